@@ -1,0 +1,196 @@
+"""What rewiring, noise and loss do to readings: pure, seeded, the same live and offline.
+
+Two random things never share a stream: asking for noise channels or faults does not change
+which permutations an episode draws. Everything follows from (seed, episode, step) alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+NOISE_PREFIX = "noise."
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """The seed (0 .. 2**31-1) that episode `episode` of a run gives to `env.reset(seed=...)`."""
+    return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0] >> 1)
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """When contents are permuted: at the reset, and every `every` steps after it (0 = never)."""
+
+    at_reset: bool = False
+    every: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Shuffle:
+        """`none`, `reset`, `K` (every K steps, nominal at first) or `reset+K` (both).
+
+        Raises ValueError naming the text and what was allowed.
+        """
+        start, _, rest = text.strip().partition("+")
+        if start == "none" and not rest:
+            return cls()
+        if start == "reset" and (rest or text.strip() == "reset"):
+            return cls(True, _steps(rest, text) if rest else 0)
+        return cls(False, _steps(text.strip(), text))
+
+
+@dataclass(frozen=True)
+class ScrambleSettings:
+    """What is done to the readings; the default does nothing.
+
+    shuffle         when the contents behind the ids are permuted
+    announce        the ids move along with their contents (the order changes, the meaning stays)
+    noise_channels  channels `noise.0` ... of normal noise with `noise_sd`, added after the shuffle
+    drop            share of the channels that is absent, drawn anew each episode
+    freeze          share of the channels that keeps its first value, drawn anew each episode
+    delay           ticks by which every content comes late (the first value until then)
+    spike, nan      chance of one reading to get a spike of `spike_sd` (normal), or to be NaN
+    """
+
+    shuffle: Shuffle = Shuffle()
+    announce: bool = False
+    noise_channels: int = 0
+    noise_sd: float = 0.1
+    drop: float = 0.0
+    freeze: float = 0.0
+    delay: int = 0
+    spike: float = 0.0
+    spike_sd: float = 5.0
+    nan: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("drop", "freeze", "spike", "nan"):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"{name}: {value} (allowed: a share from 0 to 1)")
+        for name in ("noise_channels", "delay", "noise_sd", "spike_sd"):
+            value = getattr(self, name)
+            if not 0 <= value < np.inf:
+                raise ValueError(f"{name}: {value} (allowed: 0 or more)")
+
+    @property
+    def active(self) -> bool:
+        """True where these settings change anything at all."""
+        return self != ScrambleSettings(announce=self.announce, noise_sd=self.noise_sd,
+                                        spike_sd=self.spike_sd)
+
+
+class Scramble:
+    """Scrambles the readings of one robot, tick by tick.
+
+    `ids` are all channel ids of the nominal wiring (N of them); a tick may bring fewer: a slot
+    shows nothing while the content behind it is absent.
+    """
+
+    def __init__(self, ids: Sequence[str], settings: ScrambleSettings, seed: int) -> None:
+        self.settings = settings
+        self._ids = tuple(ids)
+        self._index = {name: i for i, name in enumerate(self._ids)}
+        self._seed = seed
+        self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels))
+        self._faulty = bool(settings.freeze or settings.delay or settings.spike or settings.nan)
+        self.reset(0)
+
+    def reset(self, episode: int) -> None:
+        """Start an episode: step 0, and all random streams anew from (seed, episode)."""
+        root = np.random.SeedSequence([self._seed, episode, 1])
+        shuffle, dropped, noise, faults = (np.random.default_rng(s) for s in root.spawn(4))
+        self._shuffle_rng, self._noise_rng, self._fault_rng = shuffle, noise, faults
+        count = len(self._ids)
+        self._step = 0
+        self.shuffles = 0
+        """How often the contents were permuted in this episode."""
+        self._source = np.arange(count)
+        self._kept = np.ones(count, dtype=bool)
+        self._kept[dropped.permutation(count)[: round(self.settings.drop * count)]] = False
+        frozen = faults.permutation(count)[: round(self.settings.freeze * count)]
+        self._frozen = np.sort(frozen)
+        self._held = np.full(count, np.nan, dtype=np.float32)
+        self._late: deque[NDArray[np.float32]] = deque(maxlen=self.settings.delay + 1)
+        if self.settings.shuffle.at_reset:
+            self._permute()
+        self._arrange()
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """(N,) the truth: slot i (nominal id i) shows the content of channel `order[i]`."""
+        return tuple(self._ids[i] for i in self._source)
+
+    def apply(
+        self, values: NDArray[np.float32], ids: Sequence[str]
+    ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+        """One tick: readings (n,) and their ids in, scrambled readings (m,) and ids out.
+
+        The ids come back as the same tuple object while they do not change.
+        """
+        every = self.settings.shuffle.every
+        if every and self._step and self._step % every == 0:
+            self._permute()
+            self._arrange()
+        self._step += 1
+        complete = ids is self._ids or tuple(ids) == self._ids
+        contents = np.asarray(values, np.float32) if complete else self._spread(values, ids)
+        if self._faulty:
+            contents = self._fault(contents)
+        slots, names = contents[self._shown], self._names
+        if not complete:
+            present = self._present[self._shown]
+            kept = [name for name, here in zip(names, present, strict=True) if here]
+            slots, names = slots[present], tuple(kept)
+        if not self._noise_ids:
+            return slots, names
+        noise = self._noise_rng.normal(0.0, self.settings.noise_sd, len(self._noise_ids))
+        named = self._named if names is self._names else names + self._noise_ids
+        return np.concatenate([slots, noise.astype(np.float32)]), named
+
+    def _permute(self) -> None:
+        self._source = self._shuffle_rng.permutation(len(self._ids))
+        self.shuffles += 1
+
+    def _arrange(self) -> None:
+        """Fix, until the next permutation, which contents are shown under which names."""
+        slots = np.flatnonzero(self._kept[self._source])
+        self._shown = self._source[slots]
+        named_by = self._shown if self.settings.announce else slots
+        self._names = tuple(self._ids[i] for i in named_by)
+        self._named = self._names + self._noise_ids
+
+    def _spread(self, values: NDArray[np.float32], ids: Sequence[str]) -> NDArray[np.float32]:
+        """Readings that came, at their nominal places (N,); `_present` says which came."""
+        contents = np.zeros(len(self._ids), dtype=np.float32)
+        self._present = np.zeros(len(self._ids), dtype=bool)
+        for value, name in zip(values, ids, strict=True):
+            i = self._index.get(name)
+            if i is not None:
+                contents[i] = value
+                self._present[i] = True
+        return contents
+
+    def _fault(self, contents: NDArray[np.float32]) -> NDArray[np.float32]:
+        settings, rng = self.settings, self._fault_rng
+        self._late.append(contents.copy())
+        faulty = self._late[0].copy()
+        if len(self._frozen):
+            held = self._held[self._frozen]
+            held = np.where(np.isnan(held), faulty[self._frozen], held)
+            self._held[self._frozen] = faulty[self._frozen] = held
+        if settings.spike:
+            struck = rng.random(len(faulty)) < settings.spike
+            faulty += struck * rng.normal(0.0, settings.spike_sd, len(faulty)).astype(np.float32)
+        if settings.nan:
+            faulty[rng.random(len(faulty)) < settings.nan] = np.nan
+        return faulty
+
+
+def _steps(number: str, text: str) -> int:
+    if not number.isdecimal() or int(number) == 0:
+        raise ValueError(f"shuffle: {text!r} (allowed: none, reset, K, reset+K; K steps >= 1)")
+    return int(number)
