@@ -1,0 +1,18 @@
+"""an_control: control a robot with an AttentionNeuron policy, whatever order its sensors come in."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from an_control.policy import ModelError, load_policy
+
+__all__ = ["ModelError", "__version__", "load_policy"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import the policy on first use, so that `import an_control` alone loads no numpy."""
+    if name in ("ModelError", "load_policy"):
+        from an_control import policy
+
+        return getattr(policy, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,35 @@
+"""Finds the files that ship beside the code: config/, models/ and launch/.
+
+In a source tree (also behind an editable or symlinked install) they lie beside the package; an
+installation by pip or colcon puts them into `share/an_control` of the prefix that holds the code.
+"""
+
+import os
+from pathlib import Path
+
+PACKAGE = "an_control"
+
+
+def share_path(relative: str) -> Path:
+    """The absolute path of a shipped file or folder such as `config/ant.yaml`.
+
+    Raises FileNotFoundError naming every place that was searched.
+    """
+    places = _places()
+    for place in places:
+        path = place / relative
+        if path.exists():
+            return path
+    searched = ", ".join(str(place) for place in places)
+    raise FileNotFoundError(f"{relative} ships with {PACKAGE} but is in none of: {searched}")
+
+
+def _places() -> list[Path]:
+    """The folders to search, this installation's own before any that the environment names."""
+    tree = Path(__file__).resolve().parent.parent
+    if (tree / "package.xml").is_file():
+        return [tree]
+    prefixes = [*tree.parents]
+    prefixes += [Path(p) for p in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if p]
+    shares = [prefix / "share" / PACKAGE for prefix in [tree, *prefixes]]
+    return [share for share in shares if share.is_dir()] or [tree]

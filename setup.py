@@ -1,0 +1,94 @@
+"""Installs an_control with colcon (ament_python) and with pip."""
+
+import sys
+from glob import glob
+
+from setuptools import find_packages, setup
+
+NAME = "an_control"
+COMMANDS = {
+    "an-control": "an_control.cli:main",
+    "policy_node": "an_control.ros.node:main",
+    "simulator": "an_control_sim.simulator:main",
+    "scrambler": "an_control_sim.scrambler:main",
+}
+DATA_FILES = [
+    ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
+    (f"share/{NAME}", ["package.xml"]),
+    (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
+    (f"share/{NAME}/config", sorted(glob("config/*.yaml"))),
+    (f"share/{NAME}/models", sorted(glob("models/*.*"))),
+]
+# colcon puts the console scripts into lib/an_control, where `ros2 launch` looks for executables
+# (setup.cfg). A wheel's scripts always go to bin/, so a wheel also carries shims to there.
+if {"bdist_wheel", "editable_wheel"} & set(sys.argv):
+    DATA_FILES.append((f"lib/{NAME}", [f"scripts/{command}" for command in COMMANDS]))
+
+LINUX_X86 = "sys_platform == 'linux' and platform_machine == 'x86_64'"
+ROS = [
+    "ros-rclpy[fastrtps]",
+    "ros-std-msgs",
+    "ros-sensor-msgs",
+    "ros-geometry-msgs",
+    "ros-nav-msgs",
+    "ros-std-srvs",
+    "ros-diagnostic-msgs",
+    "ros-visualization-msgs",
+    "ros-trajectory-msgs",
+]
+SIM = [
+    "gymnasium>=1.0",
+    "pybullet>=3.2.7",
+    "pybullet-envs-gymnasium>=0.6",
+    "numba>=0.60",
+    "opencv-python-headless>=4.8",
+]
+TRAIN = [
+    "torch>=2.4",
+    "cma>=4.0",
+    "gymnasium>=1.0",
+    "numba>=0.60",
+    "distributed>=2024.1",
+    "tensorboard>=2.17",
+    "matplotlib>=3.8",
+]
+TEST = ["pytest>=8", "hypothesis>=6.100", "ruff", "mypy", "types-PyYAML"]
+
+setup(
+    name=NAME,
+    version="0.1.0",
+    description="Controls a robot with a policy that any sensors, in any order, can feed",
+    long_description=open("README.md", encoding="utf-8").read() if glob("README.md") else "",
+    long_description_content_type="text/markdown",
+    author="The an_control authors",
+    author_email="an-control@example.org",
+    maintainer="The an_control authors",
+    maintainer_email="an-control@example.org",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    packages=[
+        *find_packages(include=["an_control", "an_control.*"]),
+        "an_control_sim",
+        *(f"an_control_sim.{name}" for name in find_packages("sim")),
+    ],
+    package_dir={"an_control_sim": "sim"},
+    package_data={"an_control": ["py.typed"], "an_control_sim": ["py.typed"]},
+    data_files=DATA_FILES,
+    zip_safe=False,
+    install_requires=[
+        "numpy>=1.26",
+        "PyYAML>=6",
+        "safetensors>=0.4.3",
+        "tyro>=0.9",
+        "rich>=13",
+    ],
+    extras_require={
+        "ros": [f"{name}; {LINUX_X86}" for name in ROS],
+        "sim": SIM,
+        "train": TRAIN,
+        "test": TEST,
+    },
+    entry_points={
+        "console_scripts": [f"{command} = {function}" for command, function in COMMANDS.items()],
+    },
+)
