@@ -1,0 +1,72 @@
+"""The command line: ``an-control VERB``, one module a verb, imported only when it is called.
+
+A verb's module defines a dataclass ``Verb``: its fields are the arguments (tyro), its docstring
+the help, its ``run()`` the work, returning the exit status: 0 done, 1 failed, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from an_control.policy.model_file import ModelError
+from an_control.wiring import WiringError
+
+VERBS = {
+    "sim": "a simulator and the policy node as ROS 2 nodes, in lockstep",
+    "run": "the policy node alone, for a robot",
+    "rewire": "rewire a running policy node: SOURCE=TOPIC ...",
+    "evaluate": "a model's returns without ROS, by the paper's protocols",
+    "distill": "teach a permutation-invariant policy what a teacher does",
+    "inspect": "what a model file holds",
+    "import-authors": "a model file from the AttentionNeuron authors' weights",
+    "bench": "measure inference or ROS latency and speed here",
+}
+
+
+class InputError(ValueError):
+    """Bad input to a verb: ends it with exit status 2 and this one line."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the exit status."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if arguments else 2
+    verb, *rest = arguments
+    if verb not in VERBS:
+        print(f"an-control: unknown verb {verb!r}\n\n{usage()}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"an_control.cli.{verb.replace('-', '_')}")
+    try:
+        return tyro.cli(module.Verb, prog=f"an-control {verb}", args=rest).run()
+    except (InputError, ModelError, WiringError) as error:
+        print(f"an-control {verb}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"an-control {verb}: interrupted", file=sys.stderr)
+        return 130
+
+
+def usage() -> str:
+    """The list of verbs."""
+    width = max(map(len, VERBS))
+    lines = [f"  {verb:<{width}}  {what}" for verb, what in VERBS.items()]
+    return "usage: an-control VERB ...   (an-control VERB --help)\n\n" + "\n".join(lines)
+
+
+def write_json(path: Path | None, result: dict[str, Any]) -> None:
+    """Write a verb's result where ``--json`` asked for it; InputError where that cannot be."""
+    if path is None:
+        return
+    try:
+        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--json {path}: {error.strerror}") from error

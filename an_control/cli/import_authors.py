@@ -1,0 +1,30 @@
+"""``an-control import-authors NPZ --kind K --out M``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from an_control.policy import write_model
+from an_control.policy.authors import import_authors
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Make a model file from the AttentionNeuron authors' weights."""
+
+    npz: tyro.conf.Positional[Path]
+    """Their flat parameters: an .npz with one array "params"."""
+    kind: Literal["cartpole_pi", "ant_pi", "ant_mlp"]
+    """Which of their policies it is."""
+    out: Path
+    """The model file to write (.safetensors)."""
+
+    def run(self) -> int:
+        model = import_authors(self.npz, self.kind)
+        write_model(self.out, model)
+        print(f"{self.out}: {self.kind}, {model.trained['parameters']} parameters")
+        return 0

@@ -1,0 +1,102 @@
+"""The policy core: what the agent computes, its model file, its engines. numpy, no ROS."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import Literal
+
+import numpy as np
+
+from an_control.policy.attention_neuron import AttentionNeuron, Engine
+from an_control.policy.model_file import Model, ModelError, read_model, write_model
+from an_control.policy.numpy_engine import NumpyEngine
+from an_control.policy.ordered import Ordered
+from an_control.policy.sizes import AttentionSizes, OrderedSizes, Sizes
+from an_control.policy.weights import Weights
+
+__all__ = [
+    "AttentionNeuron",
+    "AttentionSizes",
+    "EngineName",
+    "Model",
+    "ModelError",
+    "Monitor",
+    "Ordered",
+    "OrderedSizes",
+    "Policy",
+    "Sizes",
+    "load_policy",
+    "make_policy",
+    "read_model",
+    "write_model",
+]
+
+Policy = AttentionNeuron | Ordered
+EngineName = Literal["numpy", "numba"]
+Monitor = Literal["off", "reset", "match"]
+
+
+def load_policy(
+    path: str | os.PathLike[str],
+    monitor: Monitor | None = None,
+    *,
+    engine: EngineName | None = None,
+    keep_ticks: int | None = None,
+) -> Policy:
+    """The policy in a model file.
+
+    Args:
+        path: a ``.safetensors`` model file.
+        monitor: what watches for unannounced rewiring: "off", "reset", "match", or None for what
+            the model file says (no model file carries what "reset" and "match" need yet).
+        engine: "numba" (compiled, here and now) or "numpy"; None takes numba where installed.
+        keep_ticks: see `AttentionNeuron`.
+
+    Raises:
+        ModelError: the file is not a sound model; names the file and the reason.
+    """
+    model = read_model(path)
+    try:
+        if monitor not in (None, "off"):
+            raise ValueError(
+                f"monitor: {monitor!r}, but this model carries no forward model of its"
+                " channels to watch them by; allowed is 'off'"
+            )
+        policy = make_policy(model, engine=engine, keep_ticks=keep_ticks)
+        names = policy.nominal_ids
+        policy.step_array(np.zeros(len(names) or _channels(model)), names or _numbered(model))
+        policy.reset()
+    except ValueError as error:
+        raise ModelError(f"{path}: {error}") from error
+    return policy
+
+
+def make_policy(
+    model: Model, *, engine: EngineName | None = None, keep_ticks: int | None = None
+) -> Policy:
+    """The policy of a model in memory; ValueError where the engine is unknown or not there."""
+    if isinstance(model.sizes, OrderedSizes):
+        return Ordered(model)
+    return AttentionNeuron(model, _engine(model.sizes, Weights.of(model), engine), keep_ticks)
+
+
+def _engine(sizes: AttentionSizes, weights: Weights, name: EngineName | None) -> Engine:
+    compiled = importlib.util.find_spec("numba") is not None
+    if name == "numpy" or (name is None and not compiled):
+        return NumpyEngine(sizes, weights)
+    if name in ("numba", None):
+        if not compiled:
+            raise ValueError("engine: 'numba' is not installed (pip install numba)")
+        from an_control.policy.numba_engine import NumbaEngine
+
+        return NumbaEngine(sizes, weights)
+    raise ValueError(f"engine: {name!r} is not one of 'numpy', 'numba'")
+
+
+def _channels(model: Model) -> int:
+    return model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
+
+
+def _numbered(model: Model) -> tuple[str, ...]:
+    return tuple(str(i) for i in range(_channels(model)))

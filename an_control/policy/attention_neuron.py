@@ -1,0 +1,193 @@
+"""The AttentionNeuron policy: state belongs to a channel's id, never to its place.
+
+Ids are mapped to the engine's columns here; the engines compute. A reading that is not finite is
+absent; an absent channel is left out of the sum, its state waits `keep_ticks` ticks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from an_control.policy.exact import ORDINARY, round_terms
+from an_control.policy.model_file import Model
+from an_control.policy.sizes import AttentionSizes
+
+LARGEST_READING = 1e18
+"""A reading beyond this counts as not finite, so that float32 arithmetic cannot overflow."""
+
+
+class Engine(Protocol):
+    """What computes a tick on columns of state."""
+
+    name: str
+
+    def clear(self) -> None: ...
+    def grow(self, columns: int) -> None: ...
+    def keep(self, columns: np.ndarray) -> None: ...
+    def outputs(self, columns: np.ndarray) -> np.ndarray: ...
+    def step(
+        self,
+        values: np.ndarray,
+        columns: np.ndarray | None,
+        previous: np.ndarray,
+        shift: np.float64,
+    ) -> np.ndarray: ...
+    @property
+    def attention(self) -> np.ndarray: ...
+    @property
+    def message(self) -> np.ndarray: ...
+
+
+class AttentionNeuron:
+    """A permutation-invariant policy for scalar channels (Tang & Ha 2021, sections 3.1-3.2).
+
+    Args:
+        model: a model of kind ``attention_neuron``.
+        engine: computes the ticks; its column order is this policy's.
+        keep_ticks: how long an absent channel's state is kept; by default one second of the
+            task's steps, or 100 ticks where the model does not say its step.
+    """
+
+    def __init__(self, model: Model, engine: Engine, keep_ticks: int | None = None) -> None:
+        if keep_ticks is None:
+            keep_ticks = round(1.0 / model.task["step_s"]) if "step_s" in model.task else 100
+        if keep_ticks < 0:
+            raise ValueError(f"keep_ticks: {keep_ticks} is negative")
+        assert isinstance(model.sizes, AttentionSizes)
+        self.model = model
+        self.keep_ticks = keep_ticks
+        self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
+        self._engine = engine
+        self._key = model.arrays["attention.key"].astype(np.float64)
+        self._key_bias = model.arrays["attention.key_bias"].astype(np.float64)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every channel and the previous action, as at an episode's start."""
+        self._engine.clear()
+        self._column: dict[str, int] = {}
+        self._idle = np.zeros(0, np.int64)
+        self._previous = np.zeros(self.model.sizes.actions, np.float32)
+        self._arrange(())
+
+    def step(self, readings: Mapping[str, float]) -> np.ndarray:
+        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
+        values = np.fromiter(readings.values(), np.float64, len(readings))
+        return self._tick(values, tuple(readings))
+
+    def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """One tick on `values` (N,) of the channels `ids` (N,), in any order.
+
+        A tuple that stays the same object from tick to tick is the fastest. ValueError where
+        lengths differ or an id comes twice.
+        """
+        values = np.asarray(values)
+        if values.ndim != 1 or len(values) != len(ids):
+            raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
+        return self._tick(values, ids if type(ids) is tuple else tuple(ids))
+
+    def _tick(self, values: np.ndarray, ids: tuple[str, ...]) -> np.ndarray:
+        largest = ORDINARY
+        if not values.dot(values) < 0.5 * ORDINARY**2:
+            values, ids, largest = _finite(values, ids)
+        if ids is not self._ids and ids != self._ids:
+            self._arrange(ids)
+        shift = self._ordinary_shift
+        if largest > ORDINARY:
+            shift = round_terms(len(ids), largest)
+        if values.dtype != np.float32:
+            values = values.astype(np.float32)
+        if self._absent is not None:
+            self._wait_for_absent()
+        if self._place is not None:
+            values = values[self._place]
+        self._previous = self._engine.step(values, self._columns, self._previous, shift)
+        return self._previous.copy()
+
+    def _arrange(self, ids: tuple[str, ...]) -> None:
+        """Map `ids` to columns: which values go where, and which columns are absent."""
+        column = self._column
+        fresh = [name for name in ids if name not in column]
+        if fresh:
+            first = len(column)
+            column.update((name, first + i) for i, name in enumerate(fresh))
+            self._engine.grow(len(column) - first)
+            self._idle = np.append(self._idle, np.zeros(len(column) - first, np.int64))
+        places = np.array([column[name] for name in ids], np.int64)
+        order = np.argsort(places)
+        columns = places[order]
+        if (columns[1:] == columns[:-1]).any():
+            twice = next(name for name in ids if ids.count(name) > 1)
+            raise ValueError(f"channel id {twice!r} is given twice")
+        whole = len(columns) == len(column)
+        self._ids = ids
+        self._place = None if (order[1:] > order[:-1]).all() else order
+        self._columns = None if whole else columns
+        self._absent = None if whole else np.setdiff1d(np.arange(len(column)), columns)
+        self._idle[columns] = 0
+        self._ordinary_shift = round_terms(max(len(ids), 1), ORDINARY)
+
+    def _wait_for_absent(self) -> None:
+        """Count the absent channels' ticks and drop the state of those that stay away."""
+        self._idle[self._absent] += 1
+        late = self._idle > self.keep_ticks
+        if late.any():
+            stay = np.flatnonzero(~late)
+            self._engine.keep(stay)
+            names = list(self._column)
+            self._column = {names[old]: new for new, old in enumerate(stay)}
+            self._idle = self._idle[stay]
+            self._arrange(self._ids)
+
+    @property
+    def engine(self) -> str:
+        """Which engine computes: ``numpy`` or ``numba``."""
+        return self._engine.name
+
+    @property
+    def previous_action(self) -> np.ndarray:
+        """The previous action (A,), an input of every neuron; set it where another acted."""
+        return self._previous.copy()
+
+    @previous_action.setter
+    def previous_action(self, action: np.ndarray) -> None:
+        action = np.asarray(action, np.float32)
+        if action.shape != self._previous.shape or not np.isfinite(action).all():
+            raise ValueError(f"previous action {action!r} is not {self._previous.shape} and finite")
+        self._previous = action.copy()
+
+    @property
+    def channel_order(self) -> tuple[str, ...]:
+        """The ids of the last step's channels, in the order of the attention's columns."""
+        if self._place is None:
+            return self._ids
+        return tuple(self._ids[i] for i in self._place)
+
+    @property
+    def attention(self) -> np.ndarray:
+        """The last step's attention (M, N), columns in `channel_order`."""
+        return self._engine.attention
+
+    @property
+    def message(self) -> np.ndarray:
+        """The last step's attention message, the head's input."""
+        return self._engine.message
+
+    @property
+    def keys(self) -> np.ndarray:
+        """Each channel's key (N, k) after the last step, rows in `channel_order`."""
+        columns = np.arange(len(self._column)) if self._columns is None else self._columns
+        return self._engine.outputs(columns) @ self._key.T + self._key_bias
+
+
+def _finite(values: np.ndarray, ids: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...], float]:
+    """The readings that count as present, their ids, and the largest magnitude among them."""
+    values = values.astype(np.float64)
+    present = np.abs(values) <= LARGEST_READING
+    if not present.all():
+        values = values[present]
+        ids = tuple(name for name, there in zip(ids, present, strict=True) if there)
+    return values, ids, max(ORDINARY, float(np.abs(values).max(initial=0.0)))

@@ -1,0 +1,179 @@
+"""Import of the AttentionNeuron authors' flat parameter vectors (one array ``params`` in an npz).
+
+Their layout (google/brain-tokyo-workshop, es_attention): the LSTM cell's four arrays, the query
+and key projections, the network; queries start from a fixed sinusoidal table (section 3.2).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from an_control.policy.model_file import Model, ModelError
+from an_control.policy.sizes import AttentionSizes, OrderedSizes, Sizes
+
+LARGEST_PARAMS = 10_000_000
+
+CARTPOLE_CHANNELS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
+JOINTS = [f"{joint}_{leg}" for leg in (1, 2, 3, 4) for joint in ("hip", "ankle")]
+ANT_CHANNELS = [
+    "height",
+    "goal.sin",
+    "goal.cos",
+    "velocity.x",
+    "velocity.y",
+    "velocity.z",
+    "roll",
+    "pitch",
+    *(f"{joint}.{quantity}" for joint in JOINTS for quantity in ("position", "velocity")),
+    *(f"foot_{leg}.contact" for leg in (1, 2, 3, 4)),
+]
+ANT_TASK = {
+    "name": "ant",
+    "environment": "an_control/Ant-v0",
+    "channels": ANT_CHANNELS,
+    "actuators": JOINTS,
+    "step_s": 0.0165,
+}
+CARTPOLE_TASK = {
+    "name": "cartpole",
+    "environment": "an_control/CartPoleSwingUpHarder-v0",
+    "channels": CARTPOLE_CHANNELS,
+    "actuators": ["cart"],
+    "step_s": 0.01,
+}
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """One of their attention policies: sizes, and the projections' bias and score scale."""
+
+    actions: int
+    queries: int
+    hidden_layers: int
+    bias: bool
+    scale: float
+    task: dict
+    neuron: int = 8
+    key: int = 32
+
+    @property
+    def sizes(self) -> AttentionSizes:
+        return AttentionSizes(
+            actions=self.actions,
+            neuron=self.neuron,
+            queries=self.queries,
+            key=self.key,
+            inputs=["value"],
+            head=[self.queries] * self.hidden_layers,
+        )
+
+    def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
+        gates, d, key = 4 * self.neuron, self.neuron, self.key
+        inputs = take(gates, 1 + self.actions)
+        arrays = {
+            "neuron.input": inputs[:, :1],
+            "neuron.action": inputs[:, 1:],
+            "neuron.hidden": take(gates, d),
+            "neuron.bias": take(gates) + take(gates),
+        }
+        query = take(key, d)
+        query_bias = take(key) if self.bias else np.zeros(key)
+        arrays["attention.queries"] = (
+            positional_table(self.queries, d) @ query.T + query_bias
+        ) / self.scale
+        arrays["attention.key"] = take(key, d)
+        arrays["attention.key_bias"] = take(key) if self.bias else np.zeros(key)
+        return arrays | _head(take, [self.queries] * (self.hidden_layers + 1), self.actions)
+
+
+@dataclass(frozen=True)
+class _Network:
+    """Their ordered network, tanh everywhere."""
+
+    channels: int
+    hidden: tuple[int, ...]
+    actions: int
+    task: dict
+
+    @property
+    def sizes(self) -> OrderedSizes:
+        return OrderedSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
+
+    def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
+        return _head(take, [self.channels, *self.hidden], self.actions)
+
+
+_KINDS: dict[str, tuple[str, _Attention | _Network]] = {
+    "cartpole_pi": ("attention_neuron", _Attention(1, 16, 0, False, 1.0, CARTPOLE_TASK)),
+    "ant_pi": ("attention_neuron", _Attention(8, 32, 1, True, float(np.sqrt(32.0)), ANT_TASK)),
+    "ant_mlp": ("ordered", _Network(28, (32, 32), 8, ANT_TASK)),
+}
+AUTHORS_KINDS = tuple(_KINDS)
+
+
+class _Reader:
+    """Cuts a flat vector into arrays, front to back."""
+
+    def __init__(self, flat: np.ndarray) -> None:
+        self.flat = flat.astype(np.float64)
+        self.at = 0
+
+    def __call__(self, *shape: int) -> np.ndarray:
+        size = int(np.prod(shape))
+        if self.at + size > len(self.flat):
+            raise ValueError(f"params has {len(self.flat)} numbers, too few for this kind")
+        cut = self.flat[self.at : self.at + size].reshape(shape)
+        self.at += size
+        return cut
+
+    def close(self) -> None:
+        if self.at != len(self.flat):
+            raise ValueError(f"params has {len(self.flat)} numbers, this kind has {self.at}")
+
+
+def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
+    """A model from the authors' ``.npz``; ModelError names the file and the reason."""
+    if kind not in _KINDS:
+        raise ModelError(f"{path}: kind {kind!r} is not one of {', '.join(_KINDS)}")
+    model_kind, form = _KINDS[kind]
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            flat = archive["params"]
+        if flat.ndim != 1 or flat.size > LARGEST_PARAMS or flat.dtype.kind != "f":
+            raise ValueError(f"params is {flat.dtype} of shape {flat.shape}, not a float vector")
+        take = _Reader(flat)
+        arrays = {
+            name: np.ascontiguousarray(value, np.float32)
+            for name, value in form.arrays(take).items()
+        }
+        take.close()
+        sizes: Sizes = form.sizes
+        model = Model(
+            model_kind,
+            sizes,
+            arrays,
+            form.task,
+            {"by": "the AttentionNeuron authors", "parameters": int(flat.size)},
+        )
+        model.check()
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise ModelError(f"{path}: {error}") from error
+    return model
+
+
+def positional_table(rows: int, columns: int) -> np.ndarray:
+    """The fixed sinusoidal queries (rows, columns): ``i / 10000^(2 (j // 2) / columns)``."""
+    i, j = np.arange(rows)[:, None], np.arange(columns)[None]
+    angle = i / 10000.0 ** (2 * (j // 2) / columns)
+    return np.where(j % 2 == 0, np.sin(angle), np.cos(angle))
+
+
+def _head(take: _Reader, widths: list[int], actions: int) -> dict[str, np.ndarray]:
+    arrays = {}
+    for layer, (width_in, width_out) in enumerate(zip(widths, [*widths[1:], actions], strict=True)):
+        arrays[f"head.{layer}.weight"] = take(width_out, width_in)
+        arrays[f"head.{layer}.bias"] = take(width_out)
+    return arrays

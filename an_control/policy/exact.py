@@ -1,0 +1,43 @@
+"""Sums that do not depend on their order, so that permuting the channels cannot change a bit.
+
+A float64 holds 53 bits. Numbers that are all multiples of one power of two (a grid), and whose sum
+has no more bits than that above it, add up without rounding, in whatever order, blocking or fused
+operation a library chooses (the pre-rounding of Demmel & Nguyen 2013, "Fast Reproducible
+Floating-Point Summation"). What is rounded to the grid beforehand is each number on its own.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+OUTPUT_BITS = 24
+"""Neuron outputs, all within [-1, 1], are rounded to multiples of 2**-OUTPUT_BITS."""
+
+ORDINARY = 1024.0
+"""Readings up to here share one grid, so that an ordinary tick need not look for the largest."""
+
+
+def shifter(grid: float) -> np.float64:
+    """The number that, added and taken away, rounds a much smaller one to a multiple of `grid`."""
+    return np.float64(1.5 * 2.0**52 * grid)
+
+
+ROUND_OUTPUT = shifter(2.0**-OUTPUT_BITS)
+ROUND_MASS = shifter(2.0**-30)
+"""For attention weights, all within [0, 1], of up to 2**22 channels."""
+
+
+def exact_weights(weights: np.ndarray) -> np.ndarray:
+    """`weights` (R, d) on a grid so fine that a product with neuron outputs (d, N) is exact."""
+    largest = float(np.abs(weights).max(initial=0.0)) * weights.shape[-1]
+    bits_above = max(math.frexp(largest)[1], 0)
+    round_weights = shifter(2.0 ** -(52 - OUTPUT_BITS - bits_above))
+    return np.ascontiguousarray((weights + round_weights) - round_weights)
+
+
+def round_terms(channels: int, largest: float) -> np.float64:
+    """The shifter for `channels` terms of at most `largest` each, whose sum is then exact."""
+    bits_above = math.frexp(largest * channels)[1] + 1
+    return shifter(2.0 ** (bits_above - 52))

@@ -1,0 +1,293 @@
+"""The AttentionNeuron's arithmetic compiled with numba, float32 neurons, channels along axis 0.
+
+A channel is worked through on its own by the same instructions wherever it stands (the compiler
+vectorises over gates and queries, never over channels), and the sums over channels are exact (see
+`exact`); without fast-math flags nothing is fused or reordered. So here too a channel's place
+cannot change a bit.
+"""
+
+# mypy: allow-untyped-defs
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from an_control.policy.exact import ROUND_MASS
+from an_control.policy.sizes import AttentionSizes
+from an_control.policy.weights import Weights
+
+F32 = np.float32
+
+
+class NumbaEngine:
+    """Holds the neurons' state by column and computes one tick; compiled when made."""
+
+    name = "numba"
+
+    def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
+        self._sizes = sizes
+        gates, products = 4 * sizes.neuron, np.zeros((0, 4 * sizes.neuron))
+        if weights.products is not None:
+            products = weights.products.transpose(0, 2, 1).reshape(-1, gates)
+        self._gate_rows = np.concatenate(
+            [weights.bias[None], weights.features, weights.action.T, weights.hidden.T, products]
+        ).astype(F32)
+        self._score_rows = np.concatenate([weights.scores_bias[None], weights.scores.T]).astype(F32)
+        self._head = np.concatenate(
+            [np.concatenate([bias[None], weight.T]).ravel() for weight, bias in weights.head]
+        )
+        self._widths = np.array([len(bias) for _, bias in weights.head])
+        self._form = (
+            len(sizes.inputs),
+            sizes.products,
+            sizes.attention == "softmax",
+            sizes.activation == "relu",
+            sizes.output == "clip",
+        )
+        self.clear()
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Compile before the first tick, for the two ways in which columns are given."""
+        self.grow(2)
+        previous = np.zeros(self._sizes.actions, F32)
+        for columns in (None, np.array([1, 0])):
+            self.step(np.zeros(2, F32), columns, previous, np.float64(1.0))
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every column."""
+        self._state = np.zeros((0, 2 * self._sizes.neuron + 1), F32)
+        self._attention = np.zeros((0, self._sizes.queries), F32)
+        self._message = np.zeros(self._sizes.message)
+        self._all = np.zeros(0, np.int64)
+
+    def grow(self, columns: int) -> None:
+        """Add `columns` columns at zero state."""
+        fresh = np.zeros((columns, self._state.shape[1]), F32)
+        fresh[:, -1] = np.nan
+        self._state = np.concatenate([self._state, fresh])
+        self._all = np.arange(len(self._state))
+
+    def keep(self, columns: np.ndarray) -> None:
+        """Keep only these columns, in this order."""
+        self._state = self._state[columns]
+        self._all = np.arange(len(self._state))
+
+    def outputs(self, columns: np.ndarray) -> np.ndarray:
+        """The neurons' outputs h of these columns, (N, d)."""
+        return self._state[columns, : self._sizes.neuron].astype(np.float64)
+
+    def step(
+        self,
+        values: np.ndarray,
+        columns: np.ndarray | None,
+        previous: np.ndarray,
+        shift: np.float64,
+    ) -> np.ndarray:
+        """One tick; the same contract as `NumpyEngine.step`."""
+        if len(values) != len(self._attention):
+            self._attention = np.zeros((len(values), self._sizes.queries), F32)
+        return _tick(
+            values,
+            self._all if columns is None else columns,
+            previous,
+            shift,
+            self._state,
+            self._attention,
+            self._message,
+            self._gate_rows,
+            self._score_rows,
+            self._head,
+            self._widths,
+            self._form,
+        )
+
+    @property
+    def attention(self) -> np.ndarray:
+        """(M, N) of the last tick, a copy; for softmax without the query "none of them"."""
+        softmax = self._sizes.attention == "softmax"
+        rows = self._attention[:, :-1] if softmax else self._attention
+        return rows.T.astype(np.float64)
+
+    @property
+    def message(self) -> np.ndarray:
+        """The last tick's message, a copy."""
+        return self._message.copy()
+
+
+@njit(inline="always", error_model="numpy", fastmath={"contract"})
+def _tanh(x):
+    """Rational approximation of tanh, odd 13 over even 6, to 3e-7 (as in Eigen's fast tanh)."""
+    limit = F32(7.90531110763549805)
+    x = limit if x > limit else x
+    x = -limit if x < -limit else x
+    y = x * x
+    p = F32(-2.76076847742355e-16) * y + F32(2.00018790482477e-13)
+    p = p * y + F32(-8.60467152213735e-11)
+    p = p * y + F32(5.12229709037114e-08)
+    p = p * y + F32(1.48572235717979e-05)
+    p = p * y + F32(6.37261928875436e-04)
+    p = p * y + F32(4.89352455891786e-03)
+    q = F32(1.19825839466702e-06) * y + F32(1.18534705686654e-04)
+    q = q * y + F32(2.26843463243900e-03)
+    q = q * y + F32(4.89352518554385e-03)
+    return x * p / q
+
+
+@njit(inline="always", error_model="numpy", fastmath={"contract"})
+def _exp(x):
+    """exp for x <= 0, to 2e-7: (1 + polynomial on [0, ln 2]) times a power of two."""
+    low = F32(-87.0)
+    x = low if x < low else x
+    n = np.floor(x * F32(1.44269504088896341) + F32(0.5))
+    r = x - n * F32(0.693359375)
+    r = r - n * F32(-2.12194440e-4)
+    p = F32(1.9875691500e-4) * r + F32(1.3981999507e-3)
+    p = p * r + F32(8.3334519073e-3)
+    p = p * r + F32(4.1665795894e-2)
+    p = p * r + F32(1.6666665459e-1)
+    p = p * r + F32(5.0000001201e-1)
+    p = p * r * r + r + F32(1.0)
+    return p * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@njit(inline="always", error_model="numpy", fastmath={"contract"})
+def _add_product(out, rows, x):
+    """``out += x @ rows`` for as many x as there are rows; eight at a time keeps `out` loaded."""
+    count, width = rows.shape
+    whole = count - count % 8
+    for k in range(0, whole, 8):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        x4, x5, x6, x7 = x[k + 4], x[k + 5], x[k + 6], x[k + 7]
+        for j in range(width):
+            out[j] += (
+                (rows[k, j] * x0 + rows[k + 1, j] * x1)
+                + (rows[k + 2, j] * x2 + rows[k + 3, j] * x3)
+            ) + (
+                (rows[k + 4, j] * x4 + rows[k + 5, j] * x5)
+                + (rows[k + 6, j] * x6 + rows[k + 7, j] * x7)
+            )
+    for k in range(whole, count):
+        for j in range(width):
+            out[j] += rows[k, j] * x[k]
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def _tick(
+    values,
+    columns,
+    previous,
+    shift,
+    state,
+    attention,
+    message,
+    gate_rows,
+    score_rows,
+    head,
+    widths,
+    form,
+):
+    """One tick. Rows of `gate_rows` (., 4d): bias, inputs, actions, outputs h, products."""
+    inputs, products, softmax, relu, clip = form
+    gates, d, queries = gate_rows.shape[1], gate_rows.shape[1] // 4, score_rows.shape[1]
+    actions = len(previous)
+    score_bias, score_w = score_rows[0], score_rows[1:]
+    hidden = gate_rows[1 + inputs + actions : 1 + inputs + actions + d]
+
+    common = gate_rows[0].copy()
+    for a in range(actions):
+        for g in range(gates):
+            common[g] += gate_rows[1 + inputs + a, g] * previous[a]
+    drive = gate_rows[1 : 1 + inputs].copy()
+    if products:
+        for f in range(inputs):
+            for a in range(actions):
+                row = 1 + inputs + actions + d + f * actions + a
+                for g in range(gates):
+                    drive[f, g] += gate_rows[row, g] * previous[a]
+
+    sums = np.zeros(queries)
+    mass = np.zeros(queries)
+    # Arrays made here cannot overlap, which the compiler must know to vectorise.
+    z, c, h = np.empty(gates, F32), np.empty(d, F32), np.empty(d, F32)
+    score = np.empty(queries, F32)
+    for n in range(values.shape[0]):
+        value, column = values[n], columns[n]
+        for k in range(d):
+            h[k], c[k] = state[column, k], state[column, d + k]
+        for g in range(gates):
+            z[g] = common[g] + drive[0, g] * value
+        if inputs > 1:
+            last = state[column, 2 * d]
+            change = value - last if last == last else F32(0.0)
+            for g in range(gates):
+                z[g] += drive[1, g] * change
+        state[column, 2 * d] = value
+        _add_product(z, hidden, h)
+        for g in range(gates):
+            z[g] = _tanh(z[g])
+        for k in range(d):
+            enter = F32(0.5) * z[k] + F32(0.5)
+            forget = F32(0.5) * z[d + k] + F32(0.5)
+            c[k] = forget * c[k] + enter * z[3 * d + k]
+        for k in range(d):
+            h[k] = (F32(0.5) * z[2 * d + k] + F32(0.5)) * _tanh(c[k])
+        for k in range(d):
+            state[column, k], state[column, d + k] = h[k], c[k]
+        for q in range(queries):
+            score[q] = score_bias[q]
+        _add_product(score, score_w, h)
+        if softmax:
+            largest = score[0]
+            for q in range(1, queries):
+                largest = score[q] if score[q] > largest else largest
+            total = F32(0.0)
+            for q in range(queries):
+                score[q] = _exp(score[q] - largest)
+            for q in range(queries):
+                total += score[q]
+            for q in range(queries):
+                score[q] /= total
+                mass[q] += (np.float64(score[q]) + ROUND_MASS) - ROUND_MASS
+        else:
+            for q in range(queries):
+                score[q] = _tanh(score[q])
+        for q in range(queries):
+            attention[n, q] = score[q]
+        wide = np.float64(value)
+        for q in range(queries):
+            sums[q] += (np.float64(score[q]) * wide + shift) - shift
+
+    if softmax:
+        for q in range(queries - 1):
+            message[q] = sums[q]
+            message[queries - 1 + q] = mass[q] - 1.0
+    else:
+        for q in range(queries):
+            message[q] = _tanh(F32(sums[q]))
+    return _act(message, head, widths, relu, clip)
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def _act(message, head, widths, relu, clip):
+    """The head, float64. `head` holds for each layer the bias (out,), then weights (in, out)."""
+    x, at = message, 0
+    for layer in range(len(widths)):
+        width = widths[layer]
+        y = head[at : at + width].copy()
+        at += width
+        for i in range(len(x)):
+            for j in range(width):
+                y[j] += head[at + j] * x[i]
+            at += width
+        last = layer == len(widths) - 1
+        for j in range(width):
+            if last and clip:
+                y[j] = min(max(y[j], -1.0), 1.0)
+            elif last or not relu:
+                y[j] = _tanh(F32(y[j]))
+            else:
+                y[j] = max(y[j], 0.0)
+        x = y
+    return x.astype(np.float32)

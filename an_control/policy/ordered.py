@@ -1,0 +1,51 @@
+"""A plain network on the nominal channels in their order: the baseline that rewiring breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from an_control.policy.model_file import Model
+from an_control.policy.numpy_engine import head
+from an_control.policy.sizes import OrderedSizes
+from an_control.policy.weights import head_of
+
+
+class Ordered:
+    """The same calls as `AttentionNeuron`, for a network that needs its inputs in order.
+
+    Readings by id are put into the nominal order and absent ones read as zero; without nominal
+    ids the order in which they are given is taken.
+    """
+
+    engine = "numpy"
+
+    def __init__(self, model: Model) -> None:
+        assert isinstance(model.sizes, OrderedSizes)
+        self.model = model
+        self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
+        arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
+        self._head = head_of(arrays, len(model.sizes.head) + 1)
+        self._sizes = model.sizes
+        self.channel_order: tuple[str, ...] = self.nominal_ids
+
+    def reset(self) -> None:
+        """Nothing to forget."""
+
+    def step(self, readings: Mapping[str, float]) -> np.ndarray:
+        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
+        values = np.fromiter(readings.values(), np.float64, len(readings))
+        return self.step_array(values, tuple(readings))
+
+    def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """One tick on `values` (N,) of the channels `ids` (N,)."""
+        values = np.where(np.isfinite(values), values, 0.0)
+        if self.nominal_ids and tuple(ids) != self.nominal_ids:
+            given = dict(zip(ids, values, strict=True))
+            values = np.array([given.get(name, 0.0) for name in self.nominal_ids])
+        if values.shape != (self._sizes.channels,):
+            raise ValueError(f"{len(values)} readings for {self._sizes.channels} inputs in order")
+        return head(
+            self._head, self._sizes.activation, self._sizes.output, values.astype(np.float64)
+        )

@@ -1,0 +1,65 @@
+"""The arrays of a model, folded into what a tick needs.
+
+Two foldings, both exact in mathematics: the logistic function is written as
+``(tanh(x / 2) + 1) / 2``, with the half in the weights and the three logistic gates first, so that
+one tanh serves all four gates; and queries times keys become one matrix on the neuron's output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from an_control.policy.model_file import Model
+from an_control.policy.sizes import AttentionSizes
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Folded arrays, float64. Gates in the order input, forget, output, candidate (rows, 4d)."""
+
+    features: np.ndarray  # (F, 4d)
+    products: np.ndarray | None  # (F, 4d, A)
+    action: np.ndarray  # (4d, A)
+    hidden: np.ndarray  # (4d, d)
+    bias: np.ndarray  # (4d,)
+    scores: np.ndarray  # (M, d): attention scores from a neuron's output
+    scores_bias: np.ndarray  # (M,)
+    head: tuple[tuple[np.ndarray, np.ndarray], ...]  # (out, in), (out,) a layer
+
+    @classmethod
+    def of(cls, model: Model) -> Weights:
+        sizes = model.sizes
+        assert isinstance(sizes, AttentionSizes)
+        array = {name: value.astype(np.float64) for name, value in model.arrays.items()}
+        d = sizes.neuron
+        order = np.r_[0 : 2 * d, 3 * d : 4 * d, 2 * d : 3 * d]
+        half = np.where(np.arange(4 * d) < 3 * d, 0.5, 1.0)
+
+        def gates(name: str) -> np.ndarray:
+            rows = array[name][order]
+            return rows * half.reshape(-1, *[1] * (rows.ndim - 1))
+
+        products = None
+        if sizes.products:
+            products = np.ascontiguousarray(gates("neuron.products").transpose(1, 0, 2))
+        return cls(
+            features=np.ascontiguousarray(gates("neuron.input").T),
+            products=products,
+            action=gates("neuron.action"),
+            hidden=gates("neuron.hidden"),
+            bias=gates("neuron.bias"),
+            scores=array["attention.queries"] @ array["attention.key"],
+            scores_bias=array["attention.queries"] @ array["attention.key_bias"],
+            head=head_of(array, len(sizes.head) + 1),
+        )
+
+
+def head_of(
+    arrays: dict[str, np.ndarray], layers: int
+) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """The head's layers in order, each its weight (out, in) and bias (out,)."""
+    return tuple(
+        (arrays[f"head.{layer}.weight"], arrays[f"head.{layer}.bias"]) for layer in range(layers)
+    )
