@@ -116,7 +116,7 @@ class NumbaEngine:
         return self._message.copy()
 
 
-@njit(inline="always", error_model="numpy", fastmath={"contract"})
+@njit(inline="always", error_model="numpy")
 def _tanh(x):
     """Rational approximation of tanh, odd 13 over even 6, to 3e-7 (as in Eigen's fast tanh)."""
     limit = F32(7.90531110763549805)
@@ -135,7 +135,7 @@ def _tanh(x):
     return x * p / q
 
 
-@njit(inline="always", error_model="numpy", fastmath={"contract"})
+@njit(inline="always", error_model="numpy")
 def _exp(x):
     """exp for x <= 0, to 2e-7: (1 + polynomial on [0, ln 2]) times a power of two."""
     low = F32(-87.0)
@@ -152,7 +152,7 @@ def _exp(x):
     return p * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@njit(inline="always", error_model="numpy", fastmath={"contract"})
+@njit(inline="always", error_model="numpy")
 def _add_product(out, rows, x):
     """``out += x @ rows`` for as many x as there are rows; eight at a time keeps `out` loaded."""
     count, width = rows.shape
@@ -161,19 +161,20 @@ def _add_product(out, rows, x):
         x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
         x4, x5, x6, x7 = x[k + 4], x[k + 5], x[k + 6], x[k + 7]
         for j in range(width):
-            out[j] += (
-                (rows[k, j] * x0 + rows[k + 1, j] * x1)
-                + (rows[k + 2, j] * x2 + rows[k + 3, j] * x3)
-            ) + (
-                (rows[k + 4, j] * x4 + rows[k + 5, j] * x5)
-                + (rows[k + 6, j] * x6 + rows[k + 7, j] * x7)
-            )
+            total = out[j] + rows[k, j] * x0
+            total = total + rows[k + 1, j] * x1
+            total = total + rows[k + 2, j] * x2
+            total = total + rows[k + 3, j] * x3
+            total = total + rows[k + 4, j] * x4
+            total = total + rows[k + 5, j] * x5
+            total = total + rows[k + 6, j] * x6
+            out[j] = total + rows[k + 7, j] * x7
     for k in range(whole, count):
         for j in range(width):
             out[j] += rows[k, j] * x[k]
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def _tick(
     values,
     columns,
@@ -269,7 +270,7 @@ def _tick(
     return _act(message, head, widths, relu, clip)
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True)
 def _act(message, head, widths, relu, clip):
     """The head, float64. `head` holds for each layer the bias (out,), then weights (in, out)."""
     x, at = message, 0
