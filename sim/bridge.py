@@ -1,0 +1,381 @@
+"""Serves a simulated robot over ROS 2: lockstep (a request and its reply) or real time.
+
+Lockstep: all messages of step k carry stamp k, the environment steps when the command with stamp
+k has come. A late command gets the same step published again, then the safe command goes in.
+Stamps grow by the step over the whole run and start at the wall clock's second, so none comes
+twice, not even after a restart. Everything here runs on one thread, and every wait is on the
+steady clock: nothing ever waits on the ROS time that this node itself makes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from rclpy.context import Context
+from rclpy.executors import Executor, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.node import NodeNameNonExistentError
+from rclpy.publisher import Publisher
+from rclpy.qos import QoSProfile
+from rclpy.task import Future
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import Image
+from std_srvs.srv import SetBool, Trigger
+
+from an_control_sim.outlets import fill_image
+from an_control_sim.robot import Robot
+
+RELIABLE = QoSProfile(depth=10)
+ATTEMPTS = 3
+"""How often one step is published within the command timeout."""
+SLICE_S = 0.05
+"""The longest single wait, and so the longest that a signal goes unnoticed."""
+CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
+"""Start-up: how long one call may take, the pause before the next, and when a lull is believed."""
+
+
+class BridgeError(RuntimeError):
+    """The policy cannot be reached; the text says what was waited for."""
+
+
+class Stopped(Exception):
+    """`Bridge.stop` was called."""
+
+
+class Restarted(Exception):
+    """The reset service was called: the episode begins anew."""
+
+
+class Tap(Protocol):
+    """Something that reads the robot's messages inside this process, e.g. the scrambler."""
+
+    topic: str
+    shuffles: int
+
+    def reset(self, episode: int) -> None: ...
+    def take(self, topic: str, message: Any) -> None: ...
+    def prepare(self, stamp_ns: int) -> None: ...
+    def send(self) -> None: ...
+
+
+class Bridge(Node):
+    """The simulator node of one robot.
+
+    policy            name of the policy node, whose `reset_state` is called before each episode;
+                      empty: nobody is called, whoever sends commands drives
+    realtime          step by the steady clock and hold the newest command, instead of lockstep
+    command_timeout_s lockstep: how long one step waits for its command; real time: the age at
+                      which a command is too old. Then the safe command counts
+    start_timeout_s   how long to wait for the policy, at the start and when it has gone silent
+    camera_hz         pictures per simulated second, while somebody looks (0 = off)
+    tap               also gets every message; what nobody subscribes to is not published
+    """
+
+    def __init__(
+        self,
+        robot: Robot,
+        *,
+        policy: str = "policy",
+        realtime: bool = False,
+        command_timeout_s: float = 1.0,
+        start_timeout_s: float = 30.0,
+        camera_hz: float = 0.0,
+        name: str = "simulator",
+        **node_options: Any,
+    ) -> None:
+        super().__init__(name, **node_options)
+        self.robot = robot
+        self.tap: Tap | None = None
+        self._policy, self._realtime = policy, realtime
+        self._command_timeout_s, self._start_timeout_s = command_timeout_s, start_timeout_s
+        self._stamp_ns = int(time.time()) * 1_000_000_000
+        self._answer: NDArray[np.float64] | None = None
+        self._answered_s = self._heard_s = -np.inf
+        self._paused = self._stopping = False
+        self._refusal = ""
+        self._steps_asked: list[Future] = []
+        self._resets_asked: list[Future] = []
+        self._resets_due: list[Future] = []
+        self._seen: set[str] = set()
+        self._settled_s = np.inf
+        self.timeouts = 0
+        """Steps under the safe command since the start."""
+        self.latency_s: list[float] = []
+        """Lockstep: from the first publishing of a step to its command, one a step."""
+        self._open(camera_hz)
+        self._executor = new_executor(self.context)
+        self._executor.add_node(self)
+
+    def _open(self, camera_hz: float) -> None:
+        simulation = self.robot.simulation
+        self._clock_message = Clock()
+        self._clock_publisher = self.create_publisher(Clock, "/clock", RELIABLE)
+        self._outlets: list[tuple[str, Any, Publisher]] = [
+            (one.topic, one.message, self.create_publisher(type(one.message), one.topic, RELIABLE))
+            for one in self.robot.outlets
+        ]
+        command, message_class = simulation.command, self.robot.command_class
+        self._commands = self.create_subscription(
+            message_class, command.topic, self._on_command, RELIABLE
+        )
+        self._reset_policy = self.create_client(Trigger, f"{self._policy or 'policy'}/reset_state")
+        self.create_service(SetBool, "~/pause", self._on_pause)
+        self.create_service(Trigger, "~/step", self._on_step)
+        self.create_service(Trigger, "~/reset", self._on_reset)
+        self._camera_publisher = None
+        if camera_hz > 0 and simulation.camera is not None:
+            self._camera_every = max(1, round(1.0 / (camera_hz * simulation.step_s)))
+            self._camera_message = Image()
+            self._camera_message.header.frame_id = simulation.camera.frame_id
+            topic = simulation.camera.topic
+            self._camera_publisher = self.create_publisher(Image, topic, RELIABLE)
+
+    # What a run is made of: start once, then reset and step. All raise Stopped, BridgeError.
+
+    def start(self) -> None:
+        """Wait until the policy is there, active and connected to this node's topics."""
+        until = time.monotonic() + self._start_timeout_s
+        if self._policy:
+            self._ask_for_reset(until)
+            self._wait(self._connected, until, f"connected to the topics of {self._policy!r}")
+        elif not self._realtime:
+            self._wait(self._commanded, until, "anybody who publishes commands")
+
+    def reset(self, seed: int, episode: int) -> None:
+        """Start an episode: the environment, the tap and the policy's memory."""
+        self._resets_due, self._resets_asked = self._resets_due + self._resets_asked, []
+        self.robot.reset(seed)
+        if self.tap is not None:
+            self.tap.reset(episode)
+        self._answer = None
+        self._count = 0
+        self._next_s = time.monotonic()
+        if self._policy:
+            self._ask_for_reset(time.monotonic() + self._start_timeout_s)
+        self._heard_s = time.monotonic()
+        while self._resets_due:
+            self._resets_due.pop().set_result("")
+
+    def step(self) -> None:
+        """Publish the readings, get the command and advance the robot by one step.
+
+        While paused this waits for the step service. Raises Restarted where a reset is asked for.
+        """
+        self._wait_while_paused()
+        self._stamp_ns += self.robot.simulation.step_ns
+        self._fill()
+        commands = self._paced() if self._realtime else self._replied()
+        if commands is None:
+            self.timeouts += 1
+            commands = self.robot.commands.safe
+        self.robot.step(commands)
+        self._count += 1
+        if self._steps_asked:
+            self._steps_asked.pop(0).set_result("")
+
+    def stop(self) -> None:
+        """Let every wait end with Stopped; safe to call from a signal handler."""
+        self._stopping = True
+
+    def close(self) -> None:
+        """Answer whoever still waits for a service, then leave the graph."""
+        waiting = self._steps_asked + self._resets_asked + self._resets_due
+        for future in waiting:
+            future.set_result("the simulator is stopping")
+        for _ in waiting:
+            self._executor.spin_once(timeout_sec=SLICE_S)
+        self._executor.remove_node(self)
+        self._executor.shutdown()
+        self.destroy_node()
+        self.robot.close()
+
+    # Publishing
+
+    def _fill(self) -> None:
+        stamp_ns = self._stamp_ns
+        self.robot.fill(stamp_ns)
+        clock = self._clock_message.clock
+        clock.sec, clock.nanosec = divmod(stamp_ns, 1_000_000_000)
+        if self.tap is not None:
+            for topic, message, _ in self._outlets:
+                self.tap.take(topic, message)
+            self.tap.prepare(stamp_ns)
+        self._show()
+
+    def _publish(self) -> None:
+        if self._clock_publisher.get_subscription_count():
+            self._clock_publisher.publish(self._clock_message)
+        for _, message, publisher in self._outlets:
+            if publisher.get_subscription_count():
+                publisher.publish(message)
+        if self.tap is not None:
+            self.tap.send()
+
+    def _show(self) -> None:
+        """Publish the camera's picture where one is due and somebody looks."""
+        publisher = self._camera_publisher
+        if publisher is None or self._count % self._camera_every:
+            return
+        if publisher.get_subscription_count():
+            picture = self._camera_message
+            fill_image(picture, self.robot.picture())
+            stamp = picture.header.stamp
+            stamp.sec, stamp.nanosec = divmod(self._stamp_ns, 1_000_000_000)
+            publisher.publish(picture)
+
+    # Commands
+
+    def _replied(self) -> NDArray[np.float64] | None:
+        """Lockstep: the command that answers this step, or None after the timeout."""
+        self._answer = None
+        begin_s = time.monotonic()
+        for attempt in range(1, ATTEMPTS + 1):
+            until = begin_s + self._command_timeout_s * attempt / ATTEMPTS
+            self._publish()
+            while self._answer is None and self._spin(until):
+                pass
+            if self._answer is not None:
+                self._heard_s = time.monotonic()
+                self.latency_s.append(self._heard_s - begin_s)
+                return self._answer
+        if time.monotonic() - self._heard_s > self._start_timeout_s:
+            raise BridgeError(
+                f"no command on {self._commands.topic_name} for {self._start_timeout_s:g} s: "
+                f"is the node {self._policy!r} still active?"
+            )
+        return None
+
+    def _paced(self) -> NDArray[np.float64] | None:
+        """Real time: the newest command at the end of this step, or None where it is too old."""
+        self._publish()
+        now = time.monotonic()
+        self._next_s = max(self._next_s + self.robot.simulation.step_s, now)
+        while self._spin(self._next_s):
+            pass
+        age_s = time.monotonic() - self._answered_s
+        return self._answer if age_s <= self._command_timeout_s else None
+
+    def _on_command(self, message: Any) -> None:
+        stamp_ns = self.robot.commands.stamp_ns(message)
+        if not self._realtime and stamp_ns is not None and stamp_ns != self._stamp_ns:
+            return
+        try:
+            self._answer = self.robot.commands.read(message)
+            self._answered_s = time.monotonic()
+            refusal = ""
+        except ValueError as error:
+            refusal = str(error)
+        if refusal and refusal != self._refusal:
+            self.get_logger().warning(f"command refused on {self._commands.topic_name}: {refusal}")
+        self._refusal = refusal
+
+    # Services
+
+    def _on_pause(self, request: Any, response: Any) -> Any:
+        self._paused = bool(request.data)
+        response.success = True
+        return response
+
+    async def _on_step(self, request: Any, response: Any) -> Any:
+        if not self._paused:
+            response.success, response.message = False, "not paused: call ~/pause first"
+            return response
+        return await self._when_done(self._steps_asked, response)
+
+    async def _on_reset(self, request: Any, response: Any) -> Any:
+        return await self._when_done(self._resets_asked, response)
+
+    async def _when_done(self, queue: list[Future], response: Any) -> Any:
+        """Reply once the run has done what was asked; its result is the reason why not."""
+        done: Future = Future()
+        queue.append(done)
+        response.message = await done
+        response.success = not response.message
+        return response
+
+    # Waiting
+
+    def _spin(self, until_s: float) -> bool:
+        """Work on what has arrived, or wait for it; False once `until_s` has passed."""
+        left_s = until_s - time.monotonic()
+        if left_s <= 0.0:
+            return False
+        self._executor.spin_once(timeout_sec=min(left_s, SLICE_S))
+        if self._stopping:
+            raise Stopped
+        if self._resets_asked:
+            raise Restarted
+        return True
+
+    def _wait_while_paused(self) -> None:
+        while self._paused and not self._steps_asked:
+            self._spin(np.inf)
+            self._next_s = self._heard_s = time.monotonic()
+
+    def _wait(self, ready: Callable[[], bool], until_s: float, what: str) -> None:
+        while not ready():
+            if not self._spin(until_s):
+                raise BridgeError(f"waited {self._start_timeout_s:g} s in vain for {what}")
+
+    def _ask_for_reset(self, until_s: float) -> None:
+        """Call the policy's reset_state until it succeeds, which it does only when active."""
+        answer = "there is no such service"
+        while True:
+            if self._reset_policy.service_is_ready():
+                future = self._reset_policy.call_async(Trigger.Request())
+                patience_s = min(until_s, time.monotonic() + CALL_S)
+                while not future.done() and self._spin(patience_s):
+                    pass
+                if not future.done():
+                    answer = "it does not reply"
+                elif future.result().success:
+                    return
+                else:
+                    answer = f"it says: {future.result().message}"
+            again_s = time.monotonic() + RETRY_S
+            while self._spin(min(again_s, until_s)):
+                pass
+            if time.monotonic() >= until_s:
+                raise BridgeError(
+                    f"waited {self._start_timeout_s:g} s in vain for success from "
+                    f"{self._reset_policy.srv_name}: {answer}"
+                )
+
+    def _connected(self) -> bool:
+        """True once all that the policy subscribes to here has been matched for a while.
+
+        The graph tells of a node's subscriptions one by one: a first lull is no proof.
+        """
+        namespace, _, name = self._reset_policy.srv_name.removesuffix("/reset_state").rpartition("/")
+        try:
+            known = self.get_subscriber_names_and_types_by_node(name, namespace or "/")
+        except NodeNameNonExistentError:
+            known = []
+        topics = {topic for topic, _ in known}
+        offered = [one for one in self.publishers if one.topic_name in topics]
+        sensors = {publisher.topic_name for _, _, publisher in self._outlets}
+        if self.tap is not None:
+            sensors.add(self.tap.topic)
+        matched = bool(sensors & topics) and all(one.get_subscription_count() for one in offered)
+        if not (matched and self._commanded()) or topics != self._seen:
+            self._seen, self._settled_s = topics, time.monotonic() + SETTLE_S
+        return time.monotonic() >= self._settled_s
+
+    def _commanded(self) -> bool:
+        return self.count_publishers(self._commands.topic_name) > 0
+
+
+def new_executor(context: Context) -> Executor:
+    """The events executor where rclpy has it (a third of the cost), else the single-threaded one.
+
+    To be driven by `spin_once` only.
+    """
+    try:
+        from rclpy.experimental.events_executor import EventsExecutor
+    except ImportError:
+        return SingleThreadedExecutor(context=context)
+    return EventsExecutor(context=context)

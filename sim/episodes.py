@@ -1,0 +1,166 @@
+"""Episodes over ROS 2, one after the other, and what they gave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from an_control.wiring.scramble import episode_seed
+from an_control_sim.bridge import Bridge, Restarted, Stopped
+
+
+@dataclass(frozen=True)
+class EpisodeResult:
+    """One finished episode. `return_` is the plain sum of rewards, in the order of the steps."""
+
+    return_: float
+    steps: int
+    shuffles: int
+    distance_m: float | None
+    timeouts: int
+    wall_s: float
+    latency_s: NDArray[np.float64] = field(repr=False, compare=False)
+    """From the readings' publishing to the command's arrival; empty in real time."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands: of `episodes` (0 = endless) the one with index `episode` is running."""
+
+    episode: int
+    episodes: int
+    steps: int
+    return_: float
+    finished: EpisodeResult | None = None
+    """Set in the one call that ends an episode."""
+
+
+ProgressCallback = Callable[[Progress], None]
+PROGRESS_EVERY = 50
+"""Steps between two calls of the progress callback."""
+
+
+def run_episodes(
+    bridge: Bridge, *, episodes: int, seed: int, progress: ProgressCallback | None = None
+) -> list[EpisodeResult]:
+    """Run `episodes` (0 = until stopped) and return those that ended, also after `bridge.stop()`.
+
+    Episode e starts from `episode_seed(seed, e)`. The reset service begins the running episode
+    anew. Raises BridgeError where the policy cannot be reached.
+    """
+    results: list[EpisodeResult] = []
+    try:
+        bridge.start()
+        while not episodes or len(results) < episodes:
+            try:
+                results.append(_run(bridge, len(results), episodes, seed, progress))
+            except Restarted:
+                continue
+    except Stopped:
+        pass
+    return results
+
+
+def _run(
+    bridge: Bridge, episode: int, episodes: int, seed: int, progress: ProgressCallback | None
+) -> EpisodeResult:
+    bridge.reset(episode_seed(seed, episode), episode)
+    robot, tell = bridge.robot, progress or (lambda progress: None)
+    timeouts, answered = bridge.timeouts, len(bridge.latency_s)
+    begin_s, return_, steps = time.monotonic(), 0.0, 0
+    while not robot.over:
+        if steps % PROGRESS_EVERY == 0:
+            tell(Progress(episode, episodes, steps, return_))
+        bridge.step()
+        return_ += robot.reward
+        steps += 1
+    result = EpisodeResult(
+        return_=return_,
+        steps=steps,
+        shuffles=bridge.tap.shuffles if bridge.tap is not None else 0,
+        distance_m=robot.distance_m,
+        timeouts=bridge.timeouts - timeouts,
+        wall_s=time.monotonic() - begin_s,
+        latency_s=np.array(bridge.latency_s[answered:]),
+    )
+    tell(Progress(episode, episodes, steps, return_, result))
+    return result
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run gave; sd is the population's (ddof 0), figures are NaN without an episode."""
+
+    episodes: tuple[EpisodeResult, ...]
+
+    @classmethod
+    def of(cls, episodes: Sequence[EpisodeResult]) -> Summary:
+        return cls(tuple(episodes))
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        return np.array([one.return_ for one in self.episodes])
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean()) if self.episodes else float("nan")
+
+    @property
+    def sd(self) -> float:
+        return float(self.returns.std()) if self.episodes else float("nan")
+
+    @property
+    def steps_per_s(self) -> float:
+        wall_s = sum(one.wall_s for one in self.episodes)
+        return sum(one.steps for one in self.episodes) / wall_s if wall_s else float("nan")
+
+    @property
+    def timeouts(self) -> int:
+        return sum(one.timeouts for one in self.episodes)
+
+    def latency_s(self, share: float) -> float:
+        """The quantile of all steps' time from readings to command; NaN in real time."""
+        parts = [one.latency_s for one in self.episodes]
+        latencies = np.concatenate(parts) if parts else np.empty(0)
+        return float(np.quantile(latencies, share)) if len(latencies) else float("nan")
+
+    def lines(self) -> list[str]:
+        """The summary as people read it."""
+        if not self.episodes:
+            return ["no episode finished"]
+        lines = [f"return    {self.mean:.0f} +- {self.sd:.0f} over {len(self.episodes)} episodes"]
+        distances = [one.distance_m for one in self.episodes if one.distance_m is not None]
+        if distances:
+            lines.append(f"distance  {np.mean(distances):.1f} m")
+        if np.isfinite(self.latency_s(0.5)):
+            p50, p99 = 1e3 * self.latency_s(0.5), 1e3 * self.latency_s(0.99)
+            lines.append(f"latency   p50 {p50:.2f} ms, p99 {p99:.2f} ms from readings to command")
+        lines.append(f"speed     {self.steps_per_s:.0f} steps/s")
+        if self.timeouts:
+            lines.append(f"timeouts  {self.timeouts} steps under the safe command")
+        return lines
+
+    def as_dict(self) -> dict[str, Any]:
+        """The `--json` form without task, model and seed, which the caller knows."""
+        return {
+            "episodes": [
+                {
+                    "return": one.return_,
+                    "steps": one.steps,
+                    "shuffles": one.shuffles,
+                    "distance_m": one.distance_m,
+                    "timeouts": one.timeouts,
+                }
+                for one in self.episodes
+            ],
+            "mean": self.mean,
+            "sd": self.sd,
+            "steps_per_s": self.steps_per_s,
+            "latency_p50_s": self.latency_s(0.5),
+            "latency_p99_s": self.latency_s(0.99),
+        }

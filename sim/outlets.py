@@ -1,0 +1,191 @@
+"""From an environment's numbers to ROS messages, by writers compiled once.
+
+The message objects are made once and refilled for every step, so whoever gets one must be done
+with it (publish it, read it) before the next step. Every value is cast to exactly its field's
+type: rclpy does not check, and a wrong type corrupts the number on its way out.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from an_control.wiring.errors import WiringError
+from an_control.wiring.messages import NUMERIC, FieldType, field_types
+from an_control_sim.expressions import Expression
+from an_control_sim.simulation import TopicConfig
+
+Writer = Callable[[Any], None]
+"""Writes one value into one field; raises ValueError or TypeError where it does not fit."""
+
+_CODES = {
+    "double": "d", "float": "f", "octet": "B", "char": "B",
+    "int8": "b", "uint8": "B", "int16": "h", "uint16": "H",
+    "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q",
+}  # fmt: skip
+_CASTS: dict[str, Callable[[Any], Any]] = {
+    "double": float, "float": float, "boolean": bool, "string": str,
+    **{name: int for name in NUMERIC if "int" in name},
+}  # fmt: skip
+
+
+class Outlet:
+    """One published topic: `fill` writes a step's values into its one message.
+
+    Raises WiringError where the message type lacks a field or a literal does not fit it.
+    """
+
+    def __init__(self, config: TopicConfig, message_class: Any, file: str) -> None:
+        self.topic = config.topic
+        self.message = message_class()
+        self._where = (file, f"publish.{config.topic}.fields")
+        types = field_types(message_class)
+        stamped = "header" in types and types["header"].message == "std_msgs/msg/Header"
+        self._stamp = self.message.header.stamp if stamped else None
+        self._picture = "encoding" in types and {"height", "width", "step", "data"} <= set(types)
+        self._writers: list[tuple[Callable[[Any, Mapping[str, Any]], Any], Writer]] = []
+        self._expressions: list[tuple[str, Expression]] = []
+        for path, value in config.fields.items():
+            self._compile(path, value)
+
+    def fill(self, observation: Any, sensors: Mapping[str, Any], stamp_ns: int) -> Any:
+        """The message with this step's values and stamp (the same object every time)."""
+        if self._stamp is not None:
+            self._stamp.sec, self._stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
+        for get, write in self._writers:
+            write(get(observation, sensors))
+        return self.message
+
+    def check(self, observation: Any, sensors: Mapping[str, Any]) -> None:
+        """Write real values once; the WiringError names the expression that cannot work."""
+        shape = np.shape(observation)
+        for (path, expression), (get, write) in zip(self._expressions, self._writers, strict=True):
+            try:
+                expression.check_slice(observation, sensors)
+                write(get(observation, sensors))
+            except KeyError:
+                known = ", ".join(sorted(sensors)) or "(the environment offers none)"
+                raise self._error(path, expression, f"sensors.NAME with NAME of {known}") from None
+            except (IndexError, TypeError, ValueError, OverflowError) as error:
+                allowed = f"what the field takes from an observation of shape {shape} ({error})"
+                raise self._error(path, expression, allowed) from None
+
+    def _compile(self, path: str, value: Any) -> None:
+        parent, name, kind = self._field(path, value)
+        expression = isinstance(value, Expression)
+        if self._picture and path == "data" and expression:
+            write: Writer | None = lambda pixels: fill_image(parent, pixels)  # noqa: E731
+        else:
+            write = _writer(parent, name, kind)
+        if write is None:
+            raise self._error(path, value, f"a field of numbers or text, not of {kind.base}")
+        if expression:
+            self._expressions.append((path, value))
+            self._writers.append((value.getter(), write))
+            return
+        if not _fits(value, parent, name, kind):
+            raise self._error(path, value, f"an expression, or a value of type {_text(kind)}")
+        try:
+            write(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self._error(path, value, f"a value of type {_text(kind)} ({error})") from None
+
+    def _field(self, path: str, value: Any) -> tuple[Any, str, FieldType]:
+        """The message object that holds the field, the field's name and its type."""
+        parent = self.message
+        *outer, last = path.split(".")
+        for name in [*outer, last]:
+            types = field_types(parent) if hasattr(parent, "get_fields_and_field_types") else {}
+            if name not in types:
+                known = ", ".join(types) or "(none)"
+                raise self._error(path, value, f"a field of {type(parent).__name__}: {known}")
+            if name is not last:
+                parent = getattr(parent, name)
+        return parent, last, types[last]
+
+    def _error(self, path: str, value: Any, allowed: str) -> WiringError:
+        file, key = self._where
+        return WiringError(file, f"{key}.{path}", getattr(value, "text", value), allowed)
+
+
+def _writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
+    """The writer for a field, None where no number or text can be written there."""
+    cast = _CASTS.get(kind.base)
+    if kind.array and kind.base in _CODES:
+        return _numbers_writer(parent, name, _CODES[kind.base], kind.size if kind.fixed else None)
+    if kind.array and cast is not None:
+        return lambda values: setattr(parent, name, [cast(value) for value in values])
+    if cast is not None:
+        return lambda value: setattr(parent, name, cast(value))
+    vector = None if kind.array else _vector_fields(parent, name)
+    return _vector_writer(getattr(parent, name), vector) if vector else None
+
+
+def _numbers_writer(parent: Any, name: str, code: str, length: int | None) -> Writer:
+    dtype = np.dtype(code)
+
+    def write(value: Any) -> None:
+        setattr(parent, name, array.array(code, np.asarray(value, dtype).tobytes()))
+
+    def write_fixed(value: Any) -> None:
+        values = np.array(value, dtype).ravel()
+        if len(values) != length:
+            raise ValueError(f"{len(values)} values for {length}")
+        setattr(parent, name, values)
+
+    return write if length is None else write_fixed
+
+
+def _vector_fields(parent: Any, name: str) -> tuple[str, ...] | None:
+    """The fields of a message of doubles only (Vector3, Point, Quaternion), else None."""
+    inner = getattr(parent, name)
+    types = field_types(inner) if hasattr(inner, "get_fields_and_field_types") else {}
+    plain = all(kind == FieldType("double") for kind in types.values())
+    return tuple(types) if types and plain else None
+
+
+def _vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
+    """A message of doubles only takes a vector, in the order of its fields."""
+
+    def write(value: Any) -> None:
+        values = np.asarray(value, np.float64).tolist()
+        for name, one in zip(names, values, strict=True):
+            setattr(inner, name, one)
+
+    return write
+
+
+def _fits(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
+    """Whether a literal has the form of the field: one or several, number or text."""
+    several = kind.array or _vector_fields(parent, name) is not None
+    if isinstance(value, list) != several:
+        return False
+    members = value if isinstance(value, list) else [value]
+    if kind.base == "boolean":
+        return all(isinstance(one, bool) for one in members)
+    return all(
+        isinstance(one, str) == (kind.base == "string") and not isinstance(one, bool)
+        for one in members
+    )
+
+
+def _text(kind: FieldType) -> str:
+    return f"{kind.base}[{kind.size or ''}]" if kind.array else kind.base
+
+
+def fill_image(message: Any, pixels: Any) -> None:
+    """Write uint8 pixels (H, W) as mono8 or (H, W, 3) as rgb8 into a sensor_msgs/Image.
+
+    Raises ValueError for anything else.
+    """
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
+        raise ValueError("a picture is an array of uint8")
+    if pixels.ndim != 2 and (pixels.ndim != 3 or pixels.shape[2] != 3):
+        raise ValueError(f"a picture has the shape (H, W) or (H, W, 3), not {pixels.shape}")
+    message.height, message.width = pixels.shape[:2]
+    message.encoding = "mono8" if pixels.ndim == 2 else "rgb8"
+    message.step = message.width * (1 if pixels.ndim == 2 else 3)
+    message.data = array.array("B", pixels.tobytes())

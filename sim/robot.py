@@ -1,0 +1,101 @@
+"""One gymnasium environment as a robot shows it: messages out, commands in. No node, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from an_control.wiring.errors import WiringError
+from an_control.wiring.messages import Resolver, message_class
+from an_control_sim.commands import Commands
+from an_control_sim.outlets import Outlet
+from an_control_sim.simulation import Simulation
+
+
+class Robot:
+    """Owns the environment; `camera` makes it able to render pictures.
+
+    Raises WiringError where the YAML does not fit the environment or the message types.
+    """
+
+    def __init__(
+        self, simulation: Simulation, *, camera: bool = False, resolve: Resolver = message_class
+    ) -> None:
+        self.simulation = simulation
+        self._environment = _make(simulation, camera)
+        file, command = simulation.file, simulation.command
+        try:
+            self.outlets = [
+                Outlet(topic, _resolve(resolve, topic.type, file, f"publish.{topic.topic}"), file)
+                for topic in simulation.publish
+            ]
+            self.command_class = _resolve(resolve, command.type, file, "command")
+            space = self._environment.action_space
+            self.commands = Commands(command, self.command_class, space, file)
+            self._sensors: Callable[[], Mapping[str, Any]] = getattr(
+                self._environment.unwrapped, "sensors", dict
+            )
+            self.reset(0)
+            for outlet in self.outlets:
+                outlet.check(self._observation, self._sensors())
+        except WiringError:
+            self.close()
+            raise
+
+    def reset(self, seed: int) -> None:
+        """Start an episode, determined by the seed alone."""
+        self._observation, self._info = self._environment.reset(seed=seed)
+        self.reward, self.over = 0.0, False
+
+    def step(self, commands: NDArray[np.float64]) -> None:
+        """Advance one step under commands (A,) in the unit of the action."""
+        action = self.commands.action(commands)
+        self._observation, reward, terminated, truncated, self._info = self._environment.step(action)
+        self.reward = float(reward)
+        """The reward of the last step."""
+        self.over = bool(terminated or truncated)
+        """True once the episode has ended."""
+
+    @property
+    def distance_m(self) -> float | None:
+        """How far the robot has come since the reset, where the environment says so."""
+        distance = self._info.get("distance_m")
+        return None if distance is None else float(distance)
+
+    def fill(self, stamp_ns: int) -> None:
+        """Write the present readings into the outlets' messages."""
+        sensors = self._sensors()
+        for outlet in self.outlets:
+            outlet.fill(self._observation, sensors, stamp_ns)
+
+    def picture(self) -> Any:
+        """The rendered view: uint8 (H, W, 3)."""
+        return self._environment.render()
+
+    def close(self) -> None:
+        self._environment.close()
+
+
+def _make(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
+    options = dict(simulation.options)
+    if camera:
+        options["render_mode"] = "rgb_array"
+    try:
+        return gymnasium.make(simulation.environment, disable_env_checker=True, **options)
+    except (gymnasium.error.Error, TypeError) as error:
+        text = " ".join(str(error).split())
+        allowed = f"an environment registered with gymnasium, and its options; {text}"
+        raise WiringError(
+            simulation.file, "environment", simulation.environment, allowed
+        ) from None
+
+
+def _resolve(resolve: Resolver, name: str, file: str, key: str) -> Any:
+    try:
+        return resolve(name)
+    except LookupError as error:
+        raise WiringError(file, f"{key}.type", name, f"a message type ({error})") from None
