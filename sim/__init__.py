@@ -1,0 +1,26 @@
+"""Simulated robots: gymnasium environments and what serves them over ROS 2.
+
+Importing the package registers the environments, as does
+`gymnasium.make("an_control_sim:an_control/Ant-v0")`. Their own imports wait until one is made, so
+that the parts which need no simulator run where none is installed.
+"""
+
+import importlib.util
+
+ENVIRONMENTS = {
+    "an_control/Ant-v0": ("an_control_sim.ant:AntEnv", 1000),
+}
+"""Environment id -> (entry point, steps an episode)."""
+
+
+def register_envs() -> None:
+    """Register the environments with gymnasium; again does no harm."""
+    from gymnasium.envs.registration import register, registry
+
+    for name, (entry_point, steps) in ENVIRONMENTS.items():
+        if name not in registry:
+            register(id=name, entry_point=entry_point, max_episode_steps=steps)
+
+
+if importlib.util.find_spec("gymnasium") is not None:
+    register_envs()

@@ -1,0 +1,195 @@
+"""The Ant: AntBulletEnv's task as readings of sensors, so that a robot's wiring can repeat it.
+
+The environment first makes physical readings, then `clip(reading * scale + offset, -5, 5)` in
+float64, then float32: the arithmetic of the wiring, and so a policy over ROS 2 gets the same bits
+as one in this process. Physics, observation, reward and termination are those of AntBulletEnv-v0
+(pybullet-envs-gymnasium; Schulman et al.'s roboschool ant), foot contacts one step old as there.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from an_control.wiring.fields import pitch, roll, yaw
+from an_control_sim.ant_world import JOINTS, STEP_S, AntState, AntWorld
+
+ANT_ACTUATORS = JOINTS
+ANT_CHANNELS = (
+    "height", "goal.sin", "goal.cos", "velocity.x", "velocity.y", "velocity.z", "roll", "pitch",
+    *(f"{joint}.{what}" for joint in JOINTS for what in ("position", "velocity")),
+    "foot_1.contact", "foot_2.contact", "foot_3.contact", "foot_4.contact",
+)
+"""Ids of the 28 channels, in the order of the observation."""
+
+JOINT_LIMITS_DEG = {
+    "hip_1": (-40.0, 40.0), "ankle_1": (30.0, 100.0), "hip_2": (-40.0, 40.0),
+    "ankle_2": (-100.0, -30.0), "hip_3": (-40.0, 40.0), "ankle_3": (-100.0, -30.0),
+    "hip_4": (-40.0, 40.0), "ankle_4": (30.0, 100.0),
+}
+
+
+def _scaling() -> dict[str, tuple[float, float]]:
+    scaling = dict.fromkeys(ANT_CHANNELS, (1.0, 0.0))
+    for axis in "xyz":
+        scaling[f"velocity.{axis}"] = (0.3, 0.0)
+    for joint, (lower, upper) in JOINT_LIMITS_DEG.items():
+        scale = 2.0 / math.radians(upper - lower)
+        offset = -(upper + lower) / (upper - lower)
+        scaling[f"{joint}.position"] = (round(scale, 7), round(offset, 7) + 0.0)
+        scaling[f"{joint}.velocity"] = (0.1, 0.0)
+    return scaling
+
+
+ANT_SCALING = _scaling()
+"""Channel id -> (scale, offset) from its physical reading to the observation."""
+
+TORQUE_NM = 250.0
+CLIP = 5.0
+FALLEN_BELOW_M = 0.26
+TARGET_X_M = 1000.0
+START_ANGLE_RAD = 0.1
+ELECTRICITY_COST = -2.0
+STALL_TORQUE_COST = -0.1
+JOINT_AT_LIMIT_COST = -0.1
+
+
+class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
+    """Walk towards a target 1 km away; 8 torques of -1..1 times 250 N m, 60.6 steps a second.
+
+    Observation (28,) float32 in the order of `ANT_CHANNELS`. Reward = 1 (-1 where fallen)
+    + progress - 2 mean|a * joint speed| - 0.1 mean a^2 - 0.1 * joints at their limit.
+    `info["distance_m"]` is how far the torso has come towards the target since the reset.
+
+    Args:
+        render_mode: None or "rgb_array", a picture that follows the torso.
+        width: of the picture, pixels.
+        height: of the picture, pixels.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
+
+    def __init__(
+        self, render_mode: str | None = None, width: int = 320, height: int = 240
+    ) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode: {render_mode!r} is neither None nor 'rgb_array'")
+        if width < 1 or height < 1:
+            raise ValueError(f"picture of {width} x {height} pixels")
+        self.render_mode = render_mode
+        self._size = (width, height)
+        self.observation_space = gymnasium.spaces.Box(-CLIP, CLIP, (len(ANT_CHANNELS),), np.float32)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(JOINTS),), np.float32)
+        self._scale, self._offset = np.array([ANT_SCALING[name] for name in ANT_CHANNELS]).T
+        self._world = AntWorld()
+        self._state = self._world.state()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """A new episode, joints within 0.1 rad of straight; the seed alone decides it."""
+        super().reset(seed=seed)
+        angles = self.np_random.uniform(-START_ANGLE_RAD, START_ANGLE_RAD, len(JOINTS))
+        self._world.rebuild(angles)
+        self._state = state = self._world.state()
+        self._start = state.position
+        self._contact = [0.0] * 4
+        observation = self._observe(state)
+        self._potential = self._potential_of(state)
+        return observation, {"distance_m": 0.0}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """One control step of 0.0165 s; ValueError where the action is not finite or not (8,)."""
+        action = np.asarray(action)
+        if action.shape != (len(JOINTS),) or not np.isfinite(action).all():
+            raise ValueError(f"action {action!r} is not {len(JOINTS)} finite numbers")
+        wide = action.astype(np.float64)
+        self._world.advance((TORQUE_NM * np.minimum(np.maximum(wide, -1.0), 1.0)).tolist())
+        self._state = state = self._world.state()
+        observation = self._observe(state)
+        reward, fallen = self._reward(state, wide)
+        self._contact = self._world.foot_contact()
+        return observation, reward, fallen, False, {"distance_m": self._distance(state)}
+
+    def sensors(self) -> dict[str, float | np.ndarray]:
+        """The physical readings behind the last observation, SI units.
+
+        height (m over the start), goal (2,) the unit direction to the target in the heading
+        frame, velocity (3,) in the heading frame, orientation (4,) x y z w, angular_velocity (3,)
+        in the torso's frame, position (3,) from the start, joint_position (8,),
+        joint_velocity (8,), foot_contact (4,) 0 or 1.
+        """
+        state = self._state
+        return {
+            "height": self._readings[0],
+            "goal": np.array([self._readings[2], self._readings[1]]),
+            "velocity": np.array(self._readings[3:6]),
+            "orientation": np.array(state.orientation),
+            "angular_velocity": _in_frame(state.orientation, state.angular_velocity),
+            "position": np.subtract(state.position, self._start),
+            "joint_position": np.array(state.joint_position),
+            "joint_velocity": np.array(state.joint_velocity),
+            "foot_contact": np.array(self._readings[-4:]),
+        }
+
+    def render(self) -> np.ndarray | None:
+        """The picture (height, width, 3) uint8, or None without a render mode."""
+        if self.render_mode is None:
+            return None
+        return self._world.picture(self._state.position, *self._size)
+
+    def close(self) -> None:
+        """End the physics."""
+        self._world.close()
+
+    def _observe(self, state: AntState) -> np.ndarray:
+        """Readings in the order of ANT_CHANNELS, kept for `sensors`, and what comes of them."""
+        heading = yaw(*state.orientation)
+        bearing = math.atan2(-state.centre[1], TARGET_X_M - state.centre[0]) - heading
+        cos, sin = math.cos(heading), math.sin(heading)
+        vx, vy, vz = state.velocity
+        readings = [
+            state.position[2] - self._start[2], math.sin(bearing), math.cos(bearing),
+            cos * vx + sin * vy, cos * vy - sin * vx, vz,
+            roll(*state.orientation), pitch(*state.orientation),
+        ]
+        for joint in zip(state.joint_position, state.joint_velocity, strict=True):
+            readings += joint
+        readings += self._contact
+        self._readings = readings
+        self._scaled = scaled = np.array(readings) * self._scale + self._offset
+        return np.minimum(np.maximum(scaled, -CLIP), CLIP).astype(np.float32)
+
+    def _reward(self, state: AntState, action: np.ndarray) -> tuple[float, bool]:
+        scaled, effort = self._scaled, np.abs(action)
+        upright = state.position[2] > FALLEN_BELOW_M and math.isfinite(scaled.dot(scaled))
+        before, self._potential = self._potential, self._potential_of(state)
+        at_limit = np.count_nonzero(np.abs(scaled[8:24:2]) > 0.99)
+        reward = (
+            (1.0 if upright else -1.0)
+            + (self._potential - before)
+            + ELECTRICITY_COST * float(effort.dot(np.abs(scaled[9:24:2]))) / len(JOINTS)
+            + STALL_TORQUE_COST * float(action.dot(action)) / len(JOINTS)
+            + JOINT_AT_LIMIT_COST * float(at_limit)
+        )
+        return reward, not upright
+
+    def _potential_of(self, state: AntState) -> float:
+        return -math.hypot(TARGET_X_M - state.centre[0], state.centre[1]) / STEP_S
+
+    def _distance(self, state: AntState) -> float:
+        """How much nearer the torso is to the target than at the start, m."""
+        before = math.hypot(TARGET_X_M - self._start[0], self._start[1])
+        return before - math.hypot(TARGET_X_M - state.position[0], state.position[1])
+
+
+def _in_frame(
+    orientation: tuple[float, float, float, float], vector: tuple[float, float, float]
+) -> np.ndarray:
+    """A world vector (3,) seen from a frame of this orientation (quaternion x, y, z, w)."""
+    axis, w = -np.array(orientation[:3]), orientation[3]
+    across = 2.0 * np.cross(axis, vector)
+    return np.asarray(vector) + w * across + np.cross(axis, across)

@@ -1,0 +1,55 @@
+"""How fast the Ant steps beside the package's AntBulletEnv, both in one process and in turn."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from an_control_sim.ant import AntEnv
+
+ROUNDS = 5
+STEPS = 400
+
+
+def ant_benchmark(rounds: int = ROUNDS, steps: int = STEPS) -> dict[str, Any]:
+    """Steps a second of both environments on one core, and their ratio.
+
+    Each round gives both the same start and the same small actions, which keep it mostly on its
+    feet; the medians over the rounds count, so that a busy machine harms both alike. Needs the
+    package pybullet-envs-gymnasium.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pybullet_envs_gymnasium.gym_locomotion_envs import AntBulletEnv
+
+        ours, theirs = AntEnv(), AntBulletEnv()
+        own, packaged = [], []
+        for seed in range(rounds):
+            actions = _gait(seed, steps)
+            packaged.append(_steps_per_s(theirs, seed, actions))
+            own.append(_steps_per_s(ours, seed, actions))
+        ours.close()
+        theirs.close()
+    return {
+        "ant_steps_per_s": median(own),
+        "package_steps_per_s": median(packaged),
+        "ratio": median(mine / other for mine, other in zip(own, packaged, strict=True)),
+    }
+
+
+def _gait(seed: int, steps: int) -> np.ndarray:
+    """A shuffling of the legs (steps, 8), different for each seed."""
+    phase = np.random.default_rng(seed).uniform(0.0, 2.0 * np.pi, 8)
+    return (0.4 * np.sin(0.3 * np.arange(steps)[:, None] + phase)).astype(np.float32)
+
+
+def _steps_per_s(env: Any, seed: int, actions: np.ndarray) -> float:
+    env.reset(seed=seed)
+    begin = time.perf_counter()
+    for action in actions:
+        env.step(action)
+    return len(actions) / (time.perf_counter() - begin)
