@@ -1,9 +1,87 @@
-"""Field paths: which number of a message feeds a channel, compiled once into a quick reader."""
+"""Field paths: the notation that names numbers in a message.
+
+pose.pose.position.z       a number
+data[3]                    an element, by index
+position[hip_1]            an element, by the name beside it in the message
+ranges[*]                  every element
+*   twist.*                every number of the message, or of a part of it, but the stamps
+roll(orientation)          an angle (rad) of a quaternion; also pitch and yaw
+"""
+
+from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
+_STEP = re.compile(r"([A-Za-z]\w*)(?:\[([^\[\]]+)\])?", re.ASCII)
+_CALL = re.compile(r"(\w+)\((.*)\)", re.ASCII)
 _GIMBAL = 0.99999
 """Sine of pitch from which roll and yaw cannot be told apart (PyBullet's threshold)."""
+
+SYNTAX = (
+    "a path such as pose.position.z, data[3], position[JOINT], ranges[*], twist.*, * "
+    "or roll|pitch|yaw(orientation)"
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One field on the way: its name, and which element where it holds several.
+
+    key: an index, a name, ALL, or None where the field is no array.
+    """
+
+    name: str
+    key: int | str | None = None
+
+
+ALL = "*"
+"""As a step's key: every element.  As a step's name, which is then the last: every number."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A parsed field path; `function` is roll, pitch, yaw or None."""
+
+    steps: tuple[Step, ...]
+    function: str | None = None
+
+    @property
+    def many(self) -> bool:
+        """Whether it may name several numbers, so that the channel's id needs a `*`."""
+        return any(ALL in (step.name, step.key) for step in self.steps)
+
+
+def parse_field(text: str) -> Field:
+    """Parse a field path; ValueError where it is none."""
+    call = _CALL.fullmatch(text)
+    if call:
+        if call[1] not in ANGLES:
+            raise ValueError(f"unknown function {call[1]!r}")
+        return Field(_parse_steps(call[2]), call[1])
+    if text == ALL:
+        return Field((Step(ALL),))
+    if text.endswith(".*"):
+        return Field((*_parse_steps(text[:-2]), Step(ALL)))
+    return Field(_parse_steps(text))
+
+
+def _parse_steps(text: str) -> tuple[Step, ...]:
+    steps, position = [], 0
+    while match := _STEP.match(text, position):
+        name, key = match.groups()
+        is_index = key is not None and key.isdecimal() and key.isascii()
+        if is_index and len(key) > 9:
+            raise ValueError(f"index {key} is too large")
+        steps.append(Step(name, int(key) if is_index else key))
+        position = match.end() + 1
+        if match.end() == len(text):
+            return tuple(steps)
+        if text[match.end()] != ".":
+            break
+    raise ValueError(f"{text!r} is no field path")
 
 
 def roll(x: float, y: float, z: float, w: float) -> float:
@@ -44,3 +122,10 @@ def _sine_of_pitch(x: float, y: float, z: float, w: float) -> float:
     if not 1e-12 < square < math.inf:
         return math.nan
     return 2.0 * (w * y - x * z) / square
+
+
+ANGLES: dict[str, Callable[[float, float, float, float], float]] = {
+    "roll": roll,
+    "pitch": pitch,
+    "yaw": yaw,
+}

@@ -1,0 +1,209 @@
+"""The wiring of a robot: which field of which topic feeds which channel, and where commands go.
+
+One YAML a robot, read once and frozen.  What a file may hold is written out in `load_wiring` and
+the functions below it; whether the message types have the named fields is checked by
+`ChannelTable`, which knows the message classes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from an_control.wiring.command import COMMAND_FIELDS, ActuatorConfig, CommandConfig
+from an_control.wiring.errors import WiringError
+from an_control.wiring.fields import SYNTAX, parse_field
+from an_control.wiring.messages import MESSAGE_TYPE
+from an_control.wiring.strict import Entry, read_yaml
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+_TOPIC = re.compile(r"(~/|/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)
+_WORD = re.compile(r"[!-~]{1,200}")
+_ID = re.compile(r"(?=.{1,200}$)[!-)+-~]*\*?[!-)+-~]*")
+_TEXT = re.compile(r".{1,200}", re.DOTALL)
+_ANY = sys.float_info.max
+_FLOAT32 = 3.4028234e38
+_LIMIT_S = 1e6
+
+
+@dataclass(frozen=True)
+class SourceConfig:
+    """One topic subscription; a message older than max_age_s (0 = off) does not count."""
+
+    name: str
+    topic: str
+    type: str
+    max_age_s: float
+
+
+@dataclass(frozen=True)
+class ChannelConfig:
+    """One channel: value = clip(reading * scale + offset), from a field of a source's messages.
+
+    The id of a field that names several numbers holds one `*`, which stands for the element's
+    name or index: a wildcard.  max_age_s, where given, overrides the source's.
+    """
+
+    id: str
+    source: str
+    field: str
+    scale: float = 1.0
+    offset: float = 0.0
+    clip: tuple[float, float] | None = None
+    max_age_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """A robot's wiring; `file` is where it came from, for errors.
+
+    rate_hz            control rate
+    min_present_share  share of present channels below which the safe command goes out (0..1)
+    """
+
+    file: str
+    robot: str
+    rate_hz: float
+    min_present_share: float
+    sources: tuple[SourceConfig, ...]
+    channels: tuple[ChannelConfig, ...]
+    command: CommandConfig
+
+    def source(self, name: str) -> SourceConfig:
+        """The source of that name; KeyError where there is none."""
+        for source in self.sources:
+            if source.name == name:
+                return source
+        raise KeyError(name)
+
+
+def load_wiring(path: str | Path) -> Wiring:
+    """Read and check a wiring file.
+
+    Raises WiringError naming file, key, value and what is allowed.
+    """
+    top = read_yaml(path).fields(
+        (
+            "an_control_wiring",
+            "robot",
+            "rate_hz",
+            "min_present_share",
+            "sources",
+            "channels",
+            "command",
+        )
+    )
+    if top["an_control_wiring"].number("1, the version of the format") != 1:
+        raise top["an_control_wiring"].error("1, the version of the format")
+    sources = tuple(_source(name, e) for name, e in top["sources"].items("at least one source"))
+    names = tuple(source.name for source in sources)
+    return Wiring(
+        file=str(path),
+        robot=top["robot"].text("a name (letters, digits, _)", _NAME),
+        rate_hz=top["rate_hz"].number("ticks per second, 0.001 to 100000", 1e-3, 1e5),
+        min_present_share=top["min_present_share"].number("a share from 0 to 1", 0.0, 1.0),
+        sources=sources,
+        channels=tuple(
+            _channel(id_, e, names) for id_, e in top["channels"].items("at least one channel")
+        ),
+        command=_command(top["command"]),
+    )
+
+
+def _source(name: str, entry: Entry) -> SourceConfig:
+    if not _NAME.fullmatch(name):
+        raise WiringError(entry.file, entry.key, name, "a name (letters, digits, _)")
+    fields = entry.fields(("topic", "type", "max_age_s"))
+    return SourceConfig(
+        name=name,
+        topic=_topic(fields["topic"]),
+        type=fields["type"].text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
+        max_age_s=_max_age(fields["max_age_s"]),
+    )
+
+
+def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
+    if not _ID.fullmatch(id_):
+        raise WiringError(
+            entry.file, entry.key, id_, "an id of visible ASCII characters, with at most one *"
+        )
+    fields = entry.fields(("source", "field"), ("scale", "offset", "clip", "max_age_s"))
+    source = fields["source"]
+    if source.value not in sources:
+        raise source.error(f"one of the sources {', '.join(sources)}")
+    return ChannelConfig(
+        id=id_,
+        source=str(source.value),
+        field=_field(fields["field"], "*" in id_),
+        scale=_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
+        offset=_number(fields.get("offset"), 0.0, "a finite number"),
+        clip=fields["clip"].range("[lowest, highest]", _FLOAT32) if "clip" in fields else None,
+        max_age_s=_max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
+    )
+
+
+def _field(entry: Entry, pattern: bool) -> str:
+    text = entry.text(SYNTAX, _TEXT)
+    try:
+        many = parse_field(text).many
+    except ValueError:
+        raise entry.error(SYNTAX) from None
+    if many and not pattern:
+        raise entry.error("one number, or a * in the channel's id")
+    if pattern and not many:
+        raise entry.error("several numbers (with a *), as the channel's id has a *")
+    return text
+
+
+def _command(entry: Entry) -> CommandConfig:
+    fields = entry.fields(("topic", "type", "field", "actuators"))
+    type_, field = fields["type"], fields["field"]
+    if type_.value not in COMMAND_FIELDS:
+        raise type_.error(" or ".join(COMMAND_FIELDS))
+    if field.value not in COMMAND_FIELDS[str(type_.value)]:
+        raise field.error(" or ".join(COMMAND_FIELDS[str(type_.value)]))
+    actuators = fields["actuators"].items("at least one actuator")
+    return CommandConfig(
+        topic=_topic(fields["topic"]),
+        type=str(type_.value),
+        field=str(field.value),
+        actuators=tuple(_actuator(name, e) for name, e in actuators),
+    )
+
+
+def _actuator(name: str, entry: Entry) -> ActuatorConfig:
+    if not _WORD.fullmatch(name):
+        raise WiringError(entry.file, entry.key, name, "a name of visible ASCII characters")
+    fields = entry.fields(("limits", "safe"), ("scale", "offset", "max_rate"))
+    limits = fields["limits"].range("[lowest, highest]", _ANY)
+    within = f"a value within the limits {limits[0]:g} to {limits[1]:g}"
+    return ActuatorConfig(
+        name=name,
+        scale=_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
+        offset=_number(fields.get("offset"), 0.0, "a finite number"),
+        limits=limits,
+        max_rate=_number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
+        safe=fields["safe"].number(within, *limits),
+    )
+
+
+def _topic(entry: Entry) -> str:
+    return entry.text("a topic name such as joint_states or /ant/joint_states", _TOPIC)
+
+
+def _max_age(entry: Entry) -> float:
+    return entry.number(f"seconds, 0 (off) to {_LIMIT_S:g}", 0.0, _LIMIT_S)
+
+
+def _number(
+    entry: Entry | None, default: float, what: str, *, low: float = -_ANY, zero: bool = True
+) -> float:
+    """An optional number."""
+    if entry is None:
+        return default
+    value = entry.number(what, low, _ANY)
+    if not zero and value == 0.0:
+        raise entry.error(what)
+    return value

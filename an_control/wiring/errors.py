@@ -1,0 +1,36 @@
+"""What the wiring says when a file is not what it should be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_SHOWN = 80
+"""Characters of an offending value that an error repeats."""
+
+
+class WiringError(ValueError):
+    """A wiring that cannot be used.
+
+    file     the file it came from
+    key      where in the file, dotted (`channels.height.scale`); empty for the whole file
+    value    what stood there, shortened
+    allowed  what may stand there
+    """
+
+    def __init__(self, file: str | Path, key: str, value: object, allowed: str) -> None:
+        self.file, self.key, self.allowed = str(file), key, allowed
+        self.value = shown(value)
+        place = f"{self.file}: {key}" if key else self.file
+        super().__init__(f"{place}: {self.value} is not allowed; allowed: {allowed}")
+
+
+def shown(value: object) -> str:
+    """A value as an error repeats it: on one line, and short."""
+    text = value if isinstance(value, Shown) else repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+class Shown(str):
+    """Words that describe a value, as against the value itself."""
+
+    __slots__ = ()

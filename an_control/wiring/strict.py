@@ -1,0 +1,179 @@
+"""Reads a YAML file that nobody vouches for, and says exactly where it is wrong.
+
+Plain data only: tags, anchors and aliases, duplicate keys, deep nesting and large files are
+refused, and the document is built without recursion.  Scalars follow YAML 1.2's core schema
+(`true`, `null`, `1e-3`), so that `on` and `no` stay words and a date stays text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from an_control.wiring.errors import Shown, WiringError
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 12
+_PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?\.inf|\.nan", re.ASCII)
+
+
+def read_yaml(path: str | Path) -> Entry:
+    """The document of a YAML file: dicts, lists, str, bool, None, int and float.
+
+    Raises WiringError for a file that cannot be read, is over MAX_BYTES, or is not plain YAML.
+    """
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise WiringError(
+            path, "", Shown(f"a file that cannot be read ({error})"), "a YAML file"
+        ) from None
+    if len(data) > MAX_BYTES:
+        raise WiringError(path, "", Shown("a larger file"), f"at most {MAX_BYTES} bytes")
+    try:
+        return Entry(str(path), "", _build(yaml.parse(data.decode(), Loader=_PARSER)))
+    except UnicodeDecodeError as error:
+        raise WiringError(path, "", Shown(f"byte {error.start}"), "text in UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        where = error.problem_mark or error.context_mark
+        line = f"line {where.line + 1}: " if where else ""
+        raise WiringError(path, "", Shown(f"{line}{error.problem}"), "plain YAML") from None
+    except yaml.YAMLError as error:
+        raise WiringError(path, "", Shown(f"unreadable text ({error})"), "plain YAML") from None
+
+
+def _build(events: Iterable[yaml.Event]) -> object:
+    """The one document of an event stream."""
+    document: list[object] = []
+    open_nodes: list[_Sequence | _Mapping] = []
+    sink: _Sequence | _Mapping = _Sequence(document)
+    for event in events:
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise _problem(event, "an alias or anchor (quote a name that starts with * or &)")
+        if getattr(event, "tag", None):
+            raise _problem(event, "a tag")
+        if isinstance(event, yaml.ScalarEvent):
+            sink.add(event, _scalar(event) if event.implicit[0] else event.value)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            if len(open_nodes) >= MAX_DEPTH:
+                raise _problem(event, f"more than {MAX_DEPTH} levels")
+            node = _Mapping() if isinstance(event, yaml.MappingStartEvent) else _Sequence([])
+            sink.add(event, node.value)
+            open_nodes.append(sink)
+            sink = node
+        elif isinstance(event, yaml.CollectionEndEvent):
+            sink = open_nodes.pop()
+        elif isinstance(event, yaml.DocumentStartEvent) and document:
+            raise _problem(event, "a second document")
+    return document[0] if document else None
+
+
+class _Sequence:
+    def __init__(self, value: list[object]) -> None:
+        self.value = value
+
+    def add(self, event: yaml.Event, value: object) -> None:
+        self.value.append(value)
+
+
+class _Mapping:
+    """Takes keys and values in turn; a key stays the text that was written."""
+
+    def __init__(self) -> None:
+        self.value: dict[str, object] = {}
+        self._key: str | None = None
+
+    def add(self, event: yaml.Event, value: object) -> None:
+        if self._key is not None:
+            self.value[self._key], self._key = value, None
+        elif not isinstance(event, yaml.ScalarEvent):
+            raise _problem(event, "a key that is no name")
+        elif event.value in self.value:
+            raise _problem(event, f"a second {event.value!r}")
+        else:
+            self._key = event.value
+
+
+def _scalar(event: yaml.ScalarEvent) -> object:
+    text = event.value
+    if text in _WORDS:
+        return _WORDS[text]
+    if not _NUMBER.fullmatch(text):
+        return text
+    if text.lstrip("+-").isdecimal() and len(text) <= 18:
+        return int(text)
+    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+def _problem(event: Any, what: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)
+
+
+class Entry:
+    """A value of the file that knows where it stands, so that every complaint names the place."""
+
+    def __init__(self, file: str, key: str, value: object) -> None:
+        self.file, self.key, self.value = file, key, value
+
+    def error(self, allowed: str) -> WiringError:
+        """The WiringError for this value."""
+        return WiringError(self.file, self.key, self.value, allowed)
+
+    def items(self, what: str) -> Iterator[tuple[str, Entry]]:
+        """The named entries of a mapping that must have at least one; `what` says of what."""
+        if not isinstance(self.value, dict) or not self.value:
+            raise self.error(what)
+        for name, value in self.value.items():
+            yield name, Entry(self.file, f"{self.key}.{name}" if self.key else name, value)
+
+    def fields(self, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Entry]:
+        """The entries of a mapping that has all the required keys and none but the optional."""
+        known = required + optional
+        found = dict(self.items(f"a mapping of {', '.join(known)}"))
+        for name, entry in found.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                raise WiringError(self.file, entry.key, Shown("this key"), ", ".join(known) + hint)
+        for name in required:
+            if name not in found:
+                raise WiringError(
+                    self.file,
+                    self.key,
+                    Shown(f"a mapping without {name!r}"),
+                    f"one with {', '.join(required)}",
+                )
+        return found
+
+    def number(self, what: str, low: float = -math.inf, high: float = math.inf) -> float:
+        """A finite number from low to high; `what` says what is allowed, in words."""
+        value = self.value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(what)
+        if not (math.isfinite(value) and low <= value <= high):
+            raise self.error(what)
+        return float(value)
+
+    def range(self, what: str, bound: float) -> tuple[float, float]:
+        """A list of two finite numbers, the first below the second, neither beyond +-bound."""
+        if not isinstance(self.value, list) or len(self.value) != 2:
+            raise self.error(what)
+        low, high = (Entry(self.file, self.key, v).number(what, -bound, bound) for v in self.value)
+        if not low < high:
+            raise self.error(what)
+        return low, high
+
+    def text(self, what: str, pattern: re.Pattern[str]) -> str:
+        """Text that the pattern matches in full."""
+        if not isinstance(self.value, str) or not pattern.fullmatch(self.value):
+            raise self.error(what)
+        return self.value

@@ -1,0 +1,375 @@
+"""The channel table: the newest message of each source, read once a tick.
+
+`store` only keeps the message; numbers are extracted in `read`, once a message, on the thread
+that ticks.  Both are called from one thread.  Time is an argument: the table reads no clock.
+What is missing, stale, or not finite is absent, never zero.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from an_control.wiring.compile import SourceReader, compile_source, follow
+from an_control.wiring.config import SourceConfig, Wiring
+from an_control.wiring.errors import WiringError
+from an_control.wiring.messages import Resolver, message_class
+from an_control.wiring.readers import Row
+
+_NEVER_NS = 1 << 62
+_FLOAT32 = float(np.finfo(np.float32).max)
+_KEPT_PATTERNS = 16
+_KEPT_NOTICES = 256
+_SHOWN_CHANNELS = 5
+
+
+class Readings(NamedTuple):
+    """What the channels say at one tick.
+
+    values    float32 (N,), of the channels that are present, all finite
+    ids       their ids (N,), the same tuple object for as long as the same ones are present
+    expected  how many channels there should be; a wildcard that nothing matched yet counts as one
+    """
+
+    values: NDArray[np.float32]
+    ids: tuple[str, ...]
+    expected: int
+
+    @property
+    def present_share(self) -> float:
+        """Share of the expected channels that is present, 0..1."""
+        return len(self.ids) / self.expected
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A source, or with `channels` some channels of it, was lost or came back; told once."""
+
+    kind: Literal["lost", "recovered"]
+    source: str
+    channels: tuple[str, ...] = ()
+    reason: str = ""
+
+    def __str__(self) -> str:
+        what = f"source {self.source!r}"
+        if self.channels:
+            more = len(self.channels) - _SHOWN_CHANNELS
+            shown = ", ".join(self.channels[:_SHOWN_CHANNELS])
+            what = f"{what}: {shown}{f' and {more} more' if more > 0 else ''}"
+        return f"{what} {self.kind}" + (f": {self.reason}" if self.reason else "")
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """How a source is doing, for diagnostics.
+
+    age_s is None before the first message; `present` of `expected` channels as of the last read;
+    `error` says why the newest message could not be read, empty where it could.
+    """
+
+    name: str
+    topic: str
+    messages: int
+    age_s: float | None
+    stamp_ns: int | None
+    fresh: bool
+    present: int
+    expected: int
+    error: str
+
+
+class _Feed:
+    """One source: its newest message, and where its channels stand in the table."""
+
+    def __init__(self, config: SourceConfig, reader: SourceReader) -> None:
+        self.config = config
+        self.reader = reader
+        self.message: Any = None
+        self.stamp_ns: int | None = None
+        self.arrival_ns = 0
+        self.messages = 0
+        self.messages_read = 0
+        self.unread = False
+        self.fresh = True
+        self.error = ""
+
+    def lay_out(self, start: int, raw: Row) -> int:
+        """Take a place in the table from `start` on; gives its end."""
+        self.rows: list[Row] = []
+        self.start = self.stop = start
+        limits, listed = [], []
+        for reader in self.reader.readers:
+            self.stop += len(reader.ids)
+            self.rows.append(raw[self.stop - len(reader.ids) : self.stop])
+            limits += [self._limit_ns(config.max_age_s) for config in reader.configs]
+            listed += [reader.listed] * len(reader.ids)
+        self.listed = np.array(listed, bool)
+        self.limits = np.array(limits, np.int64)
+        self.shortest = min(limits, default=self._limit_ns(None))
+        self.longest = max(limits, default=self._limit_ns(None))
+        self.unread = self.message is not None
+        return self.stop
+
+    def _limit_ns(self, max_age_s: float | None) -> int:
+        return int((self.config.max_age_s if max_age_s is None else max_age_s) * 1e9) or _NEVER_NS
+
+    def age_ns(self, now_ns: int) -> int:
+        """Age of the newest message; after a clock that was set back, too old for any limit."""
+        age = now_ns - self.arrival_ns
+        return age if age >= 0 else _NEVER_NS
+
+    def in_time(self, now_ns: int, stamp_ns: int | None) -> bool:
+        """Whether the newest message counts at this tick, for at least one of its channels."""
+        if stamp_ns is None:
+            return self.messages > 0 and self.age_ns(now_ns) <= self.longest
+        if self.stamp_ns is None:
+            return self.messages > self.messages_read
+        return self.stamp_ns == stamp_ns
+
+    def why_late(self, now_ns: int, stamp_ns: int | None) -> str:
+        """Why `in_time` says no."""
+        if not self.messages:
+            return f"no message yet on {self.config.topic}"
+        if stamp_ns is not None:
+            return f"no message of the step at {stamp_ns / 1e9:.6f} s"
+        if now_ns < self.arrival_ns:
+            return "the clock was set back"
+        return f"no message for more than {self.longest / 1e9:g} s"
+
+    def grow(self) -> bool:
+        """Look for new channels in the newest message; whether there are any."""
+        try:
+            self.error = ""
+            return self.reader.update(self.message)
+        except Exception as error:
+            self.error = f"unreadable message ({error})"
+            return False
+
+    def extract(self) -> None:
+        """Bring the newest message's numbers into the table."""
+        self.unread = False
+        try:
+            if not self.error:
+                for reader, row in zip(self.reader.readers, self.rows, strict=True):
+                    reader.read(self.message, row)
+                return
+        except Exception as error:
+            self.error = f"unreadable message ({error})"
+        for row in self.rows:
+            row[:] = np.nan
+
+    def absence(self, index: int) -> str:
+        """Why a channel, by its place in the source, is absent though the source is fresh."""
+        for reader in self.reader.readers:
+            if index < len(reader.ids):
+                return reader.absence(index) or reader.invalid
+            index -= len(reader.ids)
+        raise IndexError(index)
+
+
+class ChannelTable:
+    """The readings of a wiring's channels.
+
+    Raises WiringError for a message type that is not installed, and for a field path that leads
+    to no number.
+    """
+
+    def __init__(self, wiring: Wiring, resolve: Resolver = message_class) -> None:
+        self.wiring = wiring
+        self.message_classes: dict[str, Any] = {}
+        """The message class of each source."""
+        self._resolve = resolve
+        self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
+        taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
+        self._feeds = {source.name: self._feed(source, taken) for source in wiring.sources}
+        self._ids: tuple[str, ...] = ()
+        self._fine = np.zeros(0, bool)
+        self._lay_out()
+
+    def _feed(self, source: SourceConfig, taken: set[str]) -> _Feed:
+        file = self.wiring.file
+        try:
+            cls = self._resolve(source.type)
+        except LookupError as error:
+            key = f"sources.{source.name}.type"
+            raise WiringError(file, key, source.type, f"an installed type ({error})") from None
+        self.message_classes[source.name] = cls
+        channels = [c for c in self.wiring.channels if c.source == source.name]
+        leaves = [leaf for c in channels for leaf in follow(c, cls, self._resolve, file)]
+        return _Feed(source, compile_source(leaves, taken))
+
+    def _lay_out(self) -> None:
+        """Give every channel its place; what was known of a channel stays known by its id."""
+        fine = dict(zip(self._ids, self._fine.tolist(), strict=True))
+        readers = [reader for feed in self._feeds.values() for reader in feed.reader.readers]
+        configs = [config for reader in readers for config in reader.configs]
+        clips = [config.clip or (-np.inf, np.inf) for config in configs]
+        self._ids = tuple(id_ for reader in readers for id_ in reader.ids)
+        self._raw = np.full(len(self._ids), np.nan)
+        self._values = np.empty(len(self._ids))
+        self._scale = np.array([config.scale for config in configs])
+        self._offset = np.array([config.offset for config in configs])
+        self._low, self._high = np.array(clips).reshape(-1, 2).T.copy()
+        self._bound = np.where(np.isfinite(self._low), np.finfo(np.float64).max, _FLOAT32)
+        self._fine = np.array([fine.get(id_, True) for id_ in self._ids], bool)
+        self._ok = np.zeros(len(self._ids), bool)
+        self._present: dict[bytes, tuple[str, ...]] = {}
+        self._last: tuple[bytes, list[bool]] | None = None
+        stop = 0
+        for feed in self._feeds.values():
+            stop = feed.lay_out(stop, self._raw)
+
+    def store(self, source: str, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
+        """Keep a source's newest message; cheap, and it never fails on what the message holds.
+
+        stamp_ns: the message's stamp, None or 0 where it has none (see `stamp_reader`);
+        arrival_ns: on the clock of `read`'s now_ns.  KeyError for an unknown source.
+        """
+        feed = self._feeds[source]
+        feed.message, feed.stamp_ns, feed.arrival_ns = message, stamp_ns or None, arrival_ns
+        feed.messages += 1
+        feed.unread = True
+
+    def complete(self, stamp_ns: int) -> bool:
+        """Whether every source has its message of the step with that stamp (lockstep)."""
+        return all([feed.in_time(0, stamp_ns) for feed in self._feeds.values()])
+
+    def read(self, now_ns: int, stamp_ns: int | None = None) -> Readings:
+        """The readings at this tick.
+
+        Without stamp_ns, messages count up to their greatest age (now_ns - arrival).  With it
+        (lockstep), messages with just this stamp count, and of a source without stamps the
+        message that came since the last read.
+        """
+        feeds = self._feeds.values()
+        with np.errstate(over="ignore", invalid="ignore"):
+            if any([feed.unread and feed.grow() for feed in feeds]):
+                self._lay_out()
+                for feed in feeds:
+                    if feed.unread:
+                        feed.grow()
+            for feed in feeds:
+                if feed.unread:
+                    feed.extract()
+            ok = self._convert()
+        fresh = [not feed.error and feed.in_time(now_ns, stamp_ns) for feed in feeds]
+        for feed, in_time in zip(feeds, fresh, strict=True):
+            if not in_time:
+                ok[feed.start : feed.stop] = False
+            elif stamp_ns is None and not 0 <= now_ns - feed.arrival_ns <= feed.shortest:
+                ok[feed.start : feed.stop] &= feed.limits >= feed.age_ns(now_ns)
+            feed.messages_read = feed.messages
+        pattern = ok.tobytes()
+        if (pattern, fresh) != self._last:
+            self._last = pattern, fresh
+            self._ok = ok
+            self._notice(fresh, now_ns, stamp_ns)
+        return Readings(
+            self._values[ok].astype(np.float32), self._ids_of(pattern, ok), self.expected
+        )
+
+    def _convert(self) -> NDArray[np.bool_]:
+        """Scale, offset and clip all channels in float64; which ones are finite float32."""
+        values = np.multiply(self._raw, self._scale, out=self._values)
+        values += self._offset
+        ok = np.abs(values) <= self._bound
+        np.maximum(values, self._low, out=values)
+        np.minimum(values, self._high, out=values)
+        return ok
+
+    def _ids_of(self, pattern: bytes, ok: NDArray[np.bool_]) -> tuple[str, ...]:
+        ids = self._present.get(pattern)
+        if ids is None:
+            if len(self._present) >= _KEPT_PATTERNS:
+                self._present.clear()
+            ids = self._present[pattern] = tuple(compress(self._ids, ok.tolist()))
+        return ids
+
+    @property
+    def expected(self) -> int:
+        """How many channels there should be."""
+        return sum(
+            [reader.expected for feed in self._feeds.values() for reader in feed.reader.readers]
+        )
+
+    def notices(self) -> list[Notice]:
+        """What was lost and what came back since the last call."""
+        notices = list(self._notices)
+        self._notices.clear()
+        return notices
+
+    def _notice(self, fresh: list[bool], now_ns: int, stamp_ns: int | None) -> None:
+        for feed, in_time in zip(self._feeds.values(), fresh, strict=True):
+            name = feed.config.name
+            if in_time and not feed.fresh:
+                self._notices.append(Notice("recovered", name))
+            elif feed.fresh and not in_time:
+                reason = feed.error or feed.why_late(now_ns, stamp_ns)
+                self._notices.append(Notice("lost", name, (), reason))
+            feed.fresh = in_time
+            if in_time:
+                self._notice_channels(feed, now_ns if stamp_ns is None else feed.arrival_ns)
+
+    def _notice_channels(self, feed: _Feed, now_ns: int) -> None:
+        """Notices of single channels, those of one reason together."""
+        span = slice(feed.start, feed.stop)
+        ok, fine = self._ok[span], self._fine[span]
+        groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
+        for index in np.flatnonzero((ok != fine) & feed.listed).tolist():
+            id_ = self._ids[feed.start + index]
+            if ok[index]:
+                groups["recovered", ""].append(id_)
+            elif feed.age_ns(now_ns) > feed.limits[index]:
+                reason = f"no message for more than {feed.limits[index] / 1e9:g} s"
+                groups["lost", reason].append(id_)
+            else:
+                groups["lost", feed.absence(index)].append(id_)
+        fine[:] = ok
+        for (kind, reason), ids in groups.items():
+            self._notices.append(Notice(kind, feed.config.name, tuple(ids), reason))
+
+    def status(self, now_ns: int) -> list[SourceStatus]:
+        """How each source is doing, as of the last read."""
+        return [
+            SourceStatus(
+                name=feed.config.name,
+                topic=feed.config.topic,
+                messages=feed.messages,
+                age_s=(now_ns - feed.arrival_ns) / 1e9 if feed.messages else None,
+                stamp_ns=feed.stamp_ns,
+                fresh=feed.fresh and feed.messages > 0,
+                present=int(np.count_nonzero(self._ok[feed.start : feed.stop])),
+                expected=sum(reader.expected for reader in feed.reader.readers),
+                error=feed.error,
+            )
+            for feed in self._feeds.values()
+        ]
+
+    def rewired(self, wiring: Wiring) -> ChannelTable:
+        """A table of another wiring, which keeps the messages of sources of the same topic.
+
+        This table stays as it is.  Raises WiringError as the constructor does.
+        """
+        table = ChannelTable(wiring, self._resolve)
+        for name, feed in table._feeds.items():
+            old = self._feeds.get(name)
+            if old is None or (old.config.topic, old.config.type) != (
+                feed.config.topic,
+                feed.config.type,
+            ):
+                continue
+            feed.message, feed.stamp_ns, feed.arrival_ns = (
+                old.message,
+                old.stamp_ns,
+                old.arrival_ns,
+            )
+            feed.messages, feed.messages_read = old.messages, old.messages_read
+            feed.unread, feed.fresh = old.message is not None, old.fresh
+        known = dict(zip(self._ids, self._fine.tolist(), strict=True))
+        table._fine = np.array([known.get(id_, True) for id_ in table._ids], bool)
+        return table
