@@ -3,7 +3,7 @@
 import sys
 from glob import glob
 
-from setuptools import find_packages, setup
+from setuptools import Distribution, find_packages, setup
 
 NAME = "an_control"
 COMMANDS = {
@@ -23,6 +23,13 @@ DATA_FILES = [
 # (setup.cfg). A wheel's scripts always go to bin/, so a wheel also carries shims to there.
 if {"bdist_wheel", "editable_wheel"} & set(sys.argv):
     DATA_FILES.append((f"lib/{NAME}", [f"scripts/{command}" for command in COMMANDS]))
+
+
+class DistributionWithData(Distribution):
+    """An editable install asks `has_data` before it installs data files; setuptools lacks it."""
+
+    has_data = Distribution.has_data_files
+
 
 LINUX_X86 = "sys_platform == 'linux' and platform_machine == 'x86_64'"
 ROS = [
@@ -52,14 +59,22 @@ TRAIN = [
     "tensorboard>=2.17",
     "matplotlib>=3.8",
 ]
-TEST = ["pytest>=8", "hypothesis>=6.100", "ruff", "mypy", "types-PyYAML"]
+TEST = [
+    "pytest>=8",
+    "pytest-timeout>=2.3",
+    "hypothesis>=6.100",
+    "ruff>=0.9",
+    "mypy>=1.14",
+    "types-PyYAML",
+    "colcon-common-extensions",
+    "setuptools<80",
+]
 
 setup(
     name=NAME,
+    distclass=DistributionWithData,
     version="0.1.0",
     description="Controls a robot with a policy that any sensors, in any order, can feed",
-    long_description=open("README.md", encoding="utf-8").read() if glob("README.md") else "",
-    long_description_content_type="text/markdown",
     author="The an_control authors",
     author_email="an-control@example.org",
     maintainer="The an_control authors",

@@ -1,4 +1,4 @@
-"""an_control: control a robot with an AttentionNeuron policy, whatever order its sensors come in."""
+"""an_control: controls a robot with an AttentionNeuron policy, its sensors in any order."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,0 +1,45 @@
+# make ant     two Ant episodes through ROS 2, sensors shuffled       (needs CPython 3.10 or 3.11)
+# make test    the whole suite                make lint     ruff and mypy
+# make bench   inference and ROS latency      make clean    removes .venv and what was built
+#
+# PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
+# ROS=system  takes rclpy from the sourced ROS 2 distribution, ROS=wheels from PyPI. Left empty, the
+# distribution is taken where the interpreter can import its rclpy.
+
+PYTHON ?=
+VENV ?= .venv
+ROS ?=
+
+BIN = $(VENV)/bin
+SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
+          $(wildcard scripts/* launch/* config/* models/*)
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+          --constraint constraints.txt --editable
+
+.PHONY: ant test lint bench clean
+
+ant: $(VENV)/.ant
+	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
+
+test: $(VENV)/.test
+	@. $(VENV)/.ros && $(BIN)/python -m pytest
+
+lint: $(VENV)/.test
+	@$(BIN)/ruff check . && $(BIN)/mypy
+
+bench: $(VENV)/.ant
+	@. $(VENV)/.ros && $(BIN)/an-control bench inference && $(BIN)/an-control bench ros
+
+clean:
+	rm -rf $(VENV) build install log *.egg-info
+
+$(VENV)/.ant: $(SOURCES) | $(VENV)/.ros
+	@echo "Installing an_control and its simulator into $(VENV) ..."
+	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim]" && touch $@
+
+$(VENV)/.test: $(SOURCES) | $(VENV)/.ros
+	@echo "Installing an_control and what its tests need into $(VENV) ..."
+	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,test]" && touch $@ $(VENV)/.ant
+
+$(VENV)/.ros:
+	@PYTHON="$(PYTHON)" ROS="$(ROS)" scripts/make_venv $(VENV)
