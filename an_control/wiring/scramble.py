@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,14 +87,17 @@ class ScrambleSettings:
 class Scramble:
     """Scrambles the readings of one robot, tick by tick.
 
-    `ids` are all channel ids of the nominal wiring (N of them); a tick may bring fewer: a slot
-    shows nothing while the content behind it is absent.
+    `ids` are all channel ids of the nominal wiring (N of them), in any order: what happens to a
+    channel depends on the set of ids alone. A tick may bring fewer, in another order; a slot
+    shows nothing while the content behind it is absent. Unknown ids are left out.
     """
 
     def __init__(self, ids: Sequence[str], settings: ScrambleSettings, seed: int) -> None:
         self.settings = settings
-        self._ids = tuple(ids)
-        self._index = {name: i for i, name in enumerate(self._ids)}
+        self.ids = tuple(sorted(ids))
+        """(N,) the nominal ids in the order that `order` follows."""
+        self._index = {name: i for i, name in enumerate(self.ids)}
+        self._came: tuple[str, ...] | None = None
         self._seed = seed
         self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels))
         self._faulty = bool(settings.freeze or settings.delay or settings.spike or settings.nan)
@@ -104,7 +108,7 @@ class Scramble:
         root = np.random.SeedSequence([self._seed, episode, 1])
         shuffle, dropped, noise, faults = (np.random.default_rng(s) for s in root.spawn(4))
         self._shuffle_rng, self._noise_rng, self._fault_rng = shuffle, noise, faults
-        count = len(self._ids)
+        count = len(self.ids)
         self._step = 0
         self.shuffles = 0
         """How often the contents were permuted in this episode."""
@@ -122,7 +126,7 @@ class Scramble:
     @property
     def order(self) -> tuple[str, ...]:
         """(N,) the truth: slot i (nominal id i) shows the content of channel `order[i]`."""
-        return tuple(self._ids[i] for i in self._source)
+        return tuple(self.ids[i] for i in self._source)
 
     def apply(
         self, values: NDArray[np.float32], ids: Sequence[str]
@@ -136,15 +140,16 @@ class Scramble:
             self._permute()
             self._arrange()
         self._step += 1
-        complete = ids is self._ids or tuple(ids) == self._ids
-        contents = np.asarray(values, np.float32) if complete else self._spread(values, ids)
+        if ids is not self._came:
+            self._place(tuple(ids))
+        contents = np.full(len(self.ids), np.nan, dtype=np.float32)
+        contents[self._to] = np.asarray(values, np.float32)[self._from]
         if self._faulty:
             contents = self._fault(contents)
         slots, names = contents[self._shown], self._names
-        if not complete:
-            present = self._present[self._shown]
-            kept = [name for name, here in zip(names, present, strict=True) if here]
-            slots, names = slots[present], tuple(kept)
+        if self._missing is not None:
+            present = ~self._missing[self._shown]
+            slots, names = slots[present], tuple(compress(names, present.tolist()))
         if not self._noise_ids:
             return slots, names
         noise = self._noise_rng.normal(0.0, self.settings.noise_sd, len(self._noise_ids))
@@ -152,7 +157,7 @@ class Scramble:
         return np.concatenate([slots, noise.astype(np.float32)]), named
 
     def _permute(self) -> None:
-        self._source = self._shuffle_rng.permutation(len(self._ids))
+        self._source = self._shuffle_rng.permutation(len(self.ids))
         self.shuffles += 1
 
     def _arrange(self) -> None:
@@ -160,19 +165,18 @@ class Scramble:
         slots = np.flatnonzero(self._kept[self._source])
         self._shown = self._source[slots]
         named_by = self._shown if self.settings.announce else slots
-        self._names = tuple(self._ids[i] for i in named_by)
+        self._names = tuple(self.ids[i] for i in named_by)
         self._named = self._names + self._noise_ids
 
-    def _spread(self, values: NDArray[np.float32], ids: Sequence[str]) -> NDArray[np.float32]:
-        """Readings that came, at their nominal places (N,); `_present` says which came."""
-        contents = np.zeros(len(self._ids), dtype=np.float32)
-        self._present = np.zeros(len(self._ids), dtype=bool)
-        for value, name in zip(values, ids, strict=True):
-            i = self._index.get(name)
-            if i is not None:
-                contents[i] = value
-                self._present[i] = True
-        return contents
+    def _place(self, ids: tuple[str, ...]) -> None:
+        """Note, for as long as the same ids come, where each reading belongs."""
+        places = [(i, self._index[name]) for i, name in enumerate(ids) if name in self._index]
+        self._from = np.array([i for i, _ in places], dtype=np.intp)
+        self._to = np.array([place for _, place in places], dtype=np.intp)
+        missing = np.ones(len(self.ids), dtype=bool)
+        missing[self._to] = False
+        self._missing = missing if missing.any() else None
+        self._came = ids
 
     def _fault(self, contents: NDArray[np.float32]) -> NDArray[np.float32]:
         settings, rng = self.settings, self._fault_rng
