@@ -1,0 +1,1 @@
+"""The only place that imports rclpy: the policy node and what it is made of."""

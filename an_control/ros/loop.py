@@ -1,0 +1,183 @@
+"""What exists between configure and cleanup: a controller connected to topics, and its ticks.
+
+Callbacks store, a tick reads, decides and publishes, all on the executor's thread. While inactive
+messages are stored and diagnostics go out, but nothing commands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from rclpy.timer import Timer
+
+from an_control.ros.controller import Controller
+from an_control.ros.diagnostics import TickTimes, report
+from an_control.ros.inputs import Inputs
+from an_control.ros.lockstep import Lockstep
+from an_control.ros.outputs import CommandOutput, Inside, set_stamp
+
+DIAGNOSTICS_S = 1.0
+LOCKSTEP_DEPTH = 10
+
+
+class Loop:
+    """Feeds a controller from its sources and publishes its commands.
+
+    Args:
+        node: owns publishers, subscriptions and timers.
+        controller: decides.
+        topics: the topic of each source.
+        lockstep_wait_s: how long to wait for the sources of a stamp; None ticks at the wiring's
+            rate instead of by stamp.
+        failed: called when a tick raised; must deactivate.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        controller: Controller,
+        topics: dict[str, str],
+        lockstep_wait_s: float | None,
+        failed: Callable[[], object],
+    ) -> None:
+        self.controller = controller
+        self.active = False
+        self._node = node
+        self._failed = failed
+        self._steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._simulated = bool(node.get_parameter("use_sim_time").value)
+        self._said_safe = False
+        self._ticks = TickTimes()
+        sources = controller.wiring.sources
+        self._wait_s = lockstep_wait_s
+        lockstep = lockstep_wait_s is not None
+        wait_ns = int((lockstep_wait_s or 0.0) * 1e9)
+        self._lockstep = Lockstep((source.name for source in sources), wait_ns)
+        self._output = CommandOutput(node, controller.wiring.command)
+        self._inside = Inside(node)
+        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self._diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=self._steady)
+        self._ticker: Timer | None = None
+        self._inputs = Inputs(
+            node,
+            sources,
+            controller.table,
+            topics,
+            self._now_ns,
+            self._follow if lockstep else _ignore,
+            LOCKSTEP_DEPTH if lockstep else 1,
+        )
+
+    def activate(self) -> None:
+        """Start to act, from a new episode."""
+        self.reset()
+        self.active = True
+        if self._wait_s is not None:
+            self._ticker = self._node.create_timer(
+                self._wait_s / 2, self._act_if_overdue, clock=self._steady
+            )
+        else:
+            clock = self._node.get_clock() if self._simulated else self._steady
+            self._ticker = self._node.create_timer(self.controller.step_s, self._act, clock=clock)
+
+    def stand_down(self) -> None:
+        """Stop acting; the safe command is the last one."""
+        self.active = False
+        if self._ticker is not None:
+            self._node.destroy_timer(self._ticker)
+            self._ticker = None
+        self._output.publish(self.controller.gate.safe(), self._stamp_ns())
+
+    def reset(self) -> None:
+        """Start a new episode."""
+        self.controller.reset()
+        self._lockstep.reset()
+        self._said_safe = False
+
+    def rewire(self, source: str, topic: str) -> None:
+        """Feed `source` from `topic` from now on; the policy's state stays with its channels."""
+        self._inputs.subscribe(source, topic)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._inputs.close()
+        self._node.destroy_timer(self._diagnoser)
+        self._node.destroy_publisher(self._publisher)
+        self._inside.close()
+        self._output.close()
+
+    def _follow(self, source: str, stamp_ns: int | None) -> None:
+        """Lockstep: act as soon as every source has the stamp."""
+        if not self.active:
+            return
+        ready_ns = self._lockstep.arrived(source, stamp_ns, time.monotonic_ns())
+        if ready_ns is not None:
+            self._act(ready_ns)
+        elif self._lockstep.repeated(stamp_ns):
+            self._output.repeat()
+
+    def _act_if_overdue(self) -> None:
+        """Lockstep: act on what is there once the wait has run out."""
+        overdue_ns = self._lockstep.overdue(time.monotonic_ns())
+        if overdue_ns is not None:
+            self._act(overdue_ns)
+
+    def _act(self, stamp_ns: int | None = None) -> None:
+        """One tick; whatever goes wrong in it ends in deactivation, so in the safe command."""
+        begin_s = time.perf_counter()
+        try:
+            command, readings = self.controller.tick(self._now_ns(), stamp_ns)
+        except Exception as error:
+            self._node.get_logger().error(f"tick failed, deactivating: {error!r}")
+            self._failed()
+            return
+        if stamp_ns is None:
+            stamp_ns = self._stamp_ns()
+        else:
+            self._lockstep.acted()
+        self._output.publish(command, stamp_ns)
+        self._ticks.add(time.perf_counter() - begin_s)
+        self._inside.publish(readings, lambda: self.controller.attention(readings.ids), stamp_ns)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Log what changed, on the edge."""
+        logger = self._node.get_logger()
+        for notice in self.controller.table.notices():
+            if notice.kind == "lost":
+                logger.warning(str(notice))
+            else:
+                logger.info(str(notice))
+        safe = bool(self.controller.safe_reason)
+        if safe and not self._said_safe:
+            logger.warning(f"safe command: {self.controller.safe_reason}")
+        elif self._said_safe and not safe:
+            logger.info("the policy acts again")
+        self._said_safe = safe
+
+    def _diagnose(self) -> None:
+        message = report(
+            self._node.get_fully_qualified_name(),
+            self.active,
+            self.controller,
+            self._ticks,
+            self._inputs.topics,
+            self._now_ns(),
+        )
+        set_stamp(message.header.stamp, self._stamp_ns())
+        self._publisher.publish(message)
+
+    def _now_ns(self) -> int:
+        """The clock by which readings age: ROS time in a simulation, else the steady clock."""
+        return self._stamp_ns() if self._simulated else time.monotonic_ns()
+
+    def _stamp_ns(self) -> int:
+        return int(self._node.get_clock().now().nanoseconds)
+
+
+def _ignore(source: str, stamp_ns: int | None) -> None:
+    """At a fixed rate a message's arrival starts nothing."""

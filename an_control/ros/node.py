@@ -1,0 +1,184 @@
+"""The policy node: lifecycle, parameters and services around a `Loop`.
+
+The safe command is the last on the wire after deactivation, an error, shutdown or Ctrl-C, so the
+executable handles signals itself: rclpy's own handler would close the context before it is sent.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import rclpy
+from rcl_interfaces.msg import SetParametersResult
+from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.parameter import Parameter
+from rclpy.signals import SignalHandlerOptions
+from std_srvs.srv import Trigger
+
+from an_control.policy import ModelError
+from an_control.ros import parameters
+from an_control.ros.controller import Controller
+from an_control.ros.loop import Loop
+from an_control.ros.parameters import Settings
+from an_control.wiring import WiringError
+
+POLL_S = 0.1
+
+
+class PolicyNode(LifecycleNode):
+    """Controls a robot with a policy; `an_control.ros.parameters` says what can be set."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("policy", **options)
+        parameters.declare(self)
+        self._loop: Loop | None = None
+        self._settings = Settings()
+        self.add_on_set_parameters_callback(self._check_parameters)
+        self.add_post_set_parameters_callback(self._apply_parameters)
+        self.create_service(Trigger, "~/reset_state", self._on_reset_state)
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Load wiring and model and connect; on bad input say why and stay unconfigured."""
+        try:
+            self._settings = parameters.settings(self)
+            self._loop = self._make_loop(self._settings)
+        except (WiringError, ModelError, ValueError) as error:
+            parameters.undeclare_topics(self)
+            self.get_logger().error(str(error))
+            return TransitionCallbackReturn.FAILURE
+        return super().on_configure(state)
+
+    def _make_loop(self, settings: Settings) -> Loop:
+        controller = Controller(settings.wiring, settings.model, settings.policy_engine)
+        wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
+        topics = parameters.declare_topics(self, controller.wiring.sources)
+        return Loop(self, controller, topics, wait_s, failed=self.trigger_deactivate)
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Start to act, unless the wiring's rate is not the one that the model was trained at."""
+        loop = self._configured()
+        if self._settings.check_rate and (refusal := loop.controller.rate_refusal()):
+            self.get_logger().error(refusal)
+            return TransitionCallbackReturn.FAILURE
+        loop.activate()
+        return super().on_activate(state)
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Stop acting; the safe command is the last one."""
+        self._configured().stand_down()
+        return super().on_deactivate(state)
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Forget wiring and model."""
+        self._disconnect()
+        return super().on_cleanup(state)
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Send the safe command and disconnect."""
+        self._disconnect()
+        return super().on_shutdown(state)
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Send the safe command and go back to unconfigured."""
+        self._disconnect()
+        return TransitionCallbackReturn.SUCCESS
+
+    def _configured(self) -> Loop:
+        assert self._loop is not None, "the lifecycle configures before anything else"
+        return self._loop
+
+    def _disconnect(self) -> None:
+        if self._loop is not None:
+            self._loop.stand_down()
+            self._loop.close()
+            self._loop = None
+        parameters.undeclare_topics(self)
+
+    def _on_reset_state(self, _: Any, response: Any) -> Any:
+        """Start a new episode; succeeds only while active."""
+        if self._loop is not None and self._loop.active:
+            self._loop.reset()
+            response.success = True
+        else:
+            response.success, response.message = False, "not active"
+        return response
+
+    def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
+        """Refuse what cannot be, all or nothing."""
+        for change in changes:
+            reason = parameters.refusal(self, change, configured=self._loop is not None)
+            if reason:
+                return SetParametersResult(successful=False, reason=reason)
+        return SetParametersResult(successful=True)
+
+    def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
+        """Rewire the sources whose topics were set."""
+        for change in changes:
+            source = parameters.source_of(change.name)
+            if source is not None and self._loop is not None:
+                self._loop.rewire(source, change.value)
+                self.get_logger().info(f"source {source!r} now reads {change.value}")
+
+
+def make_executor(name: str, context: Any) -> Executor:
+    """The executor of that name, to be driven by `spin_once`; ValueError where rclpy lacks it."""
+    if name == "single_threaded":
+        return SingleThreadedExecutor(context=context)
+    try:
+        from rclpy.experimental.events_executor import EventsExecutor
+    except ImportError:
+        raise ValueError("parameter executor: this rclpy has no events executor") from None
+    return EventsExecutor(context=context)
+
+
+def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
+    """Run the node until `stopped` or until rclpy is shut down; the safe command comes last."""
+    executor = make_executor(parameters.settings(node).executor, node.context)
+    executor.add_node(node)
+    try:
+        while node.context.ok() and not stopped():
+            executor.spin_once(timeout_sec=POLL_S)
+    except (ExternalShutdownException, KeyboardInterrupt):
+        pass
+    finally:
+        if node.context.ok():
+            node.trigger_shutdown()
+        executor.remove_node(node)
+        executor.shutdown()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The executable; returns the exit status: 0 stopped, 2 bad input with autostart."""
+    stop: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda signum, frame: stop.append(signum))
+    rclpy.init(
+        args=None if arguments is None else list(arguments),
+        signal_handler_options=SignalHandlerOptions.NO,
+    )
+    node = PolicyNode()
+    try:
+        if parameters.settings(node).autostart and not _start(node):
+            return 2
+        spin(node, lambda: bool(stop))
+    except ValueError as error:
+        node.get_logger().error(str(error))
+        return 2
+    finally:
+        node.destroy_node()
+        rclpy.try_shutdown()
+    return 0
+
+
+def _start(node: PolicyNode) -> bool:
+    """Configure and activate; the node has said why where that fails."""
+    success = TransitionCallbackReturn.SUCCESS
+    return node.trigger_configure() == success and node.trigger_activate() == success
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""What the node publishes: commands by actuator name, and a look inside for whoever subscribes.
+
+Every scalar is cast and every array given as bytes, since rclpy checks neither by default.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Float64MultiArray, MultiArrayDimension
+
+from an_control.wiring import CommandConfig, Readings
+
+COMMAND_QOS = QoSProfile(depth=10)
+
+
+def doubles(values: np.ndarray) -> array[float]:
+    """`values` as a message's float64 array."""
+    return array("d", np.ascontiguousarray(values, np.float64).tobytes())
+
+
+def set_stamp(stamp: Any, stamp_ns: int) -> None:
+    """Write nanoseconds into a builtin_interfaces/Time."""
+    stamp.sec, stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
+
+
+class CommandOutput:
+    """Publishes commands (A,) in physical units as the wiring's message type."""
+
+    def __init__(self, node: Node, command: CommandConfig) -> None:
+        self._node = node
+        self._field = command.field
+        stamped = command.type == "sensor_msgs/msg/JointState"
+        self._message = JointState(name=list(command.names)) if stamped else Float64MultiArray()
+        self._stamped = stamped
+        self._publisher = node.create_publisher(type(self._message), command.topic, COMMAND_QOS)
+
+    def publish(self, values: np.ndarray, stamp_ns: int) -> None:
+        """Send `values`; `stamp_ns` goes into the header where the type has one."""
+        setattr(self._message, self._field, doubles(values))
+        if self._stamped:
+            set_stamp(self._message.header.stamp, stamp_ns)
+        self._publisher.publish(self._message)
+
+    def repeat(self) -> None:
+        """Send the last command once more."""
+        self._publisher.publish(self._message)
+
+    def close(self) -> None:
+        self._node.destroy_publisher(self._publisher)
+
+
+class Inside:
+    """`~/attention` (M x N) and `~/channels` (id, reading), published while somebody subscribes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._attention = node.create_publisher(Float64MultiArray, "~/attention", COMMAND_QOS)
+        self._channels = node.create_publisher(JointState, "~/channels", COMMAND_QOS)
+
+    def publish(
+        self,
+        readings: Readings,
+        attention: Callable[[], np.ndarray | None],
+        stamp_ns: int,
+    ) -> None:
+        """Send a tick's readings and its attention, where the policy has one."""
+        if self._channels.get_subscription_count():
+            channels = JointState(name=list(readings.ids), position=doubles(readings.values))
+            set_stamp(channels.header.stamp, stamp_ns)
+            self._channels.publish(channels)
+        if self._attention.get_subscription_count():
+            matrix = attention()
+            if matrix is not None:
+                self._attention.publish(_matrix(matrix))
+
+    def close(self) -> None:
+        self._node.destroy_publisher(self._attention)
+        self._node.destroy_publisher(self._channels)
+
+
+def _matrix(values: np.ndarray) -> Float64MultiArray:
+    rows, columns = values.shape
+    message = Float64MultiArray(data=doubles(values))
+    message.layout.dim = [
+        MultiArrayDimension(label="query", size=rows, stride=rows * columns),
+        MultiArrayDimension(label="channel", size=columns, stride=columns),
+    ]
+    return message

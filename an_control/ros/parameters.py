@@ -1,0 +1,141 @@
+"""The node's parameters: their descriptions and ranges in one place, read into one dataclass.
+
+A parameter that shapes the node (which wiring, which model, how it ticks) can be set until the
+node is configured; `sources.NAME.topic` can be set at any time and rewires that source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+from rcl_interfaces.msg import FloatingPointRange, ParameterDescriptor
+from rclpy.expand_topic_name import expand_topic_name
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.validate_full_topic_name import validate_full_topic_name
+
+from an_control.policy import EngineName
+from an_control.wiring import SourceConfig
+
+SOURCES = "sources"
+MODES = ("rate", "lockstep")
+ENGINES = ("auto", "numpy", "numba")
+EXECUTORS = ("single_threaded", "events")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values of the parameters that shape the node."""
+
+    wiring: str = ""
+    model: str = ""
+    mode: str = "rate"
+    autostart: bool = False
+    check_rate: bool = True
+    engine: str = "auto"
+    executor: str = "single_threaded"
+    lockstep_wait_s: float = 0.5
+
+    @property
+    def policy_engine(self) -> EngineName | None:
+        """The engine for `load_policy`."""
+        return None if self.engine == "auto" else cast(EngineName, self.engine)
+
+
+_DESCRIPTIONS = {
+    "wiring": "path of the robot's wiring YAML",
+    "model": "path of the policy's model file (.safetensors)",
+    "mode": "when to tick: 'rate' (the wiring's rate_hz, a robot) or 'lockstep' (by stamp, a"
+    " simulator)",
+    "autostart": "configure and activate at once, without a lifecycle manager",
+    "check_rate": "refuse to activate when the wiring's rate differs from the model's trained step"
+    " by more than 10%",
+    "engine": "what computes the policy: 'auto' (numba where installed), 'numpy' or 'numba'",
+    "executor": "'single_threaded', or 'events' (quicker, experimental in rclpy)",
+    "lockstep_wait_s": "lockstep: how long to wait for the other sources of a stamp; what has not"
+    " come by then is absent",
+}
+_CHOICES = {"mode": MODES, "engine": ENGINES, "executor": EXECUTORS}
+_RANGES = {"lockstep_wait_s": (0.001, 60.0)}
+
+
+def declare(node: Node) -> None:
+    """Declare the parameters of `Settings` with their descriptions, choices and ranges."""
+    for field in fields(Settings):
+        descriptor = ParameterDescriptor(description=_DESCRIPTIONS[field.name])
+        if field.name in _CHOICES:
+            descriptor.additional_constraints = f"one of {', '.join(_CHOICES[field.name])}"
+        if field.name in _RANGES:
+            low, high = _RANGES[field.name]
+            descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
+        node.declare_parameter(field.name, field.default, descriptor)
+
+
+def settings(node: Node) -> Settings:
+    """The parameters as they are now; ValueError names one that is not allowed."""
+    values = {field.name: node.get_parameter(field.name).value for field in fields(Settings)}
+    for name, value in values.items():
+        if reason := _choice_refusal(name, value):
+            raise ValueError(reason)
+    for name in ("wiring", "model"):
+        if "\0" in values[name]:
+            raise ValueError(f"parameter {name}: {values[name]!r} is not a path")
+    return Settings(**values)
+
+
+def refusal(node: Node, change: Parameter, *, configured: bool) -> str:
+    """Why a parameter cannot be changed like this now, or an empty string."""
+    if source_of(change.name) is not None:
+        return topic_refusal(node, change.name, change.value)
+    if configured and change.name in _DESCRIPTIONS:
+        return f"parameter {change.name}: can be set only while the node is unconfigured"
+    return _choice_refusal(change.name, change.value)
+
+
+def declare_topics(node: Node, sources: Iterable[SourceConfig]) -> dict[str, str]:
+    """Declare `sources.NAME.topic`, which a launch may have overridden; the topic of each source.
+
+    Raises ValueError for what is no topic name.
+    """
+    topics = {}
+    for source in sources:
+        name = f"{SOURCES}.{source.name}.topic"
+        descriptor = ParameterDescriptor(
+            description=f"topic of the source {source.name} ({source.type}); set it to rewire"
+        )
+        value: Any = node.declare_parameter(name, source.topic, descriptor).value
+        if reason := topic_refusal(node, name, value):
+            raise ValueError(reason)
+        topics[source.name] = str(value)
+    return topics
+
+
+def undeclare_topics(node: Node) -> None:
+    """Undo `declare_topics`, also a half-done one."""
+    for name in node.get_parameters_by_prefix(SOURCES):
+        node.undeclare_parameter(f"{SOURCES}.{name}")
+
+
+def source_of(parameter: str) -> str | None:
+    """The source whose topic this parameter holds, None where it holds none."""
+    parts = parameter.split(".")
+    return parts[1] if len(parts) == 3 and (parts[0], parts[2]) == (SOURCES, "topic") else None
+
+
+def topic_refusal(node: Node, name: str, topic: Any) -> str:
+    """Why `topic` is no topic name, or an empty string."""
+    try:
+        full = expand_topic_name(topic, node.get_name(), node.get_namespace())
+        validate_full_topic_name(full)
+    except (TypeError, ValueError, RuntimeError) as error:
+        return f"parameter {name}: {topic!r} is not a topic name: {' '.join(str(error).split())}"
+    return ""
+
+
+def _choice_refusal(name: str, value: Any) -> str:
+    choices = _CHOICES.get(name)
+    if choices is not None and value not in choices:
+        return f"parameter {name}: {value!r} is not one of {', '.join(choices)}"
+    return ""
