@@ -19,14 +19,13 @@ from an_control.wiring.readers import (
     Angles,
     Channel,
     Elements,
-    Hop,
     Names,
     Reader,
     Scalars,
-    Walk,
     Wildcard,
     array_getter,
 )
+from an_control.wiring.walk import Hop, Walk
 
 NAME_LISTS = ("name", "names", "joint_names")
 """Fields that name the elements of the arrays beside them, where they are lists of strings."""
@@ -72,25 +71,6 @@ class Leaf:
         return ".".join(part for hop in self.hops for part in hop.labels(hop.key) if part != ALL)
 
 
-class SourceReader:
-    """All readers of one source: scalars first, then arrays, then the rest."""
-
-    def __init__(self, readers: Sequence[Reader], names: Sequence[Names]) -> None:
-        self.readers = tuple(readers)
-        self.open = tuple(
-            reader
-            for reader in readers
-            if isinstance(reader, Elements | Walk) and reader.wildcard is not None
-        )
-        self._names = tuple(names)
-
-    def update(self, message: Any) -> bool:
-        """Look at what a message has, before `read`; whether there are new channels."""
-        for names in self._names:
-            names.update(message)
-        return any([reader.grow(message) for reader in self.open])
-
-
 def follow(config: ChannelConfig, cls: Any, resolve: Resolver, file: str) -> list[Leaf]:
     """The numbers that a channel's field path leads to; WiringError where there are none."""
     field = parse_field(config.field)
@@ -105,8 +85,8 @@ def follow(config: ChannelConfig, cls: Any, resolve: Resolver, file: str) -> lis
     return leaves
 
 
-def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> SourceReader:
-    """The readers for a source's leaves.
+def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> tuple[list[Reader], list[Names]]:
+    """The readers for a source's leaves, and the lists of names that they look at.
 
     taken holds the ids that other channels have, those of all channels without a `*` among them;
     a wildcard leaves these out, and adds its own.
@@ -144,7 +124,7 @@ def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> SourceReader:
         channels, keys = zip(*elements, strict=True)
         beside = names[listed] if listed is not None else None
         readers.append(Elements(array_getter(path, octets), channels, keys, beside))
-    return SourceReader(readers + rest, list(names.values()))
+    return readers + rest, list(names.values())
 
 
 def _take(leaf: Leaf, taken: set[str]) -> Channel | None:

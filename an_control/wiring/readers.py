@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
+from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -134,17 +133,63 @@ class Names:
         self.names, self._places, self._twice = names, places, twice
         self.version += 1
 
-    def place(self, name: str) -> int:
-        """The index of a name, -1 where it is missing or stands there twice."""
-        return self._places.get(name, -1)
+    def places(self, names: Sequence[str]) -> NDArray[np.intp]:
+        """The index of each name (n,), -1 where it is missing or stands there twice."""
+        try:
+            found = itemgetter(*names)(self._places) if names else ()
+        except KeyError:
+            found = [self._places.get(name, -1) for name in names]
+        return np.array(found, np.intp).reshape(-1)
 
     def absence(self, name: str) -> str:
-        """Why `place` gave -1."""
+        """Why `places` gave -1."""
         there = "twice" if name in self._twice else "not"
         return f"{name!r} is {there} among the message's names"
 
 
-class Elements(Reader):
+class Growing(Reader):
+    """Channels known by a key each; with a wildcard, those that messages show."""
+
+    def __init__(
+        self, channels: Sequence[Channel], keys: Sequence[Any], wildcard: Wildcard | None
+    ) -> None:
+        super().__init__(channels)
+        self.wildcard = wildcard
+        self._keys = list(keys)
+        self._seen: set[Any] = set()
+
+    @property
+    def listed(self) -> bool:
+        return self.wildcard is None or self.wildcard.by_name
+
+    @property
+    def expected(self) -> int:
+        return max(1, len(self.ids) if self.listed else self._count())
+
+    def grow(self, message: Any) -> bool:
+        """Take up the channels that this message shows first; whether there were any."""
+        raise NotImplementedError
+
+    def _count(self) -> int:
+        """How many of the channels the message read last has."""
+        raise NotImplementedError
+
+    def _take_up(self, keys: Collection[Any]) -> bool:
+        wildcard = self.wildcard
+        if self._seen.issuperset(keys):
+            return False
+        new = [key for key in dict.fromkeys(keys) if key not in self._seen]
+        check_size(len(self._seen) + len(new))
+        for key in new:
+            if wildcard and (id_ := wildcard.take(str(key))) is not None:
+                self.ids.append(id_)
+                self.configs.append(wildcard.config)
+                self._keys.append(key)
+        self._seen.update(new)
+        return bool(new)
+
+
+class Elements(Growing):
     """Elements of one array of numbers, by index or by name."""
 
     def __init__(
@@ -155,44 +200,23 @@ class Elements(Reader):
         names: Names | None = None,
         wildcard: Wildcard | None = None,
     ) -> None:
-        super().__init__(channels)
-        self.wildcard = wildcard
+        super().__init__(channels, keys, wildcard)
         self._get = get
         self._names = names
-        self._keys: list[Any] = list(keys)
         self._length = 0
-        self._seen: set[Any] = set()
         self._grown = (-1, -1)
         self._aim()
 
-    @property
-    def expected(self) -> int:
-        if self.listed:
-            return len(self.ids) or 1
-        return max(1, int(np.count_nonzero(self._index < self._length)))
-
-    @property
-    def listed(self) -> bool:
-        return self.wildcard is None or self.wildcard.by_name
-
     def grow(self, message: Any) -> bool:
-        """Take up the elements that this message shows first; whether there were any."""
-        wildcard, length = self.wildcard, len(self._get(message))
+        length = len(self._get(message))
         state = (self._names.version if self._names else 0, length)
-        if wildcard is None or state == self._grown:
+        if state == self._grown:
             return False
-        keys = self._names.names[:length] if self._names else range(len(self._seen), length)
-        new = [key for key in keys if key not in self._seen]
-        _check_size(len(self._seen) + len(new))
-        for key in new:
-            if key not in self._seen and (id_ := wildcard.take(str(key))) is not None:
-                self.ids.append(id_)
-                self.configs.append(wildcard.config)
-                self._keys.append(key)
-            self._seen.add(key)
+        names = self._names
+        new = self._take_up(names.names[:length] if names else range(len(self._seen), length))
         self._grown = state
         self._aim()
-        return bool(new)
+        return new
 
     def read(self, message: Any, row: Row) -> None:
         data = self._get(message)
@@ -212,125 +236,18 @@ class Elements(Reader):
             return self._names.absence(self._keys[index])
         return f"the array has {self._length} elements" if place >= self._length else None
 
+    def _count(self) -> int:
+        return int(np.count_nonzero(self._index < self._length))
+
     def _aim(self) -> None:
         """Find the elements' places anew."""
         if self._names:
             self._version = self._names.version
-            places = [key if type(key) is int else self._names.place(key) for key in self._keys]
+            self._index = self._names.places(self._keys)
         else:
-            places = self._keys
-        self._index = np.array(places, np.intp)
-        self._reach = max(places, default=-1) + 1 if -1 not in places else sys.maxsize
-
-
-@dataclass(frozen=True)
-class Hop:
-    """One field on the way to a number.
-
-    names  the list of names in the message that has the field, if it has one
-    label  what of the hop goes into the channel's label: its name, its key
-    """
-
-    name: str
-    key: int | str | None = None
-    names: str | None = None
-    label: tuple[bool, bool] = (False, False)
-
-    def labels(self, key: int | str | None) -> tuple[str, ...]:
-        """The hop's part of a channel's label, the key in place of a `*`."""
-        name, element = self.label
-        return (self.name,) * name + (str(key),) * element
-
-
-class Walk(Reader):
-    """Whatever lies behind a list of messages; slow, as it goes from attribute to attribute."""
-
-    def __init__(
-        self,
-        hops: Sequence[Hop],
-        function: str | None,
-        channels: Sequence[Channel] = (),
-        wildcard: Wildcard | None = None,
-    ) -> None:
-        super().__init__(channels)
-        self.wildcard = wildcard
-        self._hops = tuple(hops)
-        self._angle = ANGLES[function] if function else None
-        own = ".".join(part for hop in self._hops for part in hop.labels(hop.key))
-        self._keys = [own] * len(self.ids)
-        self._seen: set[str] = set()
-        self._found: dict[str, float] = {}
-
-    @property
-    def expected(self) -> int:
-        if self.listed:
-            return len(self.ids) or 1
-        return max(1, sum(key in self._found for key in self._keys))
-
-    @property
-    def listed(self) -> bool:
-        return self.wildcard is None or self.wildcard.by_name
-
-    def grow(self, message: Any) -> bool:
-        """Take up what this message shows first; whether there was anything."""
-        if self.wildcard is None:
-            return False
-        new = [label for label in self._walk_all(message) if label not in self._seen]
-        _check_size(len(self._seen) + len(new))
-        for label in new:
-            if (id_ := self.wildcard.take(label)) is not None:
-                self.ids.append(id_)
-                self.configs.append(self.wildcard.config)
-                self._keys.append(label)
-            self._seen.add(label)
-        return bool(new)
-
-    def read(self, message: Any, row: Row) -> None:
-        self._found = self._walk_all(message)
-        row[:] = [self._found.get(key, math.nan) for key in self._keys]
-
-    def absence(self, index: int) -> str | None:
-        return None if self._keys[index] in self._found else "the message has no such element"
-
-    def _walk_all(self, message: Any) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for parts, value in self._walk(message, self._hops, None, ()):
-            label = ".".join(parts)
-            found[label] = math.nan if label in found else value
-            _check_size(len(found))
-        return found
-
-    def _walk(
-        self, node: Any, hops: tuple[Hop, ...], names: Any, parts: tuple[str, ...]
-    ) -> Iterator[tuple[tuple[str, ...], float]]:
-        if not hops:
-            yield parts, self._number(node)
-            return
-        hop, rest = hops[0], hops[1:]
-        names = getattr(node, hop.names) if hop.names else names
-        field = getattr(node, hop.name)
-        for key, item in _items(field, hop.key, names):
-            yield from self._walk(item, rest, names, parts + hop.labels(key))
-
-    def _number(self, value: Any) -> float:
-        if self._angle:
-            return self._angle(value.x, value.y, value.z, value.w)
-        return float(value[0] if isinstance(value, bytes) else value)
-
-
-def _items(field: Any, key: int | str | None, names: Any) -> Iterator[tuple[int | str | None, Any]]:
-    """The elements of a field that a key means, each with its own name or index."""
-    if key is None:
-        yield None, field
-    elif isinstance(key, int):
-        if key < len(field):
-            yield key, field[key]
-    elif key == ALL:
-        yield from zip(names if names is not None else range(len(field)), field, strict=False)
-    else:
-        places = [place for place, name in enumerate(names) if name == key]
-        if len(places) == 1 and places[0] < len(field):
-            yield key, field[places[0]]
+            self._index = np.array(self._keys, np.intp)
+        all_there = self._index.min(initial=0) >= 0
+        self._reach = int(self._index.max(initial=-1)) + 1 if all_there else sys.maxsize
 
 
 def array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
@@ -348,6 +265,7 @@ def array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:
     return read
 
 
-def _check_size(count: int) -> None:
+def check_size(count: int) -> None:
+    """Refuse a message that would make a wildcard too large (ValueError)."""
     if count > MAX_ELEMENTS:
         raise ValueError(f"the message has more than {MAX_ELEMENTS} elements for one wildcard")

@@ -15,13 +15,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.compile import SourceReader, compile_source, follow
+from an_control.wiring.compile import compile_source, follow
 from an_control.wiring.config import SourceConfig, Wiring
 from an_control.wiring.errors import WiringError
+from an_control.wiring.feed import Feed, SourceStatus
 from an_control.wiring.messages import Resolver, message_class
-from an_control.wiring.readers import Row
 
-_NEVER_NS = 1 << 62
 _FLOAT32 = float(np.finfo(np.float32).max)
 _KEPT_PATTERNS = 16
 _KEPT_NOTICES = 256
@@ -64,114 +63,6 @@ class Notice:
         return f"{what} {self.kind}" + (f": {self.reason}" if self.reason else "")
 
 
-@dataclass(frozen=True)
-class SourceStatus:
-    """How a source is doing, for diagnostics.
-
-    age_s is None before the first message; `present` of `expected` channels as of the last read;
-    `error` says why the newest message could not be read, empty where it could.
-    """
-
-    name: str
-    topic: str
-    messages: int
-    age_s: float | None
-    stamp_ns: int | None
-    fresh: bool
-    present: int
-    expected: int
-    error: str
-
-
-class _Feed:
-    """One source: its newest message, and where its channels stand in the table."""
-
-    def __init__(self, config: SourceConfig, reader: SourceReader) -> None:
-        self.config = config
-        self.reader = reader
-        self.message: Any = None
-        self.stamp_ns: int | None = None
-        self.arrival_ns = 0
-        self.messages = 0
-        self.messages_read = 0
-        self.unread = False
-        self.fresh = True
-        self.error = ""
-
-    def lay_out(self, start: int, raw: Row) -> int:
-        """Take a place in the table from `start` on; gives its end."""
-        self.rows: list[Row] = []
-        self.start = self.stop = start
-        limits, listed = [], []
-        for reader in self.reader.readers:
-            self.stop += len(reader.ids)
-            self.rows.append(raw[self.stop - len(reader.ids) : self.stop])
-            limits += [self._limit_ns(config.max_age_s) for config in reader.configs]
-            listed += [reader.listed] * len(reader.ids)
-        self.listed = np.array(listed, bool)
-        self.limits = np.array(limits, np.int64)
-        self.shortest = min(limits, default=self._limit_ns(None))
-        self.longest = max(limits, default=self._limit_ns(None))
-        self.unread = self.message is not None
-        return self.stop
-
-    def _limit_ns(self, max_age_s: float | None) -> int:
-        return int((self.config.max_age_s if max_age_s is None else max_age_s) * 1e9) or _NEVER_NS
-
-    def age_ns(self, now_ns: int) -> int:
-        """Age of the newest message; after a clock that was set back, too old for any limit."""
-        age = now_ns - self.arrival_ns
-        return age if age >= 0 else _NEVER_NS
-
-    def in_time(self, now_ns: int, stamp_ns: int | None) -> bool:
-        """Whether the newest message counts at this tick, for at least one of its channels."""
-        if stamp_ns is None:
-            return self.messages > 0 and self.age_ns(now_ns) <= self.longest
-        if self.stamp_ns is None:
-            return self.messages > self.messages_read
-        return self.stamp_ns == stamp_ns
-
-    def why_late(self, now_ns: int, stamp_ns: int | None) -> str:
-        """Why `in_time` says no."""
-        if not self.messages:
-            return f"no message yet on {self.config.topic}"
-        if stamp_ns is not None:
-            return f"no message of the step at {stamp_ns / 1e9:.6f} s"
-        if now_ns < self.arrival_ns:
-            return "the clock was set back"
-        return f"no message for more than {self.longest / 1e9:g} s"
-
-    def grow(self) -> bool:
-        """Look for new channels in the newest message; whether there are any."""
-        try:
-            self.error = ""
-            return self.reader.update(self.message)
-        except Exception as error:
-            self.error = f"unreadable message ({error})"
-            return False
-
-    def extract(self) -> None:
-        """Bring the newest message's numbers into the table."""
-        self.unread = False
-        try:
-            if not self.error:
-                for reader, row in zip(self.reader.readers, self.rows, strict=True):
-                    reader.read(self.message, row)
-                return
-        except Exception as error:
-            self.error = f"unreadable message ({error})"
-        for row in self.rows:
-            row[:] = np.nan
-
-    def absence(self, index: int) -> str:
-        """Why a channel, by its place in the source, is absent though the source is fresh."""
-        for reader in self.reader.readers:
-            if index < len(reader.ids):
-                return reader.absence(index) or reader.invalid
-            index -= len(reader.ids)
-        raise IndexError(index)
-
-
 class ChannelTable:
     """The readings of a wiring's channels.
 
@@ -191,7 +82,7 @@ class ChannelTable:
         self._fine = np.zeros(0, bool)
         self._lay_out()
 
-    def _feed(self, source: SourceConfig, taken: set[str]) -> _Feed:
+    def _feed(self, source: SourceConfig, taken: set[str]) -> Feed:
         file = self.wiring.file
         try:
             cls = self._resolve(source.type)
@@ -201,12 +92,12 @@ class ChannelTable:
         self.message_classes[source.name] = cls
         channels = [c for c in self.wiring.channels if c.source == source.name]
         leaves = [leaf for c in channels for leaf in follow(c, cls, self._resolve, file)]
-        return _Feed(source, compile_source(leaves, taken))
+        return Feed(source, *compile_source(leaves, taken))
 
     def _lay_out(self) -> None:
         """Give every channel its place; what was known of a channel stays known by its id."""
         fine = dict(zip(self._ids, self._fine.tolist(), strict=True))
-        readers = [reader for feed in self._feeds.values() for reader in feed.reader.readers]
+        readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         configs = [config for reader in readers for config in reader.configs]
         clips = [config.clip or (-np.inf, np.inf) for config in configs]
         self._ids = tuple(id_ for reader in readers for id_ in reader.ids)
@@ -248,11 +139,8 @@ class ChannelTable:
         """
         feeds = self._feeds.values()
         with np.errstate(over="ignore", invalid="ignore"):
-            if any([feed.unread and feed.grow() for feed in feeds]):
+            if any([feed.unread and feed.look() for feed in feeds]):
                 self._lay_out()
-                for feed in feeds:
-                    if feed.unread:
-                        feed.grow()
             for feed in feeds:
                 if feed.unread:
                     feed.extract()
@@ -293,9 +181,7 @@ class ChannelTable:
     @property
     def expected(self) -> int:
         """How many channels there should be."""
-        return sum(
-            [reader.expected for feed in self._feeds.values() for reader in feed.reader.readers]
-        )
+        return sum([feed.expected for feed in self._feeds.values()])
 
     def notices(self) -> list[Notice]:
         """What was lost and what came back since the last call."""
@@ -315,7 +201,7 @@ class ChannelTable:
             if in_time:
                 self._notice_channels(feed, now_ns if stamp_ns is None else feed.arrival_ns)
 
-    def _notice_channels(self, feed: _Feed, now_ns: int) -> None:
+    def _notice_channels(self, feed: Feed, now_ns: int) -> None:
         """Notices of single channels, those of one reason together."""
         span = slice(feed.start, feed.stop)
         ok, fine = self._ok[span], self._fine[span]
@@ -344,7 +230,7 @@ class ChannelTable:
                 stamp_ns=feed.stamp_ns,
                 fresh=feed.fresh and feed.messages > 0,
                 present=int(np.count_nonzero(self._ok[feed.start : feed.stop])),
-                expected=sum(reader.expected for reader in feed.reader.readers),
+                expected=feed.expected,
                 error=feed.error,
             )
             for feed in self._feeds.values()
