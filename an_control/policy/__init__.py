@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -76,6 +76,8 @@ def make_policy(
     model: Model, *, engine: EngineName | None = None, keep_ticks: int | None = None
 ) -> Policy:
     """The policy of a model in memory; ValueError where the engine is unknown or not there."""
+    if engine not in (None, *get_args(EngineName)):
+        raise ValueError(f"engine: {engine!r} is not one of {', '.join(get_args(EngineName))}")
     if isinstance(model.sizes, OrderedSizes):
         return Ordered(model)
     return AttentionNeuron(model, _engine(model.sizes, Weights.of(model), engine), keep_ticks)
@@ -85,13 +87,11 @@ def _engine(sizes: AttentionSizes, weights: Weights, name: EngineName | None) ->
     compiled = importlib.util.find_spec("numba") is not None
     if name == "numpy" or (name is None and not compiled):
         return NumpyEngine(sizes, weights)
-    if name in ("numba", None):
-        if not compiled:
-            raise ValueError("engine: 'numba' is not installed (pip install numba)")
-        from an_control.policy.numba_engine import NumbaEngine
+    if not compiled:
+        raise ValueError("engine: 'numba' is not installed (pip install numba)")
+    from an_control.policy.numba_engine import NumbaEngine
 
-        return NumbaEngine(sizes, weights)
-    raise ValueError(f"engine: {name!r} is not one of 'numpy', 'numba'")
+    return NumbaEngine(sizes, weights)
 
 
 def _channels(model: Model) -> int:

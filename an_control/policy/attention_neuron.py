@@ -11,12 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
-from an_control.policy.exact import ORDINARY, round_terms
+from an_control.policy.exact import LARGEST_READING, ORDINARY, round_terms
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import AttentionSizes
-
-LARGEST_READING = 1e18
-"""A reading beyond this counts as not finite, so that float32 arithmetic cannot overflow."""
 
 
 class Engine(Protocol):
@@ -82,33 +79,35 @@ class AttentionNeuron:
         """One tick on `values` (N,) of the channels `ids` (N,), in any order.
 
         A tuple that stays the same object from tick to tick is the fastest. ValueError where
-        lengths differ or an id comes twice.
+        lengths differ or an id comes twice, TypeError where the values are no real numbers.
         """
         values = np.asarray(values)
+        if values.dtype.kind != "f":
+            values = values.astype(np.float64, casting="safe")
         if values.ndim != 1 or len(values) != len(ids):
             raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
         return self._tick(values, ids if type(ids) is tuple else tuple(ids))
 
     def _tick(self, values: np.ndarray, ids: tuple[str, ...]) -> np.ndarray:
         largest = ORDINARY
-        if not values.dot(values) < 0.5 * ORDINARY**2:
+        if not np.vdot(values, values) < 0.5 * ORDINARY**2:  # vdot: no warning of overflow
             values, ids, largest = _finite(values, ids)
         if ids is not self._ids and ids != self._ids:
             self._arrange(ids)
         shift = self._ordinary_shift
         if largest > ORDINARY:
             shift = round_terms(len(ids), largest)
-        if values.dtype != np.float32:
-            values = values.astype(np.float32)
         if self._absent is not None:
             self._wait_for_absent()
-        if self._place is not None:
-            values = values[self._place]
-        self._previous = self._engine.step(values, self._columns, self._previous, shift)
+        self._values[:] = values if self._place is None else values[self._place]
+        self._previous = self._engine.step(self._values, self._columns, self._previous, shift)
         return self._previous.copy()
 
     def _arrange(self, ids: tuple[str, ...]) -> None:
         """Map `ids` to columns: which values go where, and which columns are absent."""
+        if len(set(ids)) != len(ids):
+            twice = next(name for name in ids if ids.count(name) > 1)
+            raise ValueError(f"channel id {twice!r} is given twice")
         column = self._column
         fresh = [name for name in ids if name not in column]
         if fresh:
@@ -119,11 +118,9 @@ class AttentionNeuron:
         places = np.array([column[name] for name in ids], np.int64)
         order = np.argsort(places)
         columns = places[order]
-        if (columns[1:] == columns[:-1]).any():
-            twice = next(name for name in ids if ids.count(name) > 1)
-            raise ValueError(f"channel id {twice!r} is given twice")
         whole = len(columns) == len(column)
         self._ids = ids
+        self._values = np.empty(len(ids), np.float32)
         self._place = None if (order[1:] > order[:-1]).all() else order
         self._columns = None if whole else columns
         self._absent = None if whole else np.setdiff1d(np.arange(len(column)), columns)

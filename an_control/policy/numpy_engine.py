@@ -73,7 +73,7 @@ class NumpyEngine:
             self._reserve(len(values))
         if columns is None:
             self._neurons(values, self._last, self._output, self._cell, previous)
-            self._last = values
+            self._last[...] = values
             output = self._output
         else:
             output, cell = self._output[:, columns], self._cell[:, columns]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from an_control.policy.exact import LARGEST_READING
 from an_control.policy.model_file import Model
 from an_control.policy.numpy_engine import head
 from an_control.policy.sizes import OrderedSizes
@@ -39,13 +40,17 @@ class Ordered:
         return self.step_array(values, tuple(readings))
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """One tick on `values` (N,) of the channels `ids` (N,)."""
-        values = np.where(np.isfinite(values), values, 0.0)
+        """One tick on `values` (N,) of the channels `ids` (N,); errors as `AttentionNeuron`'s."""
+        values = np.asarray(values).astype(np.float64, casting="same_kind")
+        if values.shape != (len(ids),):
+            raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
+        values[~(np.abs(values) <= LARGEST_READING)] = 0.0
         if self.nominal_ids and tuple(ids) != self.nominal_ids:
             given = dict(zip(ids, values, strict=True))
+            if len(given) < len(ids):
+                twice = next(name for name in ids if ids.count(name) > 1)
+                raise ValueError(f"channel id {twice!r} is given twice")
             values = np.array([given.get(name, 0.0) for name in self.nominal_ids])
-        if values.shape != (self._sizes.channels,):
+        if len(values) != self._sizes.channels:
             raise ValueError(f"{len(values)} readings for {self._sizes.channels} inputs in order")
-        return head(
-            self._head, self._sizes.activation, self._sizes.output, values.astype(np.float64)
-        )
+        return head(self._head, self._sizes.activation, self._sizes.output, values)
