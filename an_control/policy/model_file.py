@@ -25,6 +25,7 @@ LARGEST_FILE = 256 * 2**20
 LARGEST_HEADER = 2**20
 LARGEST_WEIGHT = 1e6
 """Larger weights than any trained one; below it no product in a tick can overflow."""
+SHORTEST_STEP_S, LONGEST_STEP_S = 1e-6, 3600.0
 TASK_KEYS: dict[str, Any] = {
     "name": str,
     "environment": str,
@@ -155,7 +156,8 @@ def _header(content: bytes) -> dict[str, Any]:
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or length > min(LARGEST_HEADER, len(content) - 8):
         raise ValueError("not a safetensors file, or cut short")
-    metadata = json.loads(content[8 : 8 + length]).get("__metadata__")
+    tensors = json.loads(content[8 : 8 + length])
+    metadata = tensors.get("__metadata__") if isinstance(tensors, dict) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("an_control"), str):
         raise ValueError("a safetensors file, but without an an_control header")
     header = json.loads(metadata["an_control"])
@@ -178,5 +180,7 @@ def _check_task(task: Mapping[str, Any]) -> None:
         if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise ValueError(f"task.{key}: must be a list of strings that differ")
     step_s = task.get("step_s", 1.0)
-    if not 0 < step_s < 3600:
-        raise ValueError(f"task.step_s: {step_s!r} is not between 0 and 3600 s")
+    if not SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S:
+        raise ValueError(
+            f"task.step_s: {step_s!r} is not between {SHORTEST_STEP_S:g} and {LONGEST_STEP_S:g} s"
+        )

@@ -118,10 +118,10 @@ def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
     if choices is not None:
         if not any(value == choice and type(value) is type(choice) for choice in choices):
             raise ValueError(f"{key}: {value!r} is not one of {', '.join(map(repr, choices))}")
-    elif isinstance(value, list):
-        if len(value) > HEAD_LAYERS:
-            raise ValueError(f"{key}: {len(value)} layers, at most {HEAD_LAYERS} are allowed")
-        for width in value:
-            _check(key, width, None)
+    elif key == "sizes.head":
+        if not isinstance(value, list) or len(value) > HEAD_LAYERS:
+            raise ValueError(f"{key}: {value!r} is not a list of at most {HEAD_LAYERS} widths")
+        for layer, width in enumerate(value):
+            _check(f"{key}[{layer}]", width, None)
     elif type(value) is not int or not 1 <= value <= LARGEST:
         raise ValueError(f"{key}: {value!r} is not a whole number from 1 to {LARGEST}")
