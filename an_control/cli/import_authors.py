@@ -8,6 +8,7 @@ from typing import Literal
 
 import tyro
 
+from an_control.cli import InputError
 from an_control.policy import write_model
 from an_control.policy.authors import import_authors
 
@@ -25,6 +26,9 @@ class Verb:
 
     def run(self) -> int:
         model = import_authors(self.npz, self.kind)
-        write_model(self.out, model)
+        try:
+            write_model(self.out, model)
+        except OSError as error:
+            raise InputError(f"--out {self.out}: {error.strerror}") from error
         print(f"{self.out}: {self.kind}, {model.trained['parameters']} parameters")
         return 0
