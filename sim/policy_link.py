@@ -1,0 +1,108 @@
+"""What the simulator knows of the policy node: is it there, active, connected, freshly reset."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from rclpy.node import Node, NodeNameNonExistentError
+from std_srvs.srv import Trigger
+
+CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
+"""How long one call may take, the pause before the next, and when the graph counts as settled."""
+
+Spin = Callable[[float], bool]
+"""Works until a time of the steady clock (s), or a little less long; False once that has passed."""
+
+
+class BridgeError(RuntimeError):
+    """The policy cannot be reached; the text says what was waited for."""
+
+
+class PolicyLink:
+    """Waits for the policy, on the caller's `spin`, never longer than `timeout_s` at a time.
+
+    An empty policy is nobody in particular: whoever publishes commands.
+    """
+
+    def __init__(
+        self, node: Node, policy: str, command_topic: str, spin: Spin, timeout_s: float
+    ) -> None:
+        self._node, self._spin, self._timeout_s = node, spin, timeout_s
+        self._command_topic = node.resolve_topic_name(command_topic)
+        self._client: Any = None
+        if policy:
+            self._client = node.create_client(Trigger, f"{policy}/reset_state")
+        self._seen: set[str] = set()
+        self._settled_s = float("inf")
+
+    @property
+    def name(self) -> str:
+        """The policy's full name, for people."""
+        return self._client.srv_name.removesuffix("/reset_state") if self._client else "a policy"
+
+    def wait(self, sensor_topics: Collection[str]) -> None:
+        """Wait until the policy is active and connected. Raises BridgeError."""
+        until_s = time.monotonic() + self._timeout_s
+        self.reset()
+        while not self._connected(sensor_topics):
+            if not self._spin(until_s):
+                raise BridgeError(
+                    f"waited {self._timeout_s:g} s in vain for {self.name} to subscribe to one of "
+                    f"{', '.join(sorted(sensor_topics))} and to publish {self._command_topic}"
+                )
+
+    def reset(self) -> None:
+        """Call the policy's reset_state until it succeeds, which it does only when active."""
+        until_s, answer = time.monotonic() + self._timeout_s, "there is no such service"
+        while self._client is not None:
+            if self._client.service_is_ready():
+                answer = self._call(until_s)
+                if not answer:
+                    return
+            again_s = min(until_s, time.monotonic() + RETRY_S)
+            while self._spin(again_s):
+                pass
+            if time.monotonic() >= until_s:
+                raise BridgeError(
+                    f"waited {self._timeout_s:g} s in vain for success from "
+                    f"{self._client.srv_name}: {answer}"
+                )
+
+    def _call(self, until_s: float) -> str:
+        """One call; empty for success, else why not."""
+        future = self._client.call_async(Trigger.Request())
+        patience_s = min(until_s, time.monotonic() + CALL_S)
+        while not future.done() and self._spin(patience_s):
+            pass
+        if not future.done():
+            self._client.remove_pending_request(future)
+            return "it does not reply"
+        response = future.result()
+        return "" if response.success else f"it says {response.message!r}"
+
+    def _connected(self, sensor_topics: Collection[str]) -> bool:
+        """True once all that the policy subscribes to here has been matched for a while.
+
+        The graph tells of a node's subscriptions one by one: a first lull is no proof.
+        """
+        ready = self._node.count_publishers(self._command_topic) > 0
+        if self._client is None:
+            return ready
+        topics = self._subscribed()
+        offered = [one for one in self._node.publishers if one.topic_name in topics]
+        ready = ready and not topics.isdisjoint(sensor_topics)
+        ready = ready and all(one.get_subscription_count() for one in offered)
+        if not ready or topics != self._seen:
+            self._seen, self._settled_s = topics, time.monotonic() + SETTLE_S
+        return time.monotonic() >= self._settled_s
+
+    def _subscribed(self) -> set[str]:
+        """The topics that the policy subscribes to, as far as the graph knows."""
+        namespace, _, name = self.name.rpartition("/")
+        try:
+            known = self._node.get_subscriber_names_and_types_by_node(name, namespace or "/")
+        except NodeNameNonExistentError:
+            return set()
+        return {topic for topic, _ in known}

@@ -1,0 +1,117 @@
+"""The executable `simulator`: a simulated robot on ROS 2 topics, episode after episode."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rclpy.node import Node
+
+from an_control.wiring import WiringError, load_wiring
+from an_control.wiring.scramble import ScrambleSettings
+from an_control_sim.bridge import Bridge
+from an_control_sim.episodes import Progress, ProgressCallback, Summary, run_episodes
+from an_control_sim.parameters import declare, declare_scramble
+from an_control_sim.policy_link import BridgeError
+from an_control_sim.process import ros, signals
+from an_control_sim.robot import Robot
+from an_control_sim.scrambler import Scrambler
+from an_control_sim.simulation import load_simulation
+
+
+@dataclass(frozen=True)
+class SimulatorSettings:
+    """One run. The parameters of `read_settings` of the same names say what each one means."""
+
+    simulation: str
+    wiring: str = ""
+    episodes: int = 1
+    seed: int = 0
+    realtime: bool = False
+    policy: str = "policy"
+    command_timeout_s: float = 1.0
+    start_timeout_s: float = 30.0
+    camera_hz: float = 0.0
+    scramble: ScrambleSettings = field(default_factory=ScrambleSettings)
+
+
+def read_settings(node: Node) -> SimulatorSettings:
+    """Declare the parameters and read what was set. Raises ValueError naming a bad one."""
+    return SimulatorSettings(
+        simulation=declare(node, "simulation", "", "path of the simulation YAML"),
+        wiring=declare(
+            node, "wiring", "", "path of the robot's wiring YAML; needed to scramble its readings"
+        ),
+        episodes=declare(node, "episodes", 0, "episodes to run, 0 = until stopped", (0, 10**9)),
+        seed=declare(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
+        realtime=declare(
+            node, "realtime", False, "step by the clock instead of waiting for each command"
+        ),
+        policy=declare(node, "policy", "policy", "name of the policy node; empty: call nobody"),
+        command_timeout_s=declare(
+            node, "command_timeout_s", 1.0, "after this the safe command counts", (0.001, 3600.0)
+        ),
+        start_timeout_s=declare(
+            node, "start_timeout_s", 30.0, "how long to wait for the policy", (0.001, 3600.0)
+        ),
+        camera_hz=declare(
+            node, "camera_hz", 0.0, "pictures per simulated second if looked at, 0 = off", (0, 1000)
+        ),
+        scramble=declare_scramble(node),
+    )
+
+
+def simulate(
+    node: Node, settings: SimulatorSettings, progress: ProgressCallback | None = None
+) -> Summary:
+    """Run the episodes on `node`; SIGINT and SIGTERM end the run with what has finished.
+
+    For the main thread of a process whose rclpy was set up by `process.ros`. Raises WiringError
+    for bad files and BridgeError where the policy cannot be reached.
+    """
+    if settings.scramble.active and not settings.wiring:
+        raise WiringError("parameters", "wiring", settings.wiring, "a wiring YAML, to scramble")
+    simulation = load_simulation(settings.simulation)
+    tap = None
+    if settings.scramble.active:
+        tap = Scrambler(node, load_wiring(settings.wiring), settings.scramble, settings.seed)
+    robot = Robot(simulation, camera=settings.camera_hz > 0)
+    bridge = Bridge(
+        node, robot, tap=tap,
+        policy=settings.policy, realtime=settings.realtime, camera_hz=settings.camera_hz,
+        command_timeout_s=settings.command_timeout_s, start_timeout_s=settings.start_timeout_s,
+    )  # fmt: skip
+    try:
+        with signals(bridge.stop):
+            results = run_episodes(
+                bridge, episodes=settings.episodes, seed=settings.seed, progress=progress
+            )
+    finally:
+        bridge.close()
+    return Summary(tuple(results))
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0 done or stopped, 1 no policy to be reached, 2 bad input."""
+    with ros(args):
+        node = Node("simulator")
+
+        def log(progress: Progress) -> None:
+            if progress.finished is not None:
+                one, name = progress.finished, f"episode {progress.episode}"
+                node.get_logger().info(f"{name}: return {one.return_:.1f} in {one.steps} steps")
+
+        try:
+            summary = simulate(node, read_settings(node), log)
+        except (BridgeError, ValueError) as error:
+            print(f"simulator: {error}", file=sys.stderr)
+            return 1 if isinstance(error, BridgeError) else 2
+        finally:
+            node.destroy_node()
+    print("\n".join(summary.lines()), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
