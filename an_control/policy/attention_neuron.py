@@ -177,7 +177,8 @@ class AttentionNeuron:
     def keys(self) -> np.ndarray:
         """Each channel's key (N, k) after the last step, rows in `channel_order`."""
         columns = np.arange(len(self._column)) if self._columns is None else self._columns
-        return self._engine.outputs(columns) @ self._key.T + self._key_bias
+        terms = self._engine.outputs(columns)[:, None, :] * self._key  # no matrix product: its
+        return terms.sum(axis=2) + self._key_bias  # last bits would depend on a channel's row
 
 
 def _finite(values: np.ndarray, ids: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...], float]:

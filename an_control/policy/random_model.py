@@ -1,0 +1,32 @@
+"""Models with random weights: what learning starts from, what tests and benchmarks measure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from an_control.policy.model_file import Model
+from an_control.policy.sizes import AttentionSizes, Sizes
+
+ANT_SIZES = AttentionSizes(actions=8, neuron=8, queries=32, key=32, inputs=["value"], head=[32])
+"""The sizes of the AttentionNeuron authors' Ant policy."""
+
+
+def random_model(
+    sizes: Sizes, seed: int = 0, gain: float = 1.0, task: dict[str, Any] | None = None
+) -> Model:
+    """A model whose weights are uniform within ``gain / sqrt(fan-in)``, as PyTorch starts layers.
+
+    The fixed queries, which no input feeds, are uniform within `gain`. The same arguments give
+    the same model.
+    """
+    rng = np.random.default_rng(seed)
+    arrays = {}
+    for name, shape in sizes.shapes().items():
+        fan_in = 1 if name == "attention.queries" else shape[-1]
+        limit = gain / math.sqrt(fan_in)
+        arrays[name] = rng.uniform(-limit, limit, shape).astype(np.float32)
+    kind = "attention_neuron" if isinstance(sizes, AttentionSizes) else "ordered"
+    return Model(kind, sizes, arrays, task or {}, {"by": "random_model", "seed": seed})

@@ -1,0 +1,63 @@
+"""Models of every form, and sequences of readings to feed them."""
+
+from importlib.util import find_spec
+from itertools import product
+
+import pytest
+
+from an_control.policy import AttentionSizes, make_policy
+from an_control.policy.random_model import random_model
+
+FORMS = {
+    f"{attention}-{'change' if change else 'value'}{'-products' if products else ''}"
+    f"-{activation}-{output}-head{len(head)}-d{neuron}": AttentionSizes(
+        actions=actions,
+        neuron=neuron,
+        queries=queries,
+        key=5,
+        inputs=["value", "change"] if change else ["value"],
+        head=head,
+        products=products,
+        attention=attention,
+        activation=activation,
+        output=output,
+    )
+    for (attention, change, products), (activation, output, head, neuron, actions, queries) in zip(
+        product(("tanh", "softmax"), (False, True), (False, True)),
+        (
+            ("tanh", "tanh", [], 8, 1, 16),
+            ("relu", "clip", [7], 3, 2, 5),
+            ("tanh", "clip", [16, 9], 12, 8, 33),
+            ("relu", "tanh", [4], 1, 3, 2),
+            ("relu", "clip", [], 8, 8, 32),
+            ("tanh", "tanh", [32], 16, 8, 9),
+            ("relu", "tanh", [64, 64], 5, 6, 2),
+            ("tanh", "clip", [3], 24, 1, 40),
+        ),
+        strict=True,
+    )
+}
+"""One model of each combination of attention, inputs and products; the rest of the sizes vary."""
+
+ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=list(FORMS))
+def model(request: pytest.FixtureRequest):
+    """A random model of one of the forms, its weights large enough to saturate now and then."""
+    return random_model(FORMS[request.param], seed=len(request.param), gain=2.0)
+
+
+@pytest.fixture(scope="session")
+def permutable():
+    """A policy of every form and engine, for tests that draw one."""
+    return [
+        make_policy(random_model(sizes, seed=7, gain=2.0), engine=engine)
+        for sizes in FORMS.values()
+        for engine in ENGINES
+    ]

@@ -1,0 +1,118 @@
+"""The order of the channels does not change one bit of the action, however they are permuted."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from an_control.policy import make_policy
+from an_control.policy.random_model import ANT_SIZES, random_model
+
+TICKS = 6
+
+
+def readings(channels, ticks=TICKS, seed=0):
+    """Readings (T, N) of very different sizes, so that the order of a plain sum would show."""
+    rng = np.random.default_rng(seed)
+    scale = 10.0 ** rng.uniform(-3, 1.5, channels)
+    return (rng.standard_normal((ticks, channels)) * scale).astype(np.float32)
+
+
+def names(channels):
+    return tuple(f"channel_{i}" for i in range(channels))
+
+
+def play(policy, sequence, wiring):
+    """The action bytes of an episode; `wiring(tick)` gives the order of readings and the ids."""
+    policy.reset()
+    actions = []
+    for tick, values in enumerate(sequence):
+        order, ids = wiring(tick)
+        actions.append(policy.step_array(values[order], ids).tobytes())
+    return actions
+
+
+@pytest.mark.parametrize("channels", [1, 2, 7, 28, 33])
+def test_a_permutation_that_ids_follow_or_not_changes_no_bit(model, engine, channels):
+    policy = make_policy(model, engine=engine)
+    sequence, ids = readings(channels), names(channels)
+    expected = play(policy, sequence, lambda tick: (slice(None), ids))
+    rng = np.random.default_rng(channels)
+    for _ in range(12):
+        order = rng.permutation(channels)
+        carried = tuple(ids[i] for i in order)
+        assert play(policy, sequence, lambda tick, o=order, c=carried: (o, c)) == expected
+        assert play(policy, sequence, lambda tick, o=order: (o, ids)) == expected
+
+
+def test_a_thousand_permutations_at_the_start_change_no_bit(engine):
+    """The content is permuted behind the same ids: nobody tells the policy (paper, section 4)."""
+    policy = make_policy(random_model(ANT_SIZES), engine=engine)
+    sequence, ids = readings(28), names(28)
+    expected = play(policy, sequence, lambda tick: (slice(None), ids))
+    rng = np.random.default_rng(1)
+    for _ in range(1000):
+        order = rng.permutation(28)
+        assert play(policy, sequence, lambda tick, order=order: (order, ids)) == expected
+
+
+def test_a_new_permutation_at_every_tick_changes_no_bit_when_ids_are_carried(model, engine):
+    policy = make_policy(model, engine=engine)
+    sequence, ids = readings(28, ticks=60), names(28)
+    expected = play(policy, sequence, lambda tick: (slice(None), ids))
+    rng = np.random.default_rng(2)
+    orders = [rng.permutation(28) for _ in sequence]
+    carried = [tuple(ids[i] for i in order) for order in orders]
+    assert play(policy, sequence, lambda tick: (orders[tick], carried[tick])) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_permutation_of_any_readings_changes_no_bit(data, permutable):
+    """Also with readings too large for the ordinary grid, zeros of both signs, and many alike."""
+    policy = data.draw(st.sampled_from(permutable))
+    channels = data.draw(st.integers(1, 40))
+    number = st.floats(width=32, allow_nan=True, allow_infinity=True) | st.sampled_from(
+        [0.0, -0.0, 1.0, 1e-30, 1023.0, 1025.0, 1e17, -1e18]
+    )
+    sequence = np.array(
+        data.draw(
+            st.lists(
+                st.lists(number, min_size=channels, max_size=channels), min_size=1, max_size=4
+            )
+        ),
+        np.float32,
+    )
+    order = np.array(data.draw(st.permutations(range(channels))))
+    ids = names(channels)
+    expected = play(policy, sequence, lambda tick: (slice(None), ids))
+    carried = tuple(ids[i] for i in order)
+    assert play(policy, sequence, lambda tick: (order, carried)) == expected
+    assert play(policy, sequence, lambda tick: (order, ids)) == expected
+    assert all(np.isfinite(np.frombuffer(action, np.float32)).all() for action in expected)
+
+
+@pytest.mark.parametrize("channels", [1000, 5000])
+def test_thousands_of_channels_permute_without_changing_a_bit(engine, channels):
+    """Enough for a matrix product to be cut into blocks."""
+    policy = make_policy(random_model(ANT_SIZES, seed=3), engine=engine)
+    sequence, ids = readings(channels, ticks=3), names(channels)
+    expected = play(policy, sequence, lambda tick: (slice(None), ids))
+    rng = np.random.default_rng(4)
+    for _ in range(3):
+        order = rng.permutation(channels)
+        carried = tuple(ids[i] for i in order)
+        assert play(policy, sequence, lambda tick, o=order, c=carried: (o, c)) == expected
+        assert play(policy, sequence, lambda tick, o=order: (o, ids)) == expected
+
+
+def test_the_other_channels_do_not_change_a_channels_key_and_attention(model, engine):
+    policy = make_policy(model, engine=engine)
+    sequence, ids = readings(28, ticks=1), names(28)
+    policy.step_array(sequence[0], ids)
+    keys, attention = policy.keys, policy.attention
+    for i in range(28):
+        policy.reset()
+        policy.step_array(sequence[0, i : i + 1], ids[i : i + 1])
+        np.testing.assert_array_equal(policy.keys[0], keys[i])
+        np.testing.assert_array_equal(policy.attention[:, 0], attention[:, i])
