@@ -70,6 +70,9 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         height: of the picture, pixels.
     """
 
+    channels = ANT_CHANNELS
+    actuators = ANT_ACTUATORS
+    step_s = STEP_S
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
 
     def __init__(

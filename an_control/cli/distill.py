@@ -1,0 +1,66 @@
+"""``an-control distill TASK --out RUN``."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from an_control.cli import InputError, write_json
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Teach a permutation-invariant student what a teacher does; a stopped run goes on."""
+
+    task: tyro.conf.Positional[str]
+    """What to learn: a recipe of `an_control.learning.recipes`, such as ant."""
+    out: Path
+    """The run's folder; one that holds a run with the same settings is continued."""
+    seed: int = 1
+    """Decides everything random."""
+    rounds: int | None = None
+    """DAgger rounds, where not the recipe's."""
+    updates: int | None = None
+    """Updates a round, where not the recipe's."""
+    products: bool = False
+    """Give the neurons the products of their reading and the previous action as well."""
+    smoke: bool = False
+    """Seconds instead of minutes: proves that it runs, learns next to nothing."""
+    json: Path | None = None
+    """Also write the rounds' figures here as JSON."""
+
+    def run(self) -> int:
+        if importlib.util.find_spec("torch") is None:
+            raise InputError("needs torch (pip install an_control[train])")
+        from an_control.learning.recipes import RECIPES, smoke
+        from an_control.learning.run import Distillation
+
+        if self.task not in RECIPES:
+            raise InputError(f"task {self.task!r} is not one of {', '.join(RECIPES)}")
+        recipe = RECIPES[self.task]
+        settings = smoke(recipe.settings) if self.smoke else recipe.settings
+        settings = replace(
+            settings, student=replace(settings.student, products=self.products),
+            rounds=settings.rounds if self.rounds is None else self.rounds,
+            updates=settings.updates if self.updates is None else self.updates)
+        try:
+            run = Distillation(
+                self.out, self.task, recipe.environment, recipe.teacher(), settings, self.seed)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        if run.round:
+            print(f"{self.out}: {run.round} of {settings.rounds + 1} rounds were done before")
+        run.run(lambda line: print(_shown(line), flush=True))
+        run.close()
+        print(run.model_path)
+        write_json(self.json, {"task": self.task, "seed": self.seed, "rounds": run.metrics,
+                               "model": str(run.model_path)})
+        return 0
+
+
+def _shown(line: dict[str, Any]) -> str:
+    return "  ".join(f"{name} {value:.4g}" for name, value in line.items())

@@ -1,0 +1,1 @@
+"""Offline learning: imitation of a teacher and evaluation. Meets environments through gymnasium."""

@@ -1,0 +1,34 @@
+"""The tasks that can be distilled here by name: teacher and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from an_control.learning.imitation import Collection, Imitation
+from an_control.learning.tasks import ENVIRONMENTS
+from an_control.learning.teachers import Teacher, packaged_ant_teacher
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`environment` is a gymnasium id or ``module:id``; `teacher` makes the teacher."""
+
+    environment: str
+    teacher: Callable[[], Teacher]
+    settings: Imitation = field(default_factory=Imitation)
+
+
+RECIPES = {
+    "ant": Recipe(ENVIRONMENTS["ant"], packaged_ant_teacher),
+}
+
+
+def smoke(settings: Imitation) -> Imitation:
+    """The same stages in seconds: a few episodes, a few updates; learns next to nothing."""
+    return replace(
+        settings, student=replace(settings.student, neuron=8, key=8),
+        collection=Collection(clean=1, noisy=1, messy=1, on_policy=1, mixed=1),
+        identify_updates=3, rounds=2, updates=2, lanes=2, steps=10)
+
+

@@ -1,0 +1,185 @@
+"""A distillation's run folder: settings, episodes, metrics and a checkpoint after every round.
+
+    config.json            settings, seed, task, version
+    episodes_KK.npz        what round KK recorded
+    metrics.jsonl          one line a round
+    checkpoint.pt          the state after the newest finished round (tensors and numbers only)
+    model.safetensors      the student after it
+
+Every file is written beside its place and then renamed, the checkpoint last: whenever a run is
+stopped, it continues from its last finished round, and to the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import an_control
+from an_control.learning.episodes import (
+    Apprentice,
+    Driver,
+    Episode,
+    Messy,
+    Noisy,
+    Rewiring,
+    record,
+)
+from an_control.learning.imitation import Imitation, train_round
+from an_control.learning.student import Student
+from an_control.learning.tasks import describe, make_environment
+from an_control.learning.teachers import Teacher
+from an_control.policy import AttentionNeuron, make_policy, write_model
+
+Report = Callable[[dict[str, Any]], None]
+
+
+class Distillation:
+    """One run, new or continued from its folder.
+
+    ValueError where the folder holds a run with other settings.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, environment: str, teacher: Teacher, settings: Imitation,
+        seed: int,
+    ) -> None:
+        torch.set_num_threads(1)
+        self.folder, self.settings, self.seed = folder, settings, seed
+        self._teacher = teacher
+        self._env = make_environment(environment)
+        self._task = describe(self._env, name, environment)
+        self._config = {
+            "task": self._task, "seed": seed, "settings": json.loads(json.dumps(asdict(settings))),
+            "version": an_control.__version__}
+        self._student = self._new_student()
+        self._optimiser = torch.optim.Adam(self._student.parameters())
+        self._episodes: list[Episode] = []
+        self.metrics: list[dict[str, Any]] = []
+        self._open()
+
+    @property
+    def round(self) -> int:
+        """The round that comes next."""
+        return len(self.metrics)
+
+    @property
+    def finished(self) -> bool:
+        return self.round > self.settings.rounds
+
+    @property
+    def model_path(self) -> Path:
+        return self.folder / "model.safetensors"
+
+    def run(self, report: Report | None = None, stop_after: int | None = None) -> None:
+        """The rounds that are left (at most up to round `stop_after`), saved one by one."""
+        while not self.finished and (stop_after is None or self.round <= stop_after):
+            begin = time.process_time()
+            rng = np.random.default_rng([self.seed, self.round])
+            recorded = self._record(rng)
+            self._episodes += recorded
+            figures = train_round(self._student, self._optimiser, self._episodes, self.settings,
+                                  self.round, rng)
+            line = {"round": self.round, **figures, "episodes": len(recorded),
+                    "return": float(np.mean([episode.total for episode in recorded])),
+                    "cpu_s": round(time.process_time() - begin, 1)}
+            self._save(recorded, line)
+            if report is not None:
+                report(line)
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _new_student(self) -> Student:
+        torch.manual_seed(self.seed)
+        readings, actions = len(self._task["channels"]), len(self._task["actuators"])
+        student = Student(readings, actions, self.settings.student)
+        if self._teacher.layers is not None:
+            student.start_head(self._teacher.layers)
+        return student
+
+    def _record(self, rng: np.random.Generator) -> list[Episode]:
+        """This round's episodes: the teacher's in round 0, then the student's."""
+        plan = self.settings.collection
+        if self.round == 0:
+            makers: list[Callable[[], Driver]] = [
+                *[lambda: Noisy(rng, 0.0)] * plan.clean,
+                *[lambda: Noisy(rng, plan.noisy_noise)] * plan.noisy,
+                *[lambda: Messy(rng, self._teacher, plan.messy_noise)] * plan.messy]
+        else:
+            policy = make_policy(self._student.model(self._task, {}))
+            assert isinstance(policy, AttentionNeuron)
+            channels = len(self._task["channels"])
+            progress = (self.round - 1) / max(1, self.settings.rounds - 1)
+            makers = [
+                *[lambda: Apprentice(rng, policy, channels, plan.mixture(progress))] * plan.mixed,
+                *[lambda: Apprentice(rng, policy, channels, Rewiring())] * plan.on_policy]
+        return [record(self._env, self._teacher, make(), rng) for make in makers]
+
+    def _open(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        config = self.folder / "config.json"
+        if not config.exists():
+            _write(config, (json.dumps(self._config, indent=2) + "\n").encode())
+        elif json.loads(config.read_text(encoding="utf-8")) != self._config:
+            raise ValueError(f"{config}: this run has other settings; take another folder")
+        checkpoint = self.folder / "checkpoint.pt"
+        if checkpoint.exists():
+            state = torch.load(checkpoint, weights_only=True)
+            self._student.load_state_dict(state["student"])
+            self._optimiser.load_state_dict(state["optimiser"])
+            self.metrics = state["metrics"]
+            for number in range(self.round):
+                self._episodes += _read_episodes(self._episodes_path(number))
+
+    def _save(self, recorded: list[Episode], line: dict[str, Any]) -> None:
+        _write_episodes(self._episodes_path(self.round), recorded)
+        self.metrics.append(line)
+        lines = "".join(json.dumps(entry) + "\n" for entry in self.metrics)
+        _write(self.folder / "metrics.jsonl", lines.encode())
+        trained = {"how": "staged imitation", "seed": self.seed, "rounds": self.round,
+                   "cpu_s": round(sum(entry["cpu_s"] for entry in self.metrics), 1),
+                   "version": an_control.__version__}
+        write_model(self.model_path, self._student.model(self._task, trained))
+        partial = self.folder / ".checkpoint.pt"
+        torch.save({"student": self._student.state_dict(), "metrics": self.metrics,
+                    "optimiser": self._optimiser.state_dict()}, partial)
+        os.replace(partial, self.folder / "checkpoint.pt")
+
+    def _episodes_path(self, number: int) -> Path:
+        return self.folder / f"episodes_{number:02}.npz"
+
+
+def _write(path: Path, content: bytes) -> None:
+    partial = path.with_name(f".{path.name}")
+    partial.write_bytes(content)
+    os.replace(partial, path)
+
+
+def _write_episodes(path: Path, episodes: list[Episode]) -> None:
+    partial = path.with_name(f".{path.name}")
+    np.savez(
+        partial,
+        lengths=np.array([len(episode) for episode in episodes]),
+        totals=np.array([episode.total for episode in episodes]),
+        observations=np.concatenate([episode.observations for episode in episodes]),
+        previous=np.concatenate([episode.previous for episode in episodes]),
+        labels=np.concatenate([episode.labels for episode in episodes]))
+    os.replace(partial, path)
+
+
+def _read_episodes(path: Path) -> list[Episode]:
+    with np.load(path) as stored:
+        ends = np.cumsum(stored["lengths"])[:-1]
+        observations, previous, labels = (
+            np.split(stored[name], ends) for name in ("observations", "previous", "labels"))
+        totals = stored["totals"].tolist()
+    return [Episode(*parts) for parts in zip(observations, previous, labels, totals, strict=True)]

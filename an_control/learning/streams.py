@@ -1,0 +1,154 @@
+"""Training batches: recorded episodes, cut into consecutive pieces, with their channels rewired.
+
+Every lane of a batch plays one episode through a wiring of its own: shuffled at the start, often
+reshuffled on the way, some slots fed with noise or constants, some empty. Learning is by
+back-propagation through one piece; the neurons' state is handed on to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from an_control.learning.episodes import Episode
+
+RESHUFFLE_EVERY = (30, 60, 120, 250)
+"""Mean steps between two reshuffles of a lane, drawn for the lane."""
+REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
+"""A lane changes to another episode at its end, or after so many steps by chance."""
+NEWER_SHARE = 0.4
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """Chances that a lane is reshuffled on the way, has foreign slots, has empty slots."""
+
+    reshuffled: float = 0.4
+    foreign: float = 0.3
+    empty: float = 0.2
+    action_noise: float = 0.05
+
+
+@dataclass(frozen=True)
+class Batch:
+    """K steps of B lanes with N slots and A actions."""
+
+    values: Tensor  # (K, B, N) as the slots show them
+    change: Tensor  # (K, B, N) since the slot's last value
+    previous: Tensor  # (K, B, A)
+    ordered: Tensor  # (K, B, N) the observation in nominal order
+    labels: Tensor  # (K, B, A) the teacher's action
+    channel: Tensor  # (K, B, N) which channel a slot shows; N for none of them
+    present: Tensor  # (K, B, N) 0 where the slot is empty
+    counts: Tensor  # (K, B) 0 behind an episode's end
+    fresh: Tensor  # (B,) True where the lane starts an episode in this piece
+
+
+@dataclass
+class _Lane:
+    values: np.ndarray
+    change: np.ndarray
+    previous: np.ndarray
+    ordered: np.ndarray
+    labels: np.ndarray
+    channel: np.ndarray
+    present: np.ndarray
+    place: int = 0
+
+
+PER_STEP = [field.name for field in fields(_Lane) if field.name != "place"]
+
+
+class Streams:
+    """An endless supply of batches; only `rng` decides them.
+
+    `newest` of the episodes are drawn more often than the rest.
+    """
+
+    def __init__(
+        self, episodes: Sequence[Episode], lanes: int, steps: int, disturbance: Disturbance,
+        newest: int, rng: np.random.Generator,
+    ) -> None:
+        self._episodes, self._steps, self._rng = episodes, steps, rng
+        self._disturbance, self._newest = disturbance, newest
+        self._lanes: list[_Lane | None] = [None] * lanes
+
+    def batch(self) -> Batch:
+        """The next piece of every lane."""
+        fresh = [self._renew(i) for i in range(len(self._lanes))]
+        pieces = [self._piece(lane) for lane in self._lanes if lane is not None]
+        arrays = {
+            name: torch.from_numpy(np.stack([piece[name] for piece in pieces], 1))
+            for name in [*PER_STEP, "counts"]}
+        noise = self._disturbance.action_noise * self._rng.standard_normal(
+            arrays["previous"].shape, np.float32)
+        arrays["previous"] = arrays["previous"] + torch.from_numpy(noise)
+        return Batch(**arrays, fresh=torch.tensor(fresh))
+
+    def _renew(self, i: int) -> bool:
+        lane = self._lanes[i]
+        if lane is not None and lane.place < len(lane.values) and not (
+                lane.place >= REPLACE_FROM and self._rng.random() < REPLACE_CHANCE):
+            return False
+        first = 0
+        if self._rng.random() < NEWER_SHARE:
+            first = max(0, len(self._episodes) - self._newest)
+        episode = self._episodes[int(self._rng.integers(first, len(self._episodes)))]
+        self._lanes[i] = self._wire(episode)
+        return True
+
+    def _piece(self, lane: _Lane) -> dict[str, np.ndarray]:
+        span = slice(lane.place, lane.place + self._steps)
+        lane.place += self._steps
+        piece = {}
+        for name in PER_STEP:
+            part = getattr(lane, name)[span]
+            piece[name] = np.zeros((self._steps, *part.shape[1:]), part.dtype)
+            piece[name][: len(part)] = part
+        piece["counts"] = np.zeros(self._steps, np.float32)
+        piece["counts"][: len(part)] = 1.0
+        return piece
+
+    def _wire(self, episode: Episode) -> _Lane:
+        """The episode as seen through a wiring."""
+        rng, how = self._rng, self._disturbance
+        steps, channels = episode.observations.shape
+        channel = np.tile(rng.permutation(channels), (steps, 1))
+        if rng.random() < how.reshuffled:
+            mean = rng.choice(RESHUFFLE_EVERY)
+            at = 1 + int(rng.exponential(mean))
+            while at < steps:
+                channel[at:] = rng.permutation(channels)
+                at += 1 + int(rng.exponential(mean))
+        values = np.take_along_axis(episode.observations, channel, 1)
+        present = np.ones((steps, channels), np.float32)
+        if rng.random() < how.foreign:
+            for slot in rng.choice(channels, int(rng.integers(1, 1 + _some(channels))), False):
+                values[:, slot] = _foreign(rng, steps)
+                channel[:, slot] = channels
+        if rng.random() < how.empty:
+            gone = rng.choice(channels, int(rng.integers(1, 1 + channels // 4)), False)
+            values[:, gone] = present[:, gone] = 0.0
+        change = np.diff(values, axis=0, prepend=values[:1])
+        return _Lane(values, change, episode.previous, episode.observations, episode.labels,
+                     channel, present)
+
+
+def _some(channels: int) -> int:
+    return max(1, channels // 5)
+
+
+def _foreign(rng: np.random.Generator, steps: int) -> np.ndarray:
+    """Readings (T,) of something that is not the robot: noise, a constant, a slow drift."""
+    kind = rng.integers(4)
+    if kind < 2:
+        readings = rng.standard_normal(steps) * rng.choice([1.0, 1.0, 0.3, 0.1])
+    elif kind == 2:
+        readings = np.zeros(steps)
+    else:
+        readings = np.clip(0.05 * np.cumsum(rng.standard_normal(steps)), -5.0, 5.0)
+    return readings.astype(np.float32)

@@ -1,0 +1,92 @@
+# ruff: noqa: E402
+"""Evaluation without ROS is repeatable and reports a distribution."""
+
+import json
+
+import numpy as np
+import pytest
+
+gymnasium = pytest.importorskip("gymnasium", reason="needs the sim extra")
+pytest.importorskip("pybullet", reason="needs the sim extra")
+
+from an_control.cli import main
+from an_control.learning.evaluate import Result, evaluate, summary
+from an_control.learning.tasks import describe, make_environment
+from an_control.policy import Model, OrderedSizes, load_policy, write_model
+from an_control.wiring.scramble import ScrambleSettings, Shuffle
+
+ANT = "an_control_sim:an_control/Ant-v0"
+
+
+@pytest.fixture
+def still(tmp_path):
+    """A policy that stands still on the ant, whatever it reads."""
+    sizes = OrderedSizes(channels=28, actions=8, head=[], output="clip")
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in sizes.shapes().items()}
+    env = make_environment(ANT)
+    path = tmp_path / "still.safetensors"
+    write_model(path, Model("ordered", sizes, arrays, describe(env, "ant", ANT)))
+    env.close()
+    return path
+
+
+def test_the_task_names_the_environments_channels():
+    env = make_environment(ANT)
+    task = describe(env, "ant", ANT)
+    assert task["environment"] == "an_control/Ant-v0" and task["step_s"] == 0.0165
+    assert task["channels"][8] == "hip_1.position" and len(task["actuators"]) == 8
+    env.close()
+
+
+def test_an_environment_that_does_not_describe_itself_gets_numbers():
+    env = make_environment("Pendulum-v1")
+    task = describe(env, "mine", "Pendulum-v1")
+    assert task["channels"] == ["observation.0", "observation.1", "observation.2"]
+    assert task["step_s"] == pytest.approx(1 / 30)
+    env.close()
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "Nowhere-v0", "no_such_module:X-v0"])
+def test_an_environment_that_cannot_be_learned_is_named(environment):
+    with pytest.raises(ValueError, match=environment):
+        make_environment(environment)
+
+
+def test_the_same_seed_gives_the_same_returns(still):
+    env = make_environment(ANT, max_episode_steps=30)
+    how = ScrambleSettings(shuffle=Shuffle.parse("reset+10"), noise_channels=2, drop=0.1)
+    policy = load_policy(still)
+    runs = []
+    for _ in range(2):
+        results = evaluate(policy, env, policy.nominal_ids, 2, 7, how)
+        runs.append([result.line() for result in results])
+    assert runs[0] == runs[1]
+    assert runs[0][0]["return"] != runs[0][1]["return"]
+    assert runs[0][0]["fell"] or runs[0][0]["shuffles"] == 3
+    env.close()
+
+
+def test_the_summary_is_a_distribution():
+    results = [Result(total, 10, 1, total < 0, 2.0, 0.5) for total in (-1.0, 1.0, 3.0)]
+    figures = summary(results, success=0.0)
+    assert figures["mean"] == 1.0 and figures["min"] == -1.0 and figures["median"] == 1.0
+    assert figures["success_share"] == pytest.approx(2 / 3) and figures["falls"] == 1
+    assert figures["distance_m"] == 2.0 and figures["steps_per_s"] == pytest.approx(20)
+
+
+def test_the_command_writes_what_it_printed(still, tmp_path, capsys):
+    out = tmp_path / "result.json"
+    assert main(["evaluate", str(still), "--episodes", "2", "--json", str(out)]) == 0
+    written = json.loads(out.read_text())
+    assert written["task"] == "ant" and len(written["episodes"]) == 2
+    assert f"mean: {written['mean']:.4g}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(["--shuffle", "often"], "often"), (["--drop", "2"], "drop"),
+     (["--episodes", "0"], "episodes"), (["--task", "Nowhere-v0"], "Nowhere-v0"),
+     (["--task", "Pendulum-v1"], "8 actions")])
+def test_bad_input_ends_with_2_and_names_it(still, arguments, named, capsys):
+    assert main(["evaluate", str(still), *arguments]) == 2
+    assert named in capsys.readouterr().err

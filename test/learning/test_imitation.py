@@ -1,0 +1,150 @@
+# ruff: noqa: E402
+"""Distillation runs, continues to the same bits, and exports what it trained."""
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("pybullet", reason="needs the sim extra")
+
+from an_control.learning.episodes import Apprentice, Episode, Messy, Noisy, Rewiring, record
+from an_control.learning.recipes import RECIPES, smoke
+from an_control.learning.run import Distillation
+from an_control.learning.streams import Disturbance, Streams
+from an_control.learning.student import Student, StudentSizes
+from an_control.learning.tasks import TRAINING_SEEDS, describe, make_environment
+from an_control.learning.teachers import packaged_ant_teacher
+from an_control.policy import load_policy, make_policy, read_model, write_model
+from an_control.wiring.scramble import episode_seed
+
+RECIPE = RECIPES["ant"]
+TEACHER = packaged_ant_teacher()
+
+
+@pytest.fixture(scope="module")
+def env():
+    env = make_environment(RECIPE.environment)
+    yield env
+    env.close()
+
+
+def distillation(folder) -> Distillation:
+    return Distillation(folder, "ant", RECIPE.environment, TEACHER, smoke(RECIPE.settings), seed=3)
+
+
+def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
+    whole = distillation(tmp_path / "whole")
+    whole.run()
+    whole.close()
+    for round_ in (0, 2):
+        part = distillation(tmp_path / "parts")
+        part.run(stop_after=round_)
+        part.close()
+    assert whole.finished and part.finished
+    ours = read_model(part.model_path).arrays
+    for name, array in read_model(whole.model_path).arrays.items():
+        assert array.tobytes() == ours[name].tobytes(), name
+
+
+def test_a_run_folder_explains_itself(tmp_path):
+    run = distillation(tmp_path)
+    run.run(stop_after=0)
+    run.close()
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["seed"] == 3 and config["settings"]["rounds"] == 2
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["round"] == 0
+    assert load_policy(run.model_path).model.trained["seed"] == 3
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    distillation(tmp_path).close()
+    with pytest.raises(ValueError, match=r"config\.json.*other settings"):
+        Distillation(tmp_path, "ant", RECIPE.environment, TEACHER, smoke(RECIPE.settings), seed=4)
+
+
+@pytest.mark.parametrize("products", [False, True])
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+def test_the_exported_policy_acts_as_the_student_over_an_episode(env, tmp_path, products, engine):
+    torch.manual_seed(0)
+    student = Student(28, 8, StudentSizes(products=products))
+    student.start_head(TEACHER.layers)
+    path = tmp_path / "student.safetensors"
+    write_model(path, student.model(describe(env, "ant", RECIPE.environment), {}))
+    policy = load_policy(path, engine=engine)
+    rng = np.random.default_rng(0)
+    episode = record(env, TEACHER, Noisy(rng, 0.1), rng)
+    acted, previous, last = [], np.zeros(8, np.float32), episode.observations[0]
+    state = None
+    for observation in episode.observations:
+        inputs = observation, observation - last, previous
+        steps = [torch.from_numpy(array)[None, None] for array in inputs]
+        with torch.no_grad():
+            scores, state = student.identify(*steps, state)
+            message = student.route(scores, steps[0], torch.ones(1, 1, 28))
+            previous = student.act(message).clip(-1, 1)[0, 0].numpy()
+        acted.append((previous, policy.step_array(observation, policy.nominal_ids)))
+        last = observation
+    ours, exported = np.array(acted).transpose(1, 0, 2)
+    assert len(acted) > 100
+    np.testing.assert_allclose(exported, ours, atol=1e-5)
+
+
+def test_training_never_sees_an_evaluation_seed():
+    assert max(episode_seed(seed, e) for seed in range(30) for e in range(30)) < TRAINING_SEEDS[0]
+
+
+def test_an_episode_follows_from_its_generator_alone(env):
+    policy = make_policy(Student(28, 8, StudentSizes()).model({}, {}))
+    how = Rewiring(0.5, 0.1, 0.1, 1.0)
+    makers = [lambda rng: Messy(rng, TEACHER, 0.1), lambda rng: Apprentice(rng, policy, 28, how)]
+    for make in makers:
+        one, two = (
+            record(env, TEACHER, make(rng), rng)
+            for rng in (np.random.default_rng(5), np.random.default_rng(5)))
+        assert one.observations.tobytes() == two.observations.tobytes()
+        assert one.total == two.total
+
+
+def test_the_teacher_walks(env):
+    rng = np.random.default_rng(0)
+    assert record(env, TEACHER, Noisy(rng, 0.0), rng).total > 2000
+
+
+def numbered(steps: int, channels: int = 8) -> Episode:
+    """Channel c shows 100 c + step."""
+    readings = (np.arange(steps)[:, None] + 100 * np.arange(channels)).astype(np.float32)
+    actions = np.zeros((steps, 2), np.float32)
+    return Episode(readings, actions, actions)
+
+
+def test_a_slots_label_names_the_channel_that_it_shows():
+    how = Disturbance(reshuffled=1.0, foreign=1.0, empty=1.0, action_noise=0.0)
+    streams = Streams([numbered(120)], 3, 50, how, 1, np.random.default_rng(0))
+    for _ in range(6):
+        batch = streams.batch()
+        expected = torch.take_along_dim(batch.ordered, batch.channel.clamp(max=7), 2)
+        shown = (batch.channel < 8) & (batch.present == 1) & (batch.counts[..., None] == 1)
+        assert shown.any() and (batch.values == expected)[shown].all()
+        assert (batch.values[batch.present == 0] == 0).all()
+
+
+def test_lanes_go_on_where_the_last_piece_ended_and_say_when_they_start_anew():
+    streams = Streams([numbered(120)], 1, 50, Disturbance(0, 0, 0, 0), 1, np.random.default_rng(0))
+    batches = [streams.batch() for _ in range(4)]
+    assert [bool(batch.fresh) for batch in batches] == [True, False, False, True]
+    assert [batch.counts.sum().item() for batch in batches] == [50, 50, 20, 50]
+    assert batches[1].ordered[0, 0, 0] == 50
+    assert (batches[0].change[0] == 0).all() and (batches[1].change == 1).all()
+
+
+def test_an_absent_slot_adds_nothing_to_the_message():
+    student = Student(4, 2, StudentSizes(neuron=8, key=8, head=(8,)))
+    values = torch.randn(1, 1, 5)
+    scores = torch.randn(1, 1, 5, 5)
+    present = torch.tensor([1.0, 1, 1, 1, 0])[None, None]
+    with_absent = student.route(scores, values, present)
+    without = student.route(scores[:, :, :4], values[:, :, :4], present[:, :, :4])
+    assert torch.allclose(with_absent, without, atol=1e-6)
