@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("pybullet", reason="needs the sim extra")
 gymnasium = pytest.importorskip("gymnasium", reason="needs the sim extra")
 
-import an_control_sim
-from an_control_sim.ant import ANT_CHANNELS, ANT_SCALING, AntEnv
 from gymnasium.utils.env_checker import check_env
 
+import an_control_sim
 from an_control.wiring.fields import pitch, roll
+from an_control_sim.ant import ANT_CHANNELS, ANT_SCALING, AntEnv
 
 
 @pytest.fixture
@@ -120,14 +120,14 @@ def test_it_is_registered_once_with_its_time_limit():
 
 def test_it_ends_when_the_torso_scrapes_the_ground(env):
     env.reset(seed=0)
-    for step in range(100):
-        height_m, (_, reward, terminated, truncated, _) = (
-            env.sensors()["height"], env.step(np.zeros(8, np.float32)))
-        assert not truncated
-        if terminated:
-            break
-    assert terminated and step > 5
-    assert reward < 0 and env.sensors()["height"] <= 0.26 - 0.75 < height_m
+    steps, terminated = 0, False
+    while not terminated:
+        before_m = env.sensors()["height"]
+        _, reward, terminated, truncated, _ = env.step(np.zeros(8, np.float32))
+        steps += 1
+        assert not truncated and steps < 100
+    assert steps > 5 and reward < 0
+    assert env.sensors()["height"] <= 0.26 - 0.75 < before_m
 
 
 @pytest.mark.parametrize("action", [np.full(8, np.nan), np.full(8, np.inf), np.zeros(7), 0.0])
