@@ -21,6 +21,7 @@ from an_control.wiring.errors import Shown, WiringError
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PLAIN = "plain YAML, with quotes around a name that starts with * or &"
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?\.inf|\.nan", re.ASCII)
 
@@ -46,9 +47,10 @@ def read_yaml(path: str | Path) -> Entry:
     except yaml.MarkedYAMLError as error:
         where = error.problem_mark or error.context_mark
         line = f"line {where.line + 1}: " if where else ""
-        raise WiringError(path, "", Shown(f"{line}{error.problem}"), "plain YAML") from None
+        what = " ".join(filter(None, (error.context, error.problem)))
+        raise WiringError(path, "", Shown(line + what), _PLAIN) from None
     except yaml.YAMLError as error:
-        raise WiringError(path, "", Shown(f"unreadable text ({error})"), "plain YAML") from None
+        raise WiringError(path, "", Shown(f"unreadable text ({error})"), _PLAIN) from None
 
 
 def _build(events: Iterable[yaml.Event]) -> object:
@@ -58,7 +60,7 @@ def _build(events: Iterable[yaml.Event]) -> object:
     sink: _Sequence | _Mapping = _Sequence(document)
     for event in events:
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _problem(event, "an alias or anchor (quote a name that starts with * or &)")
+            raise _problem(event, "an alias or anchor")
         if getattr(event, "tag", None):
             raise _problem(event, "a tag")
         if isinstance(event, yaml.ScalarEvent):

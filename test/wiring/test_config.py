@@ -1,0 +1,202 @@
+"""The wiring file: what it may hold, and what it says when it holds something else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from an_control.share import share_path
+from an_control.wiring import ChannelConfig, SourceConfig, Wiring, WiringError, load_wiring
+
+Load = Callable[..., Wiring]
+CHANNEL = {"source": "joints", "field": "position[a]"}
+SOURCE = {"topic": "joint_states", "type": "sensor_msgs/msg/JointState", "max_age_s": 0.1}
+ACTUATOR = {"limits": [-1, 1], "safe": 0.0}
+
+
+def command(**changes: Any) -> dict[str, Any]:
+    base = {"topic": "c", "type": "std_msgs/msg/Float64MultiArray", "field": "data"}
+    return {**base, "actuators": {"a": ACTUATOR}, **changes}
+
+
+def test_a_file_is_read_as_written(load: Load) -> None:
+    wiring = load(
+        channels={
+            "a.position": {**CHANNEL, "scale": 2, "offset": -1, "clip": [-5, 5], "max_age_s": 0},
+            "*.velocity": {"source": "joints", "field": "velocity[*]"},
+        }
+    )
+    assert wiring.robot == "arm"
+    assert (wiring.rate_hz, wiring.min_present_share) == (50.0, 0.5)
+    assert wiring.sources == (
+        SourceConfig("joints", "joint_states", "sensor_msgs/msg/JointState", 0.1),
+    )
+    assert wiring.source("joints") is wiring.sources[0]
+    assert wiring.channels == (
+        ChannelConfig("a.position", "joints", "position[a]", 2.0, -1.0, (-5.0, 5.0), 0.0),
+        ChannelConfig("*.velocity", "joints", "velocity[*]"),
+    )
+    assert wiring.command.names == ("a",)
+    assert wiring.command.actuators[0].limits == (-3.0, 3.0)
+
+
+CASES: list[tuple[str, dict[str, Any], str, str]] = [
+    ("unknown key", {"chanels": {}}, "chanels", "did you mean 'channels'"),
+    ("version", {"an_control_wiring": 2}, "an_control_wiring", "1, the version"),
+    ("robot", {"robot": "my robot"}, "robot", "a name"),
+    ("rate", {"rate_hz": 0}, "rate_hz", "ticks per second"),
+    ("rate as text", {"rate_hz": "fast"}, "rate_hz", "ticks per second"),
+    ("rate as truth", {"rate_hz": True}, "rate_hz", "ticks per second"),
+    ("rate not finite", {"rate_hz": float("nan")}, "rate_hz", "ticks per second"),
+    ("share", {"min_present_share": 1.5}, "min_present_share", "a share from 0 to 1"),
+    ("no source", {"sources": {}}, "sources", "at least one source"),
+    ("sources as list", {"sources": [SOURCE]}, "sources", "at least one source"),
+    ("source name", {"sources": {"a b": SOURCE}}, "sources.a b", "a name"),
+    (
+        "no max age",
+        {"sources": {"joints": {"topic": "t", "type": SOURCE["type"]}}},
+        "sources.joints",
+        "max_age_s",
+    ),
+    (
+        "negative age",
+        {"sources": {"joints": {**SOURCE, "max_age_s": -1}}},
+        "sources.joints.max_age_s",
+        "seconds, 0 (off)",
+    ),
+    (
+        "topic",
+        {"sources": {"joints": {**SOURCE, "topic": "a//b"}}},
+        "sources.joints.topic",
+        "a topic name",
+    ),
+    (
+        "type",
+        {"sources": {"joints": {**SOURCE, "type": "JointState"}}},
+        "sources.joints.type",
+        "a message type",
+    ),
+    ("no channel", {"channels": {}}, "channels", "at least one channel"),
+    (
+        "misspelt scale",
+        {"channels": {"x": {**CHANNEL, "scael": 1}}},
+        "channels.x.scael",
+        "did you mean 'scale'",
+    ),
+    (
+        "unknown source",
+        {"channels": {"x": {**CHANNEL, "source": "imu"}}},
+        "channels.x.source",
+        "one of the sources joints",
+    ),
+    ("scale", {"channels": {"x": {**CHANNEL, "scale": 0}}}, "channels.x.scale", "other than 0"),
+    (
+        "infinite offset",
+        {"channels": {"x": {**CHANNEL, "offset": float("inf")}}},
+        "channels.x.offset",
+        "a finite number",
+    ),
+    ("clip", {"channels": {"x": {**CHANNEL, "clip": [5, -5]}}}, "channels.x.clip", "[lowest"),
+    ("wide clip", {"channels": {"x": {**CHANNEL, "clip": [0, 1e39]}}}, "channels.x.clip", "["),
+    ("field", {"channels": {"x": {**CHANNEL, "field": "a b"}}}, "channels.x.field", "a path"),
+    ("field type", {"channels": {"x": {**CHANNEL, "field": 3}}}, "channels.x.field", "a path"),
+    (
+        "many for one",
+        {"channels": {"x": {**CHANNEL, "field": "position[*]"}}},
+        "channels.x.field",
+        "a * in the channel's id",
+    ),
+    ("one for many", {"channels": {"*.x": CHANNEL}}, "channels.*.x.field", "several numbers"),
+    ("two stars", {"channels": {"*.*": CHANNEL}}, "channels.*.*", "at most one *"),
+    ("id", {"channels": {"a b": CHANNEL}}, "channels.a b", "visible ASCII"),
+    ("command type", {"command": command(type="std_msgs/msg/Bool")}, "command.type", "JointState"),
+    ("command field", {"command": command(field="effort")}, "command.field", "data"),
+    ("no actuator", {"command": command(actuators={})}, "command.actuators", "at least one"),
+    (
+        "no safe value",
+        {"command": command(actuators={"a": {"limits": [0, 1]}})},
+        "command.actuators.a",
+        "safe",
+    ),
+    (
+        "unsafe safe value",
+        {"command": command(actuators={"a": {"limits": [0, 1], "safe": 2}})},
+        "command.actuators.a.safe",
+        "within the limits 0 to 1",
+    ),
+    (
+        "rate of change",
+        {"command": command(actuators={"a": {**ACTUATOR, "max_rate": -1}})},
+        "command.actuators.a.max_rate",
+        "0 = off",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "key", "allowed"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_an_error_names_file_key_value_and_what_is_allowed(
+    load: Load, changes: dict[str, Any], key: str, allowed: str
+) -> None:
+    with pytest.raises(WiringError) as caught:
+        load(**changes)
+    error = caught.value
+    assert error.key == key
+    assert allowed in error.allowed
+    assert all(part in str(error) for part in (error.file, key, error.value, error.allowed))
+    assert error.file.endswith("robot.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", "None"),
+        ("- 1", "[1]"),
+        ("a: 1\nb: 2\na: 3", "line 3: a second 'a'"),
+        ("a: {x: &anchor 1, y: *anchor}", "line 1: an alias or anchor"),
+        ("channels:\n  *.position: 1", "alias"),
+        ("a: !!python/object:os.system x", "line 1: a tag"),
+        ("a: !!float 1", "line 1: a tag"),
+        ("a: 1\n---\nb: 2", "line 2: a second document"),
+        ("? [a]\n: 1", "line 1: a key that is no name"),
+        ("a: " + "[" * 100 + "]" * 100, "more than 12 levels"),
+        ("a: " + "[" * 300_000, "more than 12 levels"),
+        ("a: [1", "line"),
+        ("a: \x00", "unreadable text"),
+        (b"a: \xff", "byte 3"),
+        ("a: " + "x" * 1_000_000, "a larger file"),
+    ],
+)
+def test_what_is_not_plain_yaml_is_refused(load: Load, text: str | bytes, value: str) -> None:
+    with pytest.raises(WiringError, match=re.escape(value)):
+        load(text)
+
+
+def test_scalars_follow_yaml_1_2_so_that_1e_minus_3_is_a_number_and_on_a_name(load: Load) -> None:
+    text = share_path("config/ant.yaml").read_text()
+    wiring = load(text.replace("robot: ant", "robot: on").replace("scale: 0.1,", "scale: 1e-1,"))
+    assert wiring.robot == "on"
+    assert wiring.channels[9].scale == 0.1
+
+
+@pytest.mark.parametrize("number", [".nan", ".inf", "-.inf", "1e999", "9" * 5000])
+def test_a_number_that_is_not_finite_is_refused(load: Load, number: str) -> None:
+    text = share_path("config/ant.yaml").read_text().replace("rate_hz: 60.606", f"rate_hz: {number}")
+    with pytest.raises(WiringError, match="rate_hz"):
+        load(text)
+
+
+def test_a_file_that_is_not_there_is_a_wiring_error(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.yaml", tmp_path, "a\0b"):
+        with pytest.raises(WiringError, match="cannot be read"):
+            load_wiring(path)
+
+
+def test_a_wiring_cannot_be_changed_once_loaded(load: Load) -> None:
+    wiring = load()
+    with pytest.raises(AttributeError):
+        wiring.rate_hz = 1.0  # type: ignore[misc]
