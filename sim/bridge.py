@@ -10,36 +10,24 @@ steady clock: nothing ever waits on the ROS time that this node itself makes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from rclpy.context import Context
-from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.node import NodeNameNonExistentError
 from rclpy.publisher import Publisher
-from rclpy.qos import QoSProfile
 from rclpy.task import Future
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 from std_srvs.srv import SetBool, Trigger
 
 from an_control_sim.outlets import fill_image
+from an_control_sim.policy_link import BridgeError, PolicyLink
+from an_control_sim.process import RELIABLE, SLICE_S, new_executor
 from an_control_sim.robot import Robot
 
-RELIABLE = QoSProfile(depth=10)
 ATTEMPTS = 3
 """How often one step is published within the command timeout."""
-SLICE_S = 0.05
-"""The longest single wait, and so the longest that a signal goes unnoticed."""
-CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
-"""Start-up: how long one call may take, the pause before the next, and when a lull is believed."""
-
-
-class BridgeError(RuntimeError):
-    """The policy cannot be reached; the text says what was waited for."""
 
 
 class Stopped(Exception):
@@ -54,16 +42,17 @@ class Tap(Protocol):
     """Something that reads the robot's messages inside this process, e.g. the scrambler."""
 
     topic: str
-    shuffles: int
 
+    @property
+    def shuffles(self) -> int: ...
     def reset(self, episode: int) -> None: ...
     def take(self, topic: str, message: Any) -> None: ...
     def prepare(self, stamp_ns: int) -> None: ...
     def send(self) -> None: ...
 
 
-class Bridge(Node):
-    """The simulator node of one robot.
+class Bridge:
+    """Serves one robot from a node that is the bridge's alone.
 
     policy            name of the policy node, whose `reset_state` is called before each episode;
                       empty: nobody is called, whoever sends commands drives
@@ -71,94 +60,87 @@ class Bridge(Node):
     command_timeout_s lockstep: how long one step waits for its command; real time: the age at
                       which a command is too old. Then the safe command counts
     start_timeout_s   how long to wait for the policy, at the start and when it has gone silent
+    tap               also gets every message, inside this process
     camera_hz         pictures per simulated second, while somebody looks (0 = off)
-    tap               also gets every message; what nobody subscribes to is not published
+
+    What nobody subscribes to is not published.
     """
 
     def __init__(
         self,
+        node: Node,
         robot: Robot,
         *,
+        tap: Tap | None = None,
         policy: str = "policy",
         realtime: bool = False,
         command_timeout_s: float = 1.0,
         start_timeout_s: float = 30.0,
         camera_hz: float = 0.0,
-        name: str = "simulator",
-        **node_options: Any,
     ) -> None:
-        super().__init__(name, **node_options)
-        self.robot = robot
-        self.tap: Tap | None = None
-        self._policy, self._realtime = policy, realtime
+        self.node, self.robot, self.tap = node, robot, tap
+        self._realtime = realtime
         self._command_timeout_s, self._start_timeout_s = command_timeout_s, start_timeout_s
         self._stamp_ns = int(time.time()) * 1_000_000_000
         self._answer: NDArray[np.float64] | None = None
         self._answered_s = self._heard_s = -np.inf
-        self._paused = self._stopping = False
+        self._running = self._paused = self._stopping = False
         self._refusal = ""
-        self._steps_asked: list[Future] = []
-        self._resets_asked: list[Future] = []
-        self._resets_due: list[Future] = []
-        self._seen: set[str] = set()
-        self._settled_s = np.inf
+        self._steps_asked: list[Future[str]] = []
+        self._resets_asked: list[Future[str]] = []
         self.timeouts = 0
         """Steps under the safe command since the start."""
         self.latency_s: list[float] = []
         """Lockstep: from the first publishing of a step to its command, one a step."""
-        self._open(camera_hz)
-        self._executor = new_executor(self.context)
-        self._executor.add_node(self)
+        self._open(policy, camera_hz)
+        self.executor = new_executor(node.context)
+        """Runs the node while the bridge waits; whatever else shall run then can be added."""
+        self.executor.add_node(node)
 
-    def _open(self, camera_hz: float) -> None:
-        simulation = self.robot.simulation
+    def _open(self, policy: str, camera_hz: float) -> None:
+        node, simulation = self.node, self.robot.simulation
         self._clock_message = Clock()
-        self._clock_publisher = self.create_publisher(Clock, "/clock", RELIABLE)
-        self._outlets: list[tuple[str, Any, Publisher]] = [
-            (one.topic, one.message, self.create_publisher(type(one.message), one.topic, RELIABLE))
+        self._clock_publisher = node.create_publisher(Clock, "/clock", RELIABLE)
+        self._outlets: list[tuple[str, Any, Publisher[Any]]] = [
+            (one.topic, one.message, node.create_publisher(type(one.message), one.topic, RELIABLE))
             for one in self.robot.outlets
         ]
         command, message_class = simulation.command, self.robot.command_class
-        self._commands = self.create_subscription(
+        self._commands = node.create_subscription(
             message_class, command.topic, self._on_command, RELIABLE
         )
-        self._reset_policy = self.create_client(Trigger, f"{self._policy or 'policy'}/reset_state")
-        self.create_service(SetBool, "~/pause", self._on_pause)
-        self.create_service(Trigger, "~/step", self._on_step)
-        self.create_service(Trigger, "~/reset", self._on_reset)
+        self._link = PolicyLink(node, policy, command.topic, self._spin, self._start_timeout_s)
+        node.create_service(SetBool, "~/pause", self._on_pause)
+        node.create_service(Trigger, "~/step", self._on_step)
+        node.create_service(Trigger, "~/reset", self._on_reset)
         self._camera_publisher = None
         if camera_hz > 0 and simulation.camera is not None:
             self._camera_every = max(1, round(1.0 / (camera_hz * simulation.step_s)))
             self._camera_message = Image()
             self._camera_message.header.frame_id = simulation.camera.frame_id
             topic = simulation.camera.topic
-            self._camera_publisher = self.create_publisher(Image, topic, RELIABLE)
+            self._camera_publisher = node.create_publisher(Image, topic, RELIABLE)
 
-    # What a run is made of: start once, then reset and step. All raise Stopped, BridgeError.
+    # A run is one start, then a reset and steps per episode. All raise Stopped and BridgeError.
 
     def start(self) -> None:
-        """Wait until the policy is there, active and connected to this node's topics."""
-        until = time.monotonic() + self._start_timeout_s
-        if self._policy:
-            self._ask_for_reset(until)
-            self._wait(self._connected, until, f"connected to the topics of {self._policy!r}")
-        elif not self._realtime:
-            self._wait(self._commanded, until, "anybody who publishes commands")
+        """Wait until the policy is there, active and connected."""
+        topics = {publisher.topic_name for _, _, publisher in self._outlets}
+        self._link.wait(topics if self.tap is None else {*topics, self.tap.topic})
 
     def reset(self, seed: int, episode: int) -> None:
         """Start an episode: the environment, the tap and the policy's memory."""
-        self._resets_due, self._resets_asked = self._resets_due + self._resets_asked, []
+        self._running = False
         self.robot.reset(seed)
         if self.tap is not None:
             self.tap.reset(episode)
         self._answer = None
         self._count = 0
-        self._next_s = time.monotonic()
-        if self._policy:
-            self._ask_for_reset(time.monotonic() + self._start_timeout_s)
-        self._heard_s = time.monotonic()
-        while self._resets_due:
-            self._resets_due.pop().set_result("")
+        self._link.reset()
+        self._next_s = self._heard_s = time.monotonic()
+        self._running = True
+        while self._resets_asked:
+            self._resets_asked.pop().set_result("")
 
     def step(self) -> None:
         """Publish the readings, get the command and advance the robot by one step.
@@ -182,15 +164,14 @@ class Bridge(Node):
         self._stopping = True
 
     def close(self) -> None:
-        """Answer whoever still waits for a service, then leave the graph."""
-        waiting = self._steps_asked + self._resets_asked + self._resets_due
+        """Answer whoever still waits for a service, then let go of the node and end the robot."""
+        waiting = self._steps_asked + self._resets_asked
         for future in waiting:
             future.set_result("the simulator is stopping")
         for _ in waiting:
-            self._executor.spin_once(timeout_sec=SLICE_S)
-        self._executor.remove_node(self)
-        self._executor.shutdown()
-        self.destroy_node()
+            self.executor.spin_once(timeout_sec=SLICE_S)
+        self.executor.remove_node(self.node)
+        self.executor.shutdown()
         self.robot.close()
 
     # Publishing
@@ -245,7 +226,7 @@ class Bridge(Node):
         if time.monotonic() - self._heard_s > self._start_timeout_s:
             raise BridgeError(
                 f"no command on {self._commands.topic_name} for {self._start_timeout_s:g} s: "
-                f"is the node {self._policy!r} still active?"
+                f"is {self._link.name} still active?"
             )
         return None
 
@@ -270,7 +251,8 @@ class Bridge(Node):
         except ValueError as error:
             refusal = str(error)
         if refusal and refusal != self._refusal:
-            self.get_logger().warning(f"command refused on {self._commands.topic_name}: {refusal}")
+            topic = self._commands.topic_name
+            self.node.get_logger().warning(f"command refused on {topic}: {refusal}")
         self._refusal = refusal
 
     # Services
@@ -289,9 +271,9 @@ class Bridge(Node):
     async def _on_reset(self, request: Any, response: Any) -> Any:
         return await self._when_done(self._resets_asked, response)
 
-    async def _when_done(self, queue: list[Future], response: Any) -> Any:
+    async def _when_done(self, queue: list[Future[str]], response: Any) -> Any:
         """Reply once the run has done what was asked; its result is the reason why not."""
-        done: Future = Future()
+        done: Future[str] = Future()
         queue.append(done)
         response.message = await done
         response.success = not response.message
@@ -304,10 +286,10 @@ class Bridge(Node):
         left_s = until_s - time.monotonic()
         if left_s <= 0.0:
             return False
-        self._executor.spin_once(timeout_sec=min(left_s, SLICE_S))
+        self.executor.spin_once(timeout_sec=min(left_s, SLICE_S))
         if self._stopping:
             raise Stopped
-        if self._resets_asked:
+        if self._resets_asked and self._running:
             raise Restarted
         return True
 
@@ -315,67 +297,3 @@ class Bridge(Node):
         while self._paused and not self._steps_asked:
             self._spin(np.inf)
             self._next_s = self._heard_s = time.monotonic()
-
-    def _wait(self, ready: Callable[[], bool], until_s: float, what: str) -> None:
-        while not ready():
-            if not self._spin(until_s):
-                raise BridgeError(f"waited {self._start_timeout_s:g} s in vain for {what}")
-
-    def _ask_for_reset(self, until_s: float) -> None:
-        """Call the policy's reset_state until it succeeds, which it does only when active."""
-        answer = "there is no such service"
-        while True:
-            if self._reset_policy.service_is_ready():
-                future = self._reset_policy.call_async(Trigger.Request())
-                patience_s = min(until_s, time.monotonic() + CALL_S)
-                while not future.done() and self._spin(patience_s):
-                    pass
-                if not future.done():
-                    answer = "it does not reply"
-                elif future.result().success:
-                    return
-                else:
-                    answer = f"it says: {future.result().message}"
-            again_s = time.monotonic() + RETRY_S
-            while self._spin(min(again_s, until_s)):
-                pass
-            if time.monotonic() >= until_s:
-                raise BridgeError(
-                    f"waited {self._start_timeout_s:g} s in vain for success from "
-                    f"{self._reset_policy.srv_name}: {answer}"
-                )
-
-    def _connected(self) -> bool:
-        """True once all that the policy subscribes to here has been matched for a while.
-
-        The graph tells of a node's subscriptions one by one: a first lull is no proof.
-        """
-        namespace, _, name = self._reset_policy.srv_name.removesuffix("/reset_state").rpartition("/")
-        try:
-            known = self.get_subscriber_names_and_types_by_node(name, namespace or "/")
-        except NodeNameNonExistentError:
-            known = []
-        topics = {topic for topic, _ in known}
-        offered = [one for one in self.publishers if one.topic_name in topics]
-        sensors = {publisher.topic_name for _, _, publisher in self._outlets}
-        if self.tap is not None:
-            sensors.add(self.tap.topic)
-        matched = bool(sensors & topics) and all(one.get_subscription_count() for one in offered)
-        if not (matched and self._commanded()) or topics != self._seen:
-            self._seen, self._settled_s = topics, time.monotonic() + SETTLE_S
-        return time.monotonic() >= self._settled_s
-
-    def _commanded(self) -> bool:
-        return self.count_publishers(self._commands.topic_name) > 0
-
-
-def new_executor(context: Context) -> Executor:
-    """The events executor where rclpy has it (a third of the cost), else the single-threaded one.
-
-    To be driven by `spin_once` only.
-    """
-    try:
-        from rclpy.experimental.events_executor import EventsExecutor
-    except ImportError:
-        return SingleThreadedExecutor(context=context)
-    return EventsExecutor(context=context)

@@ -82,6 +82,8 @@ class Outlet:
             write = _writer(parent, name, kind)
         if write is None:
             raise self._error(path, value, f"a field of numbers or text, not of {kind.base}")
+        if expression and kind.base == "string":
+            raise self._error(path, value, f"a value of type {_text(kind)}")
         if expression:
             self._expressions.append((path, value))
             self._writers.append((value.getter(), write))

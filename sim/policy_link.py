@@ -32,15 +32,17 @@ class PolicyLink:
         self._node, self._spin, self._timeout_s = node, spin, timeout_s
         self._command_topic = node.resolve_topic_name(command_topic)
         self._client: Any = None
+        self._service = ""
         if policy:
-            self._client = node.create_client(Trigger, f"{policy}/reset_state")
+            self._service = node.resolve_service_name(f"{policy}/reset_state")
+            self._client = node.create_client(Trigger, self._service)
         self._seen: set[str] = set()
         self._settled_s = float("inf")
 
     @property
     def name(self) -> str:
         """The policy's full name, for people."""
-        return self._client.srv_name.removesuffix("/reset_state") if self._client else "a policy"
+        return self._service.removesuffix("/reset_state") or "a policy"
 
     def wait(self, sensor_topics: Collection[str]) -> None:
         """Wait until the policy is active and connected. Raises BridgeError."""
@@ -67,7 +69,7 @@ class PolicyLink:
             if time.monotonic() >= until_s:
                 raise BridgeError(
                     f"waited {self._timeout_s:g} s in vain for success from "
-                    f"{self._client.srv_name}: {answer}"
+                    f"{self._service}: {answer}"
                 )
 
     def _call(self, until_s: float) -> str:

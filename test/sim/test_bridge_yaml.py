@@ -1,0 +1,234 @@
+"""What a simulation YAML may say, and how anything else is refused; values become exact messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+from std_msgs.msg import Float64MultiArray
+
+from an_control.share import share_path
+from an_control.wiring import WiringError
+from an_control_sim.expressions import ExpressionError, parse_expression
+from an_control_sim.outlets import Outlet
+from an_control_sim.robot import Robot
+from an_control_sim.simulation import TopicConfig, load_simulation
+
+GOOD = """
+an_control_simulation: 1
+environment: test/Still-v0
+step_s: 0.02
+publish:
+  joints:
+    type: sensor_msgs/msg/JointState
+    fields: {name: [a, b], position: "observation[0:2]", header.frame_id: base}
+command:
+  topic: commands
+  type: std_msgs/msg/Float64MultiArray
+  field: data
+  actuators: {push: {scale: 2.0, offset: 1.0, safe: 1.0}}
+"""
+
+
+class StillEnv(gymnasium.Env):
+    """Never moves; `action_space` and `observation` as asked for."""
+
+    def __init__(self, actions: int = 0, picture: bool = False) -> None:
+        box, discrete = gymnasium.spaces.Box, gymnasium.spaces.Discrete
+        self.action_space = discrete(actions) if actions else box(-1.0, 1.0, (1,), np.float32)
+        self.observation_space = box(-9.0, 9.0, (3,), np.float32)
+        self._observation = np.array([0.5, -0.25, 2.0], np.float32)
+        if picture:
+            self._observation = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
+            self.observation_space = box(0, 255, (4, 5, 3), np.uint8)
+        self.given: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
+        return self._observation, {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return self._observation, float(action), False, False, {}
+
+
+gymnasium.register("test/Still-v0", StillEnv)
+
+
+def robot(tmp_path: Path, *changes: tuple[str, str], text: str = GOOD) -> Robot:
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "still.yaml"
+    path.write_text(text)
+    return Robot(load_simulation(path))
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "said"),
+    [
+        (("step_s: 0.02", "step_s: 0.02\nspeed: 3"), "speed", "environment, step_s, publish"),
+        (("step_s: 0.02", "step_s: -1"), "step_s", "-1 is not allowed; allowed: seconds"),
+        (("step_s: 0.02\n", ""), "", "'step_s'"),
+        (("simulation: 1", "simulation: 2"), "an_control_simulation", "the version"),
+        (("test/Still-v0", "test/Gone-v0"), "environment", "registered with gymnasium"),
+        (("test/Still-v0", "os:test/Still-v0"), "environment", "gymnasium id"),
+        (("step_s", "options: {wings: 2}\nstep_s"), "environment", "wings"),
+        (("JointState", "JointStat"), "publish.joints.type", "JointStat"),
+        (("sensor_msgs/msg/J", "no_msgs/msg/J"), "publish.joints.type", "no_msgs"),
+        (("position:", "place:"), "publish.joints.fields.place", "velocity"),
+        (("header.frame_id", "header.frame"), "publish.joints.fields.header.frame", "frame_id"),
+        (("[0:2]", "[0:4]"), "publish.joints.fields.position", "4"),
+        (("[0:2]", "[0+1]"), "publish.joints.fields.position", "observation[a:b]"),
+        (("observation[0:2]", "sensors.wind"), "publish.joints.fields.position", "none"),
+        (("observation[0:2]", "hello"), "publish.joints.fields.position", "double[]"),
+        (("[a, b]", "7"), "publish.joints.fields.name", "string[]"),
+        (("[a, b]", "observation"), "publish.joints.fields.name", "string[]"),
+        (("base", "3"), "publish.joints.fields.header.frame_id", "string"),
+        (("scale: 2.0", "scale: 0"), "command.actuators.push.scale", "other than 0"),
+        (("safe: 1.0", "safe: .nan"), "command.actuators.push.safe", "finite"),
+        ((", safe: 1.0", ""), "command.actuators.push", "'safe'"),
+        (("field: data", "field: dat"), "command.field", "data"),
+        (("push:", "pull: {scale: 1, safe: 0}, push:"), "command.actuators", "1 actuators"),
+        (("topic: commands", "topic: 3 commands"), "command.topic", "topic name"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_file_key_value_and_what_is_allowed(
+    tmp_path, change, key, said
+):
+    with pytest.raises(WiringError) as raised:
+        robot(tmp_path, change)
+    assert raised.value.key == key
+    assert "still.yaml" in str(raised.value) and said in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "a: {", "a: 1\na: 2", "&x 1", "!!python/name:os.system"])
+def test_what_is_no_plain_yaml_is_refused(tmp_path, text):
+    with pytest.raises(WiringError, match=r"still\.yaml"):
+        robot(tmp_path, text=text)
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(WiringError, match=r"gone\.yaml"):
+        load_simulation("gone.yaml")
+
+
+@pytest.mark.parametrize("text", ["observation", "observation[2]", "sensors.goal[0:2]"])
+def test_expressions_are_recognised_by_their_form(text):
+    expression = parse_expression(text)
+    assert expression is not None and expression.text == text
+
+
+@pytest.mark.parametrize("text", ["base", "observations", "", "sensor.x", "[0]", "torso_observation"])
+def test_any_other_text_is_a_plain_string(text):
+    assert parse_expression(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["observation[0]+1", "observation[", "observation[x]", "sensors", "sensors.a.b", "sensors[0]",
+     "observation.__class__", "sensors.goal(1)", "observation[1][2]"],
+)  # fmt: skip
+def test_nothing_in_an_expression_is_ever_evaluated(text):
+    with pytest.raises(ExpressionError):
+        parse_expression(text)
+
+
+def filled(kind: Any, fields: dict[str, Any], sensors: dict[str, Any]) -> Any:
+    values = {
+        path: (parse_expression(value) or value) if isinstance(value, str) else value
+        for path, value in fields.items()
+    }
+    outlet = Outlet(TopicConfig("topic", "", values), kind, "file")
+    outlet.check(np.zeros(3, np.float32), sensors)
+    return outlet.fill(np.zeros(3, np.float32), sensors, 3_000_000_004)
+
+
+def test_values_are_cast_to_exactly_the_type_of_their_field():
+    from nav_msgs.msg import Odometry
+    from sensor_msgs.msg import BatteryState, Imu
+
+    sensors = {
+        "v": np.array([1.5, 2.5, 3.5], np.float32), "q": [0, 0, 0, 1], "n": np.float32(2.5),
+        "cov": np.arange(9.0), "flag": np.int64(1), "count": np.float64(3.0),
+    }  # fmt: skip
+    imu = filled(
+        Imu,
+        {"angular_velocity": "sensors.v", "orientation": "sensors.q",
+         "angular_velocity_covariance": "sensors.cov",
+         "linear_acceleration_covariance": [-1, 0, 0, 0, 0, 0, 0, 0, 0]},
+        sensors,
+    )  # fmt: skip
+    assert (imu.angular_velocity.x, imu.angular_velocity.z) == (1.5, 3.5)
+    assert imu.orientation.w == 1.0 and isinstance(imu.orientation.w, float)
+    assert imu.angular_velocity_covariance.tolist() == list(range(9))
+    assert imu.linear_acceleration_covariance[0] == -1.0
+    assert (imu.header.stamp.sec, imu.header.stamp.nanosec) == (3, 4)
+    battery = filled(
+        BatteryState,
+        {"present": "sensors.flag", "voltage": "sensors.n", "cell_voltage": "sensors.v",
+         "power_supply_status": "sensors.count", "location": "here"},
+        sensors,
+    )  # fmt: skip
+    assert battery.present is True and battery.voltage == 2.5 and battery.location == "here"
+    assert battery.cell_voltage.typecode == "f" and battery.power_supply_status == 3
+    odometry = filled(Odometry, {"pose.pose.position.z": "sensors.n"}, sensors)
+    assert odometry.pose.pose.position.z == 2.5
+
+
+def test_a_vector_of_the_wrong_length_is_refused_before_anything_runs():
+    from geometry_msgs.msg import Vector3Stamped
+
+    with pytest.raises(WiringError, match=r"publish\.topic\.fields\.vector"):
+        filled(Vector3Stamped, {"vector": "sensors.v"}, {"v": [1.0, 2.0]})
+
+
+def test_a_picture_becomes_an_image_message(tmp_path):
+    from sensor_msgs.msg import Image
+
+    text = GOOD.replace("step_s", "options: {picture: true}\nstep_s").replace(
+        'fields: {name: [a, b], position: "observation[0:2]", header.frame_id: base}',
+        "fields: {data: observation}",
+    ).replace("sensor_msgs/msg/JointState", "sensor_msgs/msg/Image")  # fmt: skip
+    shown = robot(tmp_path, text=text)
+    shown.fill(1)
+    image = shown.outlets[0].message
+    assert isinstance(image, Image)
+    assert (image.height, image.width, image.step, image.encoding) == (4, 5, 15, "rgb8")
+    assert bytes(image.data) == bytes(range(60))
+
+
+def test_a_command_becomes_the_action_by_scale_and_offset(tmp_path):
+    one = robot(tmp_path)
+    read = one.commands.read
+    assert read(Float64MultiArray(data=[2.0])).tolist() == [0.5]
+    assert one.commands.safe.tolist() == [0.0]
+    assert one.commands.action(np.array([7.0])).tolist() == [1.0], "within the action space"
+    with pytest.raises(ValueError, match="2 values for 1 actuators"):
+        read(Float64MultiArray(data=[1.0, 2.0]))
+
+
+def test_a_discrete_environment_takes_an_index_or_the_largest_of_n(tmp_path):
+    options = ("step_s", "options: {actions: 3}\nstep_s")
+    index = robot(tmp_path, options, (", offset: 1.0", "")).commands
+    assert [index.action(np.array([value])) for value in (-4.0, 1.2, 9.0)] == [0, 1, 2]
+    three = "{a: {scale: 1, safe: 0}, b: {scale: 1, safe: 0}, c: {scale: 1, safe: 0}}"
+    largest = robot(
+        tmp_path, options, ("{push: {scale: 2.0, offset: 1.0, safe: 1.0}}", three)
+    ).commands
+    assert largest.action(np.array([-3.0, 5.0, 2.0])) == 1
+
+
+def test_the_ants_yaml_serves_every_sensor_on_five_topics():
+    pytest.importorskip("pybullet")
+    ant = Robot(load_simulation(share_path("config/ant_sim.yaml")))
+    ant.reset(3)
+    ant.fill(1_000_000_000)
+    topics = {outlet.topic: outlet.message for outlet in ant.outlets}
+    assert set(topics) == {"joint_states", "imu", "odometry", "goal", "foot_contacts"}
+    assert len(topics["joint_states"].name) == len(topics["joint_states"].position) == 8
+    assert np.hypot(topics["goal"].vector.x, topics["goal"].vector.y) == pytest.approx(1.0)
+    ant.close()

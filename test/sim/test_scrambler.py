@@ -1,0 +1,302 @@
+"""The scrambler: pure, inside the simulator and on its own, always with the same permutations."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from an_control.share import share_path
+from an_control.wiring import load_wiring
+from an_control.wiring.scramble import Scramble, ScrambleSettings, Shuffle, episode_seed
+
+IDS = tuple(f"channel_{i}" for i in range(12))
+VALUES = np.arange(12, dtype=np.float32)
+
+
+def scramble(seed: int = 1, **settings: Any) -> Scramble:
+    shuffle = Shuffle.parse(settings.pop("shuffle", "none"))
+    return Scramble(IDS, ScrambleSettings(shuffle, **settings), seed)
+
+
+def run(one: Scramble, ticks: int) -> list[tuple[list[float], tuple[str, ...]]]:
+    outs = (one.apply(VALUES + 100 * t, IDS) for t in range(ticks))
+    return [(values.tolist(), ids) for values, ids in outs]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("none", Shuffle()),
+        ("reset", Shuffle(True)),
+        ("25", Shuffle(False, 25)),
+        ("reset+25", Shuffle(True, 25)),
+    ],
+)
+def test_shuffle_texts(text, expected):
+    assert Shuffle.parse(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "resets", "none+5", "reset+", "2.5", "reset+0"])
+def test_any_other_shuffle_text_is_refused_with_what_is_allowed(text):
+    with pytest.raises(ValueError, match=r"allowed: none, reset, K, reset\+K"):
+        Shuffle.parse(text)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"drop": 1.5}, {"drop": float("nan")}, {"noise_channels": -1}, {"nan": -0.1}]
+)
+def test_settings_out_of_bounds_are_refused_by_name(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        ScrambleSettings(**settings)
+
+
+def test_none_changes_nothing():
+    values, ids = scramble().apply(VALUES, IDS)
+    assert dict(zip(ids, values.tolist(), strict=True)) == dict(
+        zip(IDS, VALUES.tolist(), strict=True)
+    )
+    assert not ScrambleSettings().active
+
+
+def test_an_unannounced_shuffle_moves_contents_behind_the_same_ids():
+    one = scramble(shuffle="reset")
+    values, ids = one.apply(VALUES, IDS)
+    assert set(ids) == set(IDS) and sorted(values.tolist()) == VALUES.tolist()
+    shown = dict(zip(ids, values.tolist(), strict=True))
+    truth = dict(zip(one.ids, one.order, strict=True))
+    assert all(shown[slot] == VALUES[IDS.index(truth[slot])] for slot in IDS)
+    assert any(truth[slot] != slot for slot in IDS)
+    assert one.shuffles == 1
+
+
+def test_an_announced_shuffle_leaves_every_content_with_its_id():
+    one = scramble(shuffle="reset+2", announce=True)
+    orders = set()
+    for _ in range(6):
+        values, ids = one.apply(VALUES, IDS)
+        orders.add(ids)
+        assert dict(zip(ids, values.tolist(), strict=True)) == dict(
+            zip(IDS, VALUES.tolist(), strict=True)
+        )
+    assert len(orders) == 3 == one.shuffles
+
+
+def test_every_k_steps_starts_nominal_and_permutes_anew():
+    one = scramble(shuffle="3")
+    outs = [values for values, _ in (one.apply(VALUES, IDS) for _ in range(9))]
+    assert [a.tolist() == b.tolist() for a, b in zip(outs, outs[1:], strict=False)] == [
+        True, True, False, True, True, False, True, True]  # fmt: skip
+    assert outs[0].tolist() == scramble().apply(VALUES, IDS)[0].tolist()
+
+
+def test_everything_follows_from_seed_and_episode():
+    settings = {"shuffle": "reset+3", "noise_channels": 2, "drop": 0.25, "spike": 0.2, "nan": 0.1}
+    one, other = scramble(**settings), scramble(**settings)
+    one.reset(4)
+    run(one, 10)
+    for episode in (4, 2, 4):
+        one.reset(episode)
+        other.reset(episode)
+        np.testing.assert_equal(run(one, 10), run(other, 10))
+    other.reset(5)
+    assert str(run(one, 10)) != str(run(other, 10))
+
+
+def test_the_order_of_the_ids_does_not_matter():
+    one, other = scramble(shuffle="reset+2"), scramble(shuffle="reset+2")
+    for _ in range(5):
+        values, ids = one.apply(VALUES, IDS)
+        reversed_values, reversed_ids = other.apply(VALUES[::-1], IDS[::-1])
+        assert (values.tolist(), ids) == (reversed_values.tolist(), reversed_ids)
+
+
+def test_noise_channels_come_after_the_shuffle_and_leave_it_alone():
+    plain, noisy = scramble(shuffle="reset"), scramble(shuffle="reset", noise_channels=3)
+    values, ids = noisy.apply(VALUES, IDS)
+    assert values[:12].tolist() == plain.apply(VALUES, IDS)[0].tolist()
+    assert ids[12:] == ("noise.0", "noise.1", "noise.2")
+    noise = np.array([noisy.apply(VALUES, IDS)[0][12:] for _ in range(2000)])
+    assert noise.std() == pytest.approx(0.1, rel=0.05) and abs(noise.mean()) < 0.01
+
+
+def test_a_dropped_share_is_absent_for_the_whole_episode():
+    one = scramble(drop=0.25)
+    shown = {ids for _, ids in run(one, 5)}
+    assert len(shown) == 1 and len(shown.pop()) == 9
+    one.reset(1)
+    assert {ids for _, ids in run(one, 5)} != shown
+
+
+def test_an_absent_channel_leaves_its_slot_empty_wherever_it_is_shown():
+    one = scramble(shuffle="reset")
+    values, ids = one.apply(VALUES[1:], IDS[1:])
+    hidden = one.ids[one.order.index(IDS[0])]
+    assert set(ids) == set(IDS) - {hidden}
+    assert sorted(values.tolist()) == VALUES[1:].tolist()
+    assert len(one.apply(VALUES, IDS)[1]) == 12
+
+
+def test_the_same_ids_come_back_as_the_same_tuple():
+    one = scramble(shuffle="reset", noise_channels=1)
+    assert one.apply(VALUES, IDS)[1] is one.apply(VALUES, IDS)[1]
+
+
+def test_delay_freeze_spike_and_nan_do_what_they_say():
+    late = [min(values) for values, _ in run(scramble(delay=2), 5)]
+    assert late == [0.0, 0.0, 0.0, 100.0, 200.0]
+    frozen = np.array([values for values, _ in run(scramble(freeze=0.5), 3)])
+    assert (np.ptp(frozen, axis=0) == 0).sum() == 6
+    spiked = np.array([values for values, _ in run(scramble(spike=0.5), 50)])
+    clean = np.array([values for values, _ in run(scramble(), 50)])
+    assert 0.4 < (spiked != clean).mean() < 0.6
+    lost = np.array([values for values, _ in run(scramble(nan=0.5), 50)])
+    assert 0.4 < np.isnan(lost).mean() < 0.6
+
+
+def test_episode_seeds_differ_and_are_fixed():
+    seeds = {episode_seed(seed, episode) for seed in range(20) for episode in range(20)}
+    assert len(seeds) == 400 and all(0 <= seed < 2**31 for seed in seeds)
+    assert episode_seed(1, 2) == episode_seed(1, 2)
+
+
+def test_the_derived_wiring_is_what_its_yaml_says(tmp_path):
+    from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
+
+    robot = load_wiring(share_path("config/ant.yaml"))
+    derived = scrambled_wiring(robot)
+    assert derived.command == robot.command and derived.rate_hz == robot.rate_hz
+    for wiring in (derived, robot):
+        write_wiring(wiring, tmp_path / "wiring.yaml")
+        assert replace(load_wiring(tmp_path / "wiring.yaml"), file=wiring.file) == wiring
+
+
+WIRING = """
+an_control_wiring: 1
+robot: tiny
+rate_hz: 100
+min_present_share: 0.5
+sources:
+  joints: {topic: joints, type: sensor_msgs/msg/JointState, max_age_s: 0.5}
+  feet: {topic: feet, type: std_msgs/msg/Float64MultiArray, max_age_s: 0.5}
+channels:
+  "*.position": {source: joints, field: "position[*]", scale: 0.1}
+  "foot.*": {source: feet, field: "data[*]"}
+command:
+  topic: commands
+  type: std_msgs/msg/Float64MultiArray
+  field: data
+  actuators: {push: {limits: [-1, 1], safe: 0.0}}
+"""
+
+
+@pytest.fixture
+def ros():
+    rclpy = pytest.importorskip("rclpy")
+    rclpy.init()
+    yield
+    rclpy.shutdown()
+
+
+def messages(step: int) -> tuple[Any, Any]:
+    from sensor_msgs.msg import JointState
+    from std_msgs.msg import Float64MultiArray
+
+    joints = JointState(name=list("abcdef"), position=array("d", [10.0 * step + i for i in range(6)]))
+    joints.header.stamp.sec = step
+    return joints, Float64MultiArray(data=array("d", [float(step), 1.0]))
+
+
+def channels(message: Any) -> dict[str, float]:
+    return dict(zip(message.name, message.position, strict=True))
+
+
+def test_inside_the_simulator_it_publishes_what_the_pure_scramble_gives(ros, tmp_path):
+    from an_control_sim.scrambler import Scrambler
+    from rclpy.node import Node
+
+    (tmp_path / "tiny.yaml").write_text(WIRING)
+    settings = ScrambleSettings(Shuffle(True), noise_channels=1)
+    node = Node("host", namespace="ant")
+    scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), settings, 7)
+    assert scrambler.topic == "/ant/scrambled"
+    scrambler.reset(2)
+    joints, feet = messages(1)
+    scrambler.take("joints", joints)
+    scrambler.take("/ant/feet", feet)
+    scrambler.take("nobody_reads_this", feet)
+    scrambler.prepare(1_000_000_000)
+    ids = (*(f"{name}.position" for name in "abcdef"), "foot.0", "foot.1")
+    values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.0, 1.0], np.float32)
+    pure = Scramble(ids, settings, 7)
+    pure.reset(2)
+    expected, names = pure.apply(values, ids)
+    assert scrambler._message.name == list(names)
+    assert list(scrambler._message.position) == expected.astype(float).tolist()
+    assert scrambler._message.header.stamp.sec == 1
+    assert scrambler.shuffles == 1
+    node.destroy_node()
+
+
+@pytest.mark.parametrize("mode", ["lockstep", "rate"])
+def test_on_its_own_it_stands_between_a_robots_topics_and_the_policy(ros, tmp_path, mode):
+    from an_control_sim.process import new_executor
+    from an_control_sim.scrambler import ScramblerNode
+    from rclpy.node import Node
+    from rclpy.parameter import Parameter
+    from sensor_msgs.msg import JointState
+    from std_msgs.msg import Float64MultiArray
+    from std_srvs.srv import Trigger
+
+    (tmp_path / "tiny.yaml").write_text(WIRING)
+    scrambler = ScramblerNode(
+        parameter_overrides=[
+            Parameter("wiring", value=str(tmp_path / "tiny.yaml")),
+            Parameter("mode", value=mode),
+            Parameter("shuffle", value="reset"),
+        ]
+    )
+    robot, heard = Node("robot"), []
+    sends = [robot.create_publisher(JointState, "joints", 10),
+             robot.create_publisher(Float64MultiArray, "feet", 10)]  # fmt: skip
+    listener = robot.create_subscription(JointState, "scrambled", heard.append, 10)
+    client = robot.create_client(Trigger, "scrambler/reset")
+    executor = new_executor(robot.context)
+    for node in (scrambler, robot):
+        executor.add_node(node)
+
+    def wait(ready):
+        until_s = time.monotonic() + 10.0
+        while not ready():
+            assert time.monotonic() < until_s
+            executor.spin_once(timeout_sec=0.05)
+
+    wait(lambda: all(one.get_subscription_count() for one in sends) and client.service_is_ready())
+    wait(lambda: robot.count_publishers("scrambled") > 0 and listener is not None)
+
+    def sent(step: int) -> dict[str, float]:
+        for publisher, message in zip(sends, messages(step), strict=True):
+            publisher.publish(message)
+        there = np.float32(0.1 * (10 * step + 5))
+        wait(lambda: heard and there in np.float32(heard[-1].position))
+        return channels(heard[-1])
+
+    first = sent(3)
+    assert sorted(first) == sorted([*(f"{name}.position" for name in "abcdef"), "foot.0", "foot.1"])
+    assert first["a.position"] != pytest.approx(3.0) or first["b.position"] != pytest.approx(3.1)
+    if mode == "lockstep":
+        assert heard[-1].header.stamp.sec == 3
+    reply = client.call_async(Trigger.Request())
+    wait(reply.done)
+    assert reply.result().success
+    second = sent(4)
+    order = [sorted(one, key=lambda slot, one=one: one[slot])[-5:] for one in (first, second)]
+    assert order[0] != order[1]
+    for node in (scrambler, robot):
+        executor.remove_node(node)
+        node.destroy_node()
+    executor.shutdown()
