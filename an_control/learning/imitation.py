@@ -35,18 +35,24 @@ class Collection:
     noisy: int = 25
     messy: int = 70
     on_policy: int = 6
+    rewired: int = 6
+    """On policy as well, reshuffled on the way."""
     mixed: int = 6
     messy_noise: float = 0.15
     noisy_noise: float = 0.4
     absent: float = 0.3
-    reshuffle: float = 0.004
+    """Share of the rewired and mixed episodes that lack some channels."""
+    reshuffle: float = 0.01
+    """Chance a step, in rewired and mixed episodes."""
     teacher_share: float = 0.5
     """Of the first mixed round; it falls to a tenth of it in the last."""
 
-    def mixture(self, progress: float) -> Rewiring:
-        """How mixed episodes are driven at `progress` (0..1) of the run."""
-        return Rewiring(self.teacher_share * 0.1**progress, self.messy_noise, self.reshuffle,
-                        self.absent)
+    def rewirings(self, progress: float) -> list[Rewiring]:
+        """How the episodes of a DAgger round are driven, at `progress` (0..1) of the run."""
+        teaching = self.teacher_share * 0.1**progress
+        mixed = Rewiring(teaching, self.messy_noise, self.reshuffle, self.absent)
+        alone = Rewiring(0.0, 0.0, self.reshuffle, self.absent)
+        return [mixed] * self.mixed + [alone] * self.rewired + [Rewiring()] * self.on_policy
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,9 @@ class Imitation:
     student: StudentSizes = field(default_factory=StudentSizes)
     collection: Collection = field(default_factory=Collection)
     disturbance: Disturbance = field(default_factory=Disturbance)
-    identify_updates: int = 1500
-    rounds: int = 12
-    updates: int = 450
+    identify_updates: int = 2000
+    rounds: int = 20
+    updates: int = 600
     lanes: int = 16
     steps: int = 50
     identify_rate: float = 4e-3

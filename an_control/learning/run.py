@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ from an_control.learning.episodes import (
     Episode,
     Messy,
     Noisy,
-    Rewiring,
     record,
 )
 from an_control.learning.imitation import Imitation, train_round
@@ -111,17 +111,17 @@ class Distillation:
         plan = self.settings.collection
         if self.round == 0:
             makers: list[Callable[[], Driver]] = [
-                *[lambda: Noisy(rng, 0.0)] * plan.clean,
-                *[lambda: Noisy(rng, plan.noisy_noise)] * plan.noisy,
-                *[lambda: Messy(rng, self._teacher, plan.messy_noise)] * plan.messy]
+                *[partial(Noisy, rng, 0.0)] * plan.clean,
+                *[partial(Noisy, rng, plan.noisy_noise)] * plan.noisy,
+                *[partial(Messy, rng, self._teacher, plan.messy_noise)] * plan.messy]
         else:
             policy = make_policy(self._student.model(self._task, {}))
             assert isinstance(policy, AttentionNeuron)
             channels = len(self._task["channels"])
             progress = (self.round - 1) / max(1, self.settings.rounds - 1)
             makers = [
-                *[lambda: Apprentice(rng, policy, channels, plan.mixture(progress))] * plan.mixed,
-                *[lambda: Apprentice(rng, policy, channels, Rewiring())] * plan.on_policy]
+                partial(Apprentice, rng, policy, channels, how)
+                for how in plan.rewirings(progress)]
         return [record(self._env, self._teacher, make(), rng) for make in makers]
 
     def _open(self) -> None:
@@ -149,31 +149,31 @@ class Distillation:
                    "cpu_s": round(sum(entry["cpu_s"] for entry in self.metrics), 1),
                    "version": an_control.__version__}
         write_model(self.model_path, self._student.model(self._task, trained))
-        partial = self.folder / ".checkpoint.pt"
+        beside = self.folder / ".checkpoint.pt"
         torch.save({"student": self._student.state_dict(), "metrics": self.metrics,
-                    "optimiser": self._optimiser.state_dict()}, partial)
-        os.replace(partial, self.folder / "checkpoint.pt")
+                    "optimiser": self._optimiser.state_dict()}, beside)
+        os.replace(beside, self.folder / "checkpoint.pt")
 
     def _episodes_path(self, number: int) -> Path:
         return self.folder / f"episodes_{number:02}.npz"
 
 
 def _write(path: Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+    beside = path.with_name(f".{path.name}")
+    beside.write_bytes(content)
+    os.replace(beside, path)
 
 
 def _write_episodes(path: Path, episodes: list[Episode]) -> None:
-    partial = path.with_name(f".{path.name}")
+    beside = path.with_name(f".{path.name}")
     np.savez(
-        partial,
+        beside,
         lengths=np.array([len(episode) for episode in episodes]),
         totals=np.array([episode.total for episode in episodes]),
         observations=np.concatenate([episode.observations for episode in episodes]),
         previous=np.concatenate([episode.previous for episode in episodes]),
         labels=np.concatenate([episode.labels for episode in episodes]))
-    os.replace(partial, path)
+    os.replace(beside, path)
 
 
 def _read_episodes(path: Path) -> list[Episode]:
