@@ -141,5 +141,3 @@ class Feed:
                 return reader.absence(index) or reader.invalid
             index -= len(reader.ids)
         raise IndexError(index)
-
-

@@ -143,8 +143,9 @@ class Names:
 
     def absence(self, name: str) -> str:
         """Why `places` gave -1."""
-        there = "twice" if name in self._twice else "not"
-        return f"{name!r} is {there} among the message's names"
+        return (
+            "the message names it twice" if name in self._twice else "the message does not name it"
+        )
 
 
 class Growing(Reader):

@@ -78,7 +78,7 @@ def test_a_type_that_is_not_installed_names_the_source(table: Table) -> None:
     assert caught.value.key == "sources.s.type"
 
 
-NUMBERS = {
+NUMBERS: dict[str, tuple[str, list[Any]]] = {
     "f32": ("f", [0.5, -1.5]), "f64": ("d", [1e300, 2.0]), "i8": ("b", [-128, 127]),
     "u8": ("B", [0, 255]), "i16": ("h", [-(2**15), 3]), "u16": ("H", [0, 65535]),
     "i32": ("i", [-(2**31), 3]), "u32": ("I", [0, 2**32 - 1]),
@@ -136,9 +136,11 @@ def test_a_star_takes_every_number_but_the_stamps(table: Table, fake: Fake) -> N
 def test_joints_under_a_star_go_by_name(table: Table, fake: Fake) -> None:
     message = fake(
         "sensor_msgs/msg/JointState",
-        name=["b", "a"], position=array.array("d", [1.0, 2.0]), velocity=array.array("d", [3.0, 4.0]),
+        name=["b", "a"],
+        position=array.array("d", [1.0, 2.0]),
+        velocity=array.array("d", [3.0, 4.0]),
         effort=array.array("d"),
-    )  # fmt: skip
+    )
     assert read(table(JOINTS, {"*": "*"}), message) == {
         "position.b": 1.0, "position.a": 2.0, "velocity.b": 3.0, "velocity.a": 4.0,
     }  # fmt: skip
@@ -198,8 +200,12 @@ def test_of_two_wildcards_the_first_has_the_id(table: Table, fake: Fake) -> None
     assert found == {"aa": 1.0, "ab": 2.0, "ba": 4.0}
 
 
-def test_a_message_too_large_for_a_wildcard_is_absent_and_diagnosed(table: Table, fake: Fake) -> None:
+def test_a_message_too_large_for_a_wildcard_is_absent_and_diagnosed(
+    table: Table, fake: Fake
+) -> None:
     lidar = table(SCAN, {"r.*": "ranges[*]"})
     assert read(lidar, fake("fake_msgs/msg/Scan", ranges=np.zeros(MAX_ELEMENTS + 1))) == {}
     assert f"more than {MAX_ELEMENTS}" in str(lidar.notices()[0])
-    assert len(read(lidar, fake("fake_msgs/msg/Scan", ranges=np.zeros(MAX_ELEMENTS)))) == MAX_ELEMENTS
+    assert (
+        len(read(lidar, fake("fake_msgs/msg/Scan", ranges=np.zeros(MAX_ELEMENTS)))) == MAX_ELEMENTS
+    )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from an_control.share import share_path
 from an_control.wiring import ChannelConfig, SourceConfig, Wiring, WiringError, load_wiring
@@ -138,7 +137,9 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "key", "allowed"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("changes", "key", "allowed"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
 def test_an_error_names_file_key_value_and_what_is_allowed(
     load: Load, changes: dict[str, Any], key: str, allowed: str
 ) -> None:
@@ -185,7 +186,9 @@ def test_scalars_follow_yaml_1_2_so_that_1e_minus_3_is_a_number_and_on_a_name(lo
 
 @pytest.mark.parametrize("number", [".nan", ".inf", "-.inf", "1e999", "9" * 5000])
 def test_a_number_that_is_not_finite_is_refused(load: Load, number: str) -> None:
-    text = share_path("config/ant.yaml").read_text().replace("rate_hz: 60.606", f"rate_hz: {number}")
+    text = (
+        share_path("config/ant.yaml").read_text().replace("rate_hz: 60.606", f"rate_hz: {number}")
+    )
     with pytest.raises(WiringError, match="rate_hz"):
         load(text)
 

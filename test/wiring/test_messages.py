@@ -69,7 +69,9 @@ def test_a_stamp_is_read_where_the_type_has_one_and_zero_is_none(
     fake: Callable[..., Any],
 ) -> None:
     def stamped(sec: int, nanosec: int) -> Any:
-        return SimpleNamespace(header=SimpleNamespace(stamp=SimpleNamespace(sec=sec, nanosec=nanosec)))
+        return SimpleNamespace(
+            header=SimpleNamespace(stamp=SimpleNamespace(sec=sec, nanosec=nanosec))
+        )
 
     read = stamp_reader(type(fake("sensor_msgs/msg/JointState")))
     assert read(stamped(2, 5)) == 2_000_000_005

@@ -1,0 +1,374 @@
+"""The channel table: what counts at a tick, what is said about the rest."""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from an_control.wiring import ChannelTable, Wiring, WiringError
+
+Table = Callable[..., ChannelTable]
+JOINTS = "sensor_msgs/msg/JointState"
+VECTOR = "geometry_msgs/msg/Vector3"
+SCAN = "fake_msgs/msg/Scan"
+MS = 1_000_000
+
+
+def joints(names: list[str], position: list[float]) -> Any:
+    return SimpleNamespace(name=names, position=array.array("d", position))
+
+
+def vector(x: float) -> Any:
+    return SimpleNamespace(x=x, y=0.0, z=0.0)
+
+
+def scan(*ranges: float) -> Any:
+    return SimpleNamespace(ranges=array.array("f", ranges))
+
+
+def present(table: ChannelTable, now_ns: int = 0, stamp_ns: int | None = None) -> dict[str, float]:
+    readings = table.read(now_ns, stamp_ns)
+    assert readings.values.dtype == np.float32
+    assert np.isfinite(readings.values).all()
+    return dict(zip(readings.ids, readings.values.tolist(), strict=True))
+
+
+def two(table: Table) -> ChannelTable:
+    """Two sources, s with channels a and b, t with channel x."""
+    return table(
+        {"s": JOINTS, "t": VECTOR},
+        {"a": "position[a]", "b": "position[b]", "x": {"source": "t", "field": "x"}},
+    )
+
+
+def test_before_any_message_all_is_absent_and_expected(table: Table) -> None:
+    readings = two(table).read(0)
+    assert (readings.ids, readings.values.shape, readings.expected) == ((), (0,), 3)
+    assert readings.present_share == 0.0
+
+
+def test_joints_are_found_by_name_in_any_order(table: Table) -> None:
+    arm = two(table)
+    arm.store("s", joints(["b", "other", "a"], [1.0, 2.0, 3.0]), None, 0)
+    assert present(arm) == {"a": 3.0, "b": 1.0}
+    arm.store("s", joints(["a", "b"], [4.0, 5.0]), None, 0)
+    assert present(arm) == {"a": 4.0, "b": 5.0}
+
+
+def test_scale_offset_and_clip_are_applied_in_float64(table: Table) -> None:
+    entry = {"source": "s", "field": "x", "scale": 0.1, "offset": 0.2, "clip": [-5, 5]}
+    one = table({"s": VECTOR}, {"x": entry, "raw": {"source": "s", "field": "x"}})
+    for reading in (0.3, 1e-17, -0.0, 1e6, -1e300):
+        one.store("s", vector(reading), None, 0)
+        want = np.float32(min(max(reading * 0.1 + 0.2, -5.0), 5.0))
+        got = present(one)
+        assert np.float32(got["x"]).tobytes() == want.tobytes()
+        assert ("raw" in got) == (abs(reading) < 1e38)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_absent_even_where_it_would_be_clipped(
+    table: Table, bad: float
+) -> None:
+    one = table({"s": VECTOR}, {"x": {"source": "s", "field": "x", "clip": [-5, 5]}})
+    one.store("s", vector(bad), None, 0)
+    assert present(one) == {}
+    assert "x lost: the value is not finite" in str(one.notices()[0])
+
+
+def test_a_number_too_large_for_the_scale_is_absent_without_a_warning(table: Table) -> None:
+    one = table({"s": VECTOR}, {"x": {"source": "s", "field": "x", "scale": 1e300}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one.store("s", vector(1e300), None, 0)
+        assert present(one) == {}
+
+
+def test_the_ids_are_the_same_object_while_the_same_channels_are_present(table: Table) -> None:
+    arm = two(table)
+    seen = []
+    for tick in range(6):
+        names = ["a", "b"] if tick % 2 else ["b", "a"]
+        arm.store("s", joints(names, [1.0, math.nan if tick in (2, 5) else 2.0]), None, tick)
+        seen.append(arm.read(tick).ids)
+    assert seen[0] is seen[1] is seen[3] is seen[4]
+    assert (seen[2], seen[5]) == (("b",), ("a",))
+
+
+def test_the_values_of_a_tick_stay_when_the_next_is_read(table: Table) -> None:
+    arm = two(table)
+    arm.store("s", joints(["a", "b"], [1.0, 2.0]), None, 0)
+    first = arm.read(0).values
+    arm.store("s", joints(["a", "b"], [3.0, 4.0]), None, 0)
+    arm.read(0)
+    assert first.tolist() == [1.0, 2.0]
+
+
+def test_a_message_counts_up_to_its_greatest_age(table: Table) -> None:
+    arm = two(table)
+    arm.store("s", joints(["a", "b"], [1.0, 2.0]), None, 50 * MS)
+    assert present(arm, 150 * MS) == {"a": 1.0, "b": 2.0}
+    assert present(arm, 150 * MS + 1) == {}
+    arm.store("s", joints(["a", "b"], [1.0, 2.0]), None, 200 * MS)
+    assert present(arm, 200 * MS) == {"a": 1.0, "b": 2.0}
+
+
+def test_a_greatest_age_of_zero_is_off(table: Table) -> None:
+    one = table({"s": VECTOR}, {"x": "x"}, max_age_s=0)
+    one.store("s", vector(1.0), None, 0)
+    assert present(one, 10**18) == {"x": 1.0}
+
+
+def test_a_channels_own_age_goes_before_its_sources(table: Table) -> None:
+    one = table(
+        {"s": VECTOR},
+        {
+            "x": "x",
+            "y": {"source": "s", "field": "y", "max_age_s": 0.2},
+            "z": {"source": "s", "field": "z", "max_age_s": 0},
+        },
+    )
+    one.store("s", vector(1.0), None, 0)
+    assert list(present(one, 100 * MS)) == ["x", "y", "z"]
+    assert list(present(one, 150 * MS)) == ["y", "z"]
+    assert list(present(one, 250 * MS)) == ["z"]
+    assert [str(notice) for notice in one.notices()] == [
+        "source 's': x lost: no message for more than 0.1 s",
+        "source 's': y lost: no message for more than 0.2 s",
+    ]
+
+
+def test_a_clock_that_was_set_back_makes_no_old_message_fresh(table: Table) -> None:
+    arm = two(table)
+    arm.store("s", joints(["a"], [1.0]), None, 10_000 * MS)
+    assert present(arm, 10_000 * MS) == {"a": 1.0}
+    arm.notices()
+    assert present(arm, 5_000 * MS) == {}
+    assert str(arm.notices()[0]) == "source 's' lost: the clock was set back"
+
+
+def test_in_lockstep_only_messages_of_the_step_count(table: Table) -> None:
+    arm = two(table)
+    arm.store("s", joints(["a", "b"], [1.0, 2.0]), 7, 0)
+    arm.store("t", vector(3.0), 6, 0)
+    assert not arm.complete(7)
+    assert present(arm, 0, 7) == {"a": 1.0, "b": 2.0}
+    arm.store("t", vector(4.0), 7, 0)
+    assert arm.complete(7)
+    assert present(arm, 10**15, 7) == {"a": 1.0, "b": 2.0, "x": 4.0}
+    assert present(arm, 0, 8) == {}
+
+
+@pytest.mark.parametrize("unstamped", [None, 0])
+def test_in_lockstep_a_message_without_stamp_counts_once(
+    table: Table, unstamped: int | None
+) -> None:
+    arm = two(table)
+    arm.store("s", joints(["a"], [1.0]), 7, 0)
+    arm.store("t", vector(3.0), unstamped, 0)
+    assert arm.complete(7)
+    assert present(arm, 0, 7) == {"a": 1.0, "x": 3.0}
+    arm.store("s", joints(["a"], [1.0]), 8, 0)
+    assert not arm.complete(8)
+    assert present(arm, 0, 8) == {"a": 1.0}
+    arm.store("t", vector(4.0), unstamped, 0)
+    arm.store("s", joints(["a"], [1.0]), 9, 0)
+    assert present(arm, 0, 9) == {"a": 1.0, "x": 4.0}
+
+
+def test_lost_and_recovered_are_told_once_each(table: Table) -> None:
+    arm = two(table)
+    good, short = joints(["a", "b"], [1.0, 2.0]), joints(["a", "b"], [1.0])
+    told: list[list[str]] = []
+    for now, message in enumerate([None, good, good, short, short, joints(["a"], [1.0]), good]):
+        arm.store("t", vector(0.0), None, now)
+        if message:
+            arm.store("s", message, None, now)
+        arm.read(now)
+        told.append([str(notice) for notice in arm.notices()])
+    assert told == [
+        ["source 's' lost: no message yet on s"],
+        ["source 's' recovered"],
+        [],
+        ["source 's': b lost: the array has 1 elements"],
+        [],
+        [],
+        ["source 's': b recovered"],
+    ]
+
+
+def test_channels_lost_for_one_reason_are_told_together(table: Table) -> None:
+    arm = table({"s": JOINTS}, {f"j{i}": f"position[j{i}]" for i in range(8)})
+    arm.store("s", joints(["j0"], [0.0]), None, 0)
+    arm.read(0)
+    assert [str(notice) for notice in arm.notices()] == [
+        "source 's': j1, j2, j3, j4, j5 and 2 more lost: the message does not name it"
+    ]
+    arm.store("s", joints([f"j{i}" for i in range(8)], [0.0] + [math.nan] * 7), None, 0)
+    arm.read(0)
+    arm.store("s", joints([f"j{i}" for i in range(8)], [0.0] * 8), None, 0)
+    arm.read(0)
+    assert [str(notice) for notice in arm.notices()] == [
+        "source 's': j1, j2, j3, j4, j5 and 2 more recovered"
+    ]
+
+
+def test_notices_that_nobody_takes_do_not_pile_up(table: Table) -> None:
+    one = table({"s": VECTOR}, {"x": "x"})
+    for tick in range(2000):
+        one.store("s", vector(math.nan if tick % 2 else 1.0), None, tick)
+        one.read(tick)
+    assert len(one.notices()) <= 256
+    assert one.notices() == []
+
+
+def test_a_name_that_stands_twice_is_absent_as_nobody_knows_which(table: Table) -> None:
+    arm = two(table)
+    arm.store("s", joints(["a", "b", "a"], [1.0, 2.0, 3.0]), None, 0)
+    assert present(arm) == {"b": 2.0}
+    assert "the message names it twice" in [n.reason for n in arm.notices()]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        None,
+        SimpleNamespace(),
+        SimpleNamespace(name=None, position=None),
+        SimpleNamespace(name=["a"], position=[[1.0]]),
+        SimpleNamespace(name=["a"], position=["x"]),
+        SimpleNamespace(name=[[]], position=[1.0]),
+        SimpleNamespace(name=["a"], position=3.0),
+        SimpleNamespace(name=["a"], position=[10**400]),
+    ],
+)
+def test_a_message_that_is_not_of_its_type_is_absent_and_the_next_one_counts(
+    table: Table, message: Any
+) -> None:
+    arm = two(table)
+    arm.store("s", message, None, 0)
+    assert present(arm) == {}
+    assert "unreadable message" in str(arm.notices()[0])
+    assert "unreadable message" in arm.status(0)[0].error
+    assert present(arm) == {}
+    arm.store("s", joints(["a", "b"], [1.0, 2.0]), None, 0)
+    assert present(arm) == {"a": 1.0, "b": 2.0}
+    assert arm.status(0)[0].error == ""
+
+
+def test_a_wildcard_by_name_keeps_its_order_and_expects_what_it_has_seen(table: Table) -> None:
+    arm = table({"s": JOINTS}, {"*.p": "position[*]"})
+    assert arm.read(0).expected == 1
+    arm.store("s", joints(["a", "b"], [1.0, 2.0]), None, 0)
+    ids = arm.read(0).ids
+    arm.store("s", joints(["b", "a"], [2.0, 1.0]), None, 0)
+    readings = arm.read(0)
+    assert readings.ids is ids
+    assert readings.values.tolist() == [1.0, 2.0]
+    arm.store("s", joints(["b", "c"], [2.0, 3.0]), None, 0)
+    arm.notices()
+    assert present(arm) == {"b.p": 2.0, "c.p": 3.0}
+    assert arm.expected == 3
+    assert str(arm.notices()[0]) == "source 's': a.p lost: the message does not name it"
+
+
+def test_a_wildcard_by_index_follows_the_length_of_the_message_without_a_notice(
+    table: Table,
+) -> None:
+    lidar = table({"s": SCAN}, {"lidar.*": "ranges[*]"})
+    lidar.read(0)
+    lidar.notices()
+    for ranges in ([1.0], [1.0, 2.0, 3.0], [4.0], [], [5.0, math.inf, 7.0]):
+        lidar.store("s", scan(*ranges), None, 0)
+        readings = lidar.read(0)
+        want = {f"lidar.{i}": value for i, value in enumerate(ranges) if math.isfinite(value)}
+        assert dict(zip(readings.ids, readings.values.tolist(), strict=True)) == want
+        assert readings.expected == max(1, len(ranges))
+    assert [notice.kind for notice in lidar.notices()] == ["recovered"]
+
+
+def test_growing_keeps_what_other_sources_said(table: Table) -> None:
+    both = table(
+        {"s": SCAN, "t": VECTOR}, {"lidar.*": "ranges[*]", "x": {"source": "t", "field": "x"}}
+    )
+    both.store("t", vector(9.0), None, 0)
+    assert present(both) == {"x": 9.0}
+    both.store("s", scan(1.0, 2.0), None, 0)
+    assert present(both) == {"lidar.0": 1.0, "lidar.1": 2.0, "x": 9.0}
+
+
+def test_a_message_is_extracted_once_and_only_when_read(table: Table) -> None:
+    class Counting:
+        reads = 0
+
+        @property
+        def x(self) -> float:
+            type(self).reads += 1
+            return 1.0
+
+    one = table({"s": VECTOR}, {"x": "x"})
+    for tick in range(10):
+        one.store("s", Counting(), None, tick)
+    assert Counting.reads == 0
+    for _ in range(10):
+        one.read(10)
+    assert Counting.reads == 1
+
+
+def test_the_status_of_a_source_is_there_for_diagnostics(table: Table) -> None:
+    arm = two(table)
+    arm.store("s", joints(["a"], [1.0]), 5, 10 * MS)
+    arm.read(20 * MS)
+    first, second = arm.status(30 * MS)
+    assert (first.name, first.topic, first.messages, first.stamp_ns) == ("s", "s", 1, 5)
+    assert (first.age_s, first.fresh, first.present, first.expected) == (0.02, True, 1, 2)
+    assert (second.age_s, second.fresh, second.present, second.expected) == (None, False, 0, 1)
+
+
+def renamed(wiring: Wiring, source: str, topic: str) -> Wiring:
+    sources = tuple(
+        dataclasses.replace(s, topic=topic) if s.name == source else s for s in wiring.sources
+    )
+    return dataclasses.replace(wiring, sources=sources)
+
+
+def test_a_rewired_table_keeps_the_messages_of_sources_that_did_not_change(table: Table) -> None:
+    arm = two(table)
+    arm.store("s", joints(["a", "b"], [1.0, 2.0]), 3, 0)
+    arm.store("t", vector(3.0), None, 0)
+    arm.read(0)
+    rewired = arm.rewired(renamed(arm.wiring, "s", "elsewhere"))
+    assert present(rewired) == {"x": 3.0}
+    assert present(arm) == {"a": 1.0, "b": 2.0, "x": 3.0}
+    rewired.store("s", joints(["a", "b"], [5.0, 6.0]), 4, 0)
+    assert present(rewired) == {"a": 5.0, "b": 6.0, "x": 3.0}
+
+
+def test_a_rewired_table_does_not_count_an_unstamped_message_twice(table: Table) -> None:
+    arm = two(table)
+    arm.store("t", vector(3.0), None, 0)
+    assert present(arm, 0, 1) == {"x": 3.0}
+    assert present(arm.rewired(arm.wiring), 0, 2) == {}
+
+
+def test_a_rewiring_that_cannot_work_leaves_the_table_as_it_was(table: Table) -> None:
+    arm = two(table)
+    arm.store("t", vector(3.0), None, 0)
+    wrong = dataclasses.replace(arm.wiring.channels[2], field="w")
+    wiring = dataclasses.replace(arm.wiring, channels=(*arm.wiring.channels[:2], wrong))
+    with pytest.raises(WiringError, match=r"channels\.x\.field"):
+        arm.rewired(wiring)
+    assert present(arm) == {"x": 3.0}
+
+
+def test_an_unknown_source_is_a_key_error(table: Table) -> None:
+    with pytest.raises(KeyError):
+        two(table).store("nobody", vector(0.0), None, 0)
