@@ -41,6 +41,9 @@ class Verb:
 
         if self.task not in RECIPES:
             raise InputError(f"task {self.task!r} is not one of {', '.join(RECIPES)}")
+        for name in ("seed", "rounds", "updates"):
+            if (value := getattr(self, name)) is not None and value < 0:
+                raise InputError(f"--{name} {value}: must be 0 or more")
         recipe = RECIPES[self.task]
         settings = smoke(recipe.settings) if self.smoke else recipe.settings
         settings = replace(

@@ -51,6 +51,8 @@ class Verb:
 
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
+        if self.seed < 0:
+            raise InputError(f"--seed {self.seed}: must be 0 or more")
         policy = load_policy(self.model)
         try:
             scrambling = ScrambleSettings(
