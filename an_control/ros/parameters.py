@@ -101,7 +101,7 @@ def declare_topics(node: Node, sources: Iterable[SourceConfig]) -> dict[str, str
     """
     topics = {}
     for source in sources:
-        name = f"{SOURCES}.{source.name}.topic"
+        name = topic_parameter(source.name)
         descriptor = ParameterDescriptor(
             description=f"topic of the source {source.name} ({source.type}); set it to rewire"
         )
@@ -116,6 +116,11 @@ def undeclare_topics(node: Node) -> None:
     """Undo `declare_topics`, also a half-done one."""
     for name in node.get_parameters_by_prefix(SOURCES):
         node.undeclare_parameter(f"{SOURCES}.{name}")
+
+
+def topic_parameter(source: str) -> str:
+    """The parameter that holds a source's topic."""
+    return f"{SOURCES}.{source}.topic"
 
 
 def source_of(parameter: str) -> str | None:

@@ -1,0 +1,59 @@
+"""``an-control run --wiring W --model M``."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from an_control.cli import InputError
+from an_control.ros.controller import Controller
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Run the policy node for a robot; Ctrl-C sends the safe command and ends it."""
+
+    wiring: Path
+    """The robot's wiring YAML."""
+    model: Path
+    """A .safetensors model file."""
+    activate: bool = False
+    """Act at once. Without it the node waits for a lifecycle manager (`ros2 lifecycle set`)."""
+    namespace: str = ""
+    """The robot's namespace."""
+    mode: Literal["rate", "lockstep"] = "rate"
+    """Tick at the wiring's rate, or by stamp for a simulator."""
+    use_sim_time: bool = False
+    """Follow /clock."""
+    check_rate: bool = True
+    """Refuse to act at a rate that the model was not trained at."""
+    ros_args: tyro.conf.Positional[tuple[str, ...]] = ()
+    """After --: what goes behind --ros-args, such as -r old:=new or --params-file F."""
+
+    def run(self) -> int:
+        if importlib.util.find_spec("rclpy") is None:
+            raise InputError("needs rclpy: source ROS 2, or pip install 'an_control[ros]'")
+        controller = Controller(str(self.wiring), str(self.model), "numpy")
+        if self.check_rate and (refusal := controller.rate_refusal()):
+            raise InputError(refusal)
+        from an_control.ros.node import main
+
+        values = {
+            "wiring": self.wiring,
+            "model": self.model,
+            "mode": self.mode,
+            "autostart": self.activate,
+            "check_rate": self.check_rate,
+            "use_sim_time": self.use_sim_time,
+        }
+        arguments = ["--ros-args", *self.ros_args]
+        if self.namespace:
+            arguments += ["-r", f"__ns:=/{self.namespace.strip('/')}"]
+        for name, value in values.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            arguments += ["-p", f"{name}:={text}"]
+        return main(arguments)

@@ -1,0 +1,190 @@
+"""``an-control sim TASK``: the simulator here, the policy node beside it, topics between them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from an_control.cli import InputError, write_json
+from an_control.cli.evaluate import SUCCESS
+from an_control.ros.controller import Controller
+from an_control.share import share_path
+from an_control.wiring.scramble import ScrambleSettings, Shuffle
+
+STOP_S = 5.0
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Run a simulated robot and the policy node as two processes over ROS 2, in lockstep."""
+
+    task: tyro.conf.Positional[Literal["ant"]]
+    """Which robot."""
+    model: Path | None = None
+    """A .safetensors model file; by default the one that ships for the task."""
+    episodes: int = 2
+    """How many."""
+    seed: int = 0
+    """Decides every start and every disturbance."""
+    shuffle: str = "none"
+    """When contents move between the channels without a word: none, reset, K (every K steps),
+    reset+K."""
+    announce: bool = False
+    """Tell the policy: the ids move along with their contents."""
+    noise_channels: int = 0
+    """Further channels that carry normal noise."""
+    drop: float = 0.0
+    """Share of the channels that is absent, drawn anew each episode."""
+    realtime: bool = False
+    """Step by the clock instead of in lockstep."""
+    video: Path | None = None
+    """Record what the camera sees: .mp4 a video, .png a strip of pictures."""
+    json: Path | None = None
+    """Also write the result here as JSON."""
+
+    def run(self) -> int:
+        for package, extra in (("rclpy", "ros"), ("pybullet", "sim"), ("gymnasium", "sim")):
+            if importlib.util.find_spec(package) is None:
+                raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
+        if self.episodes < 1:
+            raise InputError(f"--episodes {self.episodes}: must be 1 or more")
+        model = self.model or share_path(f"models/{self.task}.safetensors")
+        wiring = share_path(f"config/{self.task}.yaml")
+        refusal = Controller(str(wiring), str(model), "numpy").rate_refusal()
+        if refusal:
+            raise InputError(refusal)
+        try:
+            scramble = ScrambleSettings(
+                Shuffle.parse(self.shuffle), self.announce, self.noise_channels, drop=self.drop
+            )
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        print(
+            f"{self.task}: {model.name}, {self.episodes} episodes, shuffle {self.shuffle}",
+            flush=True,
+        )
+        return self._simulate(model, wiring, scramble)
+
+    def _simulate(self, model: Path, wiring: Path, scramble: ScrambleSettings) -> int:
+        from rclpy.node import Node
+
+        from an_control.cli.sim_view import Recorder, progress
+        from an_control.wiring import load_wiring
+        from an_control_sim.bridge import BridgeError
+        from an_control_sim.process import ros
+        from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
+        from an_control_sim.simulator import SimulatorSettings, simulate
+
+        os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+        settings = SimulatorSettings(
+            simulation=str(share_path(f"config/{self.task}_sim.yaml")),
+            wiring=str(wiring),
+            episodes=self.episodes,
+            seed=self.seed,
+            realtime=self.realtime,
+            scramble=scramble,
+            camera_hz=0.0 if self.video is None else Recorder.RATE_HZ,
+        )
+        with tempfile.TemporaryDirectory() as folder, ros([]):
+            seen = wiring
+            if scramble.active:
+                seen = Path(folder) / "scrambled.yaml"
+                write_wiring(scrambled_wiring(load_wiring(wiring)), seen)
+            node = Node("simulator", namespace=self.task)
+            try:
+                with (
+                    _policy_node(self.task, seen, model, self.realtime) as died,
+                    progress(self.episodes) as tell,
+                    Recorder.of(node, self.video),
+                ):
+                    summary = simulate(node, settings, tell)
+            except BridgeError as error:
+                print(f"an-control sim: {error}", file=sys.stderr)
+                return 1
+            finally:
+                node.destroy_node()
+        if died:
+            print(
+                f"an-control sim: the policy node ended by itself, status {died[0]}",
+                file=sys.stderr,
+            )
+            return 1
+        print("\n".join(summary.lines()))
+        if not summary.episodes:
+            return 130
+        write_json(self.json, self._result(model, summary))
+        return 0
+
+    def _result(self, model: Path, summary: Any) -> dict[str, Any]:
+        success = float((summary.returns > SUCCESS[self.task]).mean())
+        return {
+            "task": self.task,
+            "model": str(model),
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "success_share": success,
+            **summary.as_dict(),
+        }
+
+
+@contextmanager
+def _policy_node(namespace: str, wiring: Path, model: Path, realtime: bool) -> Iterator[list[int]]:
+    """The policy node as a process; the list given gets its exit status if it ends too early.
+
+    This process then stops as if it had got SIGTERM.
+    """
+    values = {
+        "wiring": wiring,
+        "model": model,
+        "mode": "rate" if realtime else "lockstep",
+        "autostart": "true",
+        "executor": "events",
+    }
+    arguments = [part for name, value in values.items() for part in ("-p", f"{name}:={value}")]
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "an_control.ros.node",
+            "--ros-args",
+            "-r",
+            f"__ns:=/{namespace}",
+            "--log-level",
+            "warn",
+            *arguments,
+        ],
+        start_new_session=True,
+    )
+    died: list[int] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        status = process.wait()
+        if not done.is_set():
+            died.append(status)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield died
+    finally:
+        done.set()
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        watcher.join()
