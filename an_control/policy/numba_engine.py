@@ -2,21 +2,66 @@
 
 A channel is worked through on its own by the same instructions wherever it stands (the compiler
 vectorises over gates and queries, never over channels), and the sums over channels are exact (see
-`exact`); without fast-math flags nothing is fused or reordered. So here too a channel's place
-cannot change a bit.
+`exact`); without fast-math flags nothing is reordered, nor fused but where it is written. So here
+too a channel's place cannot change a bit.
 """
 
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
+from an_control.policy.elementary import exp, fma, tanh
 from an_control.policy.exact import ROUND_MASS
 from an_control.policy.sizes import AttentionSizes
 from an_control.policy.weights import Weights
 
 F32 = np.float32
+Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
+
+
+class Packed(NamedTuple):
+    """A policy's weights as compiled code takes them."""
+
+    gate_rows: np.ndarray
+    """Rows (., 4d) float32: bias, inputs, actions, outputs h, products."""
+    score_rows: np.ndarray
+    """Rows (., M) float32: bias, outputs h."""
+    head: np.ndarray
+    """For each layer the bias (out,), then weights (in, out), float64."""
+    widths: np.ndarray
+    form: tuple[int, bool, bool, bool, bool]
+    """Inputs; products, softmax, relu, clip or not."""
+
+
+def pack(sizes: AttentionSizes, weights: Weights) -> Packed:
+    """Lay out an AttentionNeuron's weights."""
+    gates, products = 4 * sizes.neuron, np.zeros((0, 4 * sizes.neuron))
+    if weights.products is not None:
+        products = weights.products.transpose(0, 2, 1).reshape(-1, gates)
+    gate_rows = [weights.bias[None], weights.features, weights.action.T, weights.hidden.T, products]
+    form = (
+        len(sizes.inputs),
+        sizes.products,
+        sizes.attention == "softmax",
+        sizes.activation == "relu",
+        sizes.output == "clip",
+    )
+    return Packed(
+        np.ascontiguousarray(np.concatenate(gate_rows), F32),
+        np.ascontiguousarray(np.concatenate([weights.scores_bias[None], weights.scores.T]), F32),
+        *pack_head(weights.head),
+        form,
+    )
+
+
+def pack_head(head: Layers) -> tuple[np.ndarray, np.ndarray]:
+    """A head's layers in one array, and their widths."""
+    layers = [np.concatenate([bias[None], weight.T]).ravel() for weight, bias in head]
+    return np.concatenate(layers), np.array([len(bias) for _, bias in head])
 
 
 class NumbaEngine:
@@ -26,24 +71,7 @@ class NumbaEngine:
 
     def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
         self._sizes = sizes
-        gates, products = 4 * sizes.neuron, np.zeros((0, 4 * sizes.neuron))
-        if weights.products is not None:
-            products = weights.products.transpose(0, 2, 1).reshape(-1, gates)
-        self._gate_rows = np.concatenate(
-            [weights.bias[None], weights.features, weights.action.T, weights.hidden.T, products]
-        ).astype(F32)
-        self._score_rows = np.concatenate([weights.scores_bias[None], weights.scores.T]).astype(F32)
-        self._head = np.concatenate(
-            [np.concatenate([bias[None], weight.T]).ravel() for weight, bias in weights.head]
-        )
-        self._widths = np.array([len(bias) for _, bias in weights.head])
-        self._form = (
-            len(sizes.inputs),
-            sizes.products,
-            sizes.attention == "softmax",
-            sizes.activation == "relu",
-            sizes.output == "clip",
-        )
+        self._packed = pack(sizes, weights)
         self.clear()
         self._warm_up()
 
@@ -96,11 +124,7 @@ class NumbaEngine:
             self._state,
             self._attention,
             self._message,
-            self._gate_rows,
-            self._score_rows,
-            self._head,
-            self._widths,
-            self._form,
+            *self._packed,
         )
 
     @property
@@ -117,42 +141,6 @@ class NumbaEngine:
 
 
 @njit(inline="always", error_model="numpy")
-def _tanh(x):
-    """Rational approximation of tanh, odd 13 over even 6, to 3e-7 (as in Eigen's fast tanh)."""
-    limit = F32(7.90531110763549805)
-    x = limit if x > limit else x
-    x = -limit if x < -limit else x
-    y = x * x
-    p = F32(-2.76076847742355e-16) * y + F32(2.00018790482477e-13)
-    p = p * y + F32(-8.60467152213735e-11)
-    p = p * y + F32(5.12229709037114e-08)
-    p = p * y + F32(1.48572235717979e-05)
-    p = p * y + F32(6.37261928875436e-04)
-    p = p * y + F32(4.89352455891786e-03)
-    q = F32(1.19825839466702e-06) * y + F32(1.18534705686654e-04)
-    q = q * y + F32(2.26843463243900e-03)
-    q = q * y + F32(4.89352518554385e-03)
-    return x * p / q
-
-
-@njit(inline="always", error_model="numpy")
-def _exp(x):
-    """exp for x <= 0, to 2e-7: (1 + polynomial on [0, ln 2]) times a power of two."""
-    low = F32(-87.0)
-    x = low if x < low else x
-    n = np.floor(x * F32(1.44269504088896341) + F32(0.5))
-    r = x - n * F32(0.693359375)
-    r = r - n * F32(-2.12194440e-4)
-    p = F32(1.9875691500e-4) * r + F32(1.3981999507e-3)
-    p = p * r + F32(8.3334519073e-3)
-    p = p * r + F32(4.1665795894e-2)
-    p = p * r + F32(1.6666665459e-1)
-    p = p * r + F32(5.0000001201e-1)
-    p = p * r * r + r + F32(1.0)
-    return p * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
-
-
-@njit(inline="always", error_model="numpy")
 def _add_product(out, rows, x):
     """``out += x @ rows`` for as many x as there are rows; eight at a time keeps `out` loaded."""
     count, width = rows.shape
@@ -161,17 +149,17 @@ def _add_product(out, rows, x):
         x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
         x4, x5, x6, x7 = x[k + 4], x[k + 5], x[k + 6], x[k + 7]
         for j in range(width):
-            total = out[j] + rows[k, j] * x0
-            total = total + rows[k + 1, j] * x1
-            total = total + rows[k + 2, j] * x2
-            total = total + rows[k + 3, j] * x3
-            total = total + rows[k + 4, j] * x4
-            total = total + rows[k + 5, j] * x5
-            total = total + rows[k + 6, j] * x6
-            out[j] = total + rows[k + 7, j] * x7
+            total = fma(rows[k, j], x0, out[j])
+            total = fma(rows[k + 1, j], x1, total)
+            total = fma(rows[k + 2, j], x2, total)
+            total = fma(rows[k + 3, j], x3, total)
+            total = fma(rows[k + 4, j], x4, total)
+            total = fma(rows[k + 5, j], x5, total)
+            total = fma(rows[k + 6, j], x6, total)
+            out[j] = fma(rows[k + 7, j], x7, total)
     for k in range(whole, count):
         for j in range(width):
-            out[j] += rows[k, j] * x[k]
+            out[j] = fma(rows[k, j], x[k], out[j])
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -199,14 +187,14 @@ def _tick(
     common = gate_rows[0].copy()
     for a in range(actions):
         for g in range(gates):
-            common[g] += gate_rows[1 + inputs + a, g] * previous[a]
+            common[g] = fma(gate_rows[1 + inputs + a, g], previous[a], common[g])
     drive = gate_rows[1 : 1 + inputs].copy()
     if products:
         for f in range(inputs):
             for a in range(actions):
                 row = 1 + inputs + actions + d + f * actions + a
                 for g in range(gates):
-                    drive[f, g] += gate_rows[row, g] * previous[a]
+                    drive[f, g] = fma(gate_rows[row, g], previous[a], drive[f, g])
 
     sums = np.zeros(queries)
     mass = np.zeros(queries)
@@ -218,22 +206,22 @@ def _tick(
         for k in range(d):
             h[k], c[k] = state[column, k], state[column, d + k]
         for g in range(gates):
-            z[g] = common[g] + drive[0, g] * value
+            z[g] = fma(drive[0, g], value, common[g])
         if inputs > 1:
             last = state[column, 2 * d]
             change = value - last if last == last else F32(0.0)
             for g in range(gates):
-                z[g] += drive[1, g] * change
+                z[g] = fma(drive[1, g], change, z[g])
         state[column, 2 * d] = value
         _add_product(z, hidden, h)
         for g in range(gates):
-            z[g] = _tanh(z[g])
+            z[g] = tanh(z[g])
         for k in range(d):
-            enter = F32(0.5) * z[k] + F32(0.5)
-            forget = F32(0.5) * z[d + k] + F32(0.5)
-            c[k] = forget * c[k] + enter * z[3 * d + k]
+            enter = fma(F32(0.5), z[k], F32(0.5))
+            forget = fma(F32(0.5), z[d + k], F32(0.5))
+            c[k] = fma(forget, c[k], enter * z[3 * d + k])
         for k in range(d):
-            h[k] = (F32(0.5) * z[2 * d + k] + F32(0.5)) * _tanh(c[k])
+            h[k] = fma(F32(0.5), z[2 * d + k], F32(0.5)) * tanh(c[k])
         for k in range(d):
             state[column, k], state[column, d + k] = h[k], c[k]
         for q in range(queries):
@@ -245,7 +233,7 @@ def _tick(
                 largest = score[q] if score[q] > largest else largest
             total = F32(0.0)
             for q in range(queries):
-                score[q] = _exp(score[q] - largest)
+                score[q] = exp(score[q] - largest)
             for q in range(queries):
                 total += score[q]
             for q in range(queries):
@@ -253,7 +241,7 @@ def _tick(
                 mass[q] += (np.float64(score[q]) + ROUND_MASS) - ROUND_MASS
         else:
             for q in range(queries):
-                score[q] = _tanh(score[q])
+                score[q] = tanh(score[q])
         for q in range(queries):
             attention[n, q] = score[q]
         wide = np.float64(value)
@@ -266,7 +254,7 @@ def _tick(
             message[queries - 1 + q] = mass[q] - 1.0
     else:
         for q in range(queries):
-            message[q] = _tanh(F32(sums[q]))
+            message[q] = tanh(F32(sums[q]))
     return _act(message, head, widths, relu, clip)
 
 
@@ -280,14 +268,14 @@ def _act(message, head, widths, relu, clip):
         at += width
         for i in range(len(x)):
             for j in range(width):
-                y[j] += head[at + j] * x[i]
+                y[j] = fma(head[at + j], x[i], y[j])
             at += width
         last = layer == len(widths) - 1
         for j in range(width):
             if last and clip:
                 y[j] = min(max(y[j], -1.0), 1.0)
             elif last or not relu:
-                y[j] = _tanh(F32(y[j]))
+                y[j] = tanh(F32(y[j]))
             else:
                 y[j] = max(y[j], 0.0)
         x = y

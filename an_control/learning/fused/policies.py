@@ -1,0 +1,241 @@
+"""The policies' arithmetic over lanes: episodes side by side, lane last in every array.
+
+Every lane computes what the policy core's compiled engine computes, operation for operation and
+in the same order, so that a fused episode has the same bits as one played tick by tick. The
+compiler vectorises over lanes; without fast-math flags it reorders nothing, and fuses what is written so.
+"""
+
+# mypy: allow-untyped-defs
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from an_control.policy.elementary import exp, fma, tanh
+from an_control.policy.exact import ROUND_MASS
+
+F32 = np.float32
+HALF = F32(0.5)
+MASS = np.float64(ROUND_MASS)
+
+
+@njit(inline="always", error_model="numpy")
+def gate_inputs(packed, action, common, drive):
+    """What all channels share: `common` (4d, L), and what drives a channel, `drive` (F, 4d, L)."""
+    rows, (inputs, products, _, _, _) = packed.gate_rows, packed.form
+    actions, (gates, lanes) = action.shape[0], common.shape
+    hidden = gates // 4
+    for g in range(gates):
+        w = rows[0, g]
+        for lane in range(lanes):
+            common[g, lane] = w
+    for a in range(actions):
+        for g in range(gates):
+            w = rows[1 + inputs + a, g]
+            for lane in range(lanes):
+                common[g, lane] = fma(w, action[a, lane], common[g, lane])
+    if products:
+        for f in range(inputs):
+            for g in range(gates):
+                w = rows[1 + f, g]
+                for lane in range(lanes):
+                    drive[f, g, lane] = w
+            for a in range(actions):
+                row = 1 + inputs + actions + hidden + f * actions + a
+                for g in range(gates):
+                    w = rows[row, g]
+                    for lane in range(lanes):
+                        drive[f, g, lane] = fma(w, action[a, lane], drive[f, g, lane])
+
+
+@njit(inline="always", error_model="numpy")
+def add_products(out, rows, x, first):
+    """``out[i] += rows[first:].T @ x[i, first:]``: out (N, W, L), rows (K, W), x (N, K, L).
+
+    K - `first` is a multiple of 8 (rows and x are padded with zeros, which change no bit).
+    """
+    channels, width, lanes = out.shape
+    for i in range(channels):
+        for k in range(first, rows.shape[0], 8):
+            for j in range(width):
+                w0, w1, w2, w3 = rows[k, j], rows[k + 1, j], rows[k + 2, j], rows[k + 3, j]
+                w4, w5, w6, w7 = rows[k + 4, j], rows[k + 5, j], rows[k + 6, j], rows[k + 7, j]
+                for lane in range(lanes):
+                    total = fma(w0, x[i, k, lane], out[i, j, lane])
+                    total = fma(w1, x[i, k + 1, lane], total)
+                    total = fma(w2, x[i, k + 2, lane], total)
+                    total = fma(w3, x[i, k + 3, lane], total)
+                    total = fma(w4, x[i, k + 4, lane], total)
+                    total = fma(w5, x[i, k + 5, lane], total)
+                    total = fma(w6, x[i, k + 6, lane], total)
+                    out[i, j, lane] = fma(w7, x[i, k + 7, lane], total)
+
+
+@njit(inline="always", error_model="numpy")
+def drive_gates(shown, last, z, common, drive):
+    """What drives the gates `z` (N, 4d, L) beside h: the readings `shown` (N, L), their change."""
+    channels, gates, lanes = z.shape
+    for i in range(channels):
+        for g in range(gates):
+            for lane in range(lanes):
+                z[i, g, lane] = fma(drive[0, g, lane], shown[i, lane], common[g, lane])
+        if drive.shape[0] > 1:
+            for lane in range(lanes):
+                known = last[i, lane] == last[i, lane]
+                change = shown[i, lane] - last[i, lane] if known else F32(0.0)
+                last[i, lane] = change
+            for g in range(gates):
+                for lane in range(lanes):
+                    z[i, g, lane] = fma(drive[1, g, lane], last[i, lane], z[i, g, lane])
+            for lane in range(lanes):
+                last[i, lane] = shown[i, lane]
+
+
+@njit(inline="always", error_model="numpy")
+def advance_neurons(z, h, c):
+    """The LSTMs' cells c (N, d, L) and outputs h (N, K, L), in place, from the gates' inputs."""
+    channels, gates, lanes = z.shape
+    d = gates // 4
+    for i in range(channels):
+        for g in range(gates):
+            for lane in range(lanes):
+                z[i, g, lane] = tanh(z[i, g, lane])
+        for k in range(d):
+            for lane in range(lanes):
+                enter = fma(HALF, z[i, k, lane], HALF)
+                forget = fma(HALF, z[i, d + k, lane], HALF)
+                cell = fma(forget, c[i, k, lane], enter * z[i, 3 * d + k, lane])
+                c[i, k, lane] = cell
+                h[i, k, lane] = fma(HALF, z[i, 2 * d + k, lane], HALF) * tanh(cell)
+
+
+@njit(inline="always", error_model="numpy")
+def bias_scores(rows, score):
+    """Begin the scores (N, M, L) at their biases, the first of `rows`."""
+    channels, queries, lanes = score.shape
+    for i in range(channels):
+        for q in range(queries):
+            w = rows[0, q]
+            for lane in range(lanes):
+                score[i, q, lane] = w
+
+
+@njit(inline="always", error_model="numpy")
+def attend(softmax, score, work):
+    """The attention (N, M, L) in place of the scores; `work` (2, L) is room for a softmax."""
+    channels, queries, lanes = score.shape
+    if not softmax:
+        for i in range(channels):
+            for q in range(queries):
+                for lane in range(lanes):
+                    score[i, q, lane] = tanh(score[i, q, lane])
+        return
+    for i in range(channels):
+        for lane in range(lanes):
+            work[0, lane], work[1, lane] = score[i, 0, lane], F32(0.0)
+        for q in range(1, queries):
+            for lane in range(lanes):
+                more = score[i, q, lane] > work[0, lane]
+                work[0, lane] = score[i, q, lane] if more else work[0, lane]
+        for q in range(queries):
+            for lane in range(lanes):
+                score[i, q, lane] = exp(score[i, q, lane] - work[0, lane])
+        for q in range(queries):
+            for lane in range(lanes):
+                work[1, lane] += score[i, q, lane]
+        for q in range(queries):
+            for lane in range(lanes):
+                score[i, q, lane] /= work[1, lane]
+
+
+@njit(inline="always", error_model="numpy")
+def sum_message(softmax, score, shown, present, shift, sums, mass):
+    """The message's exact sums (M, L) over the channels; an absent one shows zero."""
+    channels, queries, lanes = score.shape
+    for q in range(queries):
+        for lane in range(lanes):
+            sums[q, lane], mass[q, lane] = 0.0, 0.0
+        for i in range(channels):
+            for lane in range(lanes):
+                weight, reading = np.float64(score[i, q, lane]), np.float64(shown[i, lane])
+                sums[q, lane] += fma(weight, reading, shift[lane]) - shift[lane]
+            if softmax:
+                for lane in range(lanes):
+                    weight = np.float64(score[i, q, lane]) * present[i, lane]
+                    mass[q, lane] += (weight + MASS) - MASS
+
+
+@njit(inline="always", error_model="numpy")
+def close_message(softmax, sums, mass, narrow, message):
+    """The head's input (., L) float64 from the sums; `narrow` (M, L) float32 is room."""
+    queries, lanes = sums.shape
+    if softmax:
+        for q in range(queries - 1):
+            for lane in range(lanes):
+                message[q, lane] = sums[q, lane]
+                message[queries - 1 + q, lane] = mass[q, lane] - 1.0
+        return
+    for q in range(queries):
+        for lane in range(lanes):
+            narrow[q, lane] = F32(sums[q, lane])
+    for q in range(queries):
+        for lane in range(lanes):
+            narrow[q, lane] = tanh(narrow[q, lane])
+    for q in range(queries):
+        for lane in range(lanes):
+            message[q, lane] = np.float64(narrow[q, lane])
+
+
+@njit(inline="always", error_model="numpy")
+def act(packed, x, y, action):
+    """The head: `x` (W, L) holds its input and is overwritten, as `y` is; into `action` (A, L)."""
+    head, widths = packed.head, packed.widths
+    _, _, _, relu, clip = packed.form
+    layers, lanes, at = len(widths), action.shape[1], 0
+    inputs = (len(head) - _numbers_behind(widths)) // widths[0] - 1
+    for layer in range(layers):
+        width = widths[layer]
+        for j in range(width):
+            b = head[at + j]
+            for lane in range(lanes):
+                y[j, lane] = b
+        at += width
+        for i in range(inputs):
+            for j in range(width):
+                w = head[at + j]
+                for lane in range(lanes):
+                    y[j, lane] = fma(w, x[i, lane], y[j, lane])
+            at += width
+        last = layer == layers - 1
+        for j in range(width):
+            if last and clip:
+                for lane in range(lanes):
+                    x[j, lane] = min(max(y[j, lane], -1.0), 1.0)
+            elif last or not relu:
+                for lane in range(lanes):
+                    x[j, lane] = tanh(F32(y[j, lane]))
+            else:
+                for lane in range(lanes):
+                    x[j, lane] = max(y[j, lane], 0.0)
+        inputs = width
+    for a in range(action.shape[0]):
+        for lane in range(lanes):
+            action[a, lane] = F32(x[a, lane])
+
+
+@njit(inline="always", error_model="numpy")
+def _numbers_behind(widths):
+    """How many numbers a head's layers after the first hold."""
+    total = 0
+    for layer in range(1, len(widths)):
+        total += (widths[layer - 1] + 1) * widths[layer]
+    return total
+
+
+@njit(inline="always", error_model="numpy")
+def shift_of(grid):
+    """`round_terms` of the policy core: the shifter for terms of at most `grid` in all."""
+    _, bits = math.frexp(grid)
+    return 1.5 * 2.0**52 * math.ldexp(1.0, bits + 1 - 52)
