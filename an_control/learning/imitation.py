@@ -42,6 +42,8 @@ class Collection:
     noisy_noise: float = 0.4
     absent: float = 0.3
     """Share of the rewired and mixed episodes that lack some channels."""
+    foreign: float = 0.3
+    """Share of the rewired and mixed episodes with channels of noise."""
     reshuffle: float = 0.01
     """Chance a step, in rewired and mixed episodes."""
     teacher_share: float = 0.5
@@ -50,8 +52,9 @@ class Collection:
     def rewirings(self, progress: float) -> list[Rewiring]:
         """How the episodes of a DAgger round are driven, at `progress` (0..1) of the run."""
         teaching = self.teacher_share * 0.1**progress
-        mixed = Rewiring(teaching, self.messy_noise, self.reshuffle, self.absent)
-        alone = Rewiring(0.0, 0.0, self.reshuffle, self.absent)
+        mixed = Rewiring(teaching, self.messy_noise, self.reshuffle, self.absent,
+                         self.foreign)
+        alone = Rewiring(0.0, 0.0, self.reshuffle, self.absent, self.foreign)
         return [mixed] * self.mixed + [alone] * self.rewired + [Rewiring()] * self.on_policy
 
 

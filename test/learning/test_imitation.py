@@ -98,7 +98,7 @@ def test_training_never_sees_an_evaluation_seed():
 
 def test_an_episode_follows_from_its_generator_alone(env):
     policy = make_policy(Student(28, 8, StudentSizes()).model({}, {}))
-    how = Rewiring(0.5, 0.1, 0.1, 1.0)
+    how = Rewiring(0.5, 0.1, 0.1, 1.0, 1.0)
     makers = [lambda rng: Messy(rng, TEACHER, 0.1), lambda rng: Apprentice(rng, policy, 28, how)]
     for make in makers:
         one, two = (
