@@ -47,6 +47,7 @@ class PolicyLink:
     def wait(self, sensor_topics: Collection[str]) -> None:
         """Wait until the policy is active and connected. Raises BridgeError."""
         until_s = time.monotonic() + self._timeout_s
+        self._node.get_logger().info(f"waiting for {self.name}, up to {self._timeout_s:g} s")
         self.reset()
         while not self._connected(sensor_topics):
             if not self._spin(until_s):
