@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,10 +97,6 @@ class Summary:
     """What a run gave; sd is the population's (ddof 0), figures are NaN without an episode."""
 
     episodes: tuple[EpisodeResult, ...]
-
-    @classmethod
-    def of(cls, episodes: Sequence[EpisodeResult]) -> Summary:
-        return cls(tuple(episodes))
 
     @property
     def returns(self) -> NDArray[np.float64]:

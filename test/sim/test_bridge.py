@@ -265,7 +265,7 @@ def test_a_late_command_gets_the_same_step_again(serve, responder):
         ([], []),
     ],
 )
-def test_a_command_that_is_not_whole_and_finite_counts_as_not_come(serve, responder, names, efforts):
+def test_a_command_not_whole_and_finite_counts_as_not_come(serve, responder, names, efforts):
     bridge = serve(command_timeout_s=0.1)
     responder.answer = lambda joints: command(joints, names, efforts)
     begin(bridge)
