@@ -61,6 +61,7 @@ class Recorder:
         self._path = path
         self._writer: Any = None
         self._strip: list[np.ndarray] = []
+        self._start_s = float("inf")
         node.create_subscription(Image, "camera/image_raw", self._take, 10)
 
     @classmethod
@@ -82,11 +83,21 @@ class Recorder:
             chosen = np.linspace(0, len(self._strip) - 1, STRIP).astype(int)
             cv2.imwrite(str(self._path), np.hstack([self._strip[i] for i in chosen]))
 
+    def _captioned(self, picture: np.ndarray, stamp: Any) -> np.ndarray:
+        """A copy with the seconds since the first picture."""
+        now_s = stamp.sec + stamp.nanosec * 1e-9
+        self._start_s = min(self._start_s, now_s)
+        captioned = picture.copy()
+        text = f"{now_s - self._start_s:.1f} s"
+        cv2.putText(captioned, text, (8, 20), cv2.FONT_HERSHEY_SIMPLEX, 0.6, (60, 60, 60), 1,
+                    cv2.LINE_AA)
+        return captioned
+
     def _take(self, message: Image) -> None:
         shape = (message.height, message.width, 3)
         picture = np.frombuffer(message.data, np.uint8).reshape(shape)[..., ::-1]
         if self._path.suffix == ".png":
-            self._strip.append(picture.copy())
+            self._strip.append(self._captioned(picture, message.header.stamp))
             return
         if self._writer is None:
             codec = cv2.VideoWriter.fourcc(*"mp4v")
