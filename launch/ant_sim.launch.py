@@ -22,6 +22,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 from an_control.policy import load_policy
 from an_control.share import share_path
 from an_control.wiring import Wiring, load_wiring
+from an_control.wiring.scramble import Shuffle
 from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
 
 SHARE = share_path("config").parent
@@ -67,6 +68,7 @@ def nodes(context: LaunchContext) -> list[Node]:
     given = {name: argument(context, name) for name in ARGUMENTS}
     wiring = load_wiring(given["wiring"])
     load_policy(given["model"])
+    Shuffle.parse(given["shuffle"])
     policy = {
         "model": given["model"],
         "wiring": policy_wiring(context, given, wiring),

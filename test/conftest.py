@@ -3,6 +3,7 @@
 Set before numpy or rclpy can be imported; the wheels' bootstrap and child processes inherit it.
 """
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -21,6 +22,7 @@ os.environ["ROS_DOMAIN_ID"] = str(random.SystemRandom().randrange(1, 101))
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 os.environ["ROS_PYTHON_CHECK_FIELDS"] = "1"
 os.environ["ROS_LOG_DIR"] = tempfile.mkdtemp(prefix="an_control_ros_log_")
+atexit.register(shutil.rmtree, os.environ["ROS_LOG_DIR"], ignore_errors=True)
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +39,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _leave_nothing_behind() -> Iterator[None]:
-    """After the last test, kill the processes that tests left and remove their logs.
+    """After the last test, kill the processes that tests left running.
 
     As "subreaper" this process also inherits the children of a launcher that has died.
     """
@@ -47,7 +49,6 @@ def _leave_nothing_behind() -> Iterator[None]:
     for pid in _descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(os.environ["ROS_LOG_DIR"], ignore_errors=True)
 
 
 def _descendants(pid: int) -> list[int]:
