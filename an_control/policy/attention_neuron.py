@@ -146,14 +146,16 @@ class AttentionNeuron:
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,), an input of every neuron; set it where another acted."""
+        """The previous action (A,) in [-1, 1], which every neuron gets; set it where others act."""
         return self._previous.copy()
 
     @previous_action.setter
     def previous_action(self, action: np.ndarray) -> None:
         action = np.asarray(action, np.float32)
-        if action.shape != self._previous.shape or not np.isfinite(action).all():
-            raise ValueError(f"previous action {action!r} is not {self._previous.shape} and finite")
+        if action.shape != self._previous.shape or not (np.abs(action) <= 1.0).all():
+            raise ValueError(
+                f"previous action {action!r} is not of shape {self._previous.shape} in [-1, 1]"
+            )
         self._previous = action.copy()
 
     @property
