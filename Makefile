@@ -13,7 +13,7 @@ ROS ?=
 BIN = $(VENV)/bin
 SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
           $(wildcard scripts/* launch/* config/* models/*)
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
           --constraint constraints.txt --editable
 
 .PHONY: ant test lint bench clean
