@@ -82,8 +82,8 @@ class AttentionNeuron:
         lengths differ or an id comes twice, TypeError where the values are no real numbers.
         """
         values = np.asarray(values)
-        if values.dtype.kind != "f":
-            values = values.astype(np.float64, casting="safe")
+        if values.dtype.char not in "fd":
+            values = values.astype(np.float64, casting="same_kind")
         if values.ndim != 1 or len(values) != len(ids):
             raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
         return self._tick(values, ids if type(ids) is tuple else tuple(ids))
