@@ -40,6 +40,11 @@ class PolicyLink:
         self._settled_s = float("inf")
 
     @property
+    def named(self) -> bool:
+        """Whether it is a certain node."""
+        return self._client is not None
+
+    @property
     def name(self) -> str:
         """The policy's full name, for people."""
         return self._service.removesuffix("/reset_state") or "a policy"

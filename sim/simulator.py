@@ -95,6 +95,8 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
     if scramble.active and not settings.wiring:
         raise WiringError("parameters", "wiring", settings.wiring, "a wiring YAML, to scramble")
     simulation = load_simulation(settings.simulation)
+    if settings.camera_hz > 0 and simulation.camera is None:
+        raise WiringError(simulation.file, "camera", None, "topic and frame_id, for its pictures")
     tap = None
     if scramble.active:
         tap = Scrambler(node, load_wiring(settings.wiring), scramble, settings.seed)

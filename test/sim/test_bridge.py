@@ -357,6 +357,14 @@ def test_in_real_time_an_old_command_gives_way_to_the_safe_one(serve, responder)
     assert 1 <= bridge.timeouts <= 10
 
 
+def test_in_real_time_the_robot_runs_without_anybody_in_command(serve, responder):
+    bridge = serve(realtime=True, policy="")
+    responder.answer = lambda joints: None
+    result = run_episodes(bridge, episodes=1, seed=0)[0]
+    assert result.timeouts == 20 == result.steps
+    assert responder.resets == 0
+
+
 def test_stop_ends_the_run_with_what_has_finished(serve):
     bridge = serve()
 

@@ -123,6 +123,7 @@ def test_without_a_policy_it_ends_with_1_and_says_why(pendulum):
         ({"drop": 1.5}, "parameter drop"),
         ({"shuffle": "sometimes"}, "allowed: none, reset, K, reset+K"),
         ({"shuffle": 25}, "to scramble"),
+        ({"camera_hz": 10.0}, "topic and frame_id"),
         ({"shuffle": "reset", "wiring": "gone.yaml"}, "gone.yaml"),
     ],
 )
