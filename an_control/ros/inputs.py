@@ -15,7 +15,7 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 
-from an_control.wiring import ChannelTable, SourceConfig, message_class
+from an_control.wiring import ChannelTable, SourceConfig, stamp_reader
 
 Stored = Callable[[str, int | None], None]
 
@@ -30,6 +30,8 @@ class Inputs:
         now_ns: reads the clock by which messages age.
         stored: called after each message with the source and the message's stamp.
         depth: messages that may wait for the executor.
+
+    Raises ValueError naming the source for a topic that this node uses with another type.
     """
 
     def __init__(
@@ -47,23 +49,33 @@ class Inputs:
         self._now_ns = now_ns
         self._stored = stored
         self._depth = depth
-        self._types = {source.name: message_class(source.type) for source in sources}
+        self._types = {source.name: source.type for source in sources}
         self.topics: dict[str, str] = {}
         self._subscriptions: dict[str, Subscription[Any]] = {}
-        for source in sources:
-            self.subscribe(source.name, topics[source.name])
+        try:
+            for source in sources:
+                self.subscribe(source.name, topics[source.name])
+        except ValueError:
+            self.close()
+            raise
+
+    def refusal(self, source: str, topic: str) -> str:
+        """Why `source` cannot read `topic`, as far as its users are known, or an empty string."""
+        full, type_ = self._node.resolve_topic_name(topic), self._types[source]
+        carried = dict(self._node.get_topic_names_and_types()).get(full, [type_])
+        if type_ in carried:
+            return ""
+        return f"{full} carries {', '.join(carried)}, source {source!r} reads {type_}"
 
     def subscribe(self, source: str, topic: str) -> None:
         """Feed `source` from `topic` from now on."""
         old = self._subscriptions.get(source)
-        self.topics[source] = topic
         qos = publishers_qos(self._node, topic, self._depth)
-        cls = self._types[source]
-        stamped = "header" in cls.get_fields_and_field_types()
+        cls = self._table.message_classes[source]
+        stamp_of = stamp_reader(cls)
 
         def store(message: Any) -> None:
-            stamp = message.header.stamp if stamped else None
-            stamp_ns = stamp.sec * 1_000_000_000 + stamp.nanosec if stamp else None
+            stamp_ns = stamp_of(message)
             self._table.store(source, message, stamp_ns, self._now_ns())
             self._stored(source, stamp_ns)
 
@@ -71,15 +83,16 @@ class Inputs:
             if publishers_qos(self._node, topic, self._depth) != qos:
                 self.subscribe(source, topic)
 
-        self._subscriptions[source] = self._node.create_subscription(
-            cls,
-            topic,
-            store,
-            qos,
-            event_callbacks=SubscriptionEventCallbacks(
-                incompatible_qos=adopt, matched=adopt, use_default_callbacks=False
-            ),
+        events = SubscriptionEventCallbacks(
+            incompatible_qos=adopt, matched=adopt, use_default_callbacks=False
         )
+        try:
+            self._subscriptions[source] = self._node.create_subscription(
+                cls, topic, store, qos, event_callbacks=events
+            )
+        except RuntimeError as error:
+            raise ValueError(f"source {source!r} cannot read {topic}: {error}") from None
+        self.topics[source] = topic
         if old is not None:
             self._node.destroy_subscription(old)
 
