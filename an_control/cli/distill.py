@@ -47,12 +47,15 @@ class Verb:
         recipe = RECIPES[self.task]
         settings = smoke(recipe.settings) if self.smoke else recipe.settings
         settings = replace(
-            settings, student=replace(settings.student, products=self.products),
+            settings,
+            student=replace(settings.student, products=self.products),
             rounds=settings.rounds if self.rounds is None else self.rounds,
-            updates=settings.updates if self.updates is None else self.updates)
+            updates=settings.updates if self.updates is None else self.updates,
+        )
         try:
             run = Distillation(
-                self.out, self.task, recipe.environment, recipe.teacher(), settings, self.seed)
+                self.out, self.task, recipe.environment, recipe.teacher(), settings, self.seed
+            )
         except ValueError as error:
             raise InputError(str(error)) from error
         if run.round:
@@ -60,8 +63,15 @@ class Verb:
         run.run(lambda line: print(_shown(line), flush=True))
         run.close()
         print(run.model_path)
-        write_json(self.json, {"task": self.task, "seed": self.seed, "rounds": run.metrics,
-                               "model": str(run.model_path)})
+        write_json(
+            self.json,
+            {
+                "task": self.task,
+                "seed": self.seed,
+                "rounds": run.metrics,
+                "model": str(run.model_path),
+            },
+        )
         return 0
 
 

@@ -27,8 +27,12 @@ RECIPES = {
 def smoke(settings: Imitation) -> Imitation:
     """The same stages in seconds: a few episodes, a few updates; learns next to nothing."""
     return replace(
-        settings, student=replace(settings.student, neuron=8, key=8),
+        settings,
+        student=replace(settings.student, neuron=8, key=8),
         collection=Collection(clean=1, noisy=1, messy=1, on_policy=1, rewired=1, mixed=1),
-        identify_updates=3, rounds=2, updates=2, lanes=2, steps=10)
-
-
+        identify_updates=3,
+        rounds=2,
+        updates=2,
+        lanes=2,
+        steps=10,
+    )
