@@ -26,8 +26,8 @@ class Verb:
     """DAgger rounds, where not the recipe's."""
     updates: int | None = None
     """Updates a round, where not the recipe's."""
-    products: bool = False
-    """Give the neurons the products of their reading and the previous action as well."""
+    products: bool | None = None
+    """Feed the neurons products of reading and previous action, where not as the recipe does."""
     smoke: bool = False
     """Seconds instead of minutes: proves that it runs, learns next to nothing."""
     json: Path | None = None
@@ -46,9 +46,12 @@ class Verb:
                 raise InputError(f"--{name} {value}: must be 0 or more")
         recipe = RECIPES[self.task]
         settings = smoke(recipe.settings) if self.smoke else recipe.settings
+        student = settings.student
+        if self.products is not None:
+            student = replace(student, products=self.products)
         settings = replace(
             settings,
-            student=replace(settings.student, products=self.products),
+            student=student,
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from an_control.learning.imitation import Collection, Imitation
+from an_control.learning.student import StudentSizes
 from an_control.learning.tasks import ENVIRONMENTS
 from an_control.learning.teachers import Teacher, packaged_ant_teacher
 
@@ -20,7 +21,11 @@ class Recipe:
 
 
 RECIPES = {
-    "ant": Recipe(ENVIRONMENTS["ant"], packaged_ant_teacher),
+    "ant": Recipe(
+        ENVIRONMENTS["ant"],
+        packaged_ant_teacher,
+        Imitation(student=StudentSizes(products=True)),
+    ),
 }
 
 
