@@ -50,7 +50,7 @@ class Verb:
     realtime: bool = False
     """Step by the clock instead of in lockstep."""
     video: Path | None = None
-    """Record what the camera sees: .mp4 a video, .png a strip of pictures."""
+    """Record what the camera sees: .mp4 a video, .png a sheet of pictures."""
     json: Path | None = None
     """Also write the result here as JSON."""
 
