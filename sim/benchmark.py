@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import rclpy
 from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 from std_srvs.srv import Trigger
 
 from an_control.share import share_path
 from an_control.wiring.messages import message_class, stamp_reader
-from an_control_sim.bridge import RELIABLE, Bridge, new_executor
+from an_control_sim.bridge import Bridge
+from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, signals
 from an_control_sim.robot import Robot
 from an_control_sim.simulation import Simulation, load_simulation
 
@@ -81,22 +81,23 @@ def lockstep_benchmark(
     """
     path = Path(simulation or share_path("config/ant_sim.yaml"))
     command = policy_command or [sys.executable, "-m", "an_control_sim.benchmark", str(path)]
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    node = subprocess.Popen(command)
-    try:
-        bridge = Bridge(Robot(load_simulation(path)), start_timeout_s=start_timeout_s)
+    with ros():
+        node = subprocess.Popen(command)
         try:
-            return _measure(bridge, steps)
+            bridge = Bridge(
+                Node("simulator"), Robot(load_simulation(path)), start_timeout_s=start_timeout_s
+            )
+            try:
+                return _measure(bridge, steps)
+            finally:
+                bridge.close()
         finally:
-            bridge.close()
-    finally:
-        node.terminate()
-        try:
-            node.wait(5.0)
-        except subprocess.TimeoutExpired:
-            node.kill()
-            node.wait()
-        rclpy.shutdown()
+            node.terminate()
+            try:
+                node.wait(5.0)
+            except subprocess.TimeoutExpired:
+                node.kill()
+                node.wait()
 
 
 def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
@@ -111,12 +112,16 @@ def _measure(bridge: Bridge, steps: int) -> dict[str, float]:
         _advance(bridge, bridge.step)
     wall_s = time.perf_counter() - begin_s
     latency_s = np.array(bridge.latency_s)
+
+    def idle() -> None:
+        robot.step(robot.commands.safe)
+
     return {
         "steps_per_s": steps / wall_s,
         "step_us": 1e6 * wall_s / steps,
         "latency_p50_us": 1e6 * float(np.quantile(latency_s, 0.5)),
         "latency_p99_us": 1e6 * float(np.quantile(latency_s, 0.99)),
-        "environment_us": _cost_us(lambda: _advance(bridge, lambda: robot.step(robot.commands.safe))),
+        "environment_us": _cost_us(lambda: _advance(bridge, idle)),
         "messages_us": _cost_us(lambda: robot.fill(1)),
         "timeouts": float(bridge.timeouts - timeouts),
     }
@@ -138,11 +143,11 @@ def _cost_us(call: Callable[[], None], times: int = 1000) -> float:
 
 def main() -> int:
     """The stub as a process of its own: `python -m an_control_sim.benchmark SIMULATION`."""
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    executor = new_executor(rclpy.get_default_context())
-    executor.add_node(EchoNode(load_simulation(sys.argv[1])))
-    while rclpy.ok():
-        executor.spin_once(timeout_sec=0.1)
+    with ros(), signals() as stopped:
+        executor = new_executor(rclpy.get_default_context())
+        executor.add_node(EchoNode(load_simulation(sys.argv[1])))
+        while not stopped():
+            executor.spin_once(timeout_sec=SLICE_S)
     return 0
 
 

@@ -91,7 +91,7 @@ class Bridge:
         self.timeouts = 0
         """Steps under the safe command since the start."""
         self.latency_s: list[float] = []
-        """Lockstep: from the first publishing of a step to its command, one a step."""
+        """Lockstep: from the first publishing of a step to its command; cleared by the caller."""
         self._open(policy, camera_hz)
         self.executor = new_executor(node.context)
         """Runs the node while the bridge waits; whatever else shall run then can be added."""
@@ -124,7 +124,12 @@ class Bridge:
     # A run is one start, then a reset and steps per episode. All raise Stopped and BridgeError.
 
     def start(self) -> None:
-        """Wait until the policy is there, active and connected."""
+        """Wait until the policy is there, active and connected.
+
+        In real time nobody is waited for where the policy has no name.
+        """
+        if self._realtime and not self._link.named:
+            return
         topics = {publisher.topic_name for _, _, publisher in self._outlets}
         self._link.wait(topics if self.tap is None else {*topics, self.tap.topic})
 

@@ -83,9 +83,9 @@ class Commands:
 
     def _check(self, count: int, file: str) -> None:
         if isinstance(self._space, gymnasium.spaces.Box):
-            wanted = (int(np.prod(self._space.shape)),)
+            wanted = [int(np.prod(self._space.shape))]
         elif isinstance(self._space, gymnasium.spaces.Discrete):
-            wanted = tuple(sorted({1, int(self._space.n)}))
+            wanted = sorted({1, int(self._space.n)})
         else:
             kind = type(self._space).__name__
             raise WiringError(file, "environment", kind, "an action space Box or Discrete")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +44,8 @@ class Progress:
 ProgressCallback = Callable[[Progress], None]
 PROGRESS_EVERY = 50
 """Steps between two calls of the progress callback."""
+KEPT = 1000
+"""Results that an endless run keeps, the newest ones, so that its memory stays flat."""
 
 
 def run_episodes(
@@ -50,20 +53,23 @@ def run_episodes(
 ) -> list[EpisodeResult]:
     """Run `episodes` (0 = until stopped) and return those that ended, also after `bridge.stop()`.
 
-    Episode e starts from `episode_seed(seed, e)`. The reset service begins the running episode
-    anew. Raises BridgeError where the policy cannot be reached.
+    An endless run returns the last KEPT of them. Episode e starts from `episode_seed(seed, e)`.
+    The reset service begins the running episode anew. Raises BridgeError where the policy cannot
+    be reached.
     """
-    results: list[EpisodeResult] = []
+    results: deque[EpisodeResult] = deque(maxlen=None if episodes else KEPT)
+    episode = 0
     try:
         bridge.start()
-        while not episodes or len(results) < episodes:
+        while not episodes or episode < episodes:
             try:
-                results.append(_run(bridge, len(results), episodes, seed, progress))
+                results.append(_run(bridge, episode, episodes, seed, progress))
+                episode += 1
             except Restarted:
                 continue
     except Stopped:
         pass
-    return results
+    return list(results)
 
 
 def _run(
@@ -71,7 +77,8 @@ def _run(
 ) -> EpisodeResult:
     bridge.reset(episode_seed(seed, episode), episode)
     robot, tell = bridge.robot, progress or (lambda progress: None)
-    timeouts, answered = bridge.timeouts, len(bridge.latency_s)
+    timeouts = bridge.timeouts
+    bridge.latency_s.clear()
     begin_s, return_, steps = time.monotonic(), 0.0, 0
     while not robot.over:
         if steps % PROGRESS_EVERY == 0:
@@ -86,7 +93,7 @@ def _run(
         distance_m=robot.distance_m,
         timeouts=bridge.timeouts - timeouts,
         wall_s=time.monotonic() - begin_s,
-        latency_s=np.array(bridge.latency_s[answered:]),
+        latency_s=np.array(bridge.latency_s),
     )
     tell(Progress(episode, episodes, steps, return_, result))
     return result
@@ -97,10 +104,6 @@ class Summary:
     """What a run gave; sd is the population's (ddof 0), figures are NaN without an episode."""
 
     episodes: tuple[EpisodeResult, ...]
-
-    @classmethod
-    def of(cls, episodes: Sequence[EpisodeResult]) -> Summary:
-        return cls(tuple(episodes))
 
     @property
     def returns(self) -> NDArray[np.float64]:

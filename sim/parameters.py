@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
@@ -47,7 +47,7 @@ def declare_scramble(node: Node) -> ScrambleSettings:
         read_only=True,
         dynamic_typing=True,
     )
-    shuffle = node.declare_parameter("shuffle", "none", described).value
+    shuffle: Any = node.declare_parameter("shuffle", "none", described).value
     return ScrambleSettings(
         shuffle=Shuffle.parse(str(shuffle)),
         announce=declare(node, "announce", False, "ids move along with their contents"),

@@ -40,6 +40,11 @@ class PolicyLink:
         self._settled_s = float("inf")
 
     @property
+    def named(self) -> bool:
+        """Whether it is a certain node."""
+        return self._client is not None
+
+    @property
     def name(self) -> str:
         """The policy's full name, for people."""
         return self._service.removesuffix("/reset_state") or "a policy"
@@ -47,12 +52,14 @@ class PolicyLink:
     def wait(self, sensor_topics: Collection[str]) -> None:
         """Wait until the policy is active and connected. Raises BridgeError."""
         until_s = time.monotonic() + self._timeout_s
+        self._node.get_logger().info(f"waiting for {self.name}, up to {self._timeout_s:g} s")
         self.reset()
         while not self._connected(sensor_topics):
             if not self._spin(until_s):
                 raise BridgeError(
-                    f"waited {self._timeout_s:g} s in vain for {self.name} to subscribe to one of "
-                    f"{', '.join(sorted(sensor_topics))} and to publish {self._command_topic}"
+                    f"waited {self._timeout_s:g} s in vain for {self.name} to publish "
+                    f"{self._command_topic} and for a subscription to one of "
+                    f"{', '.join(sorted(sensor_topics))}"
                 )
 
     def reset(self) -> None:
@@ -87,15 +94,17 @@ class PolicyLink:
     def _connected(self, sensor_topics: Collection[str]) -> bool:
         """True once all that the policy subscribes to here has been matched for a while.
 
-        The graph tells of a node's subscriptions one by one: a first lull is no proof.
+        Another node may stand between the sensors and the policy. The graph tells of a node's
+        subscriptions one by one: a first lull is no proof.
         """
         ready = self._node.count_publishers(self._command_topic) > 0
         if self._client is None:
             return ready
         topics = self._subscribed()
         offered = [one for one in self._node.publishers if one.topic_name in topics]
-        ready = ready and not topics.isdisjoint(sensor_topics)
+        sensors = [one for one in self._node.publishers if one.topic_name in sensor_topics]
         ready = ready and all(one.get_subscription_count() for one in offered)
+        ready = ready and any(one.get_subscription_count() for one in sensors)
         if not ready or topics != self._seen:
             self._seen, self._settled_s = topics, time.monotonic() + SETTLE_S
         return time.monotonic() >= self._settled_s

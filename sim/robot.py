@@ -54,7 +54,8 @@ class Robot:
     def step(self, commands: NDArray[np.float64]) -> None:
         """Advance one step under commands (A,) in the unit of the action."""
         action = self.commands.action(commands)
-        self._observation, reward, terminated, truncated, self._info = self._environment.step(action)
+        result = self._environment.step(action)
+        self._observation, reward, terminated, truncated, self._info = result
         self.reward = float(reward)
         """The reward of the last step."""
         self.over = bool(terminated or truncated)

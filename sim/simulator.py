@@ -70,26 +70,46 @@ def simulate(
     For the main thread of a process whose rclpy was set up by `process.ros`. Raises WiringError
     for bad files and BridgeError where the policy cannot be reached.
     """
-    if settings.scramble.active and not settings.wiring:
-        raise WiringError("parameters", "wiring", settings.wiring, "a wiring YAML, to scramble")
-    simulation = load_simulation(settings.simulation)
-    tap = None
-    if settings.scramble.active:
-        tap = Scrambler(node, load_wiring(settings.wiring), settings.scramble, settings.seed)
-    robot = Robot(simulation, camera=settings.camera_hz > 0)
-    bridge = Bridge(
-        node, robot, tap=tap,
-        policy=settings.policy, realtime=settings.realtime, camera_hz=settings.camera_hz,
-        command_timeout_s=settings.command_timeout_s, start_timeout_s=settings.start_timeout_s,
-    )  # fmt: skip
-    try:
-        with signals(bridge.stop):
+    running: list[Bridge] = []
+
+    def stop() -> None:
+        for one in running:
+            one.stop()
+
+    with signals(stop) as stopped:
+        bridge = _bridge(node, settings)
+        running.append(bridge)
+        try:
+            if stopped():
+                return Summary(())
             results = run_episodes(
                 bridge, episodes=settings.episodes, seed=settings.seed, progress=progress
             )
-    finally:
-        bridge.close()
-    return Summary(tuple(results))
+            return Summary(tuple(results))
+        finally:
+            bridge.close()
+
+
+def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
+    scramble = settings.scramble
+    if scramble.active and not settings.wiring:
+        raise WiringError("parameters", "wiring", settings.wiring, "a wiring YAML, to scramble")
+    simulation = load_simulation(settings.simulation)
+    if settings.camera_hz > 0 and simulation.camera is None:
+        raise WiringError(simulation.file, "camera", None, "topic and frame_id, for its pictures")
+    tap = None
+    if scramble.active:
+        tap = Scrambler(node, load_wiring(settings.wiring), scramble, settings.seed)
+    return Bridge(
+        node,
+        Robot(simulation, camera=settings.camera_hz > 0),
+        tap=tap,
+        policy=settings.policy,
+        realtime=settings.realtime,
+        command_timeout_s=settings.command_timeout_s,
+        start_timeout_s=settings.start_timeout_s,
+        camera_hz=settings.camera_hz,
+    )
 
 
 def main(args: Sequence[str] | None = None) -> int:

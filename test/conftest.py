@@ -3,9 +3,19 @@
 Set before numpy or rclpy can be imported; the wheels' bootstrap and child processes inherit it.
 """
 
+import atexit
+import contextlib
+import ctypes
 import os
 import random
+import shutil
+import signal
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
 
 for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
     os.environ[f"{name}_NUM_THREADS"] = "1"
@@ -13,11 +23,13 @@ os.environ["ROS_DOMAIN_ID"] = str(random.SystemRandom().randrange(1, 101))
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 os.environ["ROS_PYTHON_CHECK_FIELDS"] = "1"
 os.environ["ROS_LOG_DIR"] = tempfile.mkdtemp(prefix="an_control_ros_log_")
+atexit.register(shutil.rmtree, os.environ["ROS_LOG_DIR"], ignore_errors=True)
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from pathlib import Path
-
-import pytest
+# Drawn examples are fresh at every run by hand and the same at every run of CI.
+hypothesis.settings.register_profile("fresh", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "fresh")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,3 +41,27 @@ def shared() -> Path:
     if not (path / "reference").is_dir():
         pytest.skip(f"needs the reference data in {path}")
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _leave_nothing_behind() -> Iterator[None]:
+    """After the last test, kill the processes that tests left running.
+
+    As "subreaper" this process also inherits the children of a launcher that has died.
+    """
+    pr_set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)
+    yield
+    for pid in _descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    """All processes below `pid`, children before their own children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    try:
+        below = [int(child) for child in children.read_text().split()]
+    except FileNotFoundError:
+        return []
+    return [one for child in below for one in (child, *_descendants(child))]

@@ -128,10 +128,14 @@ class Rewiring:
     noise: float = 0.0
     reshuffle: float = 0.0
     absent: float = 0.0
+    foreign: float = 0.0
 
 
 class Apprentice:
-    """The student on shuffled channels, some of them absent, the teacher taking over in between."""
+    """The student on shuffled channels, the teacher taking over in between.
+
+    Some channels may be absent, and up to a fifth as many foreign ones that carry noise be added.
+    """
 
     def __init__(
         self, rng: np.random.Generator, policy: AttentionNeuron, channels: int, how: Rewiring
@@ -141,7 +145,11 @@ class Apprentice:
         self._order = rng.permutation(channels)
         if rng.random() < how.absent:
             self._order = self._order[: channels - int(rng.integers(1, channels // 4 + 1))]
-        self._ids = tuple(str(slot) for slot in range(len(self._order)))
+        self._foreign = 0
+        if rng.random() < how.foreign:
+            self._foreign = int(rng.integers(1, channels // 5 + 2))
+        slots = len(self._order) + self._foreign
+        self._ids = tuple(str(slot) for slot in range(slots))
         self._teaching, self._left = False, 0
         policy.reset()
 
@@ -153,5 +161,6 @@ class Apprentice:
             self._left = int(self._rng.integers(20, 100))
         self._left -= 1
         self._policy.previous_action = previous
-        own = self._policy.step_array(observation[self._order], self._ids)
+        noise = self._rng.standard_normal(self._foreign)
+        own = self._policy.step_array(np.concatenate([observation[self._order], noise]), self._ids)
         return self._noise.act(observation, label if self._teaching else own, previous)

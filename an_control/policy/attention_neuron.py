@@ -82,8 +82,8 @@ class AttentionNeuron:
         lengths differ or an id comes twice, TypeError where the values are no real numbers.
         """
         values = np.asarray(values)
-        if values.dtype.kind != "f":
-            values = values.astype(np.float64, casting="safe")
+        if values.dtype.char not in "fd":
+            values = values.astype(np.float64, casting="same_kind")
         if values.ndim != 1 or len(values) != len(ids):
             raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
         return self._tick(values, ids if type(ids) is tuple else tuple(ids))
@@ -146,14 +146,16 @@ class AttentionNeuron:
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,), an input of every neuron; set it where another acted."""
+        """The previous action (A,) in [-1, 1], which every neuron gets; set it where others act."""
         return self._previous.copy()
 
     @previous_action.setter
     def previous_action(self, action: np.ndarray) -> None:
         action = np.asarray(action, np.float32)
-        if action.shape != self._previous.shape or not np.isfinite(action).all():
-            raise ValueError(f"previous action {action!r} is not {self._previous.shape} and finite")
+        if action.shape != self._previous.shape or not (np.abs(action) <= 1.0).all():
+            raise ValueError(
+                f"previous action {action!r} is not of shape {self._previous.shape} in [-1, 1]"
+            )
         self._previous = action.copy()
 
     @property

@@ -9,6 +9,7 @@ Floating-Point Summation"). What is rounded to the grid beforehand is each numbe
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,25 +23,31 @@ LARGEST_READING = 1e18
 """A reading beyond this counts as not finite, so that float32 arithmetic cannot overflow."""
 
 
-def shifter(grid: float) -> np.float64:
+Grid = TypeVar("Grid", np.float64, np.ndarray)
+
+
+def shifter(grid: Grid) -> Grid:
     """The number that, added and taken away, rounds a much smaller one to a multiple of `grid`."""
-    return np.float64(1.5 * 2.0**52 * grid)
+    return 1.5 * 2.0**52 * grid
 
 
-ROUND_OUTPUT = shifter(2.0**-OUTPUT_BITS)
-ROUND_MASS = shifter(2.0**-30)
+ROUND_OUTPUT = shifter(np.float64(2.0**-OUTPUT_BITS))
+ROUND_MASS = shifter(np.float64(2.0**-30))
 """For attention weights, all within [0, 1], of up to 2**22 channels."""
 
 
-def exact_weights(weights: np.ndarray) -> np.ndarray:
-    """`weights` (R, d) on a grid so fine that a product with neuron outputs (d, N) is exact."""
-    largest = float(np.abs(weights).max(initial=0.0)) * weights.shape[-1]
-    bits_above = max(math.frexp(largest)[1], 0)
-    round_weights = shifter(2.0 ** -(52 - OUTPUT_BITS - bits_above))
-    return np.ascontiguousarray((weights + round_weights) - round_weights)
+def exact_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`weights` (R, d) on grids so fine that their product with neuron outputs (d, N) is exact.
+
+    Each row has its own grid, as fine as 53 bits allow. Also returns the shifters (R, 1) to them.
+    """
+    room_to_round = 1.0 + 2.0**-20
+    bits_above = np.frexp(np.abs(weights).sum(axis=1, keepdims=True) * room_to_round)[1]
+    shifters = shifter(np.ldexp(1.0, OUTPUT_BITS + bits_above - 53))
+    return np.ascontiguousarray((weights + shifters) - shifters), shifters
 
 
 def round_terms(channels: int, largest: float) -> np.float64:
     """The shifter for `channels` terms of at most `largest` each, whose sum is then exact."""
     bits_above = math.frexp(largest * channels)[1] + 1
-    return shifter(2.0 ** (bits_above - 52))
+    return shifter(np.float64(2.0 ** (bits_above - 52)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -125,11 +126,13 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 
 def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(LARGEST_FILE + 1)
-    if len(content) > LARGEST_FILE:
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("not a regular file")
+    if found.st_size > LARGEST_FILE:
         raise ValueError(f"larger than {LARGEST_FILE} bytes, which no model is")
-    return content
+    with path.open("rb") as file:
+        return file.read(found.st_size)
 
 
 def _decode(content: bytes) -> Model:

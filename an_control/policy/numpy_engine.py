@@ -1,7 +1,9 @@
 """The AttentionNeuron's arithmetic in plain numpy, channels along the last axis.
 
 Every operation is either elementwise over channels (float32, as the authors computed) or an exact
-sum (float64, see `exact`), so no result depends on a channel's place.
+sum (float64, see `exact`), so no result depends on a channel's place. Many channels are worked
+through in blocks that fit the processor's cache; a few cost little more than numpy's calls, so
+these are few: a row of ones below the neurons' outputs lets their matrix product add the biases.
 """
 
 from __future__ import annotations
@@ -9,11 +11,17 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.policy.exact import ROUND_MASS, ROUND_OUTPUT, exact_weights
+from an_control.policy.head import Head
 from an_control.policy.sizes import AttentionSizes
 from an_control.policy.weights import Weights
 
 F32 = np.float32
-HALF = F32(0.5)
+BLOCK = 1024
+
+# Arrays without dimensions are cheaper operands than scalars.
+HALF = np.array(0.5, F32)
+TO_OUTPUTS = np.array(ROUND_OUTPUT)
+TO_MASS = np.array(ROUND_MASS)
 
 
 class NumpyEngine:
@@ -22,40 +30,50 @@ class NumpyEngine:
     name = "numpy"
 
     def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
+        d = sizes.neuron
         self._sizes = sizes
-        self._head = weights.head
-        self._hidden = exact_weights(weights.hidden)
-        self._scores = exact_weights(weights.scores)
-        self._action = weights.action.astype(F32)
-        self._bias = weights.bias.astype(F32)
+        self._head = Head(weights.head, sizes.activation, sizes.output)
+        rows = np.column_stack([weights.hidden, weights.bias, weights.action])
+        rows, round_rows = exact_weights(rows)
+        self._hidden = np.ascontiguousarray(rows[:, : d + 1])
+        self._common = self._hidden[:, d]
+        self._round_common = round_rows[:, 0].copy()
+        self._action = np.column_stack([weights.action, weights.bias])
+        self._previous = np.ones(sizes.actions + 1)
+        self._scores, _ = exact_weights(weights.scores)
+        self._scores_bias = weights.scores_bias.astype(F32)[:, None]
         self._features = weights.features.astype(F32)
         self._products = None if weights.products is None else weights.products.astype(F32)
-        self._scores_bias = weights.scores_bias.astype(F32)[:, None]
         self._track_change = "change" in sizes.inputs
+        self._shift = np.zeros(())
         self.clear()
 
     def clear(self) -> None:
         """Forget every column."""
-        self._output = np.zeros((self._sizes.neuron, 0))
+        self._output = np.ones((self._sizes.neuron + 1, 0))
         self._cell = np.zeros((self._sizes.neuron, 0), F32)
         self._last = np.zeros(0, F32)
-        self._reserve(0)
+        self._message = np.zeros(self._sizes.message)
+        self._arrange(0, True)
 
     def grow(self, columns: int) -> None:
         """Add `columns` columns at zero state."""
         self._output = np.pad(self._output, ((0, 0), (0, columns)))
+        self._output[-1] = 1.0
         self._cell = np.pad(self._cell, ((0, 0), (0, columns)))
         self._last = np.pad(self._last, (0, columns), constant_values=np.nan)
+        self._arrange(len(self._last), True)
 
     def keep(self, columns: np.ndarray) -> None:
         """Keep only these columns, in this order."""
-        self._output = np.ascontiguousarray(self._output[:, columns])
-        self._cell = np.ascontiguousarray(self._cell[:, columns])
+        self._output = self._output.take(columns, axis=1)
+        self._cell = self._cell.take(columns, axis=1)
         self._last = self._last[columns]
+        self._arrange(len(self._last), True)
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
-        return self._output[:, columns].T.copy()
+        return self._output[:-1, columns].T.copy()
 
     def step(
         self,
@@ -66,112 +84,132 @@ class NumpyEngine:
     ) -> np.ndarray:
         """One tick: `values` (N,) float32 of the state's `columns` (None: all, in order).
 
-        `previous` is the previous action (A,) float32, `shift` the shifter for the message's
-        terms. Returns the action (A,) float32.
+        `previous` is the previous action (A,) float32 in [-1, 1], `shift` the shifter for the
+        message's terms. Returns the action (A,) float32.
         """
-        if len(values) != self._gates.shape[1]:
-            self._reserve(len(values))
-        if columns is None:
-            self._neurons(values, self._last, self._output, self._cell, previous)
-            self._last[...] = values
-            output = self._output
+        if self._arranged != (len(values), columns is None):
+            self._arrange(len(values), columns is None)
+        if columns is not None:
+            self._gather(columns)
+        self._shift[()] = shift
+        features = self._take_previous(previous)
+        self._message[:] = 0.0
+        for block in self._blocks:
+            part = values if len(self._blocks) == 1 else values[block.part]
+            self._advance(block, part, features)
+            self._attend(block)
+            self._add_message(block, part)
+        if columns is not None:
+            self._scatter(columns)
+        if self._sizes.attention == "tanh":
+            np.tanh(self._message, out=self._message)
         else:
-            output, cell = self._output[:, columns], self._cell[:, columns]
-            self._neurons(values, self._last[columns], output, cell, previous)
-            self._output[:, columns], self._cell[:, columns] = output, cell
-            self._last[columns] = values
-        self._attend(output)
-        self._reduce(values, shift)
-        return head(self._head, self._sizes.activation, self._sizes.output, self._message)
+            self._message[self._sizes.queries - 1 :] -= 1.0
+        return self._head(self._message)
 
-    def _reserve(self, channels: int) -> None:
-        """Room for a tick's intermediate results."""
-        d, queries = self._sizes.neuron, self._sizes.queries
-        self._recurrent = np.empty((4 * d, channels))
-        self._gates = np.empty((4 * d, channels), F32)
-        self._drive = np.empty((4 * d, channels), F32)
-        self._logistic = self._gates[: 3 * d]
-        self._in, self._forget = self._gates[:d], self._gates[d : 2 * d]
-        self._out, self._candidate = self._gates[2 * d : 3 * d], self._gates[3 * d :]
-        self._raw = np.empty((queries, channels))
-        self._attention = np.empty((queries, channels), F32)
-        self._products_of = np.empty((queries, channels), F32)
-        self._ones = np.ones(channels)
-        self._message = np.zeros(self._sizes.message)
+    def _arrange(self, channels: int, whole: bool) -> None:
+        """Lay out a tick on this many channels: on the state itself, or on a copy of a part."""
+        self._arranged = channels, whole
+        state: tuple[np.ndarray, ...] = (self._output, self._cell, self._last)
+        if not whole:
+            state = tuple(np.ones((*array.shape[:-1], channels), array.dtype) for array in state)
+        self._working = state
+        rooms = {n: _Room(self._sizes, n) for n in {min(BLOCK, channels), channels % BLOCK}}
+        self._blocks = []
+        for start in range(0, channels, BLOCK):
+            part = slice(start, min(start + BLOCK, channels))
+            views = (array[..., part] for array in state)
+            attention = np.zeros((self._sizes.queries, part.stop - start), F32)
+            self._blocks.append(_Block(part, rooms[part.stop - start], attention, *views))
 
-    def _neurons(
-        self,
-        values: np.ndarray,
-        last: np.ndarray,
-        output: np.ndarray,
-        cell: np.ndarray,
-        previous: np.ndarray,
-    ) -> None:
-        """The shared LSTM cell, in place on `output` and `cell` (d, N)."""
-        gates, drive = self._gates, self._drive
-        common = self._action.dot(previous)
-        common += self._bias
-        features = self._features
-        if self._products is not None:
-            features = features + self._products.dot(previous)
-        np.dot(self._hidden, output, out=self._recurrent)
-        gates[...] = self._recurrent
-        gates += common[:, None]
-        np.multiply(features[0][:, None], values, out=drive)
-        gates += drive
+    def _gather(self, columns: np.ndarray) -> None:
+        output, cell, last = self._working
+        self._output.take(columns, axis=1, out=output, mode="clip")
+        self._cell.take(columns, axis=1, out=cell, mode="clip")
+        self._last.take(columns, out=last, mode="clip")
+
+    def _scatter(self, columns: np.ndarray) -> None:
+        self._output[:, columns], self._cell[:, columns], self._last[columns] = self._working
+
+    def _take_previous(self, previous: np.ndarray) -> np.ndarray:
+        """Enter the previous action into what is common to all channels, once a tick.
+
+        Returns the weights of each channel's inputs (F, 4d), which it moves in some models.
+        """
+        self._previous[:-1] = previous
+        common = self._action.dot(self._previous)
+        common += self._round_common
+        np.subtract(common, self._round_common, out=self._common)
+        if self._products is None:
+            return self._features
+        return self._features + self._products.dot(previous)
+
+    def _advance(self, block: _Block, values: np.ndarray, features: np.ndarray) -> None:
+        """The shared LSTM cell (section 3.1 of the paper), in place on the block's state."""
+        room, gates, cell = block.room, block.room.gates, block.cell
+        np.dot(self._hidden, block.output, out=room.recurrent)
+        gates[...] = room.recurrent
+        np.multiply(features[0][:, None], values, out=room.drive)
+        gates += room.drive
         if self._track_change:
-            change = values - last
-            change[np.isnan(last)] = 0.0
-            np.multiply(features[1][:, None], change, out=drive)
-            gates += drive
+            change = values - block.last
+            change[np.isnan(block.last)] = 0.0
+            np.multiply(features[1][:, None], change, out=room.drive)
+            gates += room.drive
+            block.last[...] = values
         np.tanh(gates, out=gates)
-        self._logistic *= HALF
-        self._logistic += HALF
-        cell *= self._forget
-        self._in *= self._candidate
-        cell += self._in
-        np.tanh(cell, out=self._in)
-        self._in *= self._out
-        np.add(self._in, ROUND_OUTPUT, out=output)
-        output -= ROUND_OUTPUT
+        logistic = room.logistic
+        logistic *= HALF
+        logistic += HALF
+        cell *= room.forget
+        enter = room.enter
+        enter *= room.candidate
+        cell += enter
+        np.tanh(cell, out=enter)
+        enter *= room.leave
+        output = block.output_h
+        output[...] = enter
+        output += TO_OUTPUTS
+        output -= TO_OUTPUTS
 
-    def _attend(self, output: np.ndarray) -> None:
-        attention = self._attention
-        np.dot(self._scores, output, out=self._raw)
-        attention[...] = self._raw
+    def _attend(self, block: _Block) -> None:
+        """The block's attention (eq. 2 of the paper, or softmax over the queries)."""
+        attention = block.attention
+        np.dot(self._scores, block.output_h, out=block.room.raw)
+        attention[...] = block.room.raw
         attention += self._scores_bias
         if self._sizes.attention == "tanh":
             np.tanh(attention, out=attention)
         else:
             attention -= attention.max(axis=0)
             np.exp(attention, out=attention)
-            attention /= np.add.reduce(attention, axis=0)
+            # A reduction would sum a lone channel's queries in another order than many channels'.
+            attention /= np.add.accumulate(attention, axis=0)[-1]
 
-    def _reduce(self, values: np.ndarray, shift: np.float64) -> None:
-        """The message (eq. 3 of the paper): attention times raw readings, summed exactly."""
-        message, products = self._message, self._products_of
-        np.multiply(self._attention, values, out=products)
+    def _add_message(self, block: _Block, values: np.ndarray) -> None:
+        """Add the block's attention times raw readings (eq. 3 of the paper), summed exactly."""
+        raw, wide, ones = block.room.raw, block.room.wide, block.room.ones
+        raw[...] = block.attention
+        wide[...] = values
+        raw *= wide
+        raw += self._shift
+        raw -= self._shift
         if self._sizes.attention == "tanh":
-            np.dot(self._rounded(products, shift), self._ones, out=message)
-            np.tanh(message, out=message)
-        else:
-            routed = self._sizes.queries - 1
-            np.dot(self._rounded(products, shift)[:-1], self._ones, out=message[:routed])
-            mass = self._rounded(self._attention, ROUND_MASS)[:-1]
-            np.dot(mass, self._ones, out=message[routed:])
-            message[routed:] -= 1.0
-
-    def _rounded(self, terms: np.ndarray, shift: np.float64) -> np.ndarray:
-        """`terms` as float64 on the shifter's grid."""
-        np.add(terms, shift, out=self._raw)
-        self._raw -= shift
-        return self._raw
+            self._message += raw.dot(ones)
+            return
+        routed = self._sizes.queries - 1
+        self._message[:routed] += raw[:-1].dot(ones)
+        raw[...] = block.attention
+        raw += TO_MASS
+        raw -= TO_MASS
+        self._message[routed:] += raw[:-1].dot(ones)
 
     @property
     def attention(self) -> np.ndarray:
         """(M, N) of the last tick, a copy; for softmax without the query "none of them"."""
-        rows = slice(None) if self._sizes.attention == "tanh" else slice(-1)
-        return self._attention[rows].astype(np.float64)
+        rows = self._sizes.queries - (self._sizes.attention == "softmax")
+        parts = [block.attention[:rows] for block in self._blocks]
+        return np.concatenate([np.zeros((rows, 0)), *parts], axis=1)
 
     @property
     def message(self) -> np.ndarray:
@@ -179,25 +217,34 @@ class NumpyEngine:
         return self._message.copy()
 
 
-def head(
-    layers: tuple[tuple[np.ndarray, np.ndarray], ...],
-    activation: str,
-    output: str,
-    x: np.ndarray,
-) -> np.ndarray:
-    """Linear layers with `activation` between them and `output` at the end; action float32."""
-    for weight, bias in layers[:-1]:
-        x = weight.dot(x)
-        x += bias
-        if activation == "tanh":
-            np.tanh(x, out=x)
-        else:
-            np.maximum(x, 0.0, out=x)
-    weight, bias = layers[-1]
-    x = weight.dot(x)
-    x += bias
-    if output == "tanh":
-        np.tanh(x, out=x)
-    else:
-        np.clip(x, -1.0, 1.0, out=x)
-    return x.astype(np.float32)
+class _Room:
+    """Room for the intermediate results of `channels` channels."""
+
+    def __init__(self, sizes: AttentionSizes, channels: int) -> None:
+        d, queries = sizes.neuron, sizes.queries
+        self.recurrent = np.empty((4 * d, channels))
+        self.gates = np.empty((4 * d, channels), F32)
+        self.drive = np.empty((4 * d, channels), F32)
+        self.logistic = self.gates[: 3 * d]
+        self.enter, self.forget = self.gates[:d], self.gates[d : 2 * d]
+        self.leave, self.candidate = self.gates[2 * d : 3 * d], self.gates[3 * d :]
+        self.raw = np.empty((queries, channels))
+        self.wide = np.empty(channels)
+        self.ones = np.ones(channels)
+
+
+class _Block:
+    """A block's attention, views of its state, and the room that it shares with its likes."""
+
+    def __init__(
+        self,
+        part: slice,
+        room: _Room,
+        attention: np.ndarray,
+        output: np.ndarray,
+        cell: np.ndarray,
+        last: np.ndarray,
+    ) -> None:
+        self.part, self.room, self.attention = part, room, attention
+        self.output, self.output_h = output, output[:-1]
+        self.cell, self.last = cell, last

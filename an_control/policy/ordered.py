@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.exact import LARGEST_READING
+from an_control.policy.head import Head
 from an_control.policy.model_file import Model
-from an_control.policy.numpy_engine import head
 from an_control.policy.sizes import OrderedSizes
 from an_control.policy.weights import head_of
 
@@ -27,7 +27,8 @@ class Ordered:
         self.model = model
         self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
         arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
-        self._head = head_of(arrays, len(model.sizes.head) + 1)
+        layers = head_of(arrays, len(model.sizes.head) + 1)
+        self._head = Head(layers, model.sizes.activation, model.sizes.output)
         self._sizes = model.sizes
         self.channel_order: tuple[str, ...] = self.nominal_ids
 
@@ -53,4 +54,4 @@ class Ordered:
             values = np.array([given.get(name, 0.0) for name in self.nominal_ids])
         if len(values) != self._sizes.channels:
             raise ValueError(f"{len(values)} readings for {self._sizes.channels} inputs in order")
-        return head(self._head, self._sizes.activation, self._sizes.output, values)
+        return self._head(values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.clock import Clock, ClockType
@@ -57,20 +58,27 @@ class Loop:
         lockstep = lockstep_wait_s is not None
         wait_ns = int((lockstep_wait_s or 0.0) * 1e9)
         self._lockstep = Lockstep((source.name for source in sources), wait_ns)
-        self._output = CommandOutput(node, controller.wiring.command)
-        self._inside = Inside(node)
-        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self._diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=self._steady)
         self._ticker: Timer | None = None
-        self._inputs = Inputs(
-            node,
-            sources,
-            controller.table,
-            topics,
-            self._now_ns,
-            self._follow if lockstep else _ignore,
-            LOCKSTEP_DEPTH if lockstep else 1,
-        )
+        with ExitStack() as opened:
+            self._output = CommandOutput(node, controller.wiring.command)
+            opened.callback(self._output.close)
+            self._inside = Inside(node)
+            opened.callback(self._inside.close)
+            self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+            opened.callback(node.destroy_publisher, self._publisher)
+            diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=self._steady)
+            opened.callback(node.destroy_timer, diagnoser)
+            self._inputs = Inputs(
+                node,
+                sources,
+                controller.table,
+                topics,
+                self._now_ns,
+                self._follow if lockstep else _ignore,
+                LOCKSTEP_DEPTH if lockstep else 1,
+            )
+            opened.callback(self._inputs.close)
+            self._opened = opened.pop_all()
 
     def activate(self) -> None:
         """Start to act, from a new episode."""
@@ -82,7 +90,8 @@ class Loop:
             )
         else:
             clock = self._node.get_clock() if self._simulated else self._steady
-            self._ticker = self._node.create_timer(self.controller.step_s, self._act, clock=clock)
+            step_s = self.controller.step_s
+            self._ticker = self._node.create_timer(step_s, self._act_at_rate, clock=clock)
 
     def stand_down(self) -> None:
         """Stop acting; the safe command is the last one."""
@@ -98,17 +107,22 @@ class Loop:
         self._lockstep.reset()
         self._said_safe = False
 
-    def rewire(self, source: str, topic: str) -> None:
-        """Feed `source` from `topic` from now on; the policy's state stays with its channels."""
-        self._inputs.subscribe(source, topic)
+    def rewire_refusal(self, source: str, topic: str) -> str:
+        """Why `source` cannot be fed from `topic`, or an empty string."""
+        return self._inputs.refusal(source, topic)
+
+    def rewire(self, topics: dict[str, str]) -> None:
+        """Feed these sources from these topics; the policy's state stays with its channels.
+
+        Raises ValueError, and changes nothing, where that cannot be.
+        """
+        self._inputs.rewire(topics)
 
     def close(self) -> None:
-        """Disconnect."""
-        self._inputs.close()
-        self._node.destroy_timer(self._diagnoser)
-        self._node.destroy_publisher(self._publisher)
-        self._inside.close()
-        self._output.close()
+        """Disconnect; where it was acting the safe command is the last one."""
+        if self.active:
+            self.stand_down()
+        self._opened.close()
 
     def _follow(self, source: str, stamp_ns: int | None) -> None:
         """Lockstep: act as soon as every source has the stamp."""
@@ -126,8 +140,14 @@ class Loop:
         if overdue_ns is not None:
             self._act(overdue_ns)
 
-    def _act(self, stamp_ns: int | None = None) -> None:
+    def _act_at_rate(self) -> None:
+        """Without an argument, or the events executor would fill it in."""
+        self._act(None)
+
+    def _act(self, stamp_ns: int | None) -> None:
         """One tick; whatever goes wrong in it ends in deactivation, so in the safe command."""
+        if not self.active:
+            return
         begin_s = time.perf_counter()
         try:
             command, readings = self.controller.tick(self._now_ns(), stamp_ns)

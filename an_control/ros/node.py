@@ -9,22 +9,22 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import rclpy
 from rcl_interfaces.msg import SetParametersResult
+from rclpy.exceptions import NameValidationException
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from std_srvs.srv import Trigger
 
-from an_control.policy import ModelError
 from an_control.ros import parameters
 from an_control.ros.controller import Controller
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
-from an_control.wiring import WiringError
 
 POLL_S = 0.1
 
@@ -46,13 +46,17 @@ class PolicyNode(LifecycleNode):
         try:
             self._settings = parameters.settings(self)
             self._loop = self._make_loop(self._settings)
-        except (WiringError, ModelError, ValueError) as error:
+        except Exception as error:
             parameters.undeclare_topics(self)
-            self.get_logger().error(str(error))
+            known = isinstance(error, ValueError)
+            self.get_logger().error(str(error) if known else f"configure failed: {error!r}")
             return TransitionCallbackReturn.FAILURE
         return super().on_configure(state)
 
     def _make_loop(self, settings: Settings) -> Loop:
+        for name in ("wiring", "model"):
+            if not getattr(settings, name):
+                raise ValueError(f"parameter {name}: is not set; allowed: the path of a file")
         controller = Controller(settings.wiring, settings.model, settings.policy_engine)
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
         topics = parameters.declare_topics(self, controller.wiring.sources)
@@ -93,7 +97,6 @@ class PolicyNode(LifecycleNode):
 
     def _disconnect(self) -> None:
         if self._loop is not None:
-            self._loop.stand_down()
             self._loop.close()
             self._loop = None
         parameters.undeclare_topics(self)
@@ -111,17 +114,26 @@ class PolicyNode(LifecycleNode):
         """Refuse what cannot be, all or nothing."""
         for change in changes:
             reason = parameters.refusal(self, change, configured=self._loop is not None)
+            source = parameters.source_of(change.name)
+            if not reason and source is not None and self._loop is not None:
+                reason = self._loop.rewire_refusal(source, change.value)
             if reason:
                 return SetParametersResult(successful=False, reason=reason)
         return SetParametersResult(successful=True)
 
     def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
         """Rewire the sources whose topics were set."""
-        for change in changes:
-            source = parameters.source_of(change.name)
-            if source is not None and self._loop is not None:
-                self._loop.rewire(source, change.value)
-                self.get_logger().info(f"source {source!r} now reads {change.value}")
+        named = [(parameters.source_of(change.name), change.value) for change in changes]
+        topics = {source: topic for source, topic in named if source is not None}
+        if not topics or self._loop is None:
+            return
+        try:
+            self._loop.rewire(topics)
+        except ValueError as error:
+            self.get_logger().error(f"not rewired: {error}")
+            return
+        for source, topic in topics.items():
+            self.get_logger().info(f"source {source!r} now reads {topic}")
 
 
 def make_executor(name: str, context: Any) -> Executor:
@@ -145,22 +157,27 @@ def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
     except (ExternalShutdownException, KeyboardInterrupt):
         pass
     finally:
-        if node.context.ok():
+        with suppress(RuntimeError):  # it has been shut down already, by a lifecycle manager
             node.trigger_shutdown()
         executor.remove_node(node)
         executor.shutdown()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The executable; returns the exit status: 0 stopped, 2 bad input with autostart."""
+    """The executable; returns the exit status: 0 stopped, 2 bad arguments or bad autostart."""
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.append(signum))
-    rclpy.init(
-        args=None if arguments is None else list(arguments),
-        signal_handler_options=SignalHandlerOptions.NO,
-    )
-    node = PolicyNode()
+    try:
+        rclpy.init(
+            args=None if arguments is None else list(arguments),
+            signal_handler_options=SignalHandlerOptions.NO,
+        )
+        node = PolicyNode()
+    except (ValueError, RuntimeError, NameValidationException) as error:
+        print(f"policy_node: cannot start: {error}", file=sys.stderr)
+        rclpy.try_shutdown()
+        return 2
     try:
         if parameters.settings(node).autostart and not _start(node):
             return 2

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import JointState
@@ -18,6 +19,7 @@ from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 from an_control.wiring import CommandConfig, Readings
 
 COMMAND_QOS = QoSProfile(depth=10)
+ARRIVAL_S = 0.5
 
 
 def doubles(values: np.ndarray) -> array[float]:
@@ -53,6 +55,8 @@ class CommandOutput:
         self._publisher.publish(self._message)
 
     def close(self) -> None:
+        """End, once the last command has arrived: with its publisher it could be lost."""
+        self._publisher.wait_for_all_acked(Duration(seconds=ARRIVAL_S))
         self._node.destroy_publisher(self._publisher)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from rcl_interfaces.msg import FloatingPointRange, ParameterDescriptor
-from rclpy.expand_topic_name import expand_topic_name
+from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.validate_full_topic_name import validate_full_topic_name
@@ -62,7 +62,10 @@ _RANGES = {"lockstep_wait_s": (0.001, 60.0)}
 
 
 def declare(node: Node) -> None:
-    """Declare the parameters of `Settings` with their descriptions, choices and ranges."""
+    """Declare the parameters of `Settings` with their descriptions, choices and ranges.
+
+    Raises ValueError naming one that was set to another type or out of its range.
+    """
     for field in fields(Settings):
         descriptor = ParameterDescriptor(description=_DESCRIPTIONS[field.name])
         if field.name in _CHOICES:
@@ -70,7 +73,7 @@ def declare(node: Node) -> None:
         if field.name in _RANGES:
             low, high = _RANGES[field.name]
             descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
-        node.declare_parameter(field.name, field.default, descriptor)
+        _declare(node, field.name, field.default, descriptor)
 
 
 def settings(node: Node) -> Settings:
@@ -88,7 +91,7 @@ def settings(node: Node) -> Settings:
 def refusal(node: Node, change: Parameter, *, configured: bool) -> str:
     """Why a parameter cannot be changed like this now, or an empty string."""
     if source_of(change.name) is not None:
-        return topic_refusal(node, change.name, change.value)
+        return _topic_refusal(node, change.name, change.value)
     if configured and change.name in _DESCRIPTIONS:
         return f"parameter {change.name}: can be set only while the node is unconfigured"
     return _choice_refusal(change.name, change.value)
@@ -105,10 +108,10 @@ def declare_topics(node: Node, sources: Iterable[SourceConfig]) -> dict[str, str
         descriptor = ParameterDescriptor(
             description=f"topic of the source {source.name} ({source.type}); set it to rewire"
         )
-        value: Any = node.declare_parameter(name, source.topic, descriptor).value
-        if reason := topic_refusal(node, name, value):
+        topic = _declare(node, name, source.topic, descriptor)
+        if reason := _topic_refusal(node, name, topic):
             raise ValueError(reason)
-        topics[source.name] = str(value)
+        topics[source.name] = topic
     return topics
 
 
@@ -129,14 +132,21 @@ def source_of(parameter: str) -> str | None:
     return parts[1] if len(parts) == 3 and (parts[0], parts[2]) == (SOURCES, "topic") else None
 
 
-def topic_refusal(node: Node, name: str, topic: Any) -> str:
-    """Why `topic` is no topic name, or an empty string."""
+def _topic_refusal(node: Node, name: str, topic: Any) -> str:
     try:
-        full = expand_topic_name(topic, node.get_name(), node.get_namespace())
-        validate_full_topic_name(full)
-    except (TypeError, ValueError, RuntimeError) as error:
+        validate_full_topic_name(node.resolve_topic_name(topic))
+    except (TypeError, ValueError, RuntimeError, NameValidationException) as error:
         return f"parameter {name}: {topic!r} is not a topic name: {' '.join(str(error).split())}"
     return ""
+
+
+def _declare(node: Node, name: str, default: Any, descriptor: ParameterDescriptor) -> Any:
+    """Declare one parameter; its value, which a launch may have set."""
+    try:
+        return node.declare_parameter(name, default, descriptor).value
+    except ParameterException as error:
+        reason = str(error).removesuffix(f": {name}")
+        raise ValueError(f"parameter {name}: {reason}") from None
 
 
 def _choice_refusal(name: str, value: Any) -> str:

@@ -22,9 +22,10 @@ def rewire(node: str, topics: dict[str, str], timeout_s: float) -> str:
         ]
         future = client.set_parameters_atomically(changes)
         rclpy.spin_until_future_complete(caller, future, timeout_sec=timeout_s)
-        if not future.done():
+        response = future.result()
+        if response is None:
             return f"{node} did not answer within {timeout_s:g} s"
-        result = future.result().result
+        result = response.result
         return "" if result.successful else str(result.reason or "refused")
     finally:
         caller.destroy_node()

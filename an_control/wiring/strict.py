@@ -44,6 +44,8 @@ def read_yaml(path: str | Path) -> Entry:
         return Entry(str(path), "", _build(yaml.parse(data.decode(), Loader=_PARSER)))
     except UnicodeDecodeError as error:
         raise WiringError(path, "", Shown(f"byte {error.start}"), "text in UTF-8") from None
+    except _Refused as refused:
+        raise WiringError(path, refused.key, Shown(refused), refused.allowed) from None
     except yaml.MarkedYAMLError as error:
         where = error.problem_mark or error.context_mark
         line = f"line {where.line + 1}: " if where else ""
@@ -60,28 +62,29 @@ def _build(events: Iterable[yaml.Event]) -> object:
     sink: _Sequence | _Mapping = _Sequence(document)
     for event in events:
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _problem(event, "an alias or anchor")
+            raise _Refused(event, "an alias or anchor", _PLAIN)
         if getattr(event, "tag", None):
-            raise _problem(event, "a tag")
+            raise _Refused(event, "a tag", _PLAIN)
         if isinstance(event, yaml.ScalarEvent):
             sink.add(event, _scalar(event) if event.implicit[0] else event.value)
         elif isinstance(event, yaml.CollectionStartEvent):
             if len(open_nodes) >= MAX_DEPTH:
-                raise _problem(event, f"more than {MAX_DEPTH} levels")
-            node = _Mapping() if isinstance(event, yaml.MappingStartEvent) else _Sequence([])
+                raise _Refused(event, "one level more", f"{MAX_DEPTH} levels")
+            is_mapping = isinstance(event, yaml.MappingStartEvent)
+            node = _Mapping(sink.key) if is_mapping else _Sequence([], sink.key)
             sink.add(event, node.value)
             open_nodes.append(sink)
             sink = node
         elif isinstance(event, yaml.CollectionEndEvent):
             sink = open_nodes.pop()
         elif isinstance(event, yaml.DocumentStartEvent) and document:
-            raise _problem(event, "a second document")
+            raise _Refused(event, "a second document", "one document")
     return document[0] if document else None
 
 
 class _Sequence:
-    def __init__(self, value: list[object]) -> None:
-        self.value = value
+    def __init__(self, value: list[object], key: str = "") -> None:
+        self.value, self.key = value, key
 
     def add(self, event: yaml.Event, value: object) -> None:
         self.value.append(value)
@@ -90,17 +93,24 @@ class _Sequence:
 class _Mapping:
     """Takes keys and values in turn; a key stays the text that was written."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: str) -> None:
         self.value: dict[str, object] = {}
+        self._parent = parent
         self._key: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Where the value that comes next stands in the file."""
+        return dotted(self._parent, self._key or "")
 
     def add(self, event: yaml.Event, value: object) -> None:
         if self._key is not None:
             self.value[self._key], self._key = value, None
         elif not isinstance(event, yaml.ScalarEvent):
-            raise _problem(event, "a key that is no name")
+            raise _Refused(event, "a key that is no name", "a name", self.key)
         elif event.value in self.value:
-            raise _problem(event, f"a second {event.value!r}")
+            key = dotted(self._parent, event.value)
+            raise _Refused(event, f"a second {event.value!r}", "each name once", key)
         else:
             self._key = event.value
 
@@ -116,8 +126,17 @@ def _scalar(event: yaml.ScalarEvent) -> object:
     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
 
 
-def _problem(event: Any, what: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)
+class _Refused(Exception):
+    """YAML that is well-formed, but more than plain data."""
+
+    def __init__(self, event: Any, what: str, allowed: str, key: str = "") -> None:
+        super().__init__(f"line {event.start_mark.line + 1}: {what}")
+        self.allowed, self.key = allowed, key
+
+
+def dotted(parent: str, name: str) -> str:
+    """The place of an entry in the file."""
+    return f"{parent}.{name}" if parent and name else parent or name
 
 
 class Entry:
@@ -135,7 +154,7 @@ class Entry:
         if not isinstance(self.value, dict) or not self.value:
             raise self.error(what)
         for name, value in self.value.items():
-            yield name, Entry(self.file, f"{self.key}.{name}" if self.key else name, value)
+            yield name, Entry(self.file, dotted(self.key, name), value)
 
     def fields(self, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Entry]:
         """The entries of a mapping that has all the required keys and none but the optional."""

@@ -98,12 +98,13 @@ def test_training_never_sees_an_evaluation_seed():
 
 def test_an_episode_follows_from_its_generator_alone(env):
     policy = make_policy(Student(28, 8, StudentSizes()).model({}, {}))
-    how = Rewiring(0.5, 0.1, 0.1, 1.0)
+    how = Rewiring(0.5, 0.1, 0.1, 1.0, 1.0)
     makers = [lambda rng: Messy(rng, TEACHER, 0.1), lambda rng: Apprentice(rng, policy, 28, how)]
     for make in makers:
         one, two = (
             record(env, TEACHER, make(rng), rng)
-            for rng in (np.random.default_rng(5), np.random.default_rng(5)))
+            for rng in (np.random.default_rng(5), np.random.default_rng(5))
+        )
         assert one.observations.tobytes() == two.observations.tobytes()
         assert one.total == two.total
 

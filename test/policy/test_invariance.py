@@ -77,9 +77,7 @@ def test_any_permutation_of_any_readings_changes_no_bit(data, permutable):
     )
     sequence = np.array(
         data.draw(
-            st.lists(
-                st.lists(number, min_size=channels, max_size=channels), min_size=1, max_size=4
-            )
+            st.lists(st.lists(number, min_size=channels, max_size=channels), min_size=1, max_size=4)
         ),
         np.float32,
     )

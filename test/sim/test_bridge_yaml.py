@@ -1,4 +1,4 @@
-"""What a simulation YAML may say, and how anything else is refused; values become exact messages."""
+"""What a simulation YAML may say, how anything else is refused, and the messages it makes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ def test_what_does_not_fit_is_refused_by_file_key_value_and_what_is_allowed(
     assert "still.yaml" in str(raised.value) and said in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "a: {", "a: 1\na: 2", "&x 1", "!!python/name:os.system"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "a: {", "a: 1\na: 2", "&x 1", "!!python/name:os.system"]
+)
 def test_what_is_no_plain_yaml_is_refused(tmp_path, text):
     with pytest.raises(WiringError, match=r"still\.yaml"):
         robot(tmp_path, text=text)
@@ -122,7 +124,9 @@ def test_expressions_are_recognised_by_their_form(text):
     assert expression is not None and expression.text == text
 
 
-@pytest.mark.parametrize("text", ["base", "observations", "", "sensor.x", "[0]", "torso_observation"])
+@pytest.mark.parametrize(
+    "text", ["base", "observations", "", "sensor.x", "[0]", "torso_observation"]
+)
 def test_any_other_text_is_a_plain_string(text):
     assert parse_expression(text) is None
 

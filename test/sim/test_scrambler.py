@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_an_announced_shuffle_leaves_every_content_with_its_id():
 def test_every_k_steps_starts_nominal_and_permutes_anew():
     one = scramble(shuffle="3")
     outs = [values for values, _ in (one.apply(VALUES, IDS) for _ in range(9))]
-    assert [a.tolist() == b.tolist() for a, b in zip(outs, outs[1:], strict=False)] == [
+    assert [a.tolist() == b.tolist() for a, b in pairwise(outs)] == [
         True, True, False, True, True, False, True, True]  # fmt: skip
     assert outs[0].tolist() == scramble().apply(VALUES, IDS)[0].tolist()
 
@@ -206,7 +207,8 @@ def messages(step: int) -> tuple[Any, Any]:
     from sensor_msgs.msg import JointState
     from std_msgs.msg import Float64MultiArray
 
-    joints = JointState(name=list("abcdef"), position=array("d", [10.0 * step + i for i in range(6)]))
+    positions = array("d", [10.0 * step + i for i in range(6)])
+    joints = JointState(name=list("abcdef"), position=positions)
     joints.header.stamp.sec = step
     return joints, Float64MultiArray(data=array("d", [float(step), 1.0]))
 
@@ -216,8 +218,9 @@ def channels(message: Any) -> dict[str, float]:
 
 
 def test_inside_the_simulator_it_publishes_what_the_pure_scramble_gives(ros, tmp_path):
-    from an_control_sim.scrambler import Scrambler
     from rclpy.node import Node
+
+    from an_control_sim.scrambler import Scrambler
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
     settings = ScrambleSettings(Shuffle(True), noise_channels=1)
@@ -244,13 +247,14 @@ def test_inside_the_simulator_it_publishes_what_the_pure_scramble_gives(ros, tmp
 
 @pytest.mark.parametrize("mode", ["lockstep", "rate"])
 def test_on_its_own_it_stands_between_a_robots_topics_and_the_policy(ros, tmp_path, mode):
-    from an_control_sim.process import new_executor
-    from an_control_sim.scrambler import ScramblerNode
     from rclpy.node import Node
     from rclpy.parameter import Parameter
     from sensor_msgs.msg import JointState
     from std_msgs.msg import Float64MultiArray
     from std_srvs.srv import Trigger
+
+    from an_control_sim.process import new_executor
+    from an_control_sim.scrambler import ScramblerNode
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
     scrambler = ScramblerNode(

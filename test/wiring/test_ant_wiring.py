@@ -63,12 +63,12 @@ def physical(found: dict[str, Any]) -> Iterator[tuple[str, float]]:
         yield f"{name}.contact", value
 
 
-def test_the_wiring_of_the_ant_is_the_scaling_of_its_environment() -> None:
+def test_the_wiring_of_the_ant_is_the_scaling_of_its_environment_to_the_last_bit() -> None:
     ant = pytest.importorskip("an_control_sim.ant")
     channels = {channel.id: channel for channel in WIRING.channels}
     assert tuple(channels) == ant.ANT_CHANNELS
     for id_, (scale, offset) in ant.ANT_SCALING.items():
-        assert (channels[id_].scale, channels[id_].offset) == (scale, offset)
+        assert repr((channels[id_].scale, channels[id_].offset)) == repr((scale, offset))
         assert channels[id_].clip == (-ant.CLIP, ant.CLIP)
     assert WIRING.command.names == ant.ANT_ACTUATORS
     assert {actuator.scale for actuator in WIRING.command.actuators} == {ant.TORQUE_NM}

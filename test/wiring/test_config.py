@@ -164,8 +164,8 @@ def test_an_error_names_file_key_value_and_what_is_allowed(
         ("a: !!float 1", "line 1: a tag"),
         ("a: 1\n---\nb: 2", "line 2: a second document"),
         ("? [a]\n: 1", "line 1: a key that is no name"),
-        ("a: " + "[" * 100 + "]" * 100, "more than 12 levels"),
-        ("a: " + "[" * 300_000, "more than 12 levels"),
+        ("a: " + "[" * 100 + "]" * 100, "line 1: one level more"),
+        ("a: " + "[" * 300_000, "line 1: one level more"),
         ("a: [1", "line"),
         ("a: \x00", "unreadable text"),
         (b"a: \xff", "byte 3"),
@@ -175,6 +175,14 @@ def test_an_error_names_file_key_value_and_what_is_allowed(
 def test_what_is_not_plain_yaml_is_refused(load: Load, text: str | bytes, value: str) -> None:
     with pytest.raises(WiringError, match=re.escape(value)):
         load(text)
+
+
+def test_two_channels_of_one_id_are_refused_by_name(load: Load) -> None:
+    text = share_path("config/ant.yaml").read_text().replace("goal.sin:", "goal.cos:")
+    with pytest.raises(WiringError) as caught:
+        load(text)
+    assert caught.value.key == "channels.goal.cos"
+    assert caught.value.allowed == "each name once"
 
 
 def test_scalars_follow_yaml_1_2_so_that_1e_minus_3_is_a_number_and_on_a_name(load: Load) -> None:

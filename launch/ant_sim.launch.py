@@ -1,0 +1,134 @@
+"""The simulated Ant and its policy node, in lockstep or in real time, until the episodes are done.
+
+    ros2 launch an_control ant_sim.launch.py episodes:=2 shuffle:=reset
+
+Where the readings are scrambled the policy reads the scrambler's one topic, by a wiring that is
+derived from the robot's; otherwise it reads the robot's own topics.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from launch import LaunchContext, LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction, Shutdown
+from launch.events.process import ProcessExited
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
+
+from an_control.policy import load_policy
+from an_control.share import share_path
+from an_control.wiring import Wiring, load_wiring
+from an_control.wiring.scramble import Shuffle
+from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
+
+SHARE = share_path("config").parent
+ARGUMENTS = {
+    "model": (str(SHARE / "models/ant.safetensors"), "the policy's model file"),
+    "wiring": (str(SHARE / "config/ant.yaml"), "the robot's wiring YAML"),
+    "simulation": (str(SHARE / "config/ant_sim.yaml"), "the simulation YAML"),
+    "episodes": (1, "episodes to run, 0 = until stopped"),
+    "seed": (0, "seed of everything random"),
+    "realtime": (False, "step by the clock instead of waiting for each command"),
+    "shuffle": ("none", "when contents are permuted: none, reset, K (steps) or reset+K"),
+    "announce": (False, "the ids move along with their contents"),
+    "noise_channels": (0, "channels of noise added"),
+    "drop": (0.0, "share of the channels that is absent"),
+    "rate": (0.0, "control rate in Hz; 0 = the wiring's"),
+    "check_rate": (True, "refuse a rate that the model was not trained at"),
+    "camera_hz": (0.0, "pictures per simulated second if looked at, 0 = off"),
+    "command_timeout_s": (1.0, "after this the simulator's safe command counts"),
+    "engine": ("auto", "what computes the policy: auto, numpy or numba"),
+    "namespace": ("ant", "the robot's namespace"),
+}
+SIMULATOR_PARAMETERS = (
+    "simulation", "wiring", "episodes", "seed", "realtime", "shuffle", "announce",
+    "noise_channels", "drop", "camera_hz", "command_timeout_s",
+)  # fmt: skip
+
+
+def generate_launch_description() -> LaunchDescription:
+    arguments = [
+        DeclareLaunchArgument(
+            name,
+            default_value=str(default).lower() if isinstance(default, bool) else str(default),
+            description=description,
+            choices=["true", "false"] if isinstance(default, bool) else None,
+        )
+        for name, (default, description) in ARGUMENTS.items()
+    ]
+    return LaunchDescription([*arguments, OpaqueFunction(function=nodes)])
+
+
+def nodes(context: LaunchContext) -> list[Node]:
+    """Both nodes; a bad argument or file raises before either has started."""
+    given = {name: argument(context, name) for name in ARGUMENTS}
+    wiring = load_wiring(given["wiring"])
+    load_policy(given["model"])
+    Shuffle.parse(given["shuffle"])
+    policy = {
+        "model": given["model"],
+        "wiring": policy_wiring(context, given, wiring),
+        "mode": "rate" if given["realtime"] else "lockstep",
+        "autostart": True,
+        "check_rate": given["check_rate"],
+        "engine": given["engine"],
+        "executor": "events",
+    }
+    simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
+    return [
+        node("policy_node", "policy", given["namespace"], policy),
+        node("simulator", "simulator", given["namespace"], simulator),
+    ]
+
+
+def argument(context: LaunchContext, name: str) -> Any:
+    """An argument's value in the type of its default; ValueError names one that does not fit."""
+    text, kind = LaunchConfiguration(name).perform(context), type(ARGUMENTS[name][0])
+    if kind is bool:
+        return text == "true"
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"{name}:={text} is no {kind.__name__}: {ARGUMENTS[name][1]}") from None
+
+
+def policy_wiring(context: LaunchContext, given: dict[str, Any], wiring: Wiring) -> str:
+    """The path of the wiring that the policy reads, which is the robot's unless it must differ."""
+    scrambled = given["shuffle"] != "none" or given["noise_channels"] or given["drop"]
+    if scrambled:
+        wiring = scrambled_wiring(wiring)
+    if given["rate"]:
+        wiring = replace(wiring, rate_hz=given["rate"])
+    if not (scrambled or given["rate"]):
+        return given["wiring"]
+    folder = TemporaryDirectory(prefix="an_control_")
+    context.extend_globals({"an_control_wiring": folder})
+    path = Path(folder.name) / "wiring.yaml"
+    write_wiring(wiring, path)
+    return str(path)
+
+
+def node(executable: str, name: str, namespace: str, parameters: dict[str, Any]) -> Node:
+    """One of our nodes; the launch ends with it, and fails where it does."""
+    typed = {key: ParameterValue(one, value_type=type(one)) for key, one in parameters.items()}
+    return Node(
+        package="an_control",
+        executable=executable,
+        name=name,
+        namespace=namespace,
+        parameters=[typed],
+        additional_env={"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")},
+        output="screen",
+        on_exit=end,
+    )
+
+
+def end(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
+    """End the launch; RuntimeError, and with it exit status 1, where the process failed."""
+    if event.returncode and not context.is_shutdown:
+        raise RuntimeError(f"{event.process_name} failed with exit status {event.returncode}")
+    return [Shutdown(reason=f"{event.process_name} is done")]

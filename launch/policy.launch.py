@@ -1,0 +1,78 @@
+"""The policy node for your own robot.
+
+    ros2 launch an_control policy.launch.py wiring:=my_robot.yaml model:=my_policy.safetensors
+    ros2 lifecycle set /policy configure && ros2 lifecycle set /policy activate
+
+It acts only once activated: by hand, by a lifecycle manager, or at once with autostart:=true.
+"""
+
+import os
+from typing import Any
+
+from launch import LaunchContext, LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction, Shutdown
+from launch.events.process import ProcessExited
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
+
+BOOLEANS = ["true", "false"]
+PARAMETERS: dict[str, tuple[str, list[str] | None]] = {
+    "wiring": ("the robot's wiring YAML", None),
+    "model": ("the policy's model file", None),
+    "mode": ("when to tick: rate (a robot) or lockstep (a simulator)", ["", "rate", "lockstep"]),
+    "autostart": ("configure and activate at once", ["", *BOOLEANS]),
+    "check_rate": ("refuse a rate that the model was not trained at", ["", *BOOLEANS]),
+    "engine": ("what computes the policy", ["", "auto", "numpy", "numba"]),
+    "use_sim_time": ("take the time from /clock", ["", *BOOLEANS]),
+}
+
+
+def generate_launch_description() -> LaunchDescription:
+    unset = "; unset: params_file's or the node's default"
+    return LaunchDescription(
+        [
+            DeclareLaunchArgument("namespace", default_value="", description="robot's namespace"),
+            DeclareLaunchArgument("name", default_value="policy", description="the node's name"),
+            DeclareLaunchArgument(
+                "params_file", default_value="", description="a ROS parameter YAML for the node"
+            ),
+            *(
+                DeclareLaunchArgument(
+                    name, default_value="", description=description + unset, choices=choices
+                )
+                for name, (description, choices) in PARAMETERS.items()
+            ),
+            OpaqueFunction(function=policy),
+        ]
+    )
+
+
+def policy(context: LaunchContext) -> list[Node]:
+    """The node; what was given as an argument wins over the parameter file."""
+    texts = {name: LaunchConfiguration(name).perform(context) for name in PARAMETERS}
+    given: dict[str, Any] = {
+        name: ParameterValue(text, value_type=bool if text in BOOLEANS else str)
+        for name, text in texts.items()
+        if text
+    }
+    params_file = LaunchConfiguration("params_file").perform(context)
+    return [
+        Node(
+            package="an_control",
+            executable="policy_node",
+            name=LaunchConfiguration("name"),
+            namespace=LaunchConfiguration("namespace"),
+            parameters=[part for part in (params_file, given) if part],
+            additional_env={"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")},
+            output="screen",
+            on_exit=end,
+        )
+    ]
+
+
+def end(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
+    """End the launch; RuntimeError, and with it exit status 1, where the node failed."""
+    if event.returncode and not context.is_shutdown:
+        raise RuntimeError(f"{event.process_name} failed with exit status {event.returncode}")
+    return [Shutdown(reason=f"{event.process_name} is done")]

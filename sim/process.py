@@ -1,0 +1,77 @@
+"""What every executable here shares: rclpy without its signal handlers, and a clean stop.
+
+rclpy's own handlers close the context at once, under the feet of whoever is publishing. Here a
+signal is only noted; the loop that runs sees it within SLICE_S and ends in its own order.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import rclpy
+from rclpy.context import Context
+from rclpy.executors import Executor, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from rclpy.signals import SignalHandlerOptions
+
+RELIABLE = QoSProfile(depth=10)
+SLICE_S = 0.05
+"""The longest single wait, and so the longest that a signal goes unnoticed."""
+
+
+@contextmanager
+def ros(args: Sequence[str] | None = None) -> Iterator[None]:
+    """rclpy from here to the end of the block."""
+    rclpy.init(
+        args=None if args is None else list(args), signal_handler_options=SignalHandlerOptions.NO
+    )
+    try:
+        yield
+    finally:
+        rclpy.try_shutdown()
+
+
+@contextmanager
+def ros_node(name: str, namespace: str) -> Iterator[Node]:
+    """A node of that name, with rclpy from here to the end of the block."""
+    with ros([]):
+        node = Node(name, namespace=namespace)
+        try:
+            yield node
+        finally:
+            node.destroy_node()
+
+
+@contextmanager
+def signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
+    """Note SIGINT and SIGTERM instead of dying of them; gives a function that says if one came.
+
+    `call` is called in the handler. Only for the main thread.
+    """
+    came: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        came.append(number)
+        call()
+
+    before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(came)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def new_executor(context: Context) -> Executor:
+    """The events executor where rclpy has it (a third of the cost), else the single-threaded one.
+
+    To be driven by `spin_once` only.
+    """
+    try:
+        from rclpy.experimental.events_executor import EventsExecutor
+    except ImportError:
+        return SingleThreadedExecutor(context=context)
+    return EventsExecutor(context=context)

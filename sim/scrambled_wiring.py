@@ -1,0 +1,57 @@
+"""The wiring of a policy behind the scrambler, derived from the robot's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from an_control.wiring import ChannelConfig, SourceConfig, Wiring
+
+TOPIC = "scrambled"
+
+
+def scrambled_wiring(wiring: Wiring) -> Wiring:
+    """All channels from the one topic `scrambled`, by name; the same robot, rate and command.
+
+    Readings come scaled and clipped already. They may be as old as the oldest source may be.
+    """
+    ages = [source.max_age_s for source in wiring.sources]
+    oldest_s = max(ages) if all(ages) else 0.0
+    source = SourceConfig(TOPIC, TOPIC, "sensor_msgs/msg/JointState", oldest_s)
+    return replace(
+        wiring, sources=(source,), channels=(ChannelConfig("*", TOPIC, "position[*]"),)
+    )
+
+
+def write_wiring(wiring: Wiring, path: str | Path) -> None:
+    """Write a wiring as the YAML that `load_wiring` reads back to the same."""
+    command = wiring.command
+    content = {
+        "an_control_wiring": 1,
+        "robot": wiring.robot,
+        "rate_hz": wiring.rate_hz,
+        "min_present_share": wiring.min_present_share,
+        "sources": {one.name: _entry(one, "name") for one in wiring.sources},
+        "channels": {one.id: _entry(one, "id") for one in wiring.channels},
+        "command": {
+            "topic": command.topic,
+            "type": command.type,
+            "field": command.field,
+            "actuators": {one.name: _entry(one, "name") for one in command.actuators},
+        },
+    }
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=False)
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def _entry(config: Any, key: str) -> dict[str, Any]:
+    """A config's fields but its name; what is None was not given."""
+    fields = {name: value for name, value in vars(config).items() if name != key}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in fields.items()
+        if value is not None
+    }

@@ -1,0 +1,178 @@
+"""Rewires a robot behind its topics: reads all its channels, scrambles them, publishes one topic.
+
+The robot's readings are made by the wiring, the one translation there is; what goes out is a
+stamped JointState with the channel ids as names and the readings as positions. The policy reads
+that with the derived wiring (`scrambled_wiring`). Inside the simulator the bridge hands over its
+messages directly; as an executable of its own the same object is fed by subscriptions.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from sensor_msgs.msg import JointState
+from std_srvs.srv import Trigger
+
+from an_control.ros.inputs import Inputs
+from an_control.ros.lockstep import Lockstep
+from an_control.ros.outputs import doubles, set_stamp
+from an_control.wiring import ChannelTable, Wiring, load_wiring
+from an_control.wiring.messages import stamp_reader
+from an_control.wiring.scramble import Scramble, ScrambleSettings
+from an_control_sim.parameters import declare, declare_scramble
+from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, signals
+from an_control_sim.scrambled_wiring import TOPIC
+
+
+class Scrambler:
+    """Takes messages by topic and publishes `scrambled`, on `node` and in its namespace.
+
+    The channels are those of the first tick; one that turns up later starts the permutations of
+    the episode anew. Raises WiringError where the wiring does not fit its message types.
+    """
+
+    def __init__(self, node: Node, wiring: Wiring, settings: ScrambleSettings, seed: int) -> None:
+        self._table = ChannelTable(wiring)
+        self._settings, self._seed, self._episode = settings, seed, 0
+        self._scramble = Scramble((), settings, seed)
+        self._sources: dict[str, list[tuple[str, Any]]] = {}
+        for source in wiring.sources:
+            stamp_of = stamp_reader(self._table.message_classes[source.name])
+            topic = node.resolve_topic_name(source.topic)
+            self._sources.setdefault(topic, []).append((source.name, stamp_of))
+        self._node = node
+        self._ids: tuple[str, ...] = ()
+        self._message = JointState()
+        self._publisher = node.create_publisher(JointState, TOPIC, RELIABLE)
+        self.topic = self._publisher.topic_name
+
+    @property
+    def table(self) -> ChannelTable:
+        """Where the robot's messages go."""
+        return self._table
+
+    @property
+    def shuffles(self) -> int:
+        """How often the contents were permuted in this episode."""
+        return self._scramble.shuffles
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The truth (N,): whose content each nominal channel shows at this tick."""
+        return self._scramble.order
+
+    def reset(self, episode: int) -> None:
+        """Start an episode with its own permutations and losses."""
+        self._episode = episode
+        self._scramble.reset(episode)
+
+    def take(self, topic: str, message: Any) -> None:
+        """Keep the newest message of a topic; one that the wiring does not read is ignored."""
+        if topic not in self._sources:
+            resolved = self._node.resolve_topic_name(topic)
+            self._sources[topic] = self._sources.get(resolved, [])
+        for source, stamp_of in self._sources[topic]:
+            stamp_ns = stamp_of(message)
+            self._table.store(source, message, stamp_ns, stamp_ns or 0)
+
+    def prepare(self, stamp_ns: int, now_ns: int | None = None) -> None:
+        """Scramble one tick's readings; now_ns reads by age (a robot), without it by stamp."""
+        if now_ns is None:
+            readings = self._table.read(stamp_ns, stamp_ns)
+        else:
+            readings = self._table.read(now_ns)
+        if readings.ids is not self._ids:
+            self._know(readings.ids)
+        values, ids = self._scramble.apply(readings.values, readings.ids)
+        self._message.name = list(ids)
+        self._message.position = doubles(values)
+        set_stamp(self._message.header.stamp, stamp_ns)
+
+    def send(self) -> None:
+        """Publish what was prepared; again for the same step changes nothing."""
+        self._publisher.publish(self._message)
+
+    def _know(self, ids: tuple[str, ...]) -> None:
+        new = [id_ for id_ in ids if id_ not in self._scramble.ids]
+        if new:
+            known = (*self._scramble.ids, *new)
+            self._scramble = Scramble(known, self._settings, self._seed)
+            self._scramble.reset(self._episode)
+        self._ids = ids
+
+
+class ScramblerNode(Node):
+    """The scrambler on its own, between a robot's topics and a policy that reads `scrambled`.
+
+    Lockstep: a message for every stamp that all sources have. Rate: one at the wiring's rate.
+    Raises WiringError or ValueError for bad parameters.
+    """
+
+    def __init__(self, **node_options: Any) -> None:
+        super().__init__("scrambler", **node_options)
+        wiring = load_wiring(declare(self, "wiring", "", "path of the robot's wiring YAML"))
+        mode = declare(self, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)")
+        if mode not in ("rate", "lockstep"):
+            raise ValueError(f"parameter mode: {mode!r} (allowed: rate, lockstep)")
+        seed = declare(self, "seed", 0, "seed of everything random", (0, 2**31 - 1))
+        self._scrambler = Scrambler(self, wiring, declare_scramble(self), seed)
+        self._lockstep = Lockstep((source.name for source in wiring.sources), 0)
+        self._episode = 0
+        topics = {source.name: source.topic for source in wiring.sources}
+        self._inputs = Inputs(
+            self, wiring.sources, self._scrambler.table, topics, time.monotonic_ns,
+            self._follow if mode == "lockstep" else lambda source, stamp_ns: None, RELIABLE.depth,
+        )  # fmt: skip
+        if mode == "rate":
+            steady = Clock(clock_type=ClockType.STEADY_TIME)
+            self.create_timer(1.0 / wiring.rate_hz, self._tick, clock=steady)
+        self.create_service(Trigger, "~/reset", self._on_reset)
+
+    def _follow(self, source: str, stamp_ns: int | None) -> None:
+        ready_ns = self._lockstep.arrived(source, stamp_ns, 0)
+        if ready_ns is not None:
+            self._lockstep.acted()
+            self._scrambler.prepare(ready_ns)
+            self._scrambler.send()
+        elif self._lockstep.repeated(stamp_ns):
+            self._scrambler.send()
+
+    def _tick(self) -> None:
+        stamp_ns = int(self.get_clock().now().nanoseconds)
+        self._scrambler.prepare(stamp_ns, now_ns=time.monotonic_ns())
+        self._scrambler.send()
+
+    def _on_reset(self, request: Any, response: Any) -> Any:
+        """Start the next episode: new permutations and losses."""
+        self._episode += 1
+        self._scrambler.reset(self._episode)
+        self._lockstep.reset()
+        response.success = True
+        return response
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """The executable `scrambler`; returns the exit status: 0 stopped, 2 bad input."""
+    with ros(args), signals() as stopped:
+        try:
+            node = ScramblerNode()
+        except ValueError as error:
+            print(f"scrambler: {error}", file=sys.stderr)
+            return 2
+        executor = new_executor(node.context)
+        executor.add_node(node)
+        while not stopped():
+            executor.spin_once(timeout_sec=SLICE_S)
+        executor.remove_node(node)
+        executor.shutdown()
+        node.destroy_node()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""The launch files under the real `ros2 launch`, where the ROS 2 tools are installed."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from an_control.share import share_path
+
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("launch_ros") is None or shutil.which("ros2") is None,
+        reason="needs launch_ros and ros2cli, which PyPI does not have",
+    ),
+    pytest.mark.skipif(
+        importlib.util.find_spec("pybullet") is None, reason="needs pybullet (the extra sim)"
+    ),
+]
+DONE_S = 90.0
+
+
+class Launch:
+    """One `ros2 launch` in a process group of its own; `text` is what it has printed so far."""
+
+    def __init__(self, folder: Path, file: str, *arguments: str) -> None:
+        prefixes = [sys.prefix, os.environ.get("AMENT_PREFIX_PATH", "")]
+        self._log = (folder / "log.txt").open("w+b")
+        self._process = subprocess.Popen(
+            ["ros2", "launch", "an_control", file, *arguments],
+            env={**os.environ, "AMENT_PREFIX_PATH": os.pathsep.join(filter(None, prefixes))},
+            stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        return Path(self._log.name).read_text(encoding="utf-8", errors="replace")
+
+    def wait_for(self, what: str) -> None:
+        """Until it has printed `what`."""
+        until = time.monotonic() + DONE_S
+        while what not in self.text:
+            assert self._process.poll() is None, f"ended without {what!r}:\n{self.text}"
+            assert time.monotonic() < until, f"no {what!r}:\n{self.text}"
+            time.sleep(0.1)
+
+    def interrupt(self) -> None:
+        """What Ctrl-C in a terminal does: SIGINT to the whole group."""
+        os.killpg(self._process.pid, signal.SIGINT)
+
+    def end(self) -> int:
+        """Its exit status, once it has ended by itself."""
+        return self._process.wait(DONE_S)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._log.close()
+
+
+@pytest.fixture
+def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Launch]:
+    def start(file: str, *arguments: str) -> Launch:
+        started = Launch(tmp_path, file, *arguments)
+        request.addfinalizer(started.close)
+        return started
+
+    return start
+
+
+def ros2(*arguments: str) -> str:
+    """What a ros2 command prints."""
+    done = subprocess.run(
+        ["ros2", *arguments], capture_output=True, text=True, timeout=DONE_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("shuffle", ["none", "reset"])
+def test_the_ant_walks_and_the_launch_ends_with_its_episodes(
+    launch: Callable[..., Launch], shuffle: str
+) -> None:
+    ant = launch("ant_sim.launch.py", "episodes:=1", f"shuffle:={shuffle}")
+    assert ant.end() == 0, ant.text
+    assert "episode 0: return" in ant.text
+    assert "steps/s" in ant.text
+    assert "Traceback" not in ant.text
+
+
+def test_ctrl_c_stops_the_ant_cleanly(launch: Callable[..., Launch]) -> None:
+    ant = launch("ant_sim.launch.py", "episodes:=0", "realtime:=true")
+    ant.wait_for("recovered")
+    ant.interrupt()
+    ant.end()
+    assert ant.text.count("process has finished cleanly") == 2, ant.text
+    assert "Traceback" not in ant.text
+
+
+@pytest.mark.parametrize(
+    ("argument", "named"),
+    [
+        ("wiring:=/no/such.yaml", "/no/such.yaml"),
+        ("model:=/no/such.safetensors", "/no/such.safetensors"),
+        ("episodes:=many", "episodes:=many"),
+        ("realtime:=maybe", '"realtime"'),
+        ("shuffle:=often", "'often'"),
+    ],
+)
+def test_a_bad_argument_is_named_and_starts_nothing(
+    launch: Callable[..., Launch], argument: str, named: str
+) -> None:
+    ant = launch("ant_sim.launch.py", argument)
+    assert ant.end() == 1
+    assert named in ant.text
+    assert "process started" not in ant.text
+
+
+def test_a_rate_the_model_was_not_trained_at_ends_the_launch(launch: Callable[..., Launch]) -> None:
+    ant = launch("ant_sim.launch.py", "rate:=20")
+    assert ant.end() == 1
+    assert "rate_hz: 20" in ant.text
+
+
+def test_ones_own_robot_is_configured_activated_and_rewired_by_hand(
+    launch: Callable[..., Launch],
+) -> None:
+    robot = launch(
+        "policy.launch.py",
+        f"wiring:={share_path('config/ant.yaml')}",
+        f"model:={share_path('models/ant.safetensors')}",
+        "namespace:=bot",
+    )
+    robot.wait_for("process started")
+    node = "/bot/policy"
+    until = time.monotonic() + DONE_S
+    while node not in ros2("node", "list", "--no-daemon") and time.monotonic() < until:
+        pass
+    assert "Transitioning successful" in ros2("lifecycle", "set", node, "configure")
+    assert "Transitioning successful" in ros2("lifecycle", "set", node, "activate")
+    assert "active" in ros2("lifecycle", "get", node)
+    parameter = "sources.joints.topic"
+    assert "successful" in ros2("param", "set", node, parameter, "other_joints")
+    assert "other_joints" in ros2("param", "get", node, parameter)
+    robot.interrupt()
+    robot.end()
+    assert "process has finished cleanly" in robot.text
+    assert "Traceback" not in robot.text
+
+
+def test_a_parameter_file_configures_ones_own_robot(
+    launch: Callable[..., Launch], tmp_path: Path
+) -> None:
+    file = tmp_path / "robot.yaml"
+    file.write_text(
+        "/**:\n  ros__parameters:\n    autostart: true\n"
+        f"    wiring: {share_path('config/ant.yaml')}\n    model: /no/such.safetensors\n"
+    )
+    robot = launch("policy.launch.py", f"params_file:={file}")
+    assert robot.end() == 1
+    assert "/no/such.safetensors" in robot.text

@@ -1,0 +1,96 @@
+"""Two engines behind one interface: equal results, compiled before the first tick."""
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+import an_control
+from an_control.policy import ModelError, make_policy, write_model
+from an_control.policy.random_model import ANT_SIZES, random_model
+
+AGREEMENT = 2e-6
+
+
+@pytest.fixture
+def model_file(tmp_path):
+    path = tmp_path / "ant.safetensors"
+    write_model(path, random_model(ANT_SIZES))
+    return path
+
+
+def test_the_engines_agree(model):
+    """Over 100 ticks with channels coming and going, both fed with the same previous action."""
+    pytest.importorskip("numba", reason="the compiled engine needs numba")
+    policies = [make_policy(model, engine=engine, keep_ticks=4) for engine in ("numpy", "numba")]
+    rng = np.random.default_rng(11)
+    for _ in range(100):
+        there = rng.permutation(20)[: rng.integers(12, 21)]
+        values = rng.standard_normal(len(there))
+        ids = tuple(f"channel_{i}" for i in there)
+        plain, compiled = (policy.step_array(values, ids) for policy in policies)
+        np.testing.assert_allclose(plain, compiled, rtol=0, atol=AGREEMENT)
+        assert policies[0].channel_order == policies[1].channel_order
+        for query in ("attention", "message", "keys"):
+            one, other = (getattr(policy, query) for policy in policies)
+            np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
+        policies[0].previous_action = compiled
+
+
+def test_the_compiled_engine_is_taken_where_numba_is_installed(model_file):
+    expected = "numba" if importlib.util.find_spec("numba") else "numpy"
+    assert an_control.load_policy(model_file).engine == expected
+    assert an_control.load_policy(model_file, engine="numpy").engine == "numpy"
+
+
+def test_nothing_is_compiled_after_loading(model_file):
+    """Whatever arrays a tick gets: also read-only and strided ones once had their own version."""
+    pytest.importorskip("numba", reason="the compiled engine needs numba")
+    from an_control.policy import numba_engine
+
+    policy = an_control.load_policy(model_file, engine="numba")
+    compiled = len(numba_engine._tick.signatures), len(numba_engine._act.signatures)
+    assert compiled[0] > 0
+    read_only = np.ones(3, np.float32)
+    read_only.flags.writeable = False
+    for values in (
+        np.ones(3),
+        np.ones(3, np.float32),
+        read_only,
+        np.ones(6, np.float32)[::2],
+        np.ones(3, np.int64),
+        np.array([1, np.nan, 1e30]),
+    ):
+        for ids in (("a", "b", "c"), ["c", "a", "b"], ("a", "b", "d")):
+            policy.step_array(values, ids)
+    policy.step({"b": 1.0, "e": 2})
+    policy.step({})
+    policy.previous_action = np.zeros(8)
+    policy.step_array(read_only, ("a", "b", "c"))
+    policy.reset()
+    policy.step_array(read_only, ("a", "b", "c"))
+    assert (len(numba_engine._tick.signatures), len(numba_engine._act.signatures)) == compiled
+
+
+def test_asking_for_numba_without_numba_says_how_to_get_it(model_file, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "numba" else found(name)
+    )
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(ModelError, match=r"ant\.safetensors: engine: .*pip install numba"):
+        an_control.load_policy(model_file, engine="numba")
+    assert an_control.load_policy(model_file).engine == "numpy"
+
+
+def test_an_engine_that_does_not_exist_is_refused(model_file):
+    with pytest.raises(ModelError, match="engine: 'cuda' is not one of numpy, numba"):
+        an_control.load_policy(model_file, engine="cuda")
+
+
+@pytest.mark.parametrize("monitor", ["match", "reset", "always"])
+def test_a_monitor_that_the_model_cannot_serve_is_refused(model_file, monitor):
+    with pytest.raises(ModelError, match=rf"ant\.safetensors: monitor: '{monitor}'.*'off'"):
+        an_control.load_policy(model_file, monitor=monitor, engine="numpy")
+    assert an_control.load_policy(model_file, monitor="off", engine="numpy").engine == "numpy"

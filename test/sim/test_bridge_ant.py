@@ -1,0 +1,97 @@
+"""The Ant and the policy node in two processes, with the authors' weights."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rclpy")
+pytest.importorskip("pybullet")
+
+import gymnasium
+from rclpy.node import Node
+
+import an_control
+from an_control.policy.authors import import_authors
+from an_control.policy.model_file import write_model
+from an_control.share import share_path
+from an_control.wiring import load_wiring
+from an_control.wiring.scramble import ScrambleSettings, Shuffle, episode_seed
+from an_control_sim.ant import ANT_CHANNELS
+from an_control_sim.episodes import Summary
+from an_control_sim.process import ros
+from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
+from an_control_sim.simulator import SimulatorSettings, simulate
+
+WIRING = share_path("config/ant.yaml")
+
+
+@pytest.fixture(scope="module")
+def model(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "ant_pi.safetensors"
+    write_model(path, import_authors(shared / "reference/official/ant_pi.npz", "ant_pi"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def in_process(model: Path) -> float:
+    """The return of episode 0 of seed 1 without ROS."""
+    environment = gymnasium.make("an_control/Ant-v0", disable_env_checker=True)
+    policy = an_control.load_policy(model)
+    observation, _ = environment.reset(seed=episode_seed(1, 0))
+    total, over = 0.0, False
+    while not over:
+        action = policy.step_array(observation, ANT_CHANNELS)
+        observation, reward, fallen, late, _ = environment.step(action)
+        total, over = total + float(reward), fallen or late
+    environment.close()
+    return total
+
+
+@contextmanager
+def policy_node(wiring: Path, model: Path) -> Iterator[None]:
+    command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r", "__ns:=/ant"]
+    values = {"wiring": wiring, "model": model, "mode": "lockstep", "autostart": "true"}
+    for name, value in values.items():
+        command += ["-p", f"{name}:={value}"]
+    process = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def walk(scramble: ScrambleSettings | None = None) -> Summary:
+    settings = SimulatorSettings(
+        simulation=str(share_path("config/ant_sim.yaml")),
+        wiring=str(WIRING),
+        seed=1,
+        scramble=scramble or ScrambleSettings(),
+    )
+    with ros(["--ros-args", "-r", "__ns:=/ant"]):
+        node = Node("simulator")
+        try:
+            return simulate(node, settings)
+        finally:
+            node.destroy_node()
+
+
+def test_over_ros_the_ant_walks_as_in_process_to_the_last_bit(model, in_process):
+    with policy_node(WIRING, model):
+        summary = walk()
+    assert [one.return_ for one in summary.episodes] == [in_process]
+    assert summary.timeouts == 0 and summary.episodes[0].steps == 1000
+
+
+def test_rewiring_announced_at_every_step_changes_no_bit(model, in_process, tmp_path):
+    write_wiring(scrambled_wiring(load_wiring(WIRING)), tmp_path / "scrambled.yaml")
+    with policy_node(tmp_path / "scrambled.yaml", model):
+        summary = walk(ScrambleSettings(Shuffle(True, 1), announce=True))
+    assert [one.return_ for one in summary.episodes] == [in_process]
+    assert summary.episodes[0].shuffles == 1000

@@ -1,0 +1,195 @@
+"""A policy node and the robot around it in one process, driven on one thread and without sleeps."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rclpy
+from geometry_msgs.msg import Vector3Stamped
+from lifecycle_msgs.srv import GetState
+from rclpy.context import Context
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import JointState
+from std_srvs.srv import Trigger
+
+import an_control
+from an_control.policy import AttentionSizes, write_model
+from an_control.policy.random_model import random_model
+from an_control.ros.node import PolicyNode, make_executor
+from an_control.ros.outputs import set_stamp
+
+STEP_NS = 10_000_000
+LIMIT_S = 10.0
+SAFE = [0.5, -0.25]
+LIMITS = 8.0
+SCALE = 10.0
+JOINTS = ("left", "right")
+IDS = ("left.position", "right.position", "tilt.x", "tilt.y")
+
+WIRING = """
+an_control_wiring: 1
+robot: tiny
+rate_hz: 100.0
+min_present_share: 0.5
+sources:
+  joints: {topic: joint_states, type: sensor_msgs/msg/JointState, max_age_s: 0.05}
+  tilt: {topic: tilt, type: geometry_msgs/msg/Vector3Stamped, max_age_s: 0.05}
+channels:
+  left.position: {source: joints, field: "position[left]"}
+  right.position: {source: joints, field: "position[right]"}
+  tilt.x: {source: tilt, field: vector.x}
+  tilt.y: {source: tilt, field: vector.y}
+command:
+  topic: commands
+  type: sensor_msgs/msg/JointState
+  field: effort
+  actuators:
+    left: {scale: 10.0, limits: [-8, 8], max_rate: 0, safe: 0.5}
+    right: {scale: 10.0, limits: [-8, 8], max_rate: 0, safe: -0.25}
+"""
+
+
+def tiny_model(path: Path, actions: int = 2, step_s: float = 0.01) -> Path:
+    sizes = AttentionSizes(actions=actions, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
+    write_model(path, random_model(sizes, seed=1, gain=4.0, task={"step_s": step_s}))
+    return path
+
+
+LATCHED = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+
+
+class Stand:
+    """The node under test, the robot's side of its topics, and the executor of both."""
+
+    def __init__(self, folder: Path, executor: str = "single_threaded") -> None:
+        self.context = Context()
+        rclpy.init(args=[], context=self.context, signal_handler_options=SignalHandlerOptions.NO)
+        self.executor = make_executor(executor, self.context)
+        self.wiring = folder / "wiring.yaml"
+        self.wiring.write_text(WIRING)
+        self.model = tiny_model(folder / "model.safetensors")
+        self.node: Any = None
+        self.peer = self.add(Node("robot", context=self.context))
+        self.joints = self.peer.create_publisher(JointState, "joint_states", 10)
+        self.tilt = self.peer.create_publisher(Vector3Stamped, "tilt", 10)
+        self.commands: list[JointState] = []
+        qos = QoSProfile(depth=1000)
+        self.peer.create_subscription(JointState, "commands", self.commands.append, qos)
+
+    def add(self, node: Node) -> Node:
+        self.executor.add_node(node)
+        return node
+
+    def start(self, *, activate: bool = True, options: Any = None, **parameters: Any) -> PolicyNode:
+        """The policy node, configured (and activated)."""
+        values = {"wiring": str(self.wiring), "model": str(self.model), "engine": "numpy"}
+        values |= {"mode": "lockstep", "lockstep_wait_s": 5.0} | parameters
+        overrides = [Parameter(name, value=value) for name, value in values.items()]
+        options = {"context": self.context, "parameter_overrides": overrides} | (options or {})
+        self.node = self.add(PolicyNode(**options))
+        if activate:
+            assert self.node.trigger_configure().to_label() == "transition_success"
+            assert self.node.trigger_activate().to_label() == "transition_success"
+            self.connect()
+        return self.node
+
+    def connect(self) -> None:
+        """Wait until the robot and the node hear each other."""
+        self.until(lambda: self.joints.get_subscription_count() == 1, "joint_states matched")
+        self.until(lambda: self.tilt.get_subscription_count() == 1, "tilt matched")
+        self.until(lambda: self.peer.count_publishers("commands") == 1, "commands matched")
+
+    def until(self, condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
+        """Spin until the condition holds."""
+        end_s = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < end_s, f"waited {limit_s:g} s in vain: {what}"
+            self.executor.spin_once(timeout_sec=0.02)
+
+    def result(self, future: Any) -> Any:
+        self.until(future.done, "a service's reply")
+        return future.result()
+
+    def call(self, type_: Any, name: str, request: Any = None) -> Any:
+        client = self.peer.create_client(type_, name)
+        self.until(client.service_is_ready, f"service {name}")
+        reply = self.result(client.call_async(request or type_.Request()))
+        self.peer.destroy_client(client)
+        return reply
+
+    def state(self) -> str:
+        return str(self.call(GetState, "policy/get_state").current_state.label)
+
+    def reset(self) -> Trigger.Response:
+        return self.call(Trigger, "policy/reset_state")
+
+    def send_joints(self, stamp_ns: int, positions: Any, names: Any = JOINTS) -> None:
+        message = JointState(name=list(names), position=array("d", map(float, positions)))
+        set_stamp(message.header.stamp, stamp_ns)
+        self.joints.publish(message)
+
+    def send_tilt(self, stamp_ns: int, x: float, y: float) -> None:
+        message = Vector3Stamped()
+        message.vector.x, message.vector.y = float(x), float(y)
+        set_stamp(message.header.stamp, stamp_ns)
+        self.tilt.publish(message)
+
+    def send(self, step: int, readings: Any = None) -> int:
+        """All readings of a step; its stamp."""
+        stamp_ns = stamp_of(step)
+        left, right, x, y = readings_of(step) if readings is None else readings
+        self.send_joints(stamp_ns, (left, right))
+        self.send_tilt(stamp_ns, x, y)
+        return stamp_ns
+
+    def step(self, step: int, readings: Any = None) -> JointState:
+        """Send a step, get its command."""
+        before = len(self.commands)
+        stamp_ns = self.send(step, readings)
+        self.until(lambda: len(self.commands) > before, f"the command of step {step}")
+        assert len(self.commands) == before + 1
+        assert nanoseconds(self.commands[-1]) == stamp_ns
+        return self.commands[-1]
+
+    def close(self) -> None:
+        for node in list(self.executor.get_nodes()):
+            self.executor.remove_node(node)
+            node.destroy_node()
+        self.executor.shutdown()
+        rclpy.shutdown(context=self.context)
+
+
+def stamp_of(step: int) -> int:
+    return 1_000_000_000_000 + step * STEP_NS
+
+
+def readings_of(step: int) -> np.ndarray:
+    """(4,) the robot's readings at a step, in the order of IDS."""
+    return np.sin(0.7 * step + np.arange(4.0))
+
+
+def nanoseconds(message: Any) -> int:
+    stamp = message.header.stamp
+    return int(stamp.sec) * 1_000_000_000 + int(stamp.nanosec)
+
+
+class Reference:
+    """What the commands should be, computed without ROS."""
+
+    def __init__(self, model: Path) -> None:
+        self._policy = an_control.load_policy(model, engine="numpy")
+
+    def __call__(self, readings: dict[str, float]) -> list[float]:
+        action = self._policy.step(readings).astype(np.float64)
+        return [float(one) for one in np.clip(action * SCALE, -LIMITS, LIMITS)]
+
+    def step(self, step: int) -> list[float]:
+        return self(dict(zip(IDS, readings_of(step), strict=True)))

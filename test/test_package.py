@@ -1,0 +1,197 @@
+"""What colcon and pip make of the package: both must serve `ros2 launch` and `ros2 run`."""
+
+import ast
+import importlib.metadata
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+import an_control
+
+ROOT = Path(__file__).resolve().parent.parent
+EXECUTABLES = ["an-control", "policy_node", "scrambler", "simulator"]
+ROS_PACKAGES = {
+    "builtin_interfaces", "diagnostic_msgs", "geometry_msgs", "launch", "launch_ros",
+    "lifecycle_msgs", "nav_msgs", "rcl_interfaces", "rclpy", "rosgraph_msgs", "sensor_msgs",
+    "std_msgs", "std_srvs", "trajectory_msgs", "visualization_msgs",
+}  # fmt: skip
+NOT_ON_THE_ROBOT = ROS_PACKAGES | {
+    "an_control_sim", "cma", "cv2", "dask", "distributed", "gymnasium", "matplotlib", "pybullet",
+    "tensorboard", "torch",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the source tree, as a workspace's src/an_control, for builds to write beside."""
+    workspace = tmp_path_factory.mktemp("workspace")
+    parts = ["package.xml", "setup.py", "setup.cfg", "pyproject.toml", "LICENSE"]
+    parts += ["an_control", "sim", "launch", "config", "models", "resource", "scripts"]
+    copy = workspace / "src" / "an_control"
+    copy.mkdir(parents=True)
+    for part in parts:
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(ROOT / part, copy / part)
+    return copy
+
+
+def colcon(workspace: Path, *arguments: str) -> str:
+    """Run colcon in a workspace without what this shell has sourced; its standard output."""
+    program = Path(sys.executable).parent / "colcon"
+    if not program.is_file():
+        pytest.skip(f"needs colcon-common-extensions beside {sys.executable}")
+    unset = ("AMENT_PREFIX_PATH", "COLCON_PREFIX_PATH", "CMAKE_PREFIX_PATH", "PYTHONPATH")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    environment["PATH"] = f"{program.parent}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        [program, *arguments],
+        cwd=workspace, env=environment, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def assert_serves_ros2(prefix: Path, site: Path) -> None:
+    """The prefix holds what ros2 looks for, and its code finds its files there."""
+    assert (prefix / "share/ament_index/resource_index/packages/an_control").is_file()
+    for folder in ("launch", "config", "models"):
+        shipped = {one.name for one in (ROOT / folder).iterdir() if one.is_file()}
+        installed = prefix / "share/an_control" / folder
+        assert {one.name for one in installed.iterdir() if one.is_file()} == shipped
+    assert (prefix / "share/an_control/package.xml").is_file()
+    executables = prefix / "lib/an_control"
+    assert sorted(one.name for one in executables.iterdir()) == EXECUTABLES
+    for one in executables.iterdir():
+        assert one.stat().st_mode & stat.S_IXUSR, f"{one} is not executable"
+    paths = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "PATH": "/usr/bin:/bin"}
+    shown = subprocess.run(
+        [executables / "an-control", "--help"],
+        env=environment, cwd=prefix, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    assert "an-control" in shown.stdout
+    code = (
+        "import an_control, an_control_sim; from an_control.share import share_path;"
+        "print(an_control.__file__); print(share_path('config/ant.yaml'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment, cwd=prefix, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    module, wiring = done.stdout.splitlines()
+    assert Path(module).is_relative_to(site)
+    assert Path(wiring).read_bytes() == (ROOT / "config/ant.yaml").read_bytes()
+
+
+def test_colcon_takes_the_package_for_an_ament_python_one(source: Path) -> None:
+    assert "(ros.ament_python)" in colcon(source.parent.parent, "list")
+
+
+@pytest.mark.parametrize("option", [[], ["--symlink-install"]], ids=["plain", "symlink"])
+def test_a_colcon_install_serves_ros2(source: Path, tmp_path: Path, option: list[str]) -> None:
+    bases = ["--build-base", f"{tmp_path}/build", "--install-base", f"{tmp_path}/install"]
+    colcon(source.parent.parent, "--log-base", f"{tmp_path}/log", "build", *bases, *option)
+    prefix = tmp_path / "install" / "an_control"
+    site = next(prefix.glob("lib/python3*/site-packages"))
+    assert_serves_ros2(prefix, tmp_path / "build" / "an_control" if option else site)
+
+
+@pytest.mark.parametrize("option", [[], ["--editable"]], ids=["plain", "editable"])
+def test_a_pip_install_serves_ros2(source: Path, tmp_path: Path, option: list[str]) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation"]
+    command += ["--disable-pip-version-check", "--no-index", "--ignore-installed", "--prefix"]
+    done = subprocess.run(
+        [*command, str(tmp_path), *option, str(source)],
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    site = next(tmp_path.glob("lib/python3*/site-packages"))
+    if option:
+        pth = next(site.glob("__editable__*.pth")).read_text()
+        assert "an_control" in pth
+        assert sorted(one.name for one in (tmp_path / "lib/an_control").iterdir()) == EXECUTABLES
+    else:
+        assert_serves_ros2(tmp_path, site)
+
+
+def test_the_versions_agree() -> None:
+    version = an_control.__version__
+    assert ElementTree.parse(ROOT / "package.xml").findtext("version") == version
+    assert f'version="{version}"' in (ROOT / "setup.py").read_text()
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_package_xml_names_every_ros_package_that_is_imported() -> None:
+    package = ElementTree.parse(ROOT / "package.xml")
+    named = {one.text for one in package.iter("exec_depend")}
+    used = set()
+    for part in ("an_control", "sim", "launch"):
+        used |= set().union(*map(imports, (ROOT / part).rglob("*.py")))
+    assert used & ROS_PACKAGES <= named
+
+
+def test_what_runs_on_a_robot_needs_neither_torch_nor_a_simulator() -> None:
+    needed = importlib.metadata.requires("an_control") or []
+    names = {re.split(r"[^\w.-]", one)[0].lower() for one in needed if "extra ==" not in one}
+    assert names == {"numpy", "pyyaml", "safetensors", "tyro", "rich"}
+
+
+@pytest.mark.parametrize("part", ["policy", "wiring", "safety.py", "share.py", "__init__.py"])
+def test_the_core_imports_neither_ros_nor_what_only_learning_needs(part: str) -> None:
+    path = ROOT / "an_control" / part
+    for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+        assert not imports(file) & NOT_ON_THE_ROBOT, file
+
+
+def test_learning_needs_no_ros() -> None:
+    for file in sorted((ROOT / "an_control/learning").rglob("*.py")):
+        assert not imports(file) & ROS_PACKAGES, file
+
+
+def imports(file: Path) -> set[str]:
+    """The top-level names of the packages that a file imports, at its top or in a function."""
+    found = set()
+    for statement in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(statement, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in statement.names}
+        elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+            found.add(statement.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("name", EXECUTABLES)
+def test_every_command_leads_to_a_function(name: str) -> None:
+    pytest.importorskip("rclpy")
+    scripts = importlib.metadata.entry_points(group="console_scripts", name=name)
+    (script,) = [one for one in scripts if one.dist and one.dist.name == "an_control"]
+    assert callable(script.load())
+
+
+def test_another_python_is_refused_in_one_line(tmp_path: Path) -> None:
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("needs make")
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.12.1\nexit 1\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        [make, "ant", f"PYTHON={python}", f"VENV={tmp_path}/venv"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    line, *rest = done.stderr.splitlines()
+    assert done.returncode != 0
+    assert "CPython 3.10 or 3.11" in line
+    assert "Python 3.12.1" in line
+    assert [one for one in rest if not one.startswith("make")] == []
+    assert not (tmp_path / "venv").exists()

@@ -1,0 +1,101 @@
+"""The gate: whatever comes in, what goes out is finite, within limits and not too fast."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from an_control.safety import Gate
+from an_control.wiring import ActuatorConfig, CommandConfig
+
+STEP_S = 0.01
+FINITE = st.floats(-1e6, 1e6, allow_subnormal=False)
+ANYTHING = st.floats(width=64)
+
+
+def command(*actuators: ActuatorConfig) -> CommandConfig:
+    return CommandConfig("commands", "sensor_msgs/msg/JointState", "effort", actuators)
+
+
+def actuator(
+    low: float = -8.0, high: float = 8.0, max_rate: float = 0.0, safe: float = 0.0
+) -> ActuatorConfig:
+    return ActuatorConfig("joint", 1.0, 0.0, (low, high), max_rate, safe)
+
+
+@st.composite
+def actuators(draw: st.DrawFn) -> ActuatorConfig:
+    low, safe, high = sorted(draw(st.tuples(FINITE, FINITE, FINITE)))
+    max_rate = draw(st.sampled_from([0.0, 1e-3, 1.0, 1e3]))
+    return actuator(low, high, max_rate, safe)
+
+
+@st.composite
+def gates_and_commands(draw: st.DrawFn) -> tuple[CommandConfig, list[np.ndarray]]:
+    config = command(*draw(st.lists(actuators(), min_size=1, max_size=5)))
+    shape = len(config.actuators)
+    return config, draw(st.lists(arrays(np.float64, shape, elements=ANYTHING), max_size=12))
+
+
+@given(gates_and_commands())
+def test_whatever_comes_in_goes_out_finite_within_limits_and_not_too_fast(case):
+    config, sequence = case
+    gate = Gate(config, STEP_S)
+    last = config.safe_command()
+    for wanted in sequence:
+        kept = wanted.copy()
+        out = gate(wanted)
+        np.testing.assert_array_equal(wanted, kept)
+        assert out.shape == wanted.shape and np.isfinite(out).all()
+        for value, before, one in zip(out, last, config.actuators, strict=True):
+            assert one.limits[0] <= value <= one.limits[1]
+            if one.max_rate and np.isfinite(wanted).all():
+                allowed = one.max_rate * STEP_S
+                assert abs(value - before) <= allowed * (1 + 1e-9) + 1e-9 * abs(before)
+        last = out
+
+
+@given(arrays(np.float64, 2, elements=st.floats(-8, 8)))
+def test_a_command_within_the_limits_goes_out_unchanged_to_the_last_bit(wanted):
+    gate = Gate(command(actuator(), actuator()), STEP_S)
+    np.testing.assert_array_equal(gate(wanted), wanted)
+    assert gate.counts == type(gate.counts)()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_value_that_is_not_finite_makes_the_whole_command_safe(bad):
+    gate = Gate(command(actuator(safe=1.0), actuator(safe=-2.0)), STEP_S)
+    np.testing.assert_array_equal(gate(np.array([5.0, bad])), [1.0, -2.0])
+    assert gate.counts.not_finite == 1
+
+
+def test_after_the_safe_command_changes_count_from_it():
+    gate = Gate(command(actuator(max_rate=100.0, safe=2.0)), STEP_S)
+    np.testing.assert_array_equal(gate(np.array([8.0])), [3.0])
+    np.testing.assert_array_equal(gate(np.array([8.0])), [4.0])
+    np.testing.assert_array_equal(gate.safe(), [2.0])
+    np.testing.assert_array_equal(gate(np.array([8.0])), [3.0])
+    assert gate.counts.rate_limited == 3
+    gate(np.array([8.0]))
+    gate.reset()
+    np.testing.assert_array_equal(gate(np.array([8.0])), [3.0])
+
+
+def test_what_it_changed_is_counted_by_reason():
+    gate = Gate(command(actuator(max_rate=100.0), actuator()), STEP_S)
+    gate(np.array([0.5, 9.0]))
+    gate(np.array([5.0, 0.0]))
+    gate(np.array([np.nan, 0.0]))
+    gate(np.array([0.0, 0.0]))
+    counts = gate.counts
+    assert (counts.not_finite, counts.limited, counts.rate_limited) == (1, 1, 1)
+
+
+def test_what_it_gave_can_be_changed_without_changing_the_gate():
+    gate = Gate(command(actuator(max_rate=100.0, safe=1.0)), STEP_S)
+    gate(np.array([1.0]))[:] = 99.0
+    gate.safe()[:] = 99.0
+    np.testing.assert_array_equal(gate(np.array([8.0])), [2.0])
