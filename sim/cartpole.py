@@ -17,20 +17,21 @@ import numpy as np
 from gymnasium.utils import seeding
 from numba import njit
 
+from an_control.policy.tasks import CARTPOLE_TASK
+
 GRAVITY = 9.82
 CART_KG = 0.5
 POLE_KG = 0.5
 POLE_M = 0.6
 FRICTION = 0.1
 FORCE_N = 10.0
-STEP_S = 0.01
+STEP_S = CARTPOLE_TASK["step_s"]
 LIMIT_M = 2.4
 TOTAL_KG = CART_KG + POLE_KG
 POLE_KG_M = POLE_KG * POLE_M
 
-CARTPOLE_CHANNELS = (
-    "cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity")
-CARTPOLE_ACTUATORS = ("cart",)
+CARTPOLE_CHANNELS = tuple(CARTPOLE_TASK["channels"])
+CARTPOLE_ACTUATORS = tuple(CARTPOLE_TASK["actuators"])
 START_MIDDLE = np.array([0.0, 0.0, np.pi, 0.0])
 START_SPREAD = np.array([LIMIT_M, 10.0, np.pi / 2, 10.0])
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
 from an_control.cli import InputError, write_json
 from an_control.policy import load_policy
+from an_control.policy.tasks import SUCCESS
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
-SUCCESS = {"ant": 2000.0, "cartpole": 400.0}
-"""The return that counts as a success, by task."""
+if TYPE_CHECKING:
+    from an_control.learning.playing import Result
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Verb:
     def run(self) -> int:
         if importlib.util.find_spec("gymnasium") is None:
             raise InputError("needs gymnasium (pip install an_control[sim])")
-        from an_control.learning.evaluate import evaluate, summary
+        from an_control.learning.evaluate import can_fuse, evaluate, evaluate_fused, summary
         from an_control.learning.tasks import describe, environment_of, make_environment
 
         if self.episodes < 1:
@@ -73,15 +75,11 @@ class Verb:
                 f"{self.model}: {policy.model.sizes.actions} actions, but"
                 f" {environment} takes {actuators}"
             )
-        results = evaluate(
-            policy,
-            env,
-            task["channels"],
-            self.episodes,
-            self.seed,
-            scrambling,
-            lambda result: print(f"return {result.total:8.1f}  steps {result.steps}", flush=True),
-        )
+        what = env, task["channels"], self.episodes, self.seed, scrambling
+        if can_fuse(env, scrambling):
+            results = evaluate_fused(policy.model, *what)
+        else:
+            results = evaluate(policy, *what, report=_show)
         env.close()
         figures = summary(results, SUCCESS.get(self.task) if self.success is None else self.success)
         for name, value in figures.items():
@@ -102,3 +100,7 @@ class Verb:
             },
         )
         return 0
+
+
+def _show(result: Result) -> None:
+    print(f"return {result.total:8.1f}  steps {result.steps}", flush=True)

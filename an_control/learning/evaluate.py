@@ -8,32 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from an_control.policy import Policy
-from an_control.wiring.scramble import Scramble, ScrambleSettings, episode_seed
-
-
-@dataclass(frozen=True)
-class Result:
-    """One episode; `fell` where the environment ended it, `distance_m` where it says."""
-
-    total: float
-    steps: int
-    shuffles: int
-    fell: bool
-    distance_m: float | None
-    wall_s: float
-
-    def line(self) -> dict[str, Any]:
-        """As `--json` has it."""
-        line = {"return": self.total, **asdict(self)}
-        del line["total"], line["wall_s"]
-        return line
+from an_control.learning.playing import Result, play_episode
+from an_control.learning.rollouts import evaluation_starts
+from an_control.policy import Model, Policy
+from an_control.wiring.scramble import Scramble, ScrambleSettings
 
 
 def evaluate(
@@ -48,35 +31,44 @@ def evaluate(
     """Play `episodes` episodes; `channels` name the observation's numbers in their order."""
     scramble = Scramble(channels, scrambling, seed)
     results = []
-    for episode in range(episodes):
-        scramble.reset(episode)
-        results.append(_play(policy, env, tuple(channels), scramble, episode_seed(seed, episode)))
+    for start in evaluation_starts(seed, episodes):
+        results.append(play_episode(policy, env, tuple(channels), scramble, start))
         if report is not None:
             report(results[-1])
     return results
 
 
-def _play(
-    policy: Policy,
+def evaluate_fused(
+    model: Model,
     env: gymnasium.Env[Any, Any],
-    ids: tuple[str, ...],
-    scramble: Scramble,
+    channels: Sequence[str],
+    episodes: int,
     seed: int,
-) -> Result:
+    scrambling: ScrambleSettings,
+) -> list[Result]:
+    """The same episodes by compiled rollouts; for environments and scramblings that have them."""
+    from an_control.learning.fused.engine import FusedEngine
+
     begin = time.perf_counter()
-    observation, info = env.reset(seed=seed)
-    policy.reset()
-    total, steps, done, fell = 0.0, 0, False, False
-    while not done:
-        action = policy.step_array(*scramble.apply(observation, ids))
-        observation, reward, fell, truncated, info = env.step(action)
-        total += float(reward)
-        steps += 1
-        done = fell or truncated
-    distance_m = info.get("distance_m")
-    return Result(
-        total, steps, scramble.shuffles, bool(fell), distance_m, time.perf_counter() - begin
-    )
+    lanes = env.unwrapped.lanes
+    engine = FusedEngine(lanes, channels, model.sizes.actions)
+    outcomes = engine.play([model], evaluation_starts(seed, episodes), scrambling)
+    engine.close()
+    wall_s = (time.perf_counter() - begin) / episodes
+    shuffle, results = scrambling.shuffle, []
+    for total, steps in zip(outcomes.returns[0].tolist(), outcomes.steps[0].tolist(), strict=True):
+        shuffles = int(shuffle.at_reset) + ((steps - 1) // shuffle.every if shuffle.every else 0)
+        results.append(Result(total, steps, shuffles, steps < lanes.steps, None, wall_s))
+    return results
+
+
+def can_fuse(env: gymnasium.Env[Any, Any], scrambling: ScrambleSettings) -> bool:
+    """Whether `evaluate_fused` can play this."""
+    if not hasattr(env.unwrapped, "lanes"):
+        return False
+    from an_control.learning.fused.engine import can_scramble
+
+    return can_scramble(scrambling)
 
 
 def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:

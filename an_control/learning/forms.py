@@ -113,12 +113,30 @@ class Authors:
 
     def vector(self, model: Model) -> np.ndarray:
         _same_sizes(model, self.sizes)
+        if not self.holds(model):
+            raise ValueError("its queries or key biases are none of the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
-        if arrays["attention.key_bias"].any():
-            raise ValueError("attention.key_bias is not zero, as it is in this form")
         scores = arrays["attention.queries"] @ arrays["attention.key"]
         arrays["scores"] = self._table[0].T @ scores
         return join(arrays, self.shapes)
+
+    def holds(self, model: Model) -> bool:
+        """Whether the scores lie within the basis and no key has a bias, to float32 rounding."""
+        arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
+        scores = arrays["attention.queries"] @ arrays["attention.key"]
+        within = self._table[0] @ (self._table[0].T @ scores)
+        near = np.allclose(within, scores, rtol=0.0, atol=1e-3 * (1.0 + np.abs(scores).max()))
+        return near and not arrays["attention.key_bias"].any()
+
+
+def form_of(model: Model) -> Form:
+    """The form of a policy: the authors' where it is one of theirs, else with all numbers free."""
+    sizes = model.sizes
+    if isinstance(sizes, AttentionSizes):
+        authors = Authors(sizes.actions, sizes.queries, len(sizes.head), sizes.neuron, sizes.key)
+        if sizes == authors.sizes and authors.holds(model):
+            return authors
+    return Whole(sizes)
 
 
 def split(vector: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:

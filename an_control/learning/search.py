@@ -59,6 +59,8 @@ class SearchSettings:
 class Search:
     """One run in its folder, new or resumed."""
 
+    save_every_s = 5.0
+
     def __init__(
         self, path: Path, task: dict[str, Any], form: Form, engine: Engine,
         settings: SearchSettings, seed: int, start: np.ndarray | None = None,
