@@ -50,6 +50,16 @@ def make_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, A
     return _Largest(env) if isinstance(actions, spaces.Discrete) else _scaled(env, actions)
 
 
+def has_lanes(task: str) -> bool:
+    """Whether a task's environment offers compiled functions over lanes; False where there is none."""
+    try:
+        env = make_environment(environment_of(task))
+    except ValueError:
+        return False
+    env.close()
+    return hasattr(env.unwrapped, "lanes")
+
+
 class _Largest(gymnasium.ActionWrapper[Any, Any, Any]):
     """Acts by the place of the largest of as many numbers as there are actions."""
 
