@@ -89,19 +89,21 @@ class Search:
         """The search distribution's mean."""
         return self._optimiser.centre
 
-    def run(
-        self, report: Callable[[dict[str, Any]], None] | None = None,
-        stop_after: int | None = None,
-    ) -> None:
-        """The generations that are left, or up to `stop_after`; each is saved when it is done."""
-        end = min(self.settings.generations, stop_after or self.settings.generations)
-        while self.generation < end:
+    def run(self, report: Callable[[dict[str, Any]], bool | None] | None = None) -> None:
+        """The generations that are left, until `report` says False.
+
+        A checkpoint is written every `save_every_s`, and behind the last of them.
+        """
+        saved, go_on = time.monotonic(), True
+        while go_on and self.generation < self.settings.generations:
             line = self._advance()
             self.folder.add_metrics(line)
             self.metrics.append(line)
-            self._save()
-            if report is not None:
-                report(line)
+            if time.monotonic() - saved >= self.save_every_s:
+                self._save()
+                saved = time.monotonic()
+            go_on = report is None or report(line) is not False
+        self._save()
 
     def model(self, vector: np.ndarray, further: dict[str, Any] | None = None) -> Model:
         """The policy of a vector, with how it was trained."""
