@@ -19,6 +19,7 @@ import tyro
 
 from an_control.cli import InputError, write_json
 from an_control.cli.evaluate import SUCCESS
+from an_control.cli.run import parameters
 from an_control.ros.controller import Controller
 from an_control.share import share_path
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
@@ -150,10 +151,9 @@ def _policy_node(namespace: str, wiring: Path, model: Path, realtime: bool) -> I
         "wiring": wiring,
         "model": model,
         "mode": "rate" if realtime else "lockstep",
-        "autostart": "true",
+        "autostart": True,
         "executor": "events",
     }
-    arguments = [part for name, value in values.items() for part in ("-p", f"{name}:={value}")]
     process = subprocess.Popen(
         [
             sys.executable,
@@ -164,7 +164,7 @@ def _policy_node(namespace: str, wiring: Path, model: Path, realtime: bool) -> I
             f"__ns:=/{namespace}",
             "--log-level",
             "warn",
-            *arguments,
+            *parameters(values),
         ],
         start_new_session=True,
     )
@@ -183,7 +183,7 @@ def _policy_node(namespace: str, wiring: Path, model: Path, realtime: bool) -> I
         yield died
     finally:
         done.set()
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         try:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:
