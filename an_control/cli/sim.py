@@ -86,7 +86,7 @@ class Verb:
         from an_control.cli.sim_view import progress
         from an_control.wiring import load_wiring
         from an_control_sim.bridge import BridgeError
-        from an_control_sim.process import ros_node
+        from an_control_sim.process import ros_node, signals
         from an_control_sim.recorder import RATE_HZ, Recorder
         from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
         from an_control_sim.simulator import SimulatorSettings, simulate
@@ -102,6 +102,7 @@ class Verb:
             camera_hz=0.0 if self.video is None else RATE_HZ,
         )
         with ExitStack() as stack:
+            stopped = stack.enter_context(signals())
             seen = wiring
             if scramble.active:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -112,6 +113,8 @@ class Verb:
             tell = stack.enter_context(progress(self.episodes))
             if self.video is not None:
                 stack.enter_context(Recorder(node, self.video))
+            if stopped():
+                return 130
             try:
                 summary = simulate(node, settings, tell)
             except (BridgeError, OSError) as error:
