@@ -1,7 +1,8 @@
 """tanh and exp in float32, by the same few operations wherever they are compiled in.
 
-Products are added by explicit fused multiply-adds, which IEEE 754 defines to the last bit: unlike
-what fast-math flags allow a compiler to choose, they come out the same in every loop.
+Where products are summed up, that is by explicit fused multiply-adds, which IEEE 754 defines to
+the last bit: unlike what fast-math flags allow a compiler to choose, they come out the same in
+every loop.
 """
 
 # mypy: allow-untyped-defs
@@ -33,15 +34,15 @@ def tanh(x):
     x = limit if x > limit else x
     x = -limit if x < -limit else x
     y = x * x
-    p = fma(F32(-2.76076847742355e-16), y, F32(2.00018790482477e-13))
-    p = fma(p, y, F32(-8.60467152213735e-11))
-    p = fma(p, y, F32(5.12229709037114e-08))
-    p = fma(p, y, F32(1.48572235717979e-05))
-    p = fma(p, y, F32(6.37261928875436e-04))
-    p = fma(p, y, F32(4.89352455891786e-03))
-    q = fma(F32(1.19825839466702e-06), y, F32(1.18534705686654e-04))
-    q = fma(q, y, F32(2.26843463243900e-03))
-    q = fma(q, y, F32(4.89352518554385e-03))
+    p = F32(-2.76076847742355e-16) * y + F32(2.00018790482477e-13)
+    p = p * y + F32(-8.60467152213735e-11)
+    p = p * y + F32(5.12229709037114e-08)
+    p = p * y + F32(1.48572235717979e-05)
+    p = p * y + F32(6.37261928875436e-04)
+    p = p * y + F32(4.89352455891786e-03)
+    q = F32(1.19825839466702e-06) * y + F32(1.18534705686654e-04)
+    q = q * y + F32(2.26843463243900e-03)
+    q = q * y + F32(4.89352518554385e-03)
     return x * p / q
 
 
