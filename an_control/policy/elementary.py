@@ -1,30 +1,12 @@
-"""tanh and exp in float32, by the same few operations wherever they are compiled in.
-
-Where products are summed up, that is by explicit fused multiply-adds, which IEEE 754 defines to
-the last bit: unlike what fast-math flags allow a compiler to choose, they come out the same in
-every loop.
-"""
+"""tanh and exp in float32, by the same few operations wherever they are compiled in."""
 
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 F32 = np.float32
-
-
-@intrinsic
-def fma(typingctx, x, y, z):
-    """``x * y + z``, rounded once; three floats of one type."""
-    if not isinstance(x, types.Float) or {y, z} != {x}:
-        return None
-
-    def build(context, builder, signature, arguments):
-        return builder.fma(*arguments)
-
-    return x(x, y, z), build
 
 
 @njit(inline="always", error_model="numpy")
@@ -52,12 +34,12 @@ def exp(x):
     low = F32(-87.0)
     x = low if x < low else x
     n = np.floor(x * F32(1.44269504088896341) + F32(0.5))
-    r = fma(n, F32(-0.693359375), x)
-    r = fma(n, F32(2.12194440e-4), r)
-    p = fma(F32(1.9875691500e-4), r, F32(1.3981999507e-3))
-    p = fma(p, r, F32(8.3334519073e-3))
-    p = fma(p, r, F32(4.1665795894e-2))
-    p = fma(p, r, F32(1.6666665459e-1))
-    p = fma(p, r, F32(5.0000001201e-1))
-    p = fma(p, r * r, r + F32(1.0))
+    r = x - n * F32(0.693359375)
+    r = r - n * F32(-2.12194440e-4)
+    p = F32(1.9875691500e-4) * r + F32(1.3981999507e-3)
+    p = p * r + F32(8.3334519073e-3)
+    p = p * r + F32(4.1665795894e-2)
+    p = p * r + F32(1.6666665459e-1)
+    p = p * r + F32(5.0000001201e-1)
+    p = p * r * r + r + F32(1.0)
     return p * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)

@@ -2,8 +2,8 @@
 
 A channel is worked through on its own by the same instructions wherever it stands (the compiler
 vectorises over gates and queries, never over channels), and the sums over channels are exact (see
-`exact`); without fast-math flags nothing is reordered, nor fused but where it is written. So here
-too a channel's place cannot change a bit.
+`exact`); without fast-math flags nothing is fused or reordered. So here too a channel's place
+cannot change a bit.
 """
 
 # mypy: allow-untyped-defs
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from an_control.policy.elementary import exp, fma, tanh
+from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
 from an_control.policy.sizes import AttentionSizes
 from an_control.policy.weights import Weights
@@ -156,17 +156,17 @@ def _add_product(out, rows, x):
         x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
         x4, x5, x6, x7 = x[k + 4], x[k + 5], x[k + 6], x[k + 7]
         for j in range(width):
-            total = fma(rows[k, j], x0, out[j])
-            total = fma(rows[k + 1, j], x1, total)
-            total = fma(rows[k + 2, j], x2, total)
-            total = fma(rows[k + 3, j], x3, total)
-            total = fma(rows[k + 4, j], x4, total)
-            total = fma(rows[k + 5, j], x5, total)
-            total = fma(rows[k + 6, j], x6, total)
-            out[j] = fma(rows[k + 7, j], x7, total)
+            total = out[j] + rows[k, j] * x0
+            total = total + rows[k + 1, j] * x1
+            total = total + rows[k + 2, j] * x2
+            total = total + rows[k + 3, j] * x3
+            total = total + rows[k + 4, j] * x4
+            total = total + rows[k + 5, j] * x5
+            total = total + rows[k + 6, j] * x6
+            out[j] = total + rows[k + 7, j] * x7
     for k in range(whole, count):
         for j in range(width):
-            out[j] = fma(rows[k, j], x[k], out[j])
+            out[j] += rows[k, j] * x[k]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -194,14 +194,14 @@ def _tick(
     common = gate_rows[0].copy()
     for a in range(actions):
         for g in range(gates):
-            common[g] = fma(gate_rows[1 + inputs + a, g], previous[a], common[g])
+            common[g] += gate_rows[1 + inputs + a, g] * previous[a]
     drive = gate_rows[1 : 1 + inputs].copy()
     if products:
         for f in range(inputs):
             for a in range(actions):
                 row = 1 + inputs + actions + d + f * actions + a
                 for g in range(gates):
-                    drive[f, g] = fma(gate_rows[row, g], previous[a], drive[f, g])
+                    drive[f, g] += gate_rows[row, g] * previous[a]
 
     sums = np.zeros(queries)
     mass = np.zeros(queries)
@@ -213,22 +213,22 @@ def _tick(
         for k in range(d):
             h[k], c[k] = state[column, k], state[column, d + k]
         for g in range(gates):
-            z[g] = fma(drive[0, g], value, common[g])
+            z[g] = common[g] + drive[0, g] * value
         if inputs > 1:
             last = state[column, 2 * d]
             change = value - last if last == last else F32(0.0)
             for g in range(gates):
-                z[g] = fma(drive[1, g], change, z[g])
+                z[g] += drive[1, g] * change
         state[column, 2 * d] = value
         _add_product(z, hidden, h)
         for g in range(gates):
             z[g] = tanh(z[g])
         for k in range(d):
-            enter = fma(F32(0.5), z[k], F32(0.5))
-            forget = fma(F32(0.5), z[d + k], F32(0.5))
-            c[k] = fma(forget, c[k], enter * z[3 * d + k])
+            enter = F32(0.5) * z[k] + F32(0.5)
+            forget = F32(0.5) * z[d + k] + F32(0.5)
+            c[k] = forget * c[k] + enter * z[3 * d + k]
         for k in range(d):
-            h[k] = fma(F32(0.5), z[2 * d + k], F32(0.5)) * tanh(c[k])
+            h[k] = (F32(0.5) * z[2 * d + k] + F32(0.5)) * tanh(c[k])
         for k in range(d):
             state[column, k], state[column, d + k] = h[k], c[k]
         for q in range(queries):

@@ -2,7 +2,7 @@
 
 Every lane computes what the policy core's compiled engine computes, operation for operation and
 in the same order, so that a fused episode has the same bits as one played tick by tick. The
-compiler vectorises over lanes; without fast-math flags it reorders nothing, and fuses what is written so.
+compiler vectorises over lanes; without fast-math flags it fuses and reorders nothing.
 """
 
 # mypy: allow-untyped-defs
@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-from an_control.policy.elementary import exp, fma, tanh
+from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
 
 F32 = np.float32
@@ -35,7 +35,7 @@ def gate_inputs(packed, action, common, drive):
         for g in range(gates):
             w = rows[1 + inputs + a, g]
             for lane in range(lanes):
-                common[g, lane] = fma(w, action[a, lane], common[g, lane])
+                common[g, lane] += w * action[a, lane]
     if products:
         for f in range(inputs):
             for g in range(gates):
@@ -47,7 +47,7 @@ def gate_inputs(packed, action, common, drive):
                 for g in range(gates):
                     w = rows[row, g]
                     for lane in range(lanes):
-                        drive[f, g, lane] = fma(w, action[a, lane], drive[f, g, lane])
+                        drive[f, g, lane] += w * action[a, lane]
 
 
 @njit(inline="always", error_model="numpy")
@@ -63,14 +63,14 @@ def add_products(out, rows, x, first):
                 w0, w1, w2, w3 = rows[k, j], rows[k + 1, j], rows[k + 2, j], rows[k + 3, j]
                 w4, w5, w6, w7 = rows[k + 4, j], rows[k + 5, j], rows[k + 6, j], rows[k + 7, j]
                 for lane in range(lanes):
-                    total = fma(w0, x[i, k, lane], out[i, j, lane])
-                    total = fma(w1, x[i, k + 1, lane], total)
-                    total = fma(w2, x[i, k + 2, lane], total)
-                    total = fma(w3, x[i, k + 3, lane], total)
-                    total = fma(w4, x[i, k + 4, lane], total)
-                    total = fma(w5, x[i, k + 5, lane], total)
-                    total = fma(w6, x[i, k + 6, lane], total)
-                    out[i, j, lane] = fma(w7, x[i, k + 7, lane], total)
+                    total = out[i, j, lane] + w0 * x[i, k, lane]
+                    total = total + w1 * x[i, k + 1, lane]
+                    total = total + w2 * x[i, k + 2, lane]
+                    total = total + w3 * x[i, k + 3, lane]
+                    total = total + w4 * x[i, k + 4, lane]
+                    total = total + w5 * x[i, k + 5, lane]
+                    total = total + w6 * x[i, k + 6, lane]
+                    out[i, j, lane] = total + w7 * x[i, k + 7, lane]
 
 
 @njit(inline="always", error_model="numpy")
@@ -80,7 +80,7 @@ def drive_gates(shown, last, z, common, drive):
     for i in range(channels):
         for g in range(gates):
             for lane in range(lanes):
-                z[i, g, lane] = fma(drive[0, g, lane], shown[i, lane], common[g, lane])
+                z[i, g, lane] = common[g, lane] + drive[0, g, lane] * shown[i, lane]
         if drive.shape[0] > 1:
             for lane in range(lanes):
                 known = last[i, lane] == last[i, lane]
@@ -88,7 +88,7 @@ def drive_gates(shown, last, z, common, drive):
                 last[i, lane] = change
             for g in range(gates):
                 for lane in range(lanes):
-                    z[i, g, lane] = fma(drive[1, g, lane], last[i, lane], z[i, g, lane])
+                    z[i, g, lane] += drive[1, g, lane] * last[i, lane]
             for lane in range(lanes):
                 last[i, lane] = shown[i, lane]
 
@@ -104,11 +104,11 @@ def advance_neurons(z, h, c):
                 z[i, g, lane] = tanh(z[i, g, lane])
         for k in range(d):
             for lane in range(lanes):
-                enter = fma(HALF, z[i, k, lane], HALF)
-                forget = fma(HALF, z[i, d + k, lane], HALF)
-                cell = fma(forget, c[i, k, lane], enter * z[i, 3 * d + k, lane])
+                enter = HALF * z[i, k, lane] + HALF
+                forget = HALF * z[i, d + k, lane] + HALF
+                cell = enter * z[i, 3 * d + k, lane] + forget * c[i, k, lane]
                 c[i, k, lane] = cell
-                h[i, k, lane] = fma(HALF, z[i, 2 * d + k, lane], HALF) * tanh(cell)
+                h[i, k, lane] = (HALF * z[i, 2 * d + k, lane] + HALF) * tanh(cell)
 
 
 @njit(inline="always", error_model="numpy")
@@ -160,7 +160,7 @@ def sum_message(softmax, score, shown, present, shift, sums, mass):
         for i in range(channels):
             for lane in range(lanes):
                 weight, reading = np.float64(score[i, q, lane]), np.float64(shown[i, lane])
-                sums[q, lane] += fma(weight, reading, shift[lane]) - shift[lane]
+                sums[q, lane] += (shift[lane] + weight * reading) - shift[lane]
             if softmax:
                 for lane in range(lanes):
                     weight = np.float64(score[i, q, lane]) * present[i, lane]
@@ -206,7 +206,7 @@ def act(packed, x, y, action):
             for j in range(width):
                 w = head[at + j]
                 for lane in range(lanes):
-                    y[j, lane] = fma(w, x[i, lane], y[j, lane])
+                    y[j, lane] += w * x[i, lane]
             at += width
         last = layer == layers - 1
         for j in range(width):
