@@ -39,11 +39,17 @@ START_SPREAD = np.array([LIMIT_M, 10.0, np.pi / 2, 10.0])
 def accelerations(velocity, spin, sin, cos, force):
     """Of the cart (m/s^2) and of the pole (rad/s^2), for numbers or arrays."""
     drag = FRICTION * velocity
-    cart = (-2.0 * POLE_KG_M * (spin * spin) * sin + 3.0 * POLE_KG * GRAVITY * sin * cos
-            + 4.0 * force - 4.0 * drag) / (4.0 * TOTAL_KG - 3.0 * POLE_KG * (cos * cos))
-    pole = (-3.0 * POLE_KG_M * (spin * spin) * sin * cos + 6.0 * TOTAL_KG * GRAVITY * sin
-            + 6.0 * (force - drag) * cos) / (
-                4.0 * POLE_M * TOTAL_KG - 3.0 * POLE_KG_M * (cos * cos))
+    cart = (
+        -2.0 * POLE_KG_M * (spin * spin) * sin
+        + 3.0 * POLE_KG * GRAVITY * sin * cos
+        + 4.0 * force
+        - 4.0 * drag
+    ) / (4.0 * TOTAL_KG - 3.0 * POLE_KG * (cos * cos))
+    pole = (
+        -3.0 * POLE_KG_M * (spin * spin) * sin * cos
+        + 6.0 * TOTAL_KG * GRAVITY * sin
+        + 6.0 * (force - drag) * cos
+    ) / (4.0 * POLE_M * TOTAL_KG - 3.0 * POLE_KG_M * (cos * cos))
     return cart, pole
 
 
@@ -89,8 +95,12 @@ def observe(state, observation):
         observation[4, lane] = np.float32(state[3, lane])
 
 
-@njit("void(float64[:,::1], float32[:,::1], float64[::1], boolean[::1])",
-      cache=True, error_model="numpy", nogil=True)
+@njit(
+    "void(float64[:,::1], float32[:,::1], float64[::1], boolean[::1])",
+    cache=True,
+    error_model="numpy",
+    nogil=True,
+)
 def advance(state, action, reward, ended):
     """One step of 0.01 s, in place: positions move by the old velocities (explicit Euler)."""
     for lane in range(state.shape[1]):
@@ -199,8 +209,12 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     def sensors(self) -> dict[str, float | np.ndarray]:
         """The physical readings behind the last observation: m, m/s, rad, rad/s."""
         position, velocity, angle, spin = self._state[:4, 0].tolist()
-        return {"cart_position": position, "cart_velocity": velocity,
-                "pole_angle": angle, "pole_velocity": spin}
+        return {
+            "cart_position": position,
+            "cart_velocity": velocity,
+            "pole_angle": angle,
+            "pole_velocity": spin,
+        }
 
     def _observe(self) -> np.ndarray:
         observe(self._state, self._observation)

@@ -98,8 +98,10 @@ class Verb:
         from an_control.learning.tasks import describe, environment_of, make_environment
 
         if self.teacher is None:
-            raise InputError("--teacher: needs an ordered policy's model file"
-                             f" (an-control train {self.task} --form ordered --out RUN)")
+            raise InputError(
+                "--teacher: needs an ordered policy's model file"
+                f" (an-control train {self.task} --form ordered --out RUN)"
+            )
         env = make_environment(environment_of(self.task))
         task = describe(env, self.task, environment_of(self.task))
         settings = Cloning(reshuffle=self.reshuffle)
@@ -112,8 +114,14 @@ class Verb:
         )
         try:
             run = CloningRun(
-                self.out, env, task, read_model(self.teacher), settings, self.seed,
-                resume=(self.out / "checkpoint.pickle").exists())
+                self.out,
+                env,
+                task,
+                read_model(self.teacher),
+                settings,
+                self.seed,
+                resume=(self.out / "checkpoint.pickle").exists(),
+            )
             if run.round:
                 print(f"{self.out}: {run.round} of {settings.rounds} rounds were done before")
             run.run(lambda line: print(_shown(line), flush=True) if "validation" in line else None)
@@ -121,8 +129,15 @@ class Verb:
             raise InputError(str(error)) from error
         run.close()
         print(run.model_path)
-        write_json(self.json, {"task": self.task, "seed": self.seed, "rounds": run.metrics,
-                               "model": str(run.model_path)})
+        write_json(
+            self.json,
+            {
+                "task": self.task,
+                "seed": self.seed,
+                "rounds": run.metrics,
+                "model": str(run.model_path),
+            },
+        )
         return 0
 
 

@@ -124,13 +124,28 @@ class Verb:
         form, start = self._form(len(task["channels"]), actions)
         pgpe = {"rate": self.rate, "sigma_rate": self.sigma_rate}
         settings = SearchSettings(
-            optimiser=self.optimiser, generations=self.generations, population=self.popsize,
-            rollouts=self.rollouts, sigma=self.sigma, decay=self.decay,
-            scrambling=self._scrambling(), validate_every=self.validate_every,
-            validation_episodes=self.episodes, success=SUCCESS.get(self.task),
-            options=pgpe if self.optimiser == "pgpe" else {})
-        engine = make_engine(self.engine, env, environment, task["channels"], actions,
-                             self.workers, self.dask, self.device)
+            optimiser=self.optimiser,
+            generations=self.generations,
+            population=self.popsize,
+            rollouts=self.rollouts,
+            sigma=self.sigma,
+            decay=self.decay,
+            scrambling=self._scrambling(),
+            validate_every=self.validate_every,
+            validation_episodes=self.episodes,
+            success=SUCCESS.get(self.task),
+            options=pgpe if self.optimiser == "pgpe" else {},
+        )
+        engine = make_engine(
+            self.engine,
+            env,
+            environment,
+            task["channels"],
+            actions,
+            self.workers,
+            self.dask,
+            self.device,
+        )
         try:
             search = Search(self.out, task, form, engine, settings, self.seed, start, self.resume)
             if search.generation:
@@ -151,8 +166,10 @@ class Verb:
             model = read_model(self.start)
             form = form_of(model)
             if model.sizes.actions != actions:
-                raise InputError(f"--start {self.start}: {model.sizes.actions} actions, but"
-                                 f" {self.task} takes {actions}")
+                raise InputError(
+                    f"--start {self.start}: {model.sizes.actions} actions, but"
+                    f" {self.task} takes {actions}"
+                )
             return form, form.vector(model)
         if self.form == "ordered":
             return Whole(OrderedSizes(channels, actions, list(self.hidden or (16,)))), None
@@ -162,13 +179,14 @@ class Verb:
 
     def _scrambling(self) -> ScrambleSettings:
         return ScrambleSettings(
-            shuffle=Shuffle.parse(self.shuffle), noise_channels=self.noise_channels)
+            shuffle=Shuffle.parse(self.shuffle), noise_channels=self.noise_channels
+        )
 
     def _search(self, search: Search) -> bool:
         """All generations; False where Ctrl-C ended them early."""
         from an_control.learning.card import Board
 
-        asked = []
+        asked: list[bool] = []
 
         def stop(*_: object) -> None:
             if asked:
@@ -190,8 +208,10 @@ class Verb:
             signal.signal(signal.SIGINT, before)
             board.close()
         if search.generation < self.generations:
-            print(f"{self.out}: stopped behind generation {search.generation};"
-                  f" to go on: {self._command()} --resume")
+            print(
+                f"{self.out}: stopped behind generation {search.generation};"
+                f" to go on: {self._command()} --resume"
+            )
             return False
         return True
 
@@ -203,20 +223,37 @@ class Verb:
             if protocol == "reset" and self.form == "ordered" and self.start is None:
                 protocol = "none"
             returns = search.play(
-                search.best, FINAL_SEED, 5 * self.episodes,
-                ScrambleSettings(shuffle=Shuffle.parse(protocol))).returns[0]
-            evaluations.append({"protocol": f"shuffle {protocol}, seed {FINAL_SEED}",
-                                **figures(returns, search.settings.success)})
+                search.best,
+                FINAL_SEED,
+                5 * self.episodes,
+                ScrambleSettings(shuffle=Shuffle.parse(protocol)),
+            ).returns[0]
+            evaluations.append(
+                {
+                    "protocol": f"shuffle {protocol}, seed {FINAL_SEED}",
+                    **figures(returns, search.settings.success),
+                }
+            )
         model = search.model(search.best, {"evaluations": evaluations})
         write_card(search.folder, model, self.out.name, evaluations, self._command())
         write_curve(search.folder, search.metrics, "generation")
         for row in evaluations:
-            print(f"{row['protocol']}: {row['mean']} +- {row['sd']}"
-                  f"  success share {row.get('success_share')}")
+            print(
+                f"{row['protocol']}: {row['mean']} +- {row['sd']}"
+                f"  success share {row.get('success_share')}"
+            )
         path = self.out / "model.safetensors"
         print(path)
-        write_json(self.json, {"task": self.task, "seed": self.seed, "model": str(path),
-                               "evaluations": evaluations, "metrics": search.metrics})
+        write_json(
+            self.json,
+            {
+                "task": self.task,
+                "seed": self.seed,
+                "model": str(path),
+                "evaluations": evaluations,
+                "metrics": search.metrics,
+            },
+        )
 
     def _command(self) -> str:
         """What began this run, with what differs from the defaults."""
@@ -249,8 +286,11 @@ class Progress:
         self._shown = now
         left_s = (now - self._began) / (generation - self._first) * (self._generations - generation)
         begin = "\r" if live else ""
-        print(f"{begin}generation {generation}/{self._generations}"
-              f"  best {line['best']:.1f}  mean {line['mean']:.1f}"
-              f"  validation {self._validation:.1f}  sigma {line['sigma']:.4f}"
-              f"  {line['steps_per_s']:,} steps/s  {left_s / 60:.1f} min left ",
-              end="\n" if last or not live else "", flush=True)
+        print(
+            f"{begin}generation {generation}/{self._generations}"
+            f"  best {line['best']:.1f}  mean {line['mean']:.1f}"
+            f"  validation {self._validation:.1f}  sigma {line['sigma']:.4f}"
+            f"  {line['steps_per_s']:,} steps/s  {left_s / 60:.1f} min left ",
+            end="\n" if last or not live else "",
+            flush=True,
+        )

@@ -18,32 +18,47 @@ DECILES = range(0, 101, 10)
 def figures(returns: np.ndarray, success: float | None) -> dict[str, Any]:
     """A distribution of returns (E,) in a few numbers."""
     known: dict[str, Any] = {
-        "episodes": len(returns), "mean": round(float(returns.mean()), 1),
+        "episodes": len(returns),
+        "mean": round(float(returns.mean()), 1),
         "sd": round(float(returns.std()), 1),
-        "deciles": [round(float(x), 1) for x in np.percentile(returns, DECILES)]}
+        "deciles": [round(float(x), 1) for x in np.percentile(returns, DECILES)],
+    }
     if success is not None:
         known["success_share"] = round(float((returns > success).mean()), 3)
     return known
 
 
-def write_card(folder: RunFolder, model: Model, title: str, evaluations: Sequence[Mapping[str, Any]],
-               command: str) -> None:
+def write_card(
+    folder: RunFolder,
+    model: Model,
+    title: str,
+    evaluations: Sequence[Mapping[str, Any]],
+    command: str,
+) -> None:
     """`model.safetensors` and `model.md`; each evaluation has a "protocol" and its figures."""
     write_model(folder.path / "model.safetensors", model)
     trained = {key: value for key, value in model.trained.items() if key != "evaluations"}
     lines = [
-        f"# {title}", "",
+        f"# {title}",
+        "",
         f"A policy of kind `{model.kind}` for `{model.task.get('environment')}`,"
-        f" {model.parameters} numbers in its arrays.", "",
-        "| trained | |", "|---|---|",
-        *(f"| {name} | {value} |" for name, value in trained.items()), "",
-        f"Command: `{command}`", "",
+        f" {model.parameters} numbers in its arrays.",
+        "",
+        "| trained | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in trained.items()),
+        "",
+        f"Command: `{command}`",
+        "",
         "| protocol | episodes | mean | sd | success share | deciles of the return |",
-        "|---|---|---|---|---|---|"]
+        "|---|---|---|---|---|---|",
+    ]
     for row in evaluations:
         deciles = " ".join(f"{value:.0f}" for value in row["deciles"])
-        lines.append(f"| {row['protocol']} | {row['episodes']} | {row['mean']} | {row['sd']} |"
-                     f" {row.get('success_share', '')} | {deciles} |")
+        lines.append(
+            f"| {row['protocol']} | {row['episodes']} | {row['mean']} | {row['sd']} |"
+            f" {row.get('success_share', '')} | {deciles} |"
+        )
     folder.write("model.md", "\n".join(lines) + "\n")
 
 
@@ -51,6 +66,7 @@ def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: 
     """`curve.png` of what the metrics' lines hold of `CURVES`; without matplotlib, nothing."""
     try:
         import matplotlib
+
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:

@@ -17,7 +17,6 @@ import numpy as np
 
 from an_control.learning.cloning_gradient import (
     Parameters,
-    Piece,
     Tape,
     backward,
     forward,
@@ -25,6 +24,7 @@ from an_control.learning.cloning_gradient import (
 )
 from an_control.learning.forms import Authors, join, split
 from an_control.learning.fused.engine import FusedEngine
+from an_control.learning.memory import Memory
 from an_control.learning.rollouts import training_starts
 from an_control.policy import Model
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
@@ -60,49 +60,19 @@ class Cloning:
     reshuffle: tuple[int, ...] = ()
     """Steps between unannounced reshuffles, one of them for each round; none without."""
 
-    def progress(self, number: int) -> float:
+    def progress(self, number: float) -> float:
         return number / max(1, self.rounds)
-
-
-class Memory:
-    """The newest episodes: what was seen, in which slot, done, and advised."""
-
-    def __init__(self, size: int, steps: int, channels: int, actions: int) -> None:
-        self.observations = np.zeros((size, steps, channels), F32)
-        self.channels = np.zeros((size, steps, channels), np.int8)
-        self.actions = np.zeros((size, steps, actions), F32)
-        self.labels = np.zeros((size, steps, actions), F32)
-        self.steps = np.zeros(size, np.int64)
-        self._added = 0
-
-    def __len__(self) -> int:
-        return min(self._added, len(self.steps))
-
-    def add(self, observations: np.ndarray, channels: np.ndarray, actions: np.ndarray,
-            labels: np.ndarray, steps: np.ndarray) -> None:
-        at = (self._added + np.arange(len(steps))) % len(self.steps)
-        self.observations[at] = np.take_along_axis(observations, channels.astype(np.int64), 2)
-        self.channels[at], self.actions[at], self.labels[at] = channels, actions, labels
-        self.steps[at] = steps
-        self._added += len(steps)
-
-    def piece(self, chosen: np.ndarray, begin: int, steps: int) -> Piece:
-        """Steps from `begin` on of the chosen episodes (L,), lanes last."""
-        end = min(begin + steps, self.observations.shape[1])
-        previous = np.zeros((len(chosen), end - begin, self.actions.shape[2]), F32)
-        first = max(begin - 1, 0)
-        previous[:, first - begin + 1 :] = self.actions[chosen, first : end - 1]
-        counts = np.arange(begin, end) < self.steps[chosen][:, None]
-        arrays = (self.observations[chosen, begin:end], previous, self.labels[chosen, begin:end],
-                  counts.astype(F32), self.channels[chosen, begin:end])
-        return Piece(*(np.ascontiguousarray(np.moveaxis(array, 0, -1)) for array in arrays))
 
 
 class Cloner:
     """The student and its training, round by round."""
 
     def __init__(
-        self, engine: FusedEngine, teacher: Model, task: dict[str, Any], settings: Cloning,
+        self,
+        engine: FusedEngine,
+        teacher: Model,
+        task: dict[str, Any],
+        settings: Cloning,
         seed: int,
     ) -> None:
         self._engine, self._teacher, self._task = engine, teacher, task
@@ -110,15 +80,20 @@ class Cloner:
         form, channels = settings.form, len(engine.channels)
         if form.hidden_layers:
             raise ValueError("the student's head has one layer here")
-        self._shapes = form.shapes | {"channel": (channels, form.neuron), "channel_bias": (channels,)}
+        self._shapes = form.shapes | {
+            "channel": (channels, form.neuron),
+            "channel_bias": (channels,),
+        }
         self._vector = self._begin()
         self._first, self._second = np.zeros((2, len(self._vector)))
         self._updates = 0
         self.history: list[np.ndarray] = []
         self._memory = Memory(settings.memory, engine.lanes.steps, channels, form.actions)
         self._threads = ThreadPoolExecutor(max(1, settings.batch // LANES))
-        self._tapes = [tape(settings.steps, channels, form.neuron, form.queries, form.actions, LANES)
-                       for _ in range(settings.batch // LANES)]
+        self._tapes = [
+            tape(settings.steps, channels, form.neuron, form.queries, form.actions, LANES)
+            for _ in range(settings.batch // LANES)
+        ]
 
     @property
     def student(self) -> np.ndarray:
@@ -130,8 +105,13 @@ class Cloner:
 
     def state(self) -> dict[str, Any]:
         """All that a resumed run needs."""
-        return {"vector": self._vector, "first": self._first, "second": self._second,
-                "updates": self._updates, "history": self.history}
+        return {
+            "vector": self._vector,
+            "first": self._first,
+            "second": self._second,
+            "updates": self._updates,
+            "history": self.history,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a state: what its rounds recorded is recorded again."""
@@ -179,27 +159,35 @@ class Cloner:
         at_first = rng.random(count) < 0.5
         teaching[mixed & at_first, 1] = brief[mixed & at_first]
         teaching[mixed & ~at_first] = np.stack(
-            [brief[mixed & ~at_first], np.full((mixed & ~at_first).sum(), limit)], 1)
+            [brief[mixed & ~at_first], np.full((mixed & ~at_first).sum(), limit)], 1
+        )
         scrambling = ScrambleSettings()
         if settings.reshuffle:
             every = int(rng.choice(settings.reshuffle))
             scrambling = ScrambleSettings(shuffle=Shuffle(True, every))
         model = settings.form.model(student, self._task, {})
         recording, conditions, steps = self._engine.record(
-            model, self._teacher, training_starts(rng, count), scrambling, teaching)
+            model, self._teacher, training_starts(rng, count), scrambling, teaching
+        )
         channels = np.zeros(recording.observations.shape, np.int8)
-        channels[:] = np.arange(channels.shape[2])
+        channels[:] = np.arange(len(self._engine.channels))
         if len(conditions.order):
-            block = np.arange(limit) // conditions.every if conditions.every else np.zeros(limit, int)
+            block = (
+                np.arange(limit) // conditions.every if conditions.every else np.zeros(limit, int)
+            )
             channels[:] = conditions.order[:, block]
-        self._memory.add(recording.observations, channels, recording.actions, recording.labels, steps)
+        self._memory.add(
+            recording.observations, channels, recording.actions, recording.labels, steps
+        )
 
     def _sequences(self, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
         """Episodes and where their next piece begins; 0 where new ones do."""
         settings, memory = self.settings, self._memory
         while True:
             chosen = rng.integers(0, len(memory), settings.batch)
-            end = memory.steps[chosen].max() if rng.random() < settings.long_share else settings.short
+            end = (
+                memory.steps[chosen].max() if rng.random() < settings.long_share else settings.short
+            )
             enough = max(4, settings.batch // 8)
             for begin in range(0, int(end), settings.steps):
                 if (memory.steps[chosen] > begin).sum() < enough:
@@ -212,9 +200,12 @@ class Cloner:
         share = settings.channel_loss * max(0.0, 1.0 - progress / settings.channel_until)
         weights = self._weights()
         groups = np.split(chosen, len(self._tapes))
-        parts = list(self._threads.map(
-            lambda pair: self._part(weights, pair[0], pair[1], begin, share),
-            zip(groups, self._tapes, strict=True)))
+        parts = list(
+            self._threads.map(
+                lambda pair: self._part(weights, pair[0], pair[1], begin, share),
+                zip(groups, self._tapes, strict=True),
+            )
+        )
         counted = max(1.0, sum(part[2] for part in parts))
         gradient = sum(part[3] for part in parts) / counted
         norm = float(np.linalg.norm(gradient))
@@ -223,7 +214,8 @@ class Cloner:
         self._first = 0.9 * self._first + 0.1 * gradient
         self._second = 0.999 * self._second + 0.001 * gradient**2
         rate = settings.final_rate + (settings.rate - settings.final_rate) * 0.5 * (
-            1.0 + np.cos(np.pi * progress))
+            1.0 + np.cos(np.pi * progress)
+        )
         mean = self._first / (1.0 - 0.9**self._updates)
         scale = np.sqrt(self._second / (1.0 - 0.999**self._updates)) + 1e-8
         self._vector = self._vector - rate * mean / scale
@@ -241,20 +233,38 @@ class Cloner:
         forward(weights, piece, room)
         gradient = Parameters(*(np.zeros((*array.shape, LANES), F32) for array in weights))
         loss, mistaken = backward(weights, piece, room, F32(share), gradient)
-        sums = dict(zip(Parameters._fields, (g.sum(-1, dtype=np.float64) for g in gradient),
-                        strict=True))
+        sums = dict(
+            zip(Parameters._fields, (g.sum(-1, dtype=np.float64) for g in gradient), strict=True)
+        )
         arrays = {
-            "neuron.input": sums["input"], "neuron.action": sums["action"],
-            "neuron.hidden": sums["hidden"], "neuron.bias": sums["bias"],
+            "neuron.input": sums["input"],
+            "neuron.action": sums["action"],
+            "neuron.hidden": sums["hidden"],
+            "neuron.bias": sums["bias"],
             "scores": self.settings.form.scores_basis.T @ sums["scores"],
-            "head.0.weight": sums["out"], "head.0.bias": sums["out_bias"],
-            "channel": sums["channel"], "channel_bias": sums["channel_bias"]}
+            "head.0.weight": sums["out"],
+            "head.0.bias": sums["out_bias"],
+            "channel": sums["channel"],
+            "channel_bias": sums["channel_bias"],
+        }
         return loss, mistaken, float(piece.counts.sum()), join(arrays, self._shapes)
 
     def _weights(self) -> Parameters:
         arrays = split(self._vector, self._shapes)
         scores = self.settings.form.scores_basis @ arrays["scores"]
-        return Parameters(*(np.ascontiguousarray(array, F32) for array in (
-            arrays["neuron.input"][:, 0], arrays["neuron.action"], arrays["neuron.hidden"],
-            arrays["neuron.bias"], scores, arrays["head.0.weight"], arrays["head.0.bias"],
-            arrays["channel"], arrays["channel_bias"])))
+        return Parameters(
+            *(
+                np.ascontiguousarray(array, F32)
+                for array in (
+                    arrays["neuron.input"][:, 0],
+                    arrays["neuron.action"],
+                    arrays["neuron.hidden"],
+                    arrays["neuron.bias"],
+                    scores,
+                    arrays["head.0.weight"],
+                    arrays["head.0.bias"],
+                    arrays["channel"],
+                    arrays["channel_bias"],
+                )
+            )
+        )

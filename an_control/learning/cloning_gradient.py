@@ -12,7 +12,7 @@ gives the neurons a reason to tell the channels apart before the action's gradie
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -61,12 +61,19 @@ class Tape(NamedTuple):
 
 def tape(steps: int, slots: int, d: int, queries: int, actions: int, lanes: int) -> Tape:
     """Room for a piece."""
-    shapes = ((steps, slots, 4 * d), (steps + 1, slots, d), (steps + 1, slots, d),
-              (steps, slots, d), (steps, slots, queries), (steps, queries), (steps, actions))
+    shapes = (
+        (steps, slots, 4 * d),
+        (steps + 1, slots, d),
+        (steps + 1, slots, d),
+        (steps, slots, d),
+        (steps, slots, queries),
+        (steps, queries),
+        (steps, actions),
+    )
     return Tape(*(np.zeros((*shape, lanes), F32) for shape in shapes))
 
 
-OPTIONS = {"cache": True, "error_model": "numpy", "nogil": True, "fastmath": True}
+OPTIONS: Any = {"cache": True, "error_model": "numpy", "nogil": True, "fastmath": True}
 
 
 @njit(**OPTIONS)
@@ -167,7 +174,10 @@ def backward(w, piece, tape, share, gradient):
             for k in range(d):
                 for lane in range(lanes):
                     enter, forget = tape.gates[t, i, k, lane], tape.gates[t, i, d + k, lane]
-                    new, leave = tape.gates[t, i, 2 * d + k, lane], tape.gates[t, i, 3 * d + k, lane]
+                    new, leave = (
+                        tape.gates[t, i, 2 * d + k, lane],
+                        tape.gates[t, i, 3 * d + k, lane],
+                    )
                     squashed, back = tape.squashed[t, i, k, lane], dh[i, k, lane]
                     cell = dc[i, k, lane] + back * leave * (ONE - squashed * squashed)
                     dz[k, lane] = cell * new * enter * (ONE - enter)
@@ -222,9 +232,15 @@ def _add(out, rows, x):
             w4, w5, w6, w7 = rows[j, k + 4], rows[j, k + 5], rows[j, k + 6], rows[j, k + 7]
             for lane in range(lanes):
                 out[j, lane] += (
-                    w0 * x[k, lane] + w1 * x[k + 1, lane] + w2 * x[k + 2, lane]
-                    + w3 * x[k + 3, lane] + w4 * x[k + 4, lane] + w5 * x[k + 5, lane]
-                    + w6 * x[k + 6, lane] + w7 * x[k + 7, lane])
+                    w0 * x[k, lane]
+                    + w1 * x[k + 1, lane]
+                    + w2 * x[k + 2, lane]
+                    + w3 * x[k + 3, lane]
+                    + w4 * x[k + 4, lane]
+                    + w5 * x[k + 5, lane]
+                    + w6 * x[k + 6, lane]
+                    + w7 * x[k + 7, lane]
+                )
 
 
 @njit(**OPTIONS)

@@ -27,19 +27,34 @@ class CloningRun:
     save_every_s = 5.0
 
     def __init__(
-        self, path: Path, env: gymnasium.Env[Any, Any], task: dict[str, Any], teacher: Model,
-        settings: Cloning, seed: int, resume: bool = False, validation_episodes: int = 1000,
+        self,
+        path: Path,
+        env: gymnasium.Env[Any, Any],
+        task: dict[str, Any],
+        teacher: Model,
+        settings: Cloning,
+        seed: int,
+        resume: bool = False,
+        validation_episodes: int = 1000,
     ) -> None:
         if not isinstance(teacher.sizes, OrderedSizes):
             raise ValueError(f"the teacher must be an ordered policy, not {teacher.kind}")
         if (teacher.sizes.channels, teacher.sizes.actions) != (
-                len(task["channels"]), len(task["actuators"])):
+            len(task["channels"]),
+            len(task["actuators"]),
+        ):
             raise ValueError("the teacher is for other channels or actuators")
         self.settings, self.seed, self._task = settings, seed, task
-        self._engine = FusedEngine(env.unwrapped.lanes, task["channels"], teacher.sizes.actions)
+        inner: Any = env.unwrapped
+        self._engine = FusedEngine(inner.lanes, task["channels"], teacher.sizes.actions)
         self._validation = evaluation_starts(VALIDATION_SEED, validation_episodes)
-        config = {"task": task, "seed": seed, "settings": asdict(settings),
-                  "teacher": teacher.trained, "validation_episodes": validation_episodes}
+        config = {
+            "task": task,
+            "seed": seed,
+            "settings": asdict(settings),
+            "teacher": teacher.trained,
+            "validation_episodes": validation_episodes,
+        }
         self.folder = RunFolder(path, config, resume)
         self._cloner = Cloner(self._engine, teacher, task, settings, seed)
         self.best_validation, self.wall_s = -np.inf, 0.0
@@ -86,10 +101,15 @@ class CloningRun:
 
     def model(self) -> Model:
         """The student now."""
-        return self._cloner.model({
-            "how": "DAgger with compiled back-propagation through time", "seed": self.seed,
-            "rounds": self.round, "wall_s": round(self.wall_s, 1),
-            "version": an_control.__version__})
+        return self._cloner.model(
+            {
+                "how": "DAgger with compiled back-propagation through time",
+                "seed": self.seed,
+                "rounds": self.round,
+                "wall_s": round(self.wall_s, 1),
+                "version": an_control.__version__,
+            }
+        )
 
     def _validate(self) -> dict[str, float]:
         scrambling = ScrambleSettings()
@@ -103,6 +123,6 @@ class CloningRun:
         return {"validation": value}
 
     def _save(self) -> None:
-        self.folder.checkpoint({
-            **self._cloner.state(), "best_validation": self.best_validation,
-            "wall_s": self.wall_s})
+        self.folder.checkpoint(
+            {**self._cloner.state(), "best_validation": self.best_validation, "wall_s": self.wall_s}
+        )

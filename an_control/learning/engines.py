@@ -14,15 +14,21 @@ EngineName = Literal["auto", "fused", "torch", "processes", "dask"]
 
 
 def make_engine(
-    name: EngineName, env: gymnasium.Env[Any, Any], environment: str, channels: Sequence[str],
-    actions: int, workers: int | None = None, dask: str | None = None, device: str = "cpu",
+    name: EngineName,
+    env: gymnasium.Env[Any, Any],
+    environment: str,
+    channels: Sequence[str],
+    actions: int,
+    workers: int | None = None,
+    dask: str | None = None,
+    device: str = "cpu",
 ) -> Engine:
     """The engine of that name; "auto" takes the fused one where the environment offers it.
 
     `workers` are threads or processes, by default one a core; `dask` is a scheduler's address.
     ValueError where the environment does not offer what the engine needs.
     """
-    inner = env.unwrapped
+    inner: Any = env.unwrapped
     if dask is not None or name == "dask":
         from an_control.learning.processes import Dask
 
@@ -46,5 +52,6 @@ def make_engine(
 
 def _need(inner: Any, attribute: str, environment: str, name: str) -> None:
     if not hasattr(inner, attribute):
-        raise ValueError(f"engine {name!r}: {environment} offers no `{attribute}`;"
-                         " take --engine processes")
+        raise ValueError(
+            f"engine {name!r}: {environment} offers no `{attribute}`; take --engine processes"
+        )

@@ -50,7 +50,8 @@ def evaluate_fused(
     from an_control.learning.fused.engine import FusedEngine
 
     begin = time.perf_counter()
-    lanes = env.unwrapped.lanes
+    inner: Any = env.unwrapped
+    lanes = inner.lanes
     engine = FusedEngine(lanes, channels, model.sizes.actions)
     outcomes = engine.play([model], evaluation_starts(seed, episodes), scrambling)
     engine.close()

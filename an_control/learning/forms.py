@@ -42,8 +42,12 @@ class Whole:
         return sum(map(math.prod, self.sizes.shapes().values()))
 
     def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
-        arrays = {name: array.astype(np.float32) for name, array in
-                  split(np.clip(vector, -LARGEST, LARGEST), self.sizes.shapes()).items()}
+        arrays = {
+            name: array.astype(np.float32)
+            for name, array in split(
+                np.clip(vector, -LARGEST, LARGEST), self.sizes.shapes()
+            ).items()
+        }
         kind = "ordered" if isinstance(self.sizes, OrderedSizes) else "attention_neuron"
         return Model(kind, self.sizes, arrays, task, trained)
 
@@ -70,22 +74,31 @@ class Authors:
     @cached_property
     def sizes(self) -> AttentionSizes:
         return AttentionSizes(
-            actions=self.actions, neuron=self.neuron, queries=self.queries, key=self.key,
-            inputs=["value"], head=[self.queries] * self.hidden_layers)
+            actions=self.actions,
+            neuron=self.neuron,
+            queries=self.queries,
+            key=self.key,
+            inputs=["value"],
+            head=[self.queries] * self.hidden_layers,
+        )
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The positional table's factors (M, rank), (rank,), (rank, d), largest first."""
         left, stretch, right = np.linalg.svd(
-            positional_table(self.queries, self.neuron), full_matrices=False)
+            positional_table(self.queries, self.neuron), full_matrices=False
+        )
         rank = int((stretch > 1e-4 * stretch[0]).sum())
         return left[:, :rank], stretch[:rank], right[:rank]
 
     @cached_property
     def shapes(self) -> Shapes:
         """What is free, by name: as in the model file, but for `scores` (rank, d)."""
-        shapes = {name: shape for name, shape in self.sizes.shapes().items()
-                  if not name.startswith("attention.")}
+        shapes = {
+            name: shape
+            for name, shape in self.sizes.shapes().items()
+            if not name.startswith("attention.")
+        }
         return shapes | {"scores": (len(self._table[1]), self.neuron)}
 
     @property
@@ -105,11 +118,18 @@ class Authors:
         query, key = (np.zeros((self.key, self.neuron)) for _ in range(2))
         query[: self.neuron] = (left * np.sqrt(gain)).T
         key[: self.neuron] = np.sqrt(gain)[:, None] * keys
-        arrays |= {"attention.queries": positional_table(self.queries, self.neuron) @ query.T,
-                   "attention.key": key, "attention.key_bias": np.zeros(self.key)}
-        return Model("attention_neuron", self.sizes,
-                     {name: array.astype(np.float32) for name, array in arrays.items()},
-                     task, trained)
+        arrays |= {
+            "attention.queries": positional_table(self.queries, self.neuron) @ query.T,
+            "attention.key": key,
+            "attention.key_bias": np.zeros(self.key),
+        }
+        return Model(
+            "attention_neuron",
+            self.sizes,
+            {name: array.astype(np.float32) for name, array in arrays.items()},
+            task,
+            trained,
+        )
 
     def vector(self, model: Model) -> np.ndarray:
         _same_sizes(model, self.sizes)
@@ -143,8 +163,9 @@ def split(vector: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
     """A vector's arrays, in the order of `shapes`."""
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
     parts = np.split(vector, ends[:-1])
-    return {name: part.reshape(shape)
-            for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+    return {
+        name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
 
 
 def join(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:

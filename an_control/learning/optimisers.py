@@ -50,10 +50,23 @@ class Cma:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._noise = _Noise()
-            self._strategy = cma.CMAEvolutionStrategy(start, self._sigma0, {
-                "popsize": self._population, "CMA_diagonal": self._diagonal, "verbose": -9,
-                "randn": self._noise, "seed": 1, "maxiter": np.inf, "tolfun": 0, "tolfunhist": 0,
-                "tolflatfitness": np.inf, "tolstagnation": 0, "tolx": 1e-9})
+            self._strategy = cma.CMAEvolutionStrategy(
+                start,
+                self._sigma0,
+                {
+                    "popsize": self._population,
+                    "CMA_diagonal": self._diagonal,
+                    "verbose": -9,
+                    "randn": self._noise,
+                    "seed": 1,
+                    "maxiter": np.inf,
+                    "tolfun": 0,
+                    "tolfunhist": 0,
+                    "tolflatfitness": np.inf,
+                    "tolstagnation": 0,
+                    "tolx": 1e-9,
+                },
+            )
 
     @property
     def centre(self) -> np.ndarray:
@@ -61,8 +74,10 @@ class Cma:
 
     @property
     def sigma(self) -> float:
-        return float(self._strategy.sigma * np.mean(self._strategy.sigma_vec.scaling
-                     * self._strategy.sm.variances**0.5))
+        return float(
+            self._strategy.sigma
+            * np.mean(self._strategy.sigma_vec.scaling * self._strategy.sm.variances**0.5)
+        )
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
         self._noise.rng = rng
@@ -94,7 +109,11 @@ class Pgpe:
     """
 
     def __init__(
-        self, start: np.ndarray, sigma: float, population: int, rate: float = 0.02,
+        self,
+        start: np.ndarray,
+        sigma: float,
+        population: int,
+        rate: float = 0.02,
         sigma_rate: float = 0.05,
     ) -> None:
         if population % 2:

@@ -52,7 +52,10 @@ class BadStep(ValueError):
 
 
 def play_episode(
-    policy: Policy, env: gymnasium.Env[Any, Any], channels: tuple[str, ...], scramble: Scramble,
+    policy: Policy,
+    env: gymnasium.Env[Any, Any],
+    channels: tuple[str, ...],
+    scramble: Scramble,
     start: Start,
 ) -> Result:
     """One episode to its end; BadStep where a reward or reading is not finite."""
@@ -70,12 +73,16 @@ def play_episode(
             raise BadStep(f"step {steps} gave reward {float(reward)} and readings {observation}")
         done = fell or truncated
     distance_m = info.get("distance_m")
-    return Result(total, steps, scramble.shuffles, bool(fell), distance_m,
-                  time.perf_counter() - begin)
+    return Result(
+        total, steps, scramble.shuffles, bool(fell), distance_m, time.perf_counter() - begin
+    )
 
 
 def play(
-    environment: str, channels: tuple[str, ...], pickled_model: bytes, starts: Sequence[Start],
+    environment: str,
+    channels: tuple[str, ...],
+    pickled_model: bytes,
+    starts: Sequence[Start],
     scrambling: ScrambleSettings,
 ) -> Played:
     """One model through these episodes, in this process's own environment.
@@ -89,8 +96,13 @@ def play(
     for number, start in enumerate(starts):
         for _ in range(TRIES):
             try:
-                result = play_episode(policy, _environment(environment), channels,
-                                      Scramble(channels, scrambling, start.run), start)
+                result = play_episode(
+                    policy,
+                    _environment(environment),
+                    channels,
+                    Scramble(channels, scrambling, start.run),
+                    start,
+                )
             except Exception as error:  # an environment may raise anything; it is its own fault
                 failure = f"{environment}: {type(error).__name__}: {error}"
                 _environment.cache_clear()

@@ -45,7 +45,9 @@ class Processes:
         self._pool.shutdown(cancel_futures=True)
 
     def play(
-        self, models: Sequence[Model], starts: Sequence[Start],
+        self,
+        models: Sequence[Model],
+        starts: Sequence[Start],
         scrambling: ScrambleSettings = NOTHING,
     ) -> Outcomes:
         """See `Engine`. Workers that die are replaced, and what they had is played again."""
@@ -57,7 +59,7 @@ class Processes:
             try:
                 futures = [(task, self._pool.submit(play, *task.arguments)) for task in left]
             except BrokenProcessPool:
-                lost = left[len(futures):]
+                lost = left[len(futures) :]
             for task, future in futures:
                 try:
                     parts.append((task, future.result()))
@@ -72,7 +74,8 @@ class Processes:
 
     def _start(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(
-            self.workers, multiprocessing.get_context("spawn"), initializer=_alone)
+            self.workers, multiprocessing.get_context("spawn"), initializer=_alone
+        )
 
 
 class Dask:
@@ -87,7 +90,8 @@ class Dask:
         self._cluster: Any = None
         if address is None:
             self._cluster = distributed.LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=None)
+                n_workers=workers, threads_per_worker=1, dashboard_address=None
+            )
         try:
             self._client = distributed.Client(address or self._cluster, timeout="10s")
         except OSError as error:
@@ -99,7 +103,9 @@ class Dask:
             self._cluster.close()
 
     def play(
-        self, models: Sequence[Model], starts: Sequence[Start],
+        self,
+        models: Sequence[Model],
+        starts: Sequence[Start],
         scrambling: ScrambleSettings = NOTHING,
     ) -> Outcomes:
         """See `Engine`. What a lost worker had, Dask gives to another."""
@@ -114,8 +120,12 @@ class Dask:
 
 
 def cut(
-    environment: str, channels: tuple[str, ...], models: Sequence[Model],
-    starts: Sequence[Start], scrambling: ScrambleSettings, workers: int,
+    environment: str,
+    channels: tuple[str, ...],
+    models: Sequence[Model],
+    starts: Sequence[Start],
+    scrambling: ScrambleSettings,
+    workers: int,
 ) -> list[Task]:
     """Tasks of whole candidates, or smaller ones where there are few candidates."""
     shares = max(1, min(len(starts), -(-4 * workers // len(models))))

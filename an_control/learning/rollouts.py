@@ -46,7 +46,9 @@ class Engine(Protocol):
     """Plays episodes."""
 
     def play(
-        self, models: Sequence[Model], starts: Sequence[Start],
+        self,
+        models: Sequence[Model],
+        starts: Sequence[Start],
         scrambling: ScrambleSettings = NOTHING,
     ) -> Outcomes:
         """Every model through every episode; RolloutError where nothing can be played."""

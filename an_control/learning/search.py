@@ -62,19 +62,35 @@ class Search:
     save_every_s = 5.0
 
     def __init__(
-        self, path: Path, task: dict[str, Any], form: Form, engine: Engine,
-        settings: SearchSettings, seed: int, start: np.ndarray | None = None,
-        resume: bool = False, curriculum: Curriculum | None = None,
+        self,
+        path: Path,
+        task: dict[str, Any],
+        form: Form,
+        engine: Engine,
+        settings: SearchSettings,
+        seed: int,
+        start: np.ndarray | None = None,
+        resume: bool = False,
+        curriculum: Curriculum | None = None,
     ) -> None:
         self.settings, self.seed = settings, seed
         self._task, self._form, self._engine = task, form, engine
         self._curriculum = curriculum or (lambda generation: settings.scrambling)
         begin = np.zeros(form.size) if start is None else start
-        self.folder = RunFolder(path, {
-            "task": task, "seed": seed, "form": repr(form), "settings": asdict(settings),
-            "start": None if start is None else [float(x) for x in start]}, resume)
+        self.folder = RunFolder(
+            path,
+            {
+                "task": task,
+                "seed": seed,
+                "form": repr(form),
+                "settings": asdict(settings),
+                "start": None if start is None else [float(x) for x in start],
+            },
+            resume,
+        )
         self._optimiser: Optimiser = make_optimiser(
-            settings.optimiser, begin, settings.sigma, settings.population, **settings.options)
+            settings.optimiser, begin, settings.sigma, settings.population, **settings.options
+        )
         self.generation = self.steps = 0
         self.wall_s = 0.0
         self.best, self.best_validation = begin, -np.inf
@@ -108,16 +124,30 @@ class Search:
     def model(self, vector: np.ndarray, further: dict[str, Any] | None = None) -> Model:
         """The policy of a vector, with how it was trained."""
         settings = self.settings
-        return self._form.model(vector, self._task, {
-            "how": f"{settings.optimiser} on the return", "seed": self.seed,
-            "generations": self.generation, "population": settings.population,
-            "rollouts": settings.rollouts, "sigma": settings.sigma, "steps": self.steps,
-            "wall_s": round(self.wall_s, 1), "version": an_control.__version__, **(further or {})})
+        return self._form.model(
+            vector,
+            self._task,
+            {
+                "how": f"{settings.optimiser} on the return",
+                "seed": self.seed,
+                "generations": self.generation,
+                "population": settings.population,
+                "rollouts": settings.rollouts,
+                "sigma": settings.sigma,
+                "steps": self.steps,
+                "wall_s": round(self.wall_s, 1),
+                "version": an_control.__version__,
+                **(further or {}),
+            },
+        )
 
-    def play(self, vector: np.ndarray, seed: int, episodes: int,
-             scrambling: ScrambleSettings) -> Outcomes:
+    def play(
+        self, vector: np.ndarray, seed: int, episodes: int, scrambling: ScrambleSettings
+    ) -> Outcomes:
         """An evaluation's episodes."""
-        return self._engine.play([self.model(vector)], evaluation_starts(seed, episodes), scrambling)
+        return self._engine.play(
+            [self.model(vector)], evaluation_starts(seed, episodes), scrambling
+        )
 
     def _advance(self) -> dict[str, Any]:
         """One generation; its line of metrics."""
@@ -131,29 +161,38 @@ class Search:
         outcomes = self._engine.play(models, starts, scrambling)
         returns = outcomes.returns.mean(axis=1)
         if not np.isfinite(returns).any():
-            raise RolloutError(f"every rollout of generation {self.generation} failed:"
-                               f" {outcomes.failure}")
+            raise RolloutError(
+                f"every rollout of generation {self.generation} failed: {outcomes.failure}"
+            )
         fitness = returns - settings.decay * (candidates**2).sum(axis=1)
         self._optimiser.tell(fitness, progress)
         self.generation += 1
         self.steps += int(outcomes.steps.sum())
         line: dict[str, Any] = {
-            "generation": self.generation, "best": float(np.nanmax(returns)),
-            "mean": float(np.nanmean(returns)), "sigma": self._optimiser.sigma,
-            "length": float(np.linalg.norm(self.mean)), "steps": self.steps,
-            "failed": int(np.isnan(outcomes.returns).sum())}
+            "generation": self.generation,
+            "best": float(np.nanmax(returns)),
+            "mean": float(np.nanmean(returns)),
+            "sigma": self._optimiser.sigma,
+            "length": float(np.linalg.norm(self.mean)),
+            "steps": self.steps,
+            "failed": int(np.isnan(outcomes.returns).sum()),
+        }
         if self.generation % settings.validate_every == 0 or (
-                self.generation == settings.generations):
+            self.generation == settings.generations
+        ):
             line |= self._validate(scrambling)
         took = time.perf_counter() - begin
         self.wall_s += took
-        return line | {"steps_per_s": round(outcomes.steps.sum() / took),
-                       "wall_s": round(self.wall_s, 2)}
+        return line | {
+            "steps_per_s": round(outcomes.steps.sum() / took),
+            "wall_s": round(self.wall_s, 2),
+        }
 
     def _validate(self, scrambling: ScrambleSettings) -> dict[str, float]:
         """The mean's return in the validation episodes; keeps the best mean."""
         returns = self.play(
-            self.mean, VALIDATION_SEED, self.settings.validation_episodes, scrambling).returns
+            self.mean, VALIDATION_SEED, self.settings.validation_episodes, scrambling
+        ).returns
         value = float(returns.mean())
         if value > self.best_validation:
             self.best, self.best_validation = self.mean.copy(), value
@@ -163,6 +202,13 @@ class Search:
         return line
 
     def _save(self) -> None:
-        self.folder.checkpoint({
-            "optimiser": self._optimiser, "generation": self.generation, "steps": self.steps,
-            "wall_s": self.wall_s, "best": self.best, "best_validation": self.best_validation})
+        self.folder.checkpoint(
+            {
+                "optimiser": self._optimiser,
+                "generation": self.generation,
+                "steps": self.steps,
+                "wall_s": self.wall_s,
+                "best": self.best,
+                "best_validation": self.best_validation,
+            }
+        )

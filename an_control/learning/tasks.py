@@ -39,19 +39,23 @@ def make_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, A
     readings, actions = env.observation_space, env.action_space
     if not isinstance(readings, spaces.Box):
         env.close()
-        raise ValueError(f"environment {environment!r}: its observation space is {readings},"
-                         " only a Box can be learned here")
+        raise ValueError(
+            f"environment {environment!r}: its observation space is {readings},"
+            " only a Box can be learned here"
+        )
     if not isinstance(actions, spaces.Box | spaces.Discrete):
         env.close()
-        raise ValueError(f"environment {environment!r}: its action space is {actions},"
-                         " only a Box or a Discrete one can be learned here")
+        raise ValueError(
+            f"environment {environment!r}: its action space is {actions},"
+            " only a Box or a Discrete one can be learned here"
+        )
     if len(readings.shape) != 1:
         env = gymnasium.wrappers.FlattenObservation(env)
     return _Largest(env) if isinstance(actions, spaces.Discrete) else _scaled(env, actions)
 
 
 def has_lanes(task: str) -> bool:
-    """Whether a task's environment offers compiled functions over lanes; False where there is none."""
+    """Whether a task has an environment, and it offers compiled functions over lanes."""
     try:
         env = make_environment(environment_of(task))
     except ValueError:

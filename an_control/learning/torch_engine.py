@@ -45,7 +45,9 @@ class TorchEngine:
 
     @torch.no_grad()
     def play(
-        self, models: Sequence[Model], starts: Sequence[Start],
+        self,
+        models: Sequence[Model],
+        starts: Sequence[Start],
         scrambling: ScrambleSettings = NOTHING,
     ) -> Outcomes:
         """See `Engine`; ValueError where the scrambling is more than a shuffle."""
@@ -110,9 +112,13 @@ class _Population:
         else:
             layers = len(self._sizes.head) + 1
             heads = [head_of(model.arrays, layers) for model in models]
-        self._head = [(self._stack([weight.T for weight, _ in layer]),
-                       self._stack([bias for _, bias in layer]))
-                      for layer in zip(*heads, strict=True)]
+        self._head = [
+            (
+                self._stack([weight.T for weight, _ in layer]),
+                self._stack([bias for _, bias in layer]),
+            )
+            for layer in zip(*heads, strict=True)
+        ]
 
     def begin(self, rows: int, channels: int, actions: int) -> list[Tensor]:
         """The memory of `rows` episodes: outputs h, cells c, previous action."""
@@ -129,8 +135,11 @@ class _Population:
             return action, memory
         h, c, previous = memory
         common = self._bias[row] + _times(previous, self._action[row])
-        gates = h @ self._hidden[row] + common[:, None] + (
-            observation[..., None] * self._input[row][:, None])
+        gates = (
+            h @ self._hidden[row]
+            + common[:, None]
+            + (observation[..., None] * self._input[row][:, None])
+        )
         enter, forget, leave, new = torch.tanh(gates).chunk(4, -1)
         c = (0.5 * forget + 0.5) * c + (0.5 * enter + 0.5) * new
         h = (0.5 * leave + 0.5) * torch.tanh(c)

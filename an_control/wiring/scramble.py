@@ -81,8 +81,9 @@ class ScrambleSettings:
     @property
     def active(self) -> bool:
         """True where these settings change anything at all."""
-        return self != ScrambleSettings(announce=self.announce, noise_sd=self.noise_sd,
-                                        spike_sd=self.spike_sd)
+        return self != ScrambleSettings(
+            announce=self.announce, noise_sd=self.noise_sd, spike_sd=self.spike_sd
+        )
 
 
 class Plan(NamedTuple):

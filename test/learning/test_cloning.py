@@ -1,4 +1,3 @@
-# ruff: noqa: E402
 """Compiled imitation: a true gradient, honest labels, and runs that resume to the same bits."""
 
 import numpy as np
@@ -8,16 +7,26 @@ pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.learning.cloning import Cloner, Cloning, Memory
+from an_control.learning.cloning import Cloner, Cloning
 from an_control.learning.cloning_gradient import Parameters, Piece, backward, forward, tape
 from an_control.learning.cloning_run import CloningRun
+from an_control.learning.memory import Memory
 from an_control.policy import OrderedSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
 STEPS, SLOTS, D, QUERIES, ACTIONS, LANES = 7, 3, 8, 4, 2, 16
-SHAPES = ((4 * D,), (4 * D, ACTIONS), (4 * D, D), (4 * D,), (QUERIES, D), (ACTIONS, QUERIES),
-          (ACTIONS,), (SLOTS, D), (SLOTS,))
+SHAPES = (
+    (4 * D,),
+    (4 * D, ACTIONS),
+    (4 * D, D),
+    (4 * D,),
+    (QUERIES, D),
+    (ACTIONS, QUERIES),
+    (ACTIONS,),
+    (SLOTS, D),
+    (SLOTS,),
+)
 SHARE = 0.3
 TINY = Cloning(rounds=3, updates=4, first_episodes=32, episodes=32, memory=64, batch=32)
 
@@ -37,9 +46,13 @@ def piece():
     counts = np.ones((STEPS, LANES), np.float32)
     counts[5:, 3] = 0.0
     channels = np.stack([rng.permutation(SLOTS) for _ in range(STEPS * LANES)], -1)
-    return Piece(uniform(STEPS, SLOTS, LANES), uniform(STEPS, ACTIONS, LANES),
-                 uniform(STEPS, ACTIONS, LANES), counts,
-                 np.moveaxis(channels.T.reshape(STEPS, LANES, SLOTS), 1, 2).astype(np.int8).copy())
+    return Piece(
+        uniform(STEPS, SLOTS, LANES),
+        uniform(STEPS, ACTIONS, LANES),
+        uniform(STEPS, ACTIONS, LANES),
+        counts,
+        np.moveaxis(channels.T.reshape(STEPS, LANES, SLOTS), 1, 2).astype(np.int8).copy(),
+    )
 
 
 def loss_in_torch(torch, weights, piece):
@@ -47,7 +60,8 @@ def loss_in_torch(torch, weights, piece):
     w = [torch.tensor(array.astype(np.float64), requires_grad=True) for array in weights]
     inputs, action, hidden, bias, scores, out, out_bias, channel, channel_bias = w
     observed, previous, labels, counts, channels = (
-        torch.tensor(array.astype(np.float64)) for array in piece)
+        torch.tensor(array.astype(np.float64)) for array in piece
+    )
     h = c = torch.zeros(LANES, SLOTS, D, dtype=torch.float64)
     total = torch.zeros((), dtype=torch.float64)
     for t in range(STEPS):
@@ -60,7 +74,8 @@ def loss_in_torch(torch, weights, piece):
         u = message @ out.T + out_bias
         chance = (1.0 + labels[t].T) / 2.0
         entropy = torch.nn.functional.binary_cross_entropy_with_logits(
-            2.0 * u, chance, reduction="none")
+            2.0 * u, chance, reduction="none"
+        )
         read = h @ channel.T + channel_bias
         right = torch.nn.functional.one_hot(channels[t].T.long(), SLOTS)
         mistaken = 0.5 * ((read - right) ** 2).sum((1, 2))
@@ -103,7 +118,8 @@ def test_the_student_that_records_is_the_student_that_learns(cartpole, fused, te
     cloner._record(0, cloner.student)
     alone = np.flatnonzero(
         (cloner._memory.actions[:1024, :, 0] != cloner._memory.labels[:1024, :, 0]).all(1)
-        | (cloner._memory.steps[:1024] > 40))
+        | (cloner._memory.steps[:1024] > 40)
+    )
     weights, room = cloner._weights(), cloner._tapes[0]
     agree = 0
     for begin in range(0, len(alone) - LANES, LANES):

@@ -1,4 +1,3 @@
-# ruff: noqa: E402
 """The same episodes give the same returns, whichever engine plays them, with however many."""
 
 import os
@@ -18,7 +17,6 @@ from an_control.policy import (
     AttentionSizes,
     OrderedSizes,
     make_policy,
-    read_model,
 )
 from an_control.policy.authors import import_authors
 from an_control.policy.random_model import random_model
@@ -88,8 +86,11 @@ def test_all_protocols_start_from_the_same_states(fused):
 
 def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
     assert can_fuse(cartpole, PROTOCOLS["noise"])
-    for settings in (ScrambleSettings(freeze=0.2), ScrambleSettings(delay=1),
-                     ScrambleSettings(shuffle=Shuffle(True, 5), drop=0.2)):
+    for settings in (
+        ScrambleSettings(freeze=0.2),
+        ScrambleSettings(delay=1),
+        ScrambleSettings(shuffle=Shuffle(True, 5), drop=0.2),
+    ):
         assert not can_scramble(settings) and not can_fuse(cartpole, settings)
 
 
@@ -110,8 +111,10 @@ def test_torch_gives_the_same_returns_to_float32_rounding(cartpole, fused, peopl
 
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     torch.set_num_threads(1)
-    wide = [random_model(AttentionSizes(1, 8, 7, 5, ["value"], [6], attention="softmax"), seed=s)
-            for s in range(4)]
+    wide = [
+        random_model(AttentionSizes(1, 8, 7, 5, ["value"], [6], attention="softmax"), seed=s)
+        for s in range(4)
+    ]
     ordered = [random_model(OrderedSizes(5, 1, [8]), seed=s) for s in range(4)]
     for device in devices:
         engine = TorchEngine(cartpole.unwrapped, cartpole.unwrapped.channels, 1, device)
@@ -156,5 +159,3 @@ def test_training_and_evaluation_share_no_start():
     evaluated = evaluation_starts(0, 1000)
     assert min(s.environment for s in trained) > max(s.environment for s in evaluated)
     assert all(isinstance(start, Start) for start in trained)
-
-

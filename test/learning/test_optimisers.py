@@ -1,4 +1,3 @@
-# ruff: noqa: E402
 """Optimisers rank, forms map back and forth, and nothing random comes from anywhere else."""
 
 import pickle
@@ -33,8 +32,9 @@ def test_every_optimiser_climbs_a_hill(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_only_the_rank_counts(name):
     plain = climb(make_optimiser(name, np.zeros(4), 0.1, 8), 20)
-    bent = climb(make_optimiser(name, np.zeros(4), 0.1, 8), 20,
-                 lambda x: -np.exp(((x - 0.5) ** 2).sum(1)))
+    bent = climb(
+        make_optimiser(name, np.zeros(4), 0.1, 8), 20, lambda x: -np.exp(((x - 0.5) ** 2).sum(1))
+    )
     assert plain.centre.tobytes() == bent.centre.tobytes()
 
 
@@ -58,8 +58,7 @@ def test_cma_restarts_from_its_mean_where_it_has_stalled():
     assert optimiser.sigma > 1e-9
 
 
-@pytest.mark.parametrize(
-    ("actions", "queries", "layers", "free", "theirs"), [(1, 16, 0, 417, 913)])
+@pytest.mark.parametrize(("actions", "queries", "layers", "free", "theirs"), [(1, 16, 0, 417, 913)])
 def test_the_authors_form_has_no_degenerate_numbers(actions, queries, layers, free, theirs):
     form = Authors(actions, queries, layers)
     assert form.size == free
@@ -79,7 +78,8 @@ def test_the_authors_form_maps_back_exactly():
     for _ in range(10):
         values = rng.normal(size=5)
         np.testing.assert_allclose(
-            one.step_array(values, ids), two.step_array(values, ids), atol=1e-3)
+            one.step_array(values, ids), two.step_array(values, ids), atol=1e-3
+        )
 
 
 def test_the_authors_weights_are_of_the_authors_form(shared):
@@ -88,14 +88,16 @@ def test_the_authors_weights_are_of_the_authors_form(shared):
 
 
 @pytest.mark.parametrize(
-    "sizes", [OrderedSizes(5, 1, [16]), AttentionSizes(2, 4, 6, 8, ["value", "change"], [3])])
+    "sizes", [OrderedSizes(5, 1, [16]), AttentionSizes(2, 4, 6, 8, ["value", "change"], [3])]
+)
 def test_the_whole_form_takes_every_number(sizes):
     model = random_model(sizes, seed=1)
     form = form_of(model)
     assert form == Whole(sizes) and form.size == model.parameters
     again = form.model(form.vector(model), {}, {})
-    assert all(again.arrays[name].tobytes() == array.tobytes()
-               for name, array in model.arrays.items())
+    assert all(
+        again.arrays[name].tobytes() == array.tobytes() for name, array in model.arrays.items()
+    )
 
 
 def test_a_start_of_another_size_is_refused():

@@ -1,4 +1,3 @@
-# ruff: noqa: E402
 """A search resumes to the same bits, survives what fails, and explains itself in its folder."""
 
 import json
@@ -65,11 +64,23 @@ def test_a_resumed_search_continues_to_the_same_bits(tmp_path, fused, optimiser)
 def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
     """kill -9 in the middle; the metrics are those of a search that was left alone."""
     command = [
-        *COMMAND, "train", "cartpole", "--form", "ordered",
-        "--popsize", "8", "--rollouts", "2", "--episodes", "4", "--out"]
+        *COMMAND,
+        "train",
+        "cartpole",
+        "--form",
+        "ordered",
+        "--popsize",
+        "8",
+        "--rollouts",
+        "2",
+        "--episodes",
+        "4",
+        "--out",
+    ]
     folder = tmp_path / "killed"
-    process = subprocess.Popen([*command, str(folder), "--generations", "100000"],
-                               stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*command, str(folder), "--generations", "100000"], stdout=subprocess.DEVNULL
+    )
     deadline = time.monotonic() + 60
     while not (folder / "checkpoint.pickle").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -82,23 +93,37 @@ def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
     config = json.loads((folder / "config.json").read_text())
     config["settings"]["generations"] = written + 5
     (folder / "config.json").write_text(json.dumps(config))
-    arguments = command[len(COMMAND):]
+    arguments = command[len(COMMAND) :]
     ours = [*arguments, str(folder), "--generations", str(written + 5), "--resume"]
     assert main(ours) == 0
     assert main([*arguments, str(tmp_path / "whole"), "--generations", str(written + 5)]) == 0
-    lines = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-             for run in (folder, tmp_path / "whole")]
+    lines = [
+        [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for run in (folder, tmp_path / "whole")
+    ]
     assert len(lines[0]) == written + 5
     assert timeless(lines[0])[:-1] == timeless(lines[1])[:-1]
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     process = subprocess.Popen(
-        [*COMMAND, "train", "cartpole", "--popsize", "8",
-         "--generations", "100000", "--out", str(tmp_path / "run")],
-        stdout=subprocess.PIPE, text=True)
+        [
+            *COMMAND,
+            "train",
+            "cartpole",
+            "--popsize",
+            "8",
+            "--generations",
+            "100000",
+            "--out",
+            str(tmp_path / "run"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     while not (tmp_path / "run/metrics.jsonl").exists() or (
-            (tmp_path / "run/metrics.jsonl").stat().st_size == 0):
+        (tmp_path / "run/metrics.jsonl").stat().st_size == 0
+    ):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=30)[0]
@@ -109,17 +134,33 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
 
 def test_a_run_folder_explains_itself(tmp_path, capsys):
     out = tmp_path / "run"
-    arguments = ["train", "cartpole", "--out", str(out), "--generations", "4", "--popsize", "8",
-                 "--rollouts", "2", "--episodes", "20", "--validate-every", "2",
-                 "--json", str(tmp_path / "result.json")]
+    arguments = [
+        "train",
+        "cartpole",
+        "--out",
+        str(out),
+        "--generations",
+        "4",
+        "--popsize",
+        "8",
+        "--rollouts",
+        "2",
+        "--episodes",
+        "20",
+        "--validate-every",
+        "2",
+        "--json",
+        str(tmp_path / "result.json"),
+    ]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert "generation 4/4" in printed and "steps/s" in printed and "min left" in printed
     config = json.loads((out / "config.json").read_text())
     assert config["seed"] == 1 and config["settings"]["population"] == 8
     assert config["versions"]["an_control"]
-    assert [json.loads(line)["generation"]
-            for line in (out / "metrics.jsonl").read_text().splitlines()] == [1, 2, 3, 4]
+    assert [
+        json.loads(line)["generation"] for line in (out / "metrics.jsonl").read_text().splitlines()
+    ] == [1, 2, 3, 4]
     model = read_model(out / "model.safetensors")
     assert model.trained["evaluations"][0]["episodes"] == 100
     assert load_policy(out / "model.safetensors").nominal_ids == tuple(CARTPOLE_TASK["channels"])
@@ -192,18 +233,35 @@ def test_a_curriculum_decides_each_generations_conditions(tmp_path, fused):
         asked.append(generation)
         return ScrambleSettings(shuffle=Shuffle(True, 100 - 10 * generation))
 
-    Search(tmp_path, CARTPOLE_TASK, Authors(), fused, SearchSettings(**SMALL), 1,
-           curriculum=harder).run(lambda line: line["generation"] < 3)
+    Search(
+        tmp_path, CARTPOLE_TASK, Authors(), fused, SearchSettings(**SMALL), 1, curriculum=harder
+    ).run(lambda line: line["generation"] < 3)
     assert asked == [0, 1, 2]
 
 
 def train(environment, folder, *further) -> int:
-    return main(["train", environment, "--out", str(folder), "--generations", "2", "--popsize",
-                 "4", "--rollouts", "1", "--episodes", "2", "--workers", "1", *further])
+    return main(
+        [
+            "train",
+            environment,
+            "--out",
+            str(folder),
+            "--generations",
+            "2",
+            "--popsize",
+            "4",
+            "--rollouts",
+            "1",
+            "--episodes",
+            "2",
+            "--workers",
+            "1",
+            *further,
+        ]
+    )
 
 
-@pytest.mark.parametrize(
-    "environment", ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0"])
+@pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0"])
 @pytest.mark.filterwarnings("ignore:.*obs.*:UserWarning")
 def test_environments_that_are_not_ours_train_from_their_ids_alone(tmp_path, environment):
     assert train(environment, tmp_path, "--form", "ordered") == 0
@@ -212,7 +270,8 @@ def test_environments_that_are_not_ours_train_from_their_ids_alone(tmp_path, env
 
 
 @pytest.mark.parametrize(
-    ("name", "named"), [("Pictures", "observation space"), ("Words", "action space")])
+    ("name", "named"), [("Pictures", "observation space"), ("Words", "action space")]
+)
 def test_an_unsupported_space_ends_in_one_clear_line(tmp_path, broken, capsys, name, named):
     assert train(broken(name), tmp_path) == 2
     said = capsys.readouterr().err
@@ -221,9 +280,11 @@ def test_an_unsupported_space_ends_in_one_clear_line(tmp_path, broken, capsys, n
 
 @pytest.mark.parametrize(
     ("name", "named"),
-    [("Raises", "the motor is on fire"), ("Nan", "readings"), ("Sometimes", None)])
+    [("Raises", "the motor is on fire"), ("Nan", "readings"), ("Sometimes", None)],
+)
 def test_a_broken_step_ends_in_one_clear_line_or_costs_only_ranks(
-        tmp_path, broken, capsys, name, named):
+    tmp_path, broken, capsys, name, named
+):
     status = train(broken(name), tmp_path, "--rollouts", "1", "--seed", "4")
     said = capsys.readouterr().err
     if named:
@@ -232,14 +293,15 @@ def test_a_broken_step_ends_in_one_clear_line_or_costs_only_ranks(
         assert status in (0, 1)
 
 
-def test_a_step_that_breaks_later_leaves_the_last_checkpoint(
-        tmp_path, broken, capsys, monkeypatch):
+def test_a_step_that_breaks_later_leaves_the_last_checkpoint(tmp_path, broken, capsys, monkeypatch):
     fuse = tmp_path / "fuse"
     monkeypatch.setenv("AN_CONTROL_TEST_FUSE", str(fuse))
     monkeypatch.setattr(Search, "save_every_s", 0.0)
     run = tmp_path / "run"
-    monkeypatch.setattr("an_control.cli.train.Progress.show",
-                        lambda self, line: fuse.touch() if line["generation"] == 1 else None)
+    monkeypatch.setattr(
+        "an_control.cli.train.Progress.show",
+        lambda self, line: fuse.touch() if line["generation"] == 1 else None,
+    )
     assert train(broken("Later"), run) == 1
     assert "on fire" in capsys.readouterr().err
     assert pickle.loads((run / "checkpoint.pickle").read_bytes())["generation"] == 1
@@ -247,9 +309,15 @@ def test_a_step_that_breaks_later_leaves_the_last_checkpoint(
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [(["--sigma", "0"], "sigma"), (["--popsize", "2"], "popsize"), (["--shuffle", "x"], "shuffle"),
-     (["--seed", "-1"], "seed"), (["--engine", "fused"], "fused"),
-     (["--popsize", "5", "--optimiser", "pgpe"], "even")])
+    [
+        (["--sigma", "0"], "sigma"),
+        (["--popsize", "2"], "popsize"),
+        (["--shuffle", "x"], "shuffle"),
+        (["--seed", "-1"], "seed"),
+        (["--engine", "fused"], "fused"),
+        (["--popsize", "5", "--optimiser", "pgpe"], "even"),
+    ],
+)
 def test_bad_input_ends_with_2_and_names_it(tmp_path, arguments, named, capsys):
     task = "Pendulum-v1" if "fused" in named else "cartpole"
     assert main(["train", task, "--out", str(tmp_path), *arguments]) == 2

@@ -41,7 +41,9 @@ class FusedEngine:
         self._pool.shutdown()
 
     def play(
-        self, models: Sequence[Model], starts: Sequence[Start],
+        self,
+        models: Sequence[Model],
+        starts: Sequence[Start],
         scrambling: ScrambleSettings = NOTHING,
     ) -> Outcomes:
         """See `Engine`; ValueError where the scrambling is none that `can_scramble`."""
@@ -52,17 +54,28 @@ class FusedEngine:
             part = starts[begin : begin + CHUNK]
             states, conditions = self.states(part), self.conditions(part, scrambling)
             tasks = [
-                self._pool.submit(self._run, policy, states[few], _part(conditions, few),
-                                  returns[row, begin:][few], steps[row, begin:][few])
+                self._pool.submit(
+                    self._run,
+                    policy,
+                    states[few],
+                    _part(conditions, few),
+                    returns[row, begin:][few],
+                    steps[row, begin:][few],
+                )
                 for row, policy in enumerate(packed)
-                for few in self._shares(len(part), len(models))]
+                for few in self._shares(len(part), len(models))
+            ]
             for task in tasks:
                 task.result()
         failed = bool(np.isnan(returns).any())
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
     def record(
-        self, model: Model, teacher: Model, starts: Sequence[Start], scrambling: ScrambleSettings,
+        self,
+        model: Model,
+        teacher: Model,
+        starts: Sequence[Start],
+        scrambling: ScrambleSettings,
         teaching: np.ndarray,
     ) -> tuple[Recording, Conditions, np.ndarray]:
         """Episodes with an ordered teacher's labels, driven by it while `teaching` (R, 2) says so.
@@ -70,13 +83,23 @@ class FusedEngine:
         Returns what happened, how it was scrambled, and the episodes' steps (R,).
         """
         few, limit = len(starts), self.lanes.steps
-        rooms = [np.zeros((few, limit, n), np.float32)
-                 for n in (len(self.channels), self.actions, self.actions)]
-        recording = Recording(*rooms, np.ascontiguousarray(teaching, np.int64))
+        recording = Recording(
+            observations=np.zeros((few, limit, len(self.channels)), np.float32),
+            actions=np.zeros((few, limit, self.actions), np.float32),
+            labels=np.zeros((few, limit, self.actions), np.float32),
+            teaching=np.ascontiguousarray(teaching, np.int64),
+        )
         conditions = self.conditions(starts, scrambling)
         returns, steps = np.zeros(few), np.zeros(few, np.int64)
-        self._run(pack_model(model), self.states(starts), conditions, returns, steps,
-                  pack_model(teacher), recording)
+        self._run(
+            pack_model(model),
+            self.states(starts),
+            conditions,
+            returns,
+            steps,
+            pack_model(teacher),
+            recording,
+        )
         return recording, conditions, steps
 
     def states(self, starts: Sequence[Start]) -> np.ndarray:
@@ -105,8 +128,11 @@ class FusedEngine:
         here, shuffle = np.array(kept)[:, place].astype(np.float64), scrambling.shuffle
         shuffled = shuffle.at_reset or shuffle.every
         return Conditions(
-            np.ascontiguousarray(order[: len(order) if shuffled else 0], np.int64), shuffle.every,
-            np.array(noise), np.ascontiguousarray(here[: len(here) if scrambling.drop else 0]))
+            np.ascontiguousarray(order[: len(order) if shuffled else 0], np.int64),
+            shuffle.every,
+            np.array(noise),
+            np.ascontiguousarray(here[: len(here) if scrambling.drop else 0]),
+        )
 
     def _shares(self, episodes: int, models: int) -> list[slice]:
         """The slices of the episodes that one call plays: enough of them to busy all threads."""
@@ -114,19 +140,41 @@ class FusedEngine:
         return [slice(begin, begin + share) for begin in range(0, episodes, share)]
 
     def _run(
-        self, policy: Packed, states: np.ndarray, conditions: Conditions, returns: np.ndarray,
-        steps: np.ndarray, teacher: Packed | None = None, recording: Recording | None = None,
+        self,
+        policy: Packed,
+        states: np.ndarray,
+        conditions: Conditions,
+        returns: np.ndarray,
+        steps: np.ndarray,
+        teacher: Packed | None = None,
+        recording: Recording | None = None,
     ) -> None:
-        run(policy, teacher or nobody(), self.lanes.observe, self.lanes.advance, states,
-            len(self.channels), self.actions, self.lanes.steps, conditions,
-            recording or unrecorded(), LANES, returns, steps)
+        run(
+            policy,
+            teacher or nobody(),
+            self.lanes.observe,
+            self.lanes.advance,
+            states,
+            len(self.channels),
+            self.actions,
+            self.lanes.steps,
+            conditions,
+            recording or unrecorded(),
+            LANES,
+            returns,
+            steps,
+        )
 
 
 def can_scramble(scrambling: ScrambleSettings) -> bool:
     """Whether compiled rollouts can do this: shuffles, noise channels, drops, not all at once."""
     plain = ScrambleSettings(
-        shuffle=scrambling.shuffle, noise_channels=scrambling.noise_channels,
-        noise_sd=scrambling.noise_sd, drop=scrambling.drop, spike_sd=scrambling.spike_sd)
+        shuffle=scrambling.shuffle,
+        noise_channels=scrambling.noise_channels,
+        noise_sd=scrambling.noise_sd,
+        drop=scrambling.drop,
+        spike_sd=scrambling.spike_sd,
+    )
     return scrambling == plain and not (scrambling.drop and scrambling.shuffle.every)
 
 

@@ -1,7 +1,7 @@
 """The fused rollout: policy and dynamics in one compiled loop, a queue refilling finished lanes.
 
-Episodes of one policy advance together, each in a lane; a lane whose episode has ended takes the next from
-the queue at once, so that no work is done on finished episodes while any is left to start.
+Episodes of one policy advance together, each in a lane; a lane whose episode has ended takes the
+next from the queue at once, so that no work is done on finished episodes while any is left.
 """
 
 # mypy: allow-untyped-defs
@@ -68,22 +68,52 @@ def unrecorded() -> Recording:
 def nobody() -> Packed:
     """No teacher."""
     form = (1, False, False, False, False)
-    return Packed(np.zeros((0, 0), F32), np.zeros((0, 0), F32), np.zeros(0), np.zeros(0, np.int64),
-                  form)
+    return Packed(
+        np.zeros((0, 0), F32), np.zeros((0, 0), F32), np.zeros(0), np.zeros(0, np.int64), form
+    )
 
 
 OBSERVE = types.FunctionType(types.void(types.float64[:, ::1], types.float32[:, ::1]))
-ADVANCE = types.FunctionType(types.void(
-    types.float64[:, ::1], types.float32[:, ::1], types.float64[::1], types.boolean[::1]))
+ADVANCE = types.FunctionType(
+    types.void(types.float64[:, ::1], types.float32[:, ::1], types.float64[::1], types.boolean[::1])
+)
 
 
 @njit(
-    (typeof(nobody()), typeof(nobody()), OBSERVE, ADVANCE, types.float64[:, ::1], types.int64,
-     types.int64, types.int64, typeof(as_they_are()), typeof(unrecorded()), types.int64,
-     types.float64[::1], types.int64[::1]),
-    cache=True, error_model="numpy", nogil=True)
-def run(packed, teacher, observe, advance, starts, channels, actions, limit, conditions, recording,
-        lanes, returns, steps):
+    (
+        typeof(nobody()),
+        typeof(nobody()),
+        OBSERVE,
+        ADVANCE,
+        types.float64[:, ::1],
+        types.int64,
+        types.int64,
+        types.int64,
+        typeof(as_they_are()),
+        typeof(unrecorded()),
+        types.int64,
+        types.float64[::1],
+        types.int64[::1],
+    ),
+    cache=True,
+    error_model="numpy",
+    nogil=True,
+)
+def run(
+    packed,
+    teacher,
+    observe,
+    advance,
+    starts,
+    channels,
+    actions,
+    limit,
+    conditions,
+    recording,
+    lanes,
+    returns,
+    steps,
+):
     """Play the episodes that begin in `starts` (E, S) to their ends, or `limit` steps.
 
     Fills `returns` and `steps` (E,); a return is NaN where a reward or a reading was not finite.
