@@ -119,7 +119,8 @@ def _rate(
 
 def _median(play: Callable[[], int], seconds: float) -> float:
     """The median of the rates of calls that each return how many steps they played."""
-    rates, end = [], time.perf_counter() + seconds
+    rates: list[float] = []
+    end = time.perf_counter() + seconds
     while not rates or time.perf_counter() < end:
         begin = time.perf_counter()
         steps = play()

@@ -16,13 +16,16 @@ from an_control.learning.fused.policies import (
     F32,
     act,
     add_products,
-    advance_neurons,
+    advance_cells,
     attend,
     bias_scores,
     close_message,
     drive_gates,
     gate_inputs,
     shift_of,
+    small_attention,
+    small_gates,
+    squash,
     sum_message,
 )
 from an_control.policy.exact import LARGEST_READING, ORDINARY
@@ -219,12 +222,19 @@ def run(
 
         if recurrent:
             gate_inputs(packed, action, common, drive)
-            drive_gates(shown, last, z, common, drive)
-            add_products(z, hidden, h, 0)
-            advance_neurons(z, h, c)
-            bias_scores(packed.score_rows, score)
-            add_products(score, weights, h, 0)
-            attend(softmax, score, work)
+            if padded == 8 and inputs == 1:
+                small_gates(shown, common, drive, hidden, h, z)
+            else:
+                drive_gates(shown, last, z, common, drive)
+                add_products(z, hidden, h, 0)
+                squash(z)
+            advance_cells(z, h, c)
+            if padded == 8 and not softmax:
+                small_attention(packed.score_rows, weights, h, score)
+            else:
+                bias_scores(packed.score_rows, score)
+                add_products(score, weights, h, 0)
+                attend(softmax, score, work)
             sum_message(softmax, score, shown, present, shift, sums, mass)
             close_message(softmax, sums, mass, narrow, x)
         else:

@@ -17,6 +17,7 @@ from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
 
 F32 = np.float32
+LANES = 16
 HALF = F32(0.5)
 MASS = np.float64(ROUND_MASS)
 
@@ -94,19 +95,66 @@ def drive_gates(shown, last, z, common, drive):
 
 
 @njit(inline="always", error_model="numpy")
-def advance_neurons(z, h, c):
-    """The LSTMs' cells c (N, d, L) and outputs h (N, K, L), in place, from the gates' inputs."""
-    channels, gates, lanes = z.shape
-    d = gates // 4
-    for i in range(channels):
-        for g in range(gates):
-            for lane in range(lanes):
+def small_gates(shown, common, drive, hidden, h, z):
+    """`drive_gates`, `add_products` and `squash` in one, for one input and K = 8.
+
+    The loop over lanes has a fixed length and much to do, so that it stays one for the compiler
+    to vectorise.
+    """
+    for i in range(z.shape[0]):
+        for g in range(z.shape[1]):
+            w0, w1, w2, w3 = hidden[0, g], hidden[1, g], hidden[2, g], hidden[3, g]
+            w4, w5, w6, w7 = hidden[4, g], hidden[5, g], hidden[6, g], hidden[7, g]
+            for lane in range(LANES):
+                total = common[g, lane] + drive[0, g, lane] * shown[i, lane]
+                total = total + w0 * h[i, 0, lane]
+                total = total + w1 * h[i, 1, lane]
+                total = total + w2 * h[i, 2, lane]
+                total = total + w3 * h[i, 3, lane]
+                total = total + w4 * h[i, 4, lane]
+                total = total + w5 * h[i, 5, lane]
+                total = total + w6 * h[i, 6, lane]
+                z[i, g, lane] = tanh(total + w7 * h[i, 7, lane])
+
+
+@njit(inline="always", error_model="numpy")
+def small_attention(rows, weights, h, score):
+    """`bias_scores`, `add_products` and `attend` in one, for tanh attention and K = 8."""
+    for i in range(score.shape[0]):
+        for q in range(score.shape[1]):
+            w = rows[0, q]
+            w0, w1, w2, w3 = weights[0, q], weights[1, q], weights[2, q], weights[3, q]
+            w4, w5, w6, w7 = weights[4, q], weights[5, q], weights[6, q], weights[7, q]
+            for lane in range(LANES):
+                total = w + w0 * h[i, 0, lane]
+                total = total + w1 * h[i, 1, lane]
+                total = total + w2 * h[i, 2, lane]
+                total = total + w3 * h[i, 3, lane]
+                total = total + w4 * h[i, 4, lane]
+                total = total + w5 * h[i, 5, lane]
+                total = total + w6 * h[i, 6, lane]
+                score[i, q, lane] = tanh(total + w7 * h[i, 7, lane])
+
+
+@njit(inline="always", error_model="numpy")
+def squash(z):
+    """tanh of the gates' inputs, in place."""
+    for i in range(z.shape[0]):
+        for g in range(z.shape[1]):
+            for lane in range(LANES):
                 z[i, g, lane] = tanh(z[i, g, lane])
+
+
+@njit(inline="always", error_model="numpy")
+def advance_cells(z, h, c):
+    """The LSTMs' cells c (N, d, L) and outputs h (N, K, L), in place, from the gates."""
+    d = c.shape[1]
+    for i in range(c.shape[0]):
         for k in range(d):
-            for lane in range(lanes):
+            for lane in range(LANES):
                 enter = HALF * z[i, k, lane] + HALF
                 forget = HALF * z[i, d + k, lane] + HALF
-                cell = enter * z[i, 3 * d + k, lane] + forget * c[i, k, lane]
+                cell = forget * c[i, k, lane] + enter * z[i, 3 * d + k, lane]
                 c[i, k, lane] = cell
                 h[i, k, lane] = (HALF * z[i, 2 * d + k, lane] + HALF) * tanh(cell)
 
@@ -129,7 +177,7 @@ def attend(softmax, score, work):
     if not softmax:
         for i in range(channels):
             for q in range(queries):
-                for lane in range(lanes):
+                for lane in range(LANES):
                     score[i, q, lane] = tanh(score[i, q, lane])
         return
     for i in range(channels):
@@ -181,7 +229,7 @@ def close_message(softmax, sums, mass, narrow, message):
         for lane in range(lanes):
             narrow[q, lane] = F32(sums[q, lane])
     for q in range(queries):
-        for lane in range(lanes):
+        for lane in range(LANES):
             narrow[q, lane] = tanh(narrow[q, lane])
     for q in range(queries):
         for lane in range(lanes):
