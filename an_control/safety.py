@@ -49,7 +49,7 @@ class Gate:
         rate = np.array([actuator.max_rate for actuator in command.actuators])
         self._change = np.where(rate > 0, rate * step_s, np.inf)
         self._rated = bool((rate > 0).any())
-        self._growth = step_s / ramp_s if ramp_s > step_s else 1.0
+        self._ramp_ticks = max(1, round(ramp_s / step_s))
         self._safe = command.safe_command()
         self.counts = GateCounts()
         self.reset()
@@ -57,8 +57,12 @@ class Gate:
     def reset(self) -> None:
         """Start again from the safe command."""
         self._last = self._safe
-        self.authority = 0.0
+        self._ticks = 0
+
+    @property
+    def authority(self) -> float:
         """The policy's share (0..1) in the last command; the rest is the safe command."""
+        return self._ticks / self._ramp_ticks
 
     def safe(self) -> Values:
         """The safe command (A,); the next command's change is counted from it."""
@@ -73,9 +77,10 @@ class Gate:
         allowed = np.clip(command, self._low, self._high)
         if (allowed != command).any():
             self.counts.limited += 1
-        self.authority = min(1.0, self.authority + self._growth)
-        if self.authority < 1.0:
-            mixed = self.authority * allowed + (1.0 - self.authority) * self._safe
+        if self._ticks < self._ramp_ticks:
+            self._ticks += 1
+        if (authority := self.authority) < 1.0:
+            mixed = authority * allowed + (1.0 - authority) * self._safe
             allowed = np.clip(mixed, self._low, self._high)
             self.counts.ramped += 1
         if self._rated:

@@ -17,6 +17,7 @@ from typing import Any
 
 import rclpy
 from rcl_interfaces.msg import SetParametersResult
+from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.exceptions import NameValidationException
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
@@ -53,9 +54,10 @@ class PolicyNode(LifecycleNode):
         self.create_service(Trigger, "~/reset_state", self._on_reset_state)
         self.create_service(Trigger, "~/estop", self._on_estop)
         self.create_service(Trigger, "~/reset_estop", self._on_reset_estop)
+        events = SubscriptionEventCallbacks(use_default_callbacks=False)
         for reliability in ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT:
             qos = QoSProfile(depth=10, reliability=reliability)  # to hear every publisher, surely
-            self.create_subscription(Bool, "~/estop", self._hear_estop, qos)
+            self.create_subscription(Bool, "~/estop", self._hear_estop, qos, event_callbacks=events)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load wiring and model and connect; on bad input say why and stay unconfigured."""

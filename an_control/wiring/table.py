@@ -119,10 +119,13 @@ class ChannelTable:
         """Keep a source's newest message; cheap, and it never fails on what the message holds.
 
         stamp_ns: the message's stamp, None or 0 where it has none (see `stamp_reader`);
-        arrival_ns: on the clock of `read`'s now_ns.  KeyError for an unknown source.
+        arrival_ns: on the clock of `read`'s now_ns.  A message that repeats the last one's stamp
+        is no newer than that: a frozen source grows old.  KeyError for an unknown source.
         """
         feed = self._feeds[source]
-        feed.message, feed.stamp_ns, feed.arrival_ns = message, stamp_ns or None, arrival_ns
+        if stamp_ns is None or stamp_ns != feed.stamp_ns:
+            feed.arrival_ns = arrival_ns
+        feed.message, feed.stamp_ns = message, stamp_ns or None
         feed.messages += 1
         feed.unread = True
 
