@@ -67,7 +67,7 @@ TEST = [
     "mypy>=1.14",
     "types-PyYAML",
     "colcon-common-extensions",
-    "setuptools<80",
+    "setuptools>=70.1,<80",
 ]
 
 setup(

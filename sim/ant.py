@@ -19,16 +19,31 @@ from an_control_sim.ant_world import JOINTS, STEP_S, AntState, AntWorld
 
 ANT_ACTUATORS = JOINTS
 ANT_CHANNELS = (
-    "height", "goal.sin", "goal.cos", "velocity.x", "velocity.y", "velocity.z", "roll", "pitch",
+    "height",
+    "goal.sin",
+    "goal.cos",
+    "velocity.x",
+    "velocity.y",
+    "velocity.z",
+    "roll",
+    "pitch",
     *(f"{joint}.{what}" for joint in JOINTS for what in ("position", "velocity")),
-    "foot_1.contact", "foot_2.contact", "foot_3.contact", "foot_4.contact",
+    "foot_1.contact",
+    "foot_2.contact",
+    "foot_3.contact",
+    "foot_4.contact",
 )
 """Ids of the 28 channels, in the order of the observation."""
 
 JOINT_LIMITS_DEG = {
-    "hip_1": (-40.0, 40.0), "ankle_1": (30.0, 100.0), "hip_2": (-40.0, 40.0),
-    "ankle_2": (-100.0, -30.0), "hip_3": (-40.0, 40.0), "ankle_3": (-100.0, -30.0),
-    "hip_4": (-40.0, 40.0), "ankle_4": (30.0, 100.0),
+    "hip_1": (-40.0, 40.0),
+    "ankle_1": (30.0, 100.0),
+    "hip_2": (-40.0, 40.0),
+    "ankle_2": (-100.0, -30.0),
+    "hip_3": (-40.0, 40.0),
+    "ankle_3": (-100.0, -30.0),
+    "hip_4": (-40.0, 40.0),
+    "ankle_4": (30.0, 100.0),
 }
 
 
@@ -75,9 +90,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     step_s = STEP_S
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
 
-    def __init__(
-        self, render_mode: str | None = None, width: int = 320, height: int = 240
-    ) -> None:
+    def __init__(self, render_mode: str | None = None, width: int = 320, height: int = 240) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode: {render_mode!r} is neither None nor 'rgb_array'")
         if width < 1 or height < 1:
@@ -155,9 +168,14 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         cos, sin = math.cos(heading), math.sin(heading)
         vx, vy, vz = state.velocity
         readings = [
-            state.position[2] - self._start[2], math.sin(bearing), math.cos(bearing),
-            cos * vx + sin * vy, cos * vy - sin * vx, vz,
-            roll(*state.orientation), pitch(*state.orientation),
+            state.position[2] - self._start[2],
+            math.sin(bearing),
+            math.cos(bearing),
+            cos * vx + sin * vy,
+            cos * vy - sin * vx,
+            vz,
+            roll(*state.orientation),
+            pitch(*state.orientation),
         ]
         for joint in zip(state.joint_position, state.joint_velocity, strict=True):
             readings += joint

@@ -49,22 +49,30 @@ class AntWorld:
         pybullet.setGravity(0.0, 0.0, -9.8, physicsClientId=client)
         pybullet.setDefaultContactERP(0.9, physicsClientId=client)
         pybullet.setPhysicsEngineParameter(
-            fixedTimeStep=STEP_S, numSubSteps=SUBSTEPS, numSolverIterations=SOLVER_ITERATIONS,
-            deterministicOverlappingPairs=1, physicsClientId=client)
+            fixedTimeStep=STEP_S,
+            numSubSteps=SUBSTEPS,
+            numSolverIterations=SOLVER_ITERATIONS,
+            deterministicOverlappingPairs=1,
+            physicsClientId=client,
+        )
         data = pybullet_data.getDataPath()
         (self._floor,) = pybullet.loadSDF(
-            os.path.join(data, "plane_stadium.sdf"), physicsClientId=client)
+            os.path.join(data, "plane_stadium.sdf"), physicsClientId=client
+        )
         pybullet.changeDynamics(
-            self._floor, -1, lateralFriction=0.8, restitution=0.5, physicsClientId=client)
-        flags = (pybullet.URDF_USE_SELF_COLLISION
-                 | pybullet.URDF_USE_SELF_COLLISION_EXCLUDE_ALL_PARENTS
-                 | pybullet.URDF_GOOGLEY_UNDEFINED_COLORS)
+            self._floor, -1, lateralFriction=0.8, restitution=0.5, physicsClientId=client
+        )
+        flags = (
+            pybullet.URDF_USE_SELF_COLLISION
+            | pybullet.URDF_USE_SELF_COLLISION_EXCLUDE_ALL_PARENTS
+            | pybullet.URDF_GOOGLEY_UNDEFINED_COLORS
+        )
         (self._ant,) = pybullet.loadMJCF(
-            os.path.join(data, "mjcf", "ant.xml"), flags=flags, physicsClientId=client)
+            os.path.join(data, "mjcf", "ant.xml"), flags=flags, physicsClientId=client
+        )
         self._find_parts()
         for joint, angle in zip(self._joints, joint_position, strict=True):
-            pybullet.resetJointState(
-                self._ant, joint, float(angle), 0.0, physicsClientId=client)
+            pybullet.resetJointState(self._ant, joint, float(angle), 0.0, physicsClientId=client)
 
     def _find_parts(self) -> None:
         """Look joints and feet up by name and switch the default motors off."""
@@ -80,14 +88,24 @@ class AntWorld:
         self.joint_upper = np.array([infos[i][9] for i in self._joints])
         for joint in self._links:
             pybullet.setJointMotorControl2(
-                ant, joint, pybullet.POSITION_CONTROL, positionGain=MOTOR_GAIN,
-                velocityGain=MOTOR_GAIN, force=0.0, physicsClientId=client)
+                ant,
+                joint,
+                pybullet.POSITION_CONTROL,
+                positionGain=MOTOR_GAIN,
+                velocityGain=MOTOR_GAIN,
+                force=0.0,
+                physicsClientId=client,
+            )
 
     def advance(self, torques: list[float]) -> None:
         """One control step under these torques (8,), N m."""
         pybullet.setJointMotorControlArray(
-            self._ant, self._joints, pybullet.TORQUE_CONTROL, forces=torques,
-            physicsClientId=self._client)
+            self._ant,
+            self._joints,
+            pybullet.TORQUE_CONTROL,
+            forces=torques,
+            physicsClientId=self._client,
+        )
         pybullet.stepSimulation(physicsClientId=self._client)
 
     def state(self) -> AntState:
@@ -103,14 +121,21 @@ class AntWorld:
             y += place[1]
         parts = len(self._links) + 2
         return AntState(
-            [joint[0] for joint in joints], [joint[1] for joint in joints],
-            position, orientation, velocity, angular, (x / parts, y / parts))
+            [joint[0] for joint in joints],
+            [joint[1] for joint in joints],
+            position,
+            orientation,
+            velocity,
+            angular,
+            (x / parts, y / parts),
+        )
 
     def foot_contact(self) -> list[float]:
         """1.0 for each foot (4,) that touches the floor, else 0.0."""
         touching = [0.0] * len(FEET)
         for contact in pybullet.getContactPoints(
-                self._ant, self._floor, physicsClientId=self._client):
+            self._ant, self._floor, physicsClientId=self._client
+        ):
             foot = self._foot.get(contact[3])
             if foot is not None:
                 touching[foot] = 1.0
@@ -120,13 +145,26 @@ class AntWorld:
         """What a camera 3 m from `target` sees, (height, width, 3) uint8."""
         client = self._client
         view = pybullet.computeViewMatrixFromYawPitchRoll(
-            target, distance=3.0, yaw=20.0, pitch=-25.0, roll=0.0, upAxisIndex=2,
-            physicsClientId=client)
+            target,
+            distance=3.0,
+            yaw=20.0,
+            pitch=-25.0,
+            roll=0.0,
+            upAxisIndex=2,
+            physicsClientId=client,
+        )
         lens = pybullet.computeProjectionMatrixFOV(
-            fov=60.0, aspect=width / height, nearVal=0.1, farVal=100.0, physicsClientId=client)
+            fov=60.0, aspect=width / height, nearVal=0.1, farVal=100.0, physicsClientId=client
+        )
         image = pybullet.getCameraImage(
-            width, height, view, lens, renderer=pybullet.ER_TINY_RENDERER,
-            flags=pybullet.ER_NO_SEGMENTATION_MASK, physicsClientId=client)
+            width,
+            height,
+            view,
+            lens,
+            renderer=pybullet.ER_TINY_RENDERER,
+            flags=pybullet.ER_NO_SEGMENTATION_MASK,
+            physicsClientId=client,
+        )
         rgba = np.reshape(np.asarray(image[2], np.uint8), (height, width, 4))
         return np.ascontiguousarray(rgba[:, :, :3])
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import rclpy
 from rclpy.context import Context
 from rclpy.executors import Executor, SingleThreadedExecutor
+from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 
@@ -31,6 +32,17 @@ def ros(args: Sequence[str] | None = None) -> Iterator[None]:
         yield
     finally:
         rclpy.try_shutdown()
+
+
+@contextmanager
+def ros_node(name: str, namespace: str) -> Iterator[Node]:
+    """A node of that name, with rclpy from here to the end of the block."""
+    with ros([]):
+        node = Node(name, namespace=namespace)
+        try:
+            yield node
+        finally:
+            node.destroy_node()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
@@ -24,6 +25,11 @@ os.environ["ROS_PYTHON_CHECK_FIELDS"] = "1"
 os.environ["ROS_LOG_DIR"] = tempfile.mkdtemp(prefix="an_control_ros_log_")
 atexit.register(shutil.rmtree, os.environ["ROS_LOG_DIR"], ignore_errors=True)
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# Drawn examples are fresh at every run by hand and the same at every run of CI.
+hypothesis.settings.register_profile("fresh", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "fresh")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -26,8 +26,8 @@ class Verb:
     """DAgger rounds, where not the recipe's."""
     updates: int | None = None
     """Updates a round, where not the recipe's."""
-    products: bool = False
-    """Give the neurons the products of their reading and the previous action as well."""
+    products: bool | None = None
+    """Feed the neurons products of reading and previous action, where not as the recipe does."""
     smoke: bool = False
     """Seconds instead of minutes: proves that it runs, learns next to nothing."""
     json: Path | None = None
@@ -46,13 +46,19 @@ class Verb:
                 raise InputError(f"--{name} {value}: must be 0 or more")
         recipe = RECIPES[self.task]
         settings = smoke(recipe.settings) if self.smoke else recipe.settings
+        student = settings.student
+        if self.products is not None:
+            student = replace(student, products=self.products)
         settings = replace(
-            settings, student=replace(settings.student, products=self.products),
+            settings,
+            student=student,
             rounds=settings.rounds if self.rounds is None else self.rounds,
-            updates=settings.updates if self.updates is None else self.updates)
+            updates=settings.updates if self.updates is None else self.updates,
+        )
         try:
             run = Distillation(
-                self.out, self.task, recipe.environment, recipe.teacher(), settings, self.seed)
+                self.out, self.task, recipe.environment, recipe.teacher(), settings, self.seed
+            )
         except ValueError as error:
             raise InputError(str(error)) from error
         if run.round:
@@ -60,8 +66,15 @@ class Verb:
         run.run(lambda line: print(_shown(line), flush=True))
         run.close()
         print(run.model_path)
-        write_json(self.json, {"task": self.task, "seed": self.seed, "rounds": run.metrics,
-                               "model": str(run.model_path)})
+        write_json(
+            self.json,
+            {
+                "task": self.task,
+                "seed": self.seed,
+                "rounds": run.metrics,
+                "model": str(run.model_path),
+            },
+        )
         return 0
 
 

@@ -56,8 +56,12 @@ class Verb:
         policy = load_policy(self.model)
         try:
             scrambling = ScrambleSettings(
-                shuffle=Shuffle.parse(self.shuffle), noise_channels=self.noise_channels,
-                noise_sd=self.noise_sd, drop=self.drop, freeze=self.freeze)
+                shuffle=Shuffle.parse(self.shuffle),
+                noise_channels=self.noise_channels,
+                noise_sd=self.noise_sd,
+                drop=self.drop,
+                freeze=self.freeze,
+            )
             environment = environment_of(self.task)
             env = make_environment(environment)
         except ValueError as error:
@@ -65,18 +69,36 @@ class Verb:
         task = describe(env, self.task, environment)
         actuators = len(task["actuators"])
         if policy.model.sizes.actions != actuators:
-            raise InputError(f"{self.model}: {policy.model.sizes.actions} actions, but"
-                             f" {environment} takes {actuators}")
+            raise InputError(
+                f"{self.model}: {policy.model.sizes.actions} actions, but"
+                f" {environment} takes {actuators}"
+            )
         results = evaluate(
-            policy, env, task["channels"], self.episodes, self.seed, scrambling,
-            lambda result: print(f"return {result.total:8.1f}  steps {result.steps}", flush=True))
+            policy,
+            env,
+            task["channels"],
+            self.episodes,
+            self.seed,
+            scrambling,
+            lambda result: print(f"return {result.total:8.1f}  steps {result.steps}", flush=True),
+        )
         env.close()
         figures = summary(results, SUCCESS.get(self.task) if self.success is None else self.success)
         for name, value in figures.items():
             print(f"{name}: {value if isinstance(value, int) or value is None else f'{value:.4g}'}")
-        write_json(self.json, {
-            "task": self.task, "model": str(self.model), "seed": self.seed,
-            "shuffle": self.shuffle, "noise_channels": self.noise_channels,
-            "noise_sd": self.noise_sd, "drop": self.drop, "freeze": self.freeze,
-            "episodes": [result.line() for result in results], **figures})
+        write_json(
+            self.json,
+            {
+                "task": self.task,
+                "model": str(self.model),
+                "seed": self.seed,
+                "shuffle": self.shuffle,
+                "noise_channels": self.noise_channels,
+                "noise_sd": self.noise_sd,
+                "drop": self.drop,
+                "freeze": self.freeze,
+                "episodes": [result.line() for result in results],
+                **figures,
+            },
+        )
         return 0

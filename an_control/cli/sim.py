@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +60,8 @@ class Verb:
                 raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
+        if self.video is not None and self.video.suffix not in (".mp4", ".png"):
+            raise InputError(f"--video {self.video}: must end in .mp4 or .png")
         model = self.model or share_path(f"models/{self.task}.safetensors")
         wiring = share_path(f"config/{self.task}.yaml")
         refusal = Controller(str(wiring), str(model), "numpy").rate_refusal()
@@ -78,12 +80,11 @@ class Verb:
         return self._simulate(model, wiring, scramble)
 
     def _simulate(self, model: Path, wiring: Path, scramble: ScrambleSettings) -> int:
-        from rclpy.node import Node
-
-        from an_control.cli.sim_view import Recorder, progress
+        from an_control.cli.sim_view import progress
         from an_control.wiring import load_wiring
         from an_control_sim.bridge import BridgeError
-        from an_control_sim.process import ros
+        from an_control_sim.process import ros_node
+        from an_control_sim.recorder import RATE_HZ, Recorder
         from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
         from an_control_sim.simulator import SimulatorSettings, simulate
 
@@ -95,26 +96,24 @@ class Verb:
             seed=self.seed,
             realtime=self.realtime,
             scramble=scramble,
-            camera_hz=0.0 if self.video is None else Recorder.RATE_HZ,
+            camera_hz=0.0 if self.video is None else RATE_HZ,
         )
-        with tempfile.TemporaryDirectory() as folder, ros([]):
+        with ExitStack() as stack:
             seen = wiring
             if scramble.active:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
                 write_wiring(scrambled_wiring(load_wiring(wiring)), seen)
-            node = Node("simulator", namespace=self.task)
+            node = stack.enter_context(ros_node("simulator", self.task))
+            died = stack.enter_context(_policy_node(self.task, seen, model, self.realtime))
+            tell = stack.enter_context(progress(self.episodes))
+            if self.video is not None:
+                stack.enter_context(Recorder(node, self.video))
             try:
-                with (
-                    _policy_node(self.task, seen, model, self.realtime) as died,
-                    progress(self.episodes) as tell,
-                    Recorder.of(node, self.video),
-                ):
-                    summary = simulate(node, settings, tell)
-            except BridgeError as error:
+                summary = simulate(node, settings, tell)
+            except (BridgeError, OSError) as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
-            finally:
-                node.destroy_node()
         if died:
             print(
                 f"an-control sim: the policy node ended by itself, status {died[0]}",

@@ -162,6 +162,5 @@ class Apprentice:
         self._left -= 1
         self._policy.previous_action = previous
         noise = self._rng.standard_normal(self._foreign)
-        own = self._policy.step_array(
-            np.concatenate([observation[self._order], noise]), self._ids)
+        own = self._policy.step_array(np.concatenate([observation[self._order], noise]), self._ids)
         return self._noise.act(observation, label if self._teaching else own, previous)

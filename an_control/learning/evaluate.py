@@ -37,8 +37,13 @@ class Result:
 
 
 def evaluate(
-    policy: Policy, env: gymnasium.Env[Any, Any], channels: Sequence[str], episodes: int,
-    seed: int, scrambling: ScrambleSettings, report: Callable[[Result], None] | None = None,
+    policy: Policy,
+    env: gymnasium.Env[Any, Any],
+    channels: Sequence[str],
+    episodes: int,
+    seed: int,
+    scrambling: ScrambleSettings,
+    report: Callable[[Result], None] | None = None,
 ) -> list[Result]:
     """Play `episodes` episodes; `channels` name the observation's numbers in their order."""
     scramble = Scramble(channels, scrambling, seed)
@@ -52,7 +57,10 @@ def evaluate(
 
 
 def _play(
-    policy: Policy, env: gymnasium.Env[Any, Any], ids: tuple[str, ...], scramble: Scramble,
+    policy: Policy,
+    env: gymnasium.Env[Any, Any],
+    ids: tuple[str, ...],
+    scramble: Scramble,
     seed: int,
 ) -> Result:
     begin = time.perf_counter()
@@ -66,8 +74,9 @@ def _play(
         steps += 1
         done = fell or truncated
     distance_m = info.get("distance_m")
-    return Result(total, steps, scramble.shuffles, bool(fell), distance_m,
-                  time.perf_counter() - begin)
+    return Result(
+        total, steps, scramble.shuffles, bool(fell), distance_m, time.perf_counter() - begin
+    )
 
 
 def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:

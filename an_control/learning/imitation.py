@@ -52,8 +52,7 @@ class Collection:
     def rewirings(self, progress: float) -> list[Rewiring]:
         """How the episodes of a DAgger round are driven, at `progress` (0..1) of the run."""
         teaching = self.teacher_share * 0.1**progress
-        mixed = Rewiring(teaching, self.messy_noise, self.reshuffle, self.absent,
-                         self.foreign)
+        mixed = Rewiring(teaching, self.messy_noise, self.reshuffle, self.absent, self.foreign)
         alone = Rewiring(0.0, 0.0, self.reshuffle, self.absent, self.foreign)
         return [mixed] * self.mixed + [alone] * self.rewired + [Rewiring()] * self.on_policy
 
@@ -86,8 +85,12 @@ class Imitation:
 
 
 def train_round(
-    student: Student, optimiser: torch.optim.Optimizer, episodes: Sequence[Episode],
-    settings: Imitation, number: int, rng: np.random.Generator,
+    student: Student,
+    optimiser: torch.optim.Optimizer,
+    episodes: Sequence[Episode],
+    settings: Imitation,
+    number: int,
+    rng: np.random.Generator,
 ) -> dict[str, float]:
     """One round of updates in place; returns the means of its last 150 updates."""
     updates = settings.updates if number else settings.identify_updates
@@ -98,8 +101,7 @@ def train_round(
     history = []
     for update in range(updates):
         for group in optimiser.param_groups:
-            group["lr"] = end + (begin - end) * 0.5 * (
-                1.0 + math.cos(math.pi * update / updates))
+            group["lr"] = end + (begin - end) * 0.5 * (1.0 + math.cos(math.pi * update / updates))
         batch = streams.batch()
         loss, state, figures = _loss(student, batch, _forget(state, batch), settings)
         optimiser.zero_grad()
@@ -126,17 +128,25 @@ def _loss(
     scores, (output, cell) = student.identify(batch.values, batch.change, batch.previous, state)
     weight = batch.present * batch.counts.unsqueeze(-1)
     wrong = nn.functional.cross_entropy(
-        scores.flatten(0, 2), batch.channel.flatten(), reduction="none").view_as(weight)
+        scores.flatten(0, 2), batch.channel.flatten(), reduction="none"
+    ).view_as(weight)
     channel = (wrong * weight).sum() / weight.sum()
     routed = student.act(student.route(scores, batch.values, batch.present))
     action = _action_loss(routed, batch)
     whole = torch.cat([batch.ordered, torch.zeros_like(batch.ordered)], -1)
     ordered = _action_loss(student.act(whole), batch)
-    loss = (settings.channel_loss * channel + settings.action_loss * action
-            + settings.ordered_loss * ordered)
+    loss = (
+        settings.channel_loss * channel
+        + settings.action_loss * action
+        + settings.ordered_loss * ordered
+    )
     right = ((scores.argmax(-1) == batch.channel) * weight).sum() / weight.sum()
-    figures = {"channel_loss": channel.item(), "identified": right.item(),
-               "action_loss": action.item(), "ordered_loss": ordered.item()}
+    figures = {
+        "channel_loss": channel.item(),
+        "identified": right.item(),
+        "action_loss": action.item(),
+        "ordered_loss": ordered.item(),
+    }
     return loss, (output.detach(), cell.detach()), figures
 
 

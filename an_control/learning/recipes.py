@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from an_control.learning.imitation import Collection, Imitation
+from an_control.learning.student import StudentSizes
 from an_control.learning.tasks import ENVIRONMENTS
 from an_control.learning.teachers import Teacher, packaged_ant_teacher
 
@@ -20,15 +21,23 @@ class Recipe:
 
 
 RECIPES = {
-    "ant": Recipe(ENVIRONMENTS["ant"], packaged_ant_teacher),
+    "ant": Recipe(
+        ENVIRONMENTS["ant"],
+        packaged_ant_teacher,
+        Imitation(student=StudentSizes(products=True)),
+    ),
 }
 
 
 def smoke(settings: Imitation) -> Imitation:
     """The same stages in seconds: a few episodes, a few updates; learns next to nothing."""
     return replace(
-        settings, student=replace(settings.student, neuron=8, key=8),
+        settings,
+        student=replace(settings.student, neuron=8, key=8),
         collection=Collection(clean=1, noisy=1, messy=1, on_policy=1, rewired=1, mixed=1),
-        identify_updates=3, rounds=2, updates=2, lanes=2, steps=10)
-
-
+        identify_updates=3,
+        rounds=2,
+        updates=2,
+        lanes=2,
+        steps=10,
+    )

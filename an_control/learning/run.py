@@ -49,7 +49,12 @@ class Distillation:
     """
 
     def __init__(
-        self, folder: Path, name: str, environment: str, teacher: Teacher, settings: Imitation,
+        self,
+        folder: Path,
+        name: str,
+        environment: str,
+        teacher: Teacher,
+        settings: Imitation,
         seed: int,
     ) -> None:
         torch.set_num_threads(1)
@@ -58,8 +63,11 @@ class Distillation:
         self._env = make_environment(environment)
         self._task = describe(self._env, name, environment)
         self._config = {
-            "task": self._task, "seed": seed, "settings": json.loads(json.dumps(asdict(settings))),
-            "version": an_control.__version__}
+            "task": self._task,
+            "seed": seed,
+            "settings": json.loads(json.dumps(asdict(settings))),
+            "version": an_control.__version__,
+        }
         self._student = self._new_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
         self._episodes: list[Episode] = []
@@ -86,11 +94,16 @@ class Distillation:
             rng = np.random.default_rng([self.seed, self.round])
             recorded = self._record(rng)
             self._episodes += recorded
-            figures = train_round(self._student, self._optimiser, self._episodes, self.settings,
-                                  self.round, rng)
-            line = {"round": self.round, **figures, "episodes": len(recorded),
-                    "return": float(np.mean([episode.total for episode in recorded])),
-                    "cpu_s": round(time.process_time() - begin, 1)}
+            figures = train_round(
+                self._student, self._optimiser, self._episodes, self.settings, self.round, rng
+            )
+            line = {
+                "round": self.round,
+                **figures,
+                "episodes": len(recorded),
+                "return": float(np.mean([episode.total for episode in recorded])),
+                "cpu_s": round(time.process_time() - begin, 1),
+            }
             self._save(recorded, line)
             if report is not None:
                 report(line)
@@ -113,15 +126,16 @@ class Distillation:
             makers: list[Callable[[], Driver]] = [
                 *[partial(Noisy, rng, 0.0)] * plan.clean,
                 *[partial(Noisy, rng, plan.noisy_noise)] * plan.noisy,
-                *[partial(Messy, rng, self._teacher, plan.messy_noise)] * plan.messy]
+                *[partial(Messy, rng, self._teacher, plan.messy_noise)] * plan.messy,
+            ]
         else:
             policy = make_policy(self._student.model(self._task, {}))
             assert isinstance(policy, AttentionNeuron)
             channels = len(self._task["channels"])
             progress = (self.round - 1) / max(1, self.settings.rounds - 1)
             makers = [
-                partial(Apprentice, rng, policy, channels, how)
-                for how in plan.rewirings(progress)]
+                partial(Apprentice, rng, policy, channels, how) for how in plan.rewirings(progress)
+            ]
         return [record(self._env, self._teacher, make(), rng) for make in makers]
 
     def _open(self) -> None:
@@ -145,13 +159,23 @@ class Distillation:
         self.metrics.append(line)
         lines = "".join(json.dumps(entry) + "\n" for entry in self.metrics)
         _write(self.folder / "metrics.jsonl", lines.encode())
-        trained = {"how": "staged imitation", "seed": self.seed, "rounds": self.round,
-                   "cpu_s": round(sum(entry["cpu_s"] for entry in self.metrics), 1),
-                   "version": an_control.__version__}
+        trained = {
+            "how": "staged imitation",
+            "seed": self.seed,
+            "rounds": self.round,
+            "cpu_s": round(sum(entry["cpu_s"] for entry in self.metrics), 1),
+            "version": an_control.__version__,
+        }
         write_model(self.model_path, self._student.model(self._task, trained))
         beside = self.folder / ".checkpoint.pt"
-        torch.save({"student": self._student.state_dict(), "metrics": self.metrics,
-                    "optimiser": self._optimiser.state_dict()}, beside)
+        torch.save(
+            {
+                "student": self._student.state_dict(),
+                "metrics": self.metrics,
+                "optimiser": self._optimiser.state_dict(),
+            },
+            beside,
+        )
         os.replace(beside, self.folder / "checkpoint.pt")
 
     def _episodes_path(self, number: int) -> Path:
@@ -172,7 +196,8 @@ def _write_episodes(path: Path, episodes: list[Episode]) -> None:
         totals=np.array([episode.total for episode in episodes]),
         observations=np.concatenate([episode.observations for episode in episodes]),
         previous=np.concatenate([episode.previous for episode in episodes]),
-        labels=np.concatenate([episode.labels for episode in episodes]))
+        labels=np.concatenate([episode.labels for episode in episodes]),
+    )
     os.replace(beside, path)
 
 
@@ -180,6 +205,7 @@ def _read_episodes(path: Path) -> list[Episode]:
     with np.load(path) as stored:
         ends = np.cumsum(stored["lengths"])[:-1]
         observations, previous, labels = (
-            np.split(stored[name], ends) for name in ("observations", "previous", "labels"))
+            np.split(stored[name], ends) for name in ("observations", "previous", "labels")
+        )
         totals = stored["totals"].tolist()
     return [Episode(*parts) for parts in zip(observations, previous, labels, totals, strict=True)]

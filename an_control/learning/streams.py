@@ -70,8 +70,13 @@ class Streams:
     """
 
     def __init__(
-        self, episodes: Sequence[Episode], lanes: int, steps: int, disturbance: Disturbance,
-        newest: int, rng: np.random.Generator,
+        self,
+        episodes: Sequence[Episode],
+        lanes: int,
+        steps: int,
+        disturbance: Disturbance,
+        newest: int,
+        rng: np.random.Generator,
     ) -> None:
         self._episodes, self._steps, self._rng = episodes, steps, rng
         self._disturbance, self._newest = disturbance, newest
@@ -83,16 +88,21 @@ class Streams:
         pieces = [self._piece(lane) for lane in self._lanes if lane is not None]
         arrays = {
             name: torch.from_numpy(np.stack([piece[name] for piece in pieces], 1))
-            for name in [*PER_STEP, "counts"]}
+            for name in [*PER_STEP, "counts"]
+        }
         noise = self._disturbance.action_noise * self._rng.standard_normal(
-            arrays["previous"].shape, np.float32)
+            arrays["previous"].shape, np.float32
+        )
         arrays["previous"] = arrays["previous"] + torch.from_numpy(noise)
         return Batch(**arrays, fresh=torch.tensor(fresh))
 
     def _renew(self, i: int) -> bool:
         lane = self._lanes[i]
-        if lane is not None and lane.place < len(lane.values) and not (
-                lane.place >= REPLACE_FROM and self._rng.random() < REPLACE_CHANCE):
+        if (
+            lane is not None
+            and lane.place < len(lane.values)
+            and not (lane.place >= REPLACE_FROM and self._rng.random() < REPLACE_CHANCE)
+        ):
             return False
         first = 0
         if self._rng.random() < NEWER_SHARE:
@@ -134,8 +144,9 @@ class Streams:
             gone = rng.choice(channels, int(rng.integers(1, 1 + channels // 4)), False)
             values[:, gone] = present[:, gone] = 0.0
         change = np.diff(values, axis=0, prepend=values[:1])
-        return _Lane(values, change, episode.previous, episode.observations, episode.labels,
-                     channel, present)
+        return _Lane(
+            values, change, episode.previous, episode.observations, episode.labels, channel, present
+        )
 
 
 def _some(channels: int) -> int:

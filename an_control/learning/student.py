@@ -45,8 +45,7 @@ class Student(nn.Module):
         self.key = nn.Linear(sizes.neuron, sizes.key)
         self.queries = nn.Parameter(torch.randn(channels + 1, sizes.key) / sizes.key**0.5)
         widths = [2 * channels, *sizes.head, actions]
-        self.head = nn.ModuleList(
-            nn.Linear(a, b) for a, b in pairwise(widths))
+        self.head = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         with torch.no_grad():  # remember by default
             self._lstm["bias_ih_l0"][sizes.neuron : 2 * sizes.neuron] += 1.0
 
@@ -61,8 +60,10 @@ class Student(nn.Module):
     def start_head(self, layers: Layers) -> None:
         """Let the head begin as the teacher's network, blind to the mass of the message."""
         if tuple(len(bias) for _, bias in layers[:-1]) != self.sizes.head:
-            raise ValueError(f"head: {self.sizes.head}, but the teacher's is"
-                             f" {tuple(len(bias) for _, bias in layers[:-1])}")
+            raise ValueError(
+                f"head: {self.sizes.head}, but the teacher's is"
+                f" {tuple(len(bias) for _, bias in layers[:-1])}"
+            )
         with torch.no_grad():
             for layer, (weight, bias) in zip(self._layers, layers, strict=True):
                 layer.weight.zero_()
@@ -82,8 +83,7 @@ class Student(nn.Module):
         inputs = [own, shared]
         if self.sizes.products:
             inputs.append((own.unsqueeze(-1) * shared.unsqueeze(-2)).flatten(-2))
-        outputs, state = self.neuron(
-            torch.cat(inputs, -1).reshape(steps, batch * slots, -1), state)
+        outputs, state = self.neuron(torch.cat(inputs, -1).reshape(steps, batch * slots, -1), state)
         scores = self.key(outputs) @ self.queries.T
         return scores.reshape(steps, batch, slots, -1), state
 
@@ -126,9 +126,17 @@ class Student(nn.Module):
             arrays[f"head.{place}.bias"] = _array(layer.bias)
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         sizes = AttentionSizes(
-            actions=self.actions, neuron=self.sizes.neuron, queries=self.channels + 1,
-            key=self.sizes.key, inputs=["value", "change"], head=list(self.sizes.head),
-            products=self.sizes.products, attention="softmax", activation="relu", output="clip")
+            actions=self.actions,
+            neuron=self.sizes.neuron,
+            queries=self.channels + 1,
+            key=self.sizes.key,
+            inputs=["value", "change"],
+            head=list(self.sizes.head),
+            products=self.sizes.products,
+            attention="softmax",
+            activation="relu",
+            output="clip",
+        )
         return Model("attention_neuron", sizes, arrays, task, trained)
 
 

@@ -34,8 +34,10 @@ def make_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, A
     for name, space in (("observation", env.observation_space), ("action", env.action_space)):
         if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
             env.close()
-            raise ValueError(f"environment {environment!r}: its {name} space is {space},"
-                             " only a flat Box can be learned here")
+            raise ValueError(
+                f"environment {environment!r}: its {name} space is {space},"
+                " only a flat Box can be learned here"
+            )
     return env
 
 

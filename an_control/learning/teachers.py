@@ -11,8 +11,14 @@ from typing import Protocol
 import numpy as np
 
 PACKAGED_ANT = Path("examples") / "enjoy_TF_AntBulletEnv_v0_2017may.py"
-PACKAGED_ARRAYS = ("weights_dense1_w", "weights_dense1_b", "weights_dense2_w", "weights_dense2_b",
-                   "weights_final_w", "weights_final_b")
+PACKAGED_ARRAYS = (
+    "weights_dense1_w",
+    "weights_dense1_b",
+    "weights_dense2_w",
+    "weights_dense2_b",
+    "weights_final_w",
+    "weights_final_b",
+)
 
 Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 
@@ -34,7 +40,8 @@ class NetworkTeacher:
     def __init__(self, layers: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
         self.layers: Layers | None = tuple(
             (np.asarray(weight, np.float64), np.asarray(bias, np.float64))
-            for weight, bias in layers)
+            for weight, bias in layers
+        )
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         assert self.layers is not None

@@ -41,7 +41,8 @@ def exact_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Each row has its own grid, as fine as 53 bits allow. Also returns the shifters (R, 1) to them.
     """
-    bits_above = np.frexp(np.abs(weights).sum(axis=1, keepdims=True))[1]
+    room_to_round = 1.0 + 2.0**-20
+    bits_above = np.frexp(np.abs(weights).sum(axis=1, keepdims=True) * room_to_round)[1]
     shifters = shifter(np.ldexp(1.0, OUTPUT_BITS + bits_above - 53))
     return np.ascontiguousarray((weights + shifters) - shifters), shifters
 

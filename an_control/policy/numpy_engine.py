@@ -114,13 +114,13 @@ class NumpyEngine:
         if not whole:
             state = tuple(np.ones((*array.shape[:-1], channels), array.dtype) for array in state)
         self._working = state
-        self._attention = np.zeros((self._sizes.queries, channels), F32)
         rooms = {n: _Room(self._sizes, n) for n in {min(BLOCK, channels), channels % BLOCK}}
         self._blocks = []
         for start in range(0, channels, BLOCK):
             part = slice(start, min(start + BLOCK, channels))
-            views = (array[..., part] for array in (*state, self._attention))
-            self._blocks.append(_Block(part, rooms[part.stop - start], *views))
+            views = (array[..., part] for array in state)
+            attention = np.zeros((self._sizes.queries, part.stop - start), F32)
+            self._blocks.append(_Block(part, rooms[part.stop - start], attention, *views))
 
     def _gather(self, columns: np.ndarray) -> None:
         output, cell, last = self._working
@@ -207,8 +207,9 @@ class NumpyEngine:
     @property
     def attention(self) -> np.ndarray:
         """(M, N) of the last tick, a copy; for softmax without the query "none of them"."""
-        rows = slice(None) if self._sizes.attention == "tanh" else slice(-1)
-        return self._attention[rows].astype(np.float64)
+        rows = self._sizes.queries - (self._sizes.attention == "softmax")
+        parts = [block.attention[:rows] for block in self._blocks]
+        return np.concatenate([np.zeros((rows, 0)), *parts], axis=1)
 
     @property
     def message(self) -> np.ndarray:
@@ -233,17 +234,17 @@ class _Room:
 
 
 class _Block:
-    """Views of a block's state and attention, and the room that it shares with its likes."""
+    """A block's attention, views of its state, and the room that it shares with its likes."""
 
     def __init__(
         self,
         part: slice,
         room: _Room,
+        attention: np.ndarray,
         output: np.ndarray,
         cell: np.ndarray,
         last: np.ndarray,
-        attention: np.ndarray,
     ) -> None:
-        self.part, self.room = part, room
+        self.part, self.room, self.attention = part, room, attention
         self.output, self.output_h = output, output[:-1]
-        self.cell, self.last, self.attention = cell, last, attention
+        self.cell, self.last = cell, last

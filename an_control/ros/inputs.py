@@ -1,15 +1,17 @@
 """Subscriptions: callbacks only store the newest message of each source in the channel table.
 
 A subscription takes the publishers' quality of service over, as far as it is known, and is made
-again when that changes. Everything here runs on the executor's thread; a new subscription is made
-before the old one goes.
+again when that has changed; the old one goes when the new one has heard its first message, so none
+is lost. A timer looks for changes, since the events executor crashes where a subscription with
+event callbacks is destroyed (rclpy issue 1644). Everything here runs on the executor's thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from rclpy.clock import Clock, ClockType
 from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
@@ -17,14 +19,17 @@ from rclpy.subscription import Subscription
 
 from an_control.wiring import ChannelTable, SourceConfig, stamp_reader
 
+NO_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False)
+WATCH_S = 0.2
 Stored = Callable[[str, int | None], None]
 
 
 class Inputs:
-    """One subscription a source.
+    """Feeds every source from its topic; sources may share one.
 
     Args:
         node: owns the subscriptions.
+        sources: what to feed.
         table: where messages go.
         topics: source name to topic, which may differ from the wiring's.
         now_ns: reads the clock by which messages age.
@@ -39,7 +44,7 @@ class Inputs:
         node: Node,
         sources: tuple[SourceConfig, ...],
         table: ChannelTable,
-        topics: dict[str, str],
+        topics: Mapping[str, str],
         now_ns: Callable[[], int],
         stored: Stored,
         depth: int,
@@ -51,13 +56,12 @@ class Inputs:
         self._depth = depth
         self._types = {source.name: source.type for source in sources}
         self.topics: dict[str, str] = {}
-        self._subscriptions: dict[str, Subscription[Any]] = {}
-        try:
-            for source in sources:
-                self.subscribe(source.name, topics[source.name])
-        except ValueError:
-            self.close()
-            raise
+        """The topic of each source."""
+        self._readers: dict[str, tuple[str, ...]] = {}
+        self._subscriptions: dict[str, list[Subscription[Any]]] = {}
+        self.rewire(topics)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._watch = node.create_timer(WATCH_S, self._follow_publishers, clock=steady)
 
     def refusal(self, source: str, topic: str) -> str:
         """Why `source` cannot read `topic`, as far as its users are known, or an empty string."""
@@ -67,40 +71,68 @@ class Inputs:
             return ""
         return f"{full} carries {', '.join(carried)}, source {source!r} reads {type_}"
 
-    def subscribe(self, source: str, topic: str) -> None:
-        """Feed `source` from `topic` from now on."""
-        old = self._subscriptions.get(source)
-        qos = publishers_qos(self._node, topic, self._depth)
-        cls = self._table.message_classes[source]
-        stamp_of = stamp_reader(cls)
+    def rewire(self, topics: Mapping[str, str]) -> None:
+        """Feed these sources from these topics from now on, all or, with a ValueError, none.
 
-        def store(message: Any) -> None:
-            stamp_ns = stamp_of(message)
-            self._table.store(source, message, stamp_ns, self._now_ns())
-            self._stored(source, stamp_ns)
-
-        def adopt(_: Any) -> None:
-            if publishers_qos(self._node, topic, self._depth) != qos:
-                self.subscribe(source, topic)
-
-        events = SubscriptionEventCallbacks(
-            incompatible_qos=adopt, matched=adopt, use_default_callbacks=False
-        )
+        A topic that another source has read stays subscribed: to swap two loses no message.
+        """
+        wanted = self.topics | dict(topics)
         try:
-            self._subscriptions[source] = self._node.create_subscription(
-                cls, topic, store, qos, event_callbacks=events
-            )
-        except RuntimeError as error:
-            raise ValueError(f"source {source!r} cannot read {topic}: {error}") from None
-        self.topics[source] = topic
-        if old is not None:
-            self._node.destroy_subscription(old)
+            for source, topic in wanted.items():
+                self._open(source, topic)
+            self.topics = wanted
+            self._readers = {
+                topic: tuple(source for source in wanted if wanted[source] == topic)
+                for topic in wanted.values()
+            }
+        finally:
+            for topic in self._subscriptions.keys() - self._readers.keys():
+                self._drop(topic)
 
     def close(self) -> None:
         """Drop all subscriptions."""
-        for subscription in self._subscriptions.values():
+        self._node.destroy_timer(self._watch)
+        for topic in tuple(self._subscriptions):
+            self._drop(topic)
+
+    def _open(self, source: str, topic: str) -> None:
+        cls = self._table.message_classes[source]
+        try:
+            if topic not in self._subscriptions:
+                self._subscribe(topic, cls)
+            elif (type_ := self._subscriptions[topic][-1].msg_type) is not cls:
+                raise RuntimeError(f"it is read as {type_.__name__} here, not {cls.__name__}")
+        except RuntimeError as error:
+            raise ValueError(f"source {source!r} cannot read {topic}: {error}") from None
+
+    def _subscribe(self, topic: str, cls: Any) -> None:
+        """Subscribe; while a topic is subscribed already, both are until the new one hears."""
+        qos = publishers_qos(self._node, topic, self._depth)
+        stamp_of = stamp_reader(cls)
+
+        def store(message: Any) -> None:
+            while len(mine) > 1 and mine[-1] is new:
+                self._node.destroy_subscription(mine.pop(0))
+            stamp_ns, now_ns = stamp_of(message), self._now_ns()
+            for source in self._readers.get(topic, ()):
+                self._table.store(source, message, stamp_ns, now_ns)
+                self._stored(source, stamp_ns)
+
+        new = self._node.create_subscription(cls, topic, store, qos, event_callbacks=NO_EVENTS)
+        mine = self._subscriptions.setdefault(topic, [])
+        mine.append(new)
+        if len(mine) > 2:
+            self._node.destroy_subscription(mine.pop(0))
+
+    def _follow_publishers(self) -> None:
+        """Subscribe anew where the publishers' quality of service has changed."""
+        for topic, mine in self._subscriptions.items():
+            if publishers_qos(self._node, topic, self._depth) != mine[-1].qos_profile:
+                self._subscribe(topic, mine[-1].msg_type)
+
+    def _drop(self, topic: str) -> None:
+        for subscription in self._subscriptions.pop(topic):
             self._node.destroy_subscription(subscription)
-        self._subscriptions.clear()
 
 
 def publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:

@@ -140,9 +140,12 @@ class Loop:
         """Why `source` cannot be fed from `topic`, or an empty string."""
         return self._inputs.refusal(source, topic)
 
-    def rewire(self, source: str, topic: str) -> None:
-        """Feed `source` from `topic` from now on; the policy's state stays with its channels."""
-        self._inputs.subscribe(source, topic)
+    def rewire(self, topics: dict[str, str]) -> None:
+        """Feed these sources from these topics; the policy's state stays with its channels.
+
+        Raises ValueError, and changes nothing, where that cannot be.
+        """
+        self._inputs.rewire(topics)
 
     def close(self) -> None:
         """Disconnect; where it was acting the safe command is the last one."""

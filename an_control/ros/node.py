@@ -185,13 +185,19 @@ class PolicyNode(LifecycleNode):
 
     def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
         """Rewire the sources whose topics were set, and swap the model."""
-        for change in changes:
-            if change.name == "model" and self._swap is not None:
-                self._swap.start()
-            source = parameters.source_of(change.name)
-            if source is not None and self._loop is not None:
-                self._loop.rewire(source, change.value)
-                self.get_logger().info(f"source {source!r} now reads {change.value}")
+        if self._swap is not None and any(change.name == "model" for change in changes):
+            self._swap.start()
+        named = [(parameters.source_of(change.name), change.value) for change in changes]
+        topics = {source: topic for source, topic in named if source is not None}
+        if not topics or self._loop is None:
+            return
+        try:
+            self._loop.rewire(topics)
+        except ValueError as error:
+            self.get_logger().error(f"not rewired: {error}")
+            return
+        for source, topic in topics.items():
+            self.get_logger().info(f"source {source!r} now reads {topic}")
 
 
 def make_executor(name: str, context: Any) -> Executor:

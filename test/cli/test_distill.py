@@ -13,21 +13,34 @@ from an_control.policy import read_model
 
 def test_it_leaves_a_model_and_its_figures_and_continues_where_it_was(tmp_path, capsys):
     figures = tmp_path / "figures.json"
-    arguments = ["distill", "ant", "--out", str(tmp_path / "run"), "--smoke", "--products",
-                 "--json", str(figures)]
+    arguments = [
+        "distill",
+        "ant",
+        "--out",
+        str(tmp_path / "run"),
+        "--smoke",
+        "--products",
+        "False",
+        "--json",
+        str(figures),
+    ]
     assert main(arguments) == 0
     written = json.loads(figures.read_text())
     model = read_model(written["model"])
     assert [line["round"] for line in written["rounds"]] == [0, 1, 2]
-    assert model.task["name"] == "ant" and "neuron.products" in model.arrays
+    assert model.task["name"] == "ant" and "neuron.products" not in model.arrays
     assert main(arguments) == 0
     assert "3 of 3 rounds were done before" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [(["nothing"], "'nothing' is not one of ant"), (["ant", "--seed", "4"], "other settings"),
-     (["ant", "--rounds", "-1"], "--rounds -1")])
+    [
+        (["nothing"], "'nothing' is not one of ant"),
+        (["ant", "--seed", "4"], "other settings"),
+        (["ant", "--rounds", "-1"], "--rounds -1"),
+    ],
+)
 def test_bad_input_ends_with_2_and_names_it(arguments, named, tmp_path, capsys):
     run = ["--out", str(tmp_path), "--smoke"]
     (tmp_path / "config.json").write_text("{}")

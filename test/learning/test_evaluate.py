@@ -84,9 +84,15 @@ def test_the_command_writes_what_it_printed(still, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [(["--shuffle", "often"], "often"), (["--drop", "2"], "drop"),
-     (["--episodes", "0"], "episodes"), (["--task", "Nowhere-v0"], "Nowhere-v0"),
-     (["--seed", "-1"], "seed"), (["--task", "Pendulum-v1"], "8 actions")])
+    [
+        (["--shuffle", "often"], "often"),
+        (["--drop", "2"], "drop"),
+        (["--episodes", "0"], "episodes"),
+        (["--task", "Nowhere-v0"], "Nowhere-v0"),
+        (["--seed", "-1"], "seed"),
+        (["--task", "Pendulum-v1"], "8 actions"),
+    ],
+)
 def test_bad_input_ends_with_2_and_names_it(still, arguments, named, capsys):
     assert main(["evaluate", str(still), *arguments]) == 2
     assert named in capsys.readouterr().err

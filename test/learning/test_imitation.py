@@ -103,7 +103,8 @@ def test_an_episode_follows_from_its_generator_alone(env):
     for make in makers:
         one, two = (
             record(env, TEACHER, make(rng), rng)
-            for rng in (np.random.default_rng(5), np.random.default_rng(5)))
+            for rng in (np.random.default_rng(5), np.random.default_rng(5))
+        )
         assert one.observations.tobytes() == two.observations.tobytes()
         assert one.total == two.total
 

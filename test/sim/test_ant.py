@@ -82,9 +82,11 @@ def test_a_seed_gives_the_same_episode_in_another_process(env):
     program = (
         "import json, numpy as np; from an_control_sim.ant import AntEnv; env = AntEnv();"
         "env.reset(seed=3); a = np.random.default_rng(3).uniform(-0.7, 0.7, (60, 8));"
-        "print('RESULT', json.dumps([env.step(x.astype(np.float32))[1] for x in a]))")
+        "print('RESULT', json.dumps([env.step(x.astype(np.float32))[1] for x in a]))"
+    )
     output = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+    )
     line = next(line for line in output.stdout.splitlines() if line.startswith("RESULT"))
     env.reset(seed=3)
     assert json.loads(line.removeprefix("RESULT")) == [env.step(a)[1] for a in actions(3, 60)]
@@ -97,10 +99,16 @@ def test_the_observation_is_the_scaled_readings_of_the_sensors_to_the_last_bit(e
         observation = env.step(action)[0]
         sensors = env.sensors()
         joints = np.stack([sensors["joint_position"], sensors["joint_velocity"]], axis=1)
-        readings = np.concatenate([
-            [sensors["height"]], sensors["goal"][::-1], sensors["velocity"],
-            [roll(*sensors["orientation"]), pitch(*sensors["orientation"])],
-            joints.ravel(), sensors["foot_contact"]])
+        readings = np.concatenate(
+            [
+                [sensors["height"]],
+                sensors["goal"][::-1],
+                sensors["velocity"],
+                [roll(*sensors["orientation"]), pitch(*sensors["orientation"])],
+                joints.ravel(),
+                sensors["foot_contact"],
+            ]
+        )
         again = np.clip(readings * scale + offset, -5, 5).astype(np.float32)
         assert again.tobytes() == observation.tobytes()
         assert sensors["position"][2] == sensors["height"]

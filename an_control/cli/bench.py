@@ -1,0 +1,144 @@
+"""``an-control bench inference|ros|ant``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from an_control.cli import InputError, write_json
+from an_control.cli.bench_inference import CHANNELS, linearity, one_core_rows
+from an_control.policy import AttentionSizes, read_model
+from an_control.share import share_path
+
+INFERENCE_COLUMNS = {
+    "engine": "engine",
+    "channels": "channels",
+    "step_array_p50_us": "array p50",
+    "step_array_p99_us": "p99",
+    "step_p50_us": "dict p50",
+    "step_p99_us": "p99",
+}
+LATENCY_COLUMNS = {"path": "path", "p50_us": "p50", "p99_us": "p99"}
+LOCKSTEP_COLUMNS = {
+    "node": "node",
+    "steps_per_s": "steps/s",
+    "step_us": "step",
+    "environment_us": "environment",
+    "latency_p50_us": "answer p50",
+    "latency_p99_us": "p99",
+    "timeouts": "timeouts",
+}
+ANT_ACTIONS = 8
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Measure what the policy, the policy node or the Ant's simulator does here."""
+
+    what: tyro.conf.Positional[Literal["inference", "ros", "ant"]]
+    """inference: a tick of the policy on one core. ros: from sensor message to command, beside a
+    bare echo of the same message, and steps a second of simulator and node in lockstep. ant:
+    steps a second of the environment alone, beside the package's own."""
+    model: Path | None = None
+    """A .safetensors model file; by default random weights of the size of the authors' Ant policy
+    (in lockstep: the Ant policy that ships)."""
+    seconds: float = 1.0
+    """How long each figure is measured, about."""
+    json: Path | None = None
+    """Also write the result here as JSON."""
+
+    def run(self) -> int:
+        if not 0.0 < self.seconds <= 600.0:
+            raise InputError(f"--seconds {self.seconds}: must be over 0 and at most 600")
+        if self.model is not None:
+            sizes = read_model(self.model).sizes
+            if not isinstance(sizes, AttentionSizes):
+                raise InputError(f"--model {self.model}: must be an attention_neuron")
+            if self.what == "ros" and sizes.actions != ANT_ACTIONS:
+                found = f"{sizes.actions} actions"
+                raise InputError(f"--model {self.model}: has {found}, the Ant takes {ANT_ACTIONS}")
+        measure = {"inference": self._inference, "ros": self._ros, "ant": self._ant}[self.what]
+        try:
+            result = measure()
+        except RuntimeError as error:
+            print(f"an-control bench: {error}", file=sys.stderr)
+            return 1
+        write_json(self.json, {"bench": self.what, "model": str(self.model or "random"), **result})
+        return 0
+
+    def _inference(self) -> dict[str, Any]:
+        rows = list(one_core_rows(self.model, self.seconds))
+        _show("a tick on one core, us", INFERENCE_COLUMNS, rows)
+        ratios = linearity(rows)
+        low, middle, high = CHANNELS[1:]
+        for engine, ratio in ratios.items():
+            print(
+                f"{engine}: a further channel from {middle} to {high} costs {ratio:.2f} times what"
+                f" it costs from {low} to {middle}"
+            )
+        return {"rows": rows, "linearity": ratios}
+
+    def _ros(self) -> dict[str, Any]:
+        _need("rclpy", "ros")
+        from an_control.ros.latency import measure_latency, policy_command
+
+        latency = measure_latency(self.model, self.seconds)
+        _show("JointState out, answer back, us", LATENCY_COLUMNS, latency["rows"])
+        print(f"the node takes {latency['ratio']:.2f} times as long as the echo")
+        if importlib.util.find_spec("pybullet") is None:
+            print("lockstep: not measured, needs pybullet (pip install 'an_control[sim]')")
+            return {"latency": latency}
+        from an_control_sim.benchmark import lockstep_benchmark
+
+        steps = max(round(500 * self.seconds), 20)
+        model = self.model or share_path("models/ant.safetensors")
+        lockstep = []
+        for name, command in (
+            ("policy", policy_command(share_path("config/ant.yaml"), model)),
+            ("stub", None),
+        ):
+            figures = lockstep_benchmark(steps=steps, policy_command=command)
+            lockstep.append({"node": name, **figures})
+        _show("the Ant in lockstep, two processes, us", LOCKSTEP_COLUMNS, lockstep)
+        return {"latency": latency, "lockstep": lockstep}
+
+    def _ant(self) -> dict[str, Any]:
+        _need("pybullet_envs_gymnasium", "sim")
+        from an_control_sim.ant_benchmark import ROUNDS, ant_benchmark
+
+        result = ant_benchmark(steps=max(round(2000 * self.seconds / ROUNDS), 10))
+        rows = [
+            {"environment": "an_control/Ant-v0", "steps_per_s": result["ant_steps_per_s"]},
+            {"environment": "AntBulletEnv", "steps_per_s": result["package_steps_per_s"]},
+        ]
+        _show("one core", {"environment": "environment", "steps_per_s": "steps/s"}, rows)
+        print(f"{result['ratio']:.2f} times the package's own")
+        return result
+
+
+def _need(package: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
+
+
+def _show(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> None:
+    table = Table(title=title, title_justify="left")
+    for heading in columns.values():
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*(_cell(row[key]) for key in columns))
+    Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

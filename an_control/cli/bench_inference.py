@@ -1,0 +1,112 @@
+"""How long a tick of the policy takes on one core, by number of channels and engine.
+
+The measuring runs in a process of its own: BLAS reads how many threads it may start when it is
+loaded, which here has happened long ago, and with more than one a small product takes ten times
+as long.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from an_control.policy import EngineName, Policy, make_policy, read_model
+from an_control.policy.random_model import ANT_SIZES, random_model
+
+CHANNELS = (28, 100, 1_000, 10_000)
+WARM_UP_TICKS = 50
+FEWEST_TICKS = 30
+INPUTS = 16
+ONE_THREAD = {
+    f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "BLIS", "VECLIB_MAXIMUM")
+}
+
+Row = dict[str, Any]
+
+
+def one_core_rows(model: Path | None, seconds: float) -> Iterator[Row]:
+    """A row for each engine and number of channels, as they are measured on one core.
+
+    `model` is a model file or None for random weights; RuntimeError where the measuring failed.
+    """
+    command = [sys.executable, "-m", "an_control.cli.bench_inference", str(seconds)]
+    command += [] if model is None else [str(model)]
+    with subprocess.Popen(
+        command, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield from map(json.loads, process.stdout)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
+
+
+def linearity(rows: Iterable[Row]) -> dict[str, float]:
+    """For each engine the time of a further channel among many over that among few; 1 is linear."""
+    time_us = {(row["engine"], row["channels"]): row["step_array_p50_us"] for row in rows}
+    low, middle, high = CHANNELS[1:]
+    ratios = {}
+    for engine in {engine for engine, _ in time_us}:
+        among_few = (time_us[engine, middle] - time_us[engine, low]) / (middle - low)
+        among_many = (time_us[engine, high] - time_us[engine, middle]) / (high - middle)
+        ratios[engine] = among_many / among_few
+    return dict(sorted(ratios.items()))
+
+
+def measure(policy: Policy, channels: int, seconds: float) -> Row:
+    """Median and 99th percentile of both ways to give readings, in microseconds."""
+    ids = tuple(f"channel_{i}" for i in range(channels))
+    inputs = np.random.default_rng(0).standard_normal((INPUTS, channels))
+    readings = [dict(zip(ids, values.tolist(), strict=True)) for values in inputs]
+    policy.reset()
+    by_array = _quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
+    by_id = _quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
+    return {
+        "engine": policy.engine,
+        "channels": channels,
+        "step_array_p50_us": by_array[0],
+        "step_array_p99_us": by_array[1],
+        "step_p50_us": by_id[0],
+        "step_p99_us": by_id[1],
+    }
+
+
+def _quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float, float]:
+    clock_ns = time.perf_counter_ns
+    for i in range(WARM_UP_TICKS):
+        tick(i % INPUTS)
+    taken_ns: list[int] = []
+    end_ns = clock_ns() + int(seconds * 1e9)
+    now_ns = clock_ns()
+    while now_ns < end_ns or len(taken_ns) < FEWEST_TICKS:
+        number = len(taken_ns) % INPUTS
+        begin_ns = clock_ns()
+        tick(number)
+        now_ns = clock_ns()
+        taken_ns.append(now_ns - begin_ns)
+    p50, p99 = np.quantile(taken_ns, (0.5, 0.99)) / 1e3
+    return float(p50), float(p99)
+
+
+def main(seconds: str, model: str | None = None) -> None:
+    """The process that measures: one JSON line a row."""
+    weights = random_model(ANT_SIZES) if model is None else read_model(model)
+    engines: list[EngineName] = ["numpy"]
+    if importlib.util.find_spec("numba") is not None:
+        engines.append("numba")
+    for engine in engines:
+        policy = make_policy(weights, engine=engine)
+        for channels in CHANNELS:
+            print(json.dumps(measure(policy, channels, float(seconds))), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,211 @@
+"""From sensor message to command, beside a bare echo of the same message.
+
+Both are processes of their own that get the same JointState in turn, so that whatever else the
+machine does harms both alike. The echo's callback publishes what it got; the node, in lockstep,
+also reads, decides and commands.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rclpy
+import yaml
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import JointState
+
+from an_control.policy import AttentionSizes, Model, read_model, write_model
+from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.ros.node import make_executor
+from an_control.ros.outputs import set_stamp
+
+CHANNELS = 28
+STEP_NS = 16_500_000
+WARM_UP = 50
+START_S = 60.0
+ANSWER_S = 2.0
+EXECUTOR = "events"
+PATHS = {"echo": "echoed", "node": "joint_commands"}
+
+
+def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
+    """Median and 99th percentile of both paths in microseconds, and the ratio of the medians.
+
+    `model` is an attention_neuron model file or None for random weights. Needs rclpy not
+    initialised. RuntimeError where a process does not answer.
+    """
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    namespace = f"/an_control_bench_{os.getpid()}"
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        weights = random_model(ANT_SIZES) if model is None else read_model(model)
+        write_model(folder / "model.safetensors", _nameless(weights))
+        wiring = folder / "wiring.yaml"
+        wiring.write_text(yaml.safe_dump(_wiring(weights)), encoding="utf-8")
+        echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
+        node = policy_command(wiring, folder / "model.safetensors", namespace)
+        processes = [stack.enter_context(_process(command)) for command in (echo, node)]
+        rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
+        stack.callback(rclpy.try_shutdown)
+        prober = _Prober(namespace)
+        for path, process in zip(PATHS, processes, strict=True):
+            _await(prober, path, process)
+        return _measure(prober, seconds)
+
+
+def policy_command(wiring: Path, model: Path, namespace: str = "/") -> list[str]:
+    """The command of a policy node that starts by itself, in lockstep."""
+    values = {
+        "wiring": wiring,
+        "model": model,
+        "mode": "lockstep",
+        "autostart": "true",
+        "check_rate": "false",
+        "executor": EXECUTOR,
+    }
+    parameters = [part for name, value in values.items() for part in ("-p", f"{name}:={value}")]
+    remap = ["-r", f"__ns:={namespace}", "--log-level", "warn"]
+    return [sys.executable, "-m", "an_control.ros.node", "--ros-args", *remap, *parameters]
+
+
+class _Prober:
+    """Sends a JointState on one of the paths and waits for the answer with its stamp."""
+
+    def __init__(self, namespace: str) -> None:
+        self._node = Node("prober", namespace=namespace)
+        self._executor = make_executor(EXECUTOR, self._node.context)
+        self._executor.add_node(self._node)
+        self._message = JointState(name=[f"joint_{i}" for i in range(CHANNELS)])
+        self._publishers = {
+            path: self._node.create_publisher(JointState, f"{path}_states", 10) for path in PATHS
+        }
+        for answer in PATHS.values():
+            self._node.create_subscription(JointState, answer, self._on_answer, 10)
+        self._rng = np.random.default_rng(0)
+        self._stamp_ns, self._answer_ns, self._answered_s = STEP_NS, 0, 0.0
+
+    def _on_answer(self, message: JointState) -> None:
+        self._answered_s = time.perf_counter()
+        self._answer_ns = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
+
+    def latency_s(self, path: str, wait_s: float) -> float | None:
+        """From publishing to the answer's callback, in seconds; None where none came in time."""
+        self._stamp_ns += STEP_NS
+        set_stamp(self._message.header.stamp, self._stamp_ns)
+        self._message.position = array.array("d", self._rng.standard_normal(CHANNELS))
+        begin_s = time.perf_counter()
+        self._publishers[path].publish(self._message)
+        while self._answer_ns != self._stamp_ns:
+            if time.perf_counter() - begin_s > wait_s:
+                return None
+            self._executor.spin_once(timeout_sec=wait_s)
+        return self._answered_s - begin_s
+
+
+def _measure(prober: _Prober, seconds: float) -> dict[str, Any]:
+    taken_s: dict[str, list[float]] = {path: [] for path in PATHS}
+    lost = 0
+    end_s = time.perf_counter() + seconds
+    while time.perf_counter() < end_s or len(taken_s["node"]) < 2 * WARM_UP:
+        for path, taken in taken_s.items():
+            latency_s = prober.latency_s(path, ANSWER_S)
+            if latency_s is None:
+                lost += 1
+                if lost > WARM_UP:
+                    raise RuntimeError(f"the {path} stopped answering")
+            else:
+                taken.append(latency_s)
+    p50_us, p99_us = (
+        {path: 1e6 * float(np.quantile(taken[WARM_UP:], q)) for path, taken in taken_s.items()}
+        for q in (0.5, 0.99)
+    )
+    rows = [{"path": path, "p50_us": p50_us[path], "p99_us": p99_us[path]} for path in PATHS]
+    return {"rows": rows, "ratio": p50_us["node"] / p50_us["echo"], "lost": lost}
+
+
+def _await(prober: _Prober, path: str, process: subprocess.Popen[bytes]) -> None:
+    end_s = time.perf_counter() + START_S
+    while prober.latency_s(path, 0.1) is None:
+        if process.poll() is not None:
+            raise RuntimeError(f"the {path} ended with status {process.returncode}")
+        if time.perf_counter() > end_s:
+            raise RuntimeError(f"the {path} did not answer within {START_S:.0f} s")
+
+
+def _nameless(model: Model) -> Model:
+    """The model without its task, whose channels this wiring does not have."""
+    return Model(model.kind, model.sizes, model.arrays, {}, model.trained)
+
+
+def _wiring(model: Model) -> dict[str, Any]:
+    assert isinstance(model.sizes, AttentionSizes)
+    message_type = "sensor_msgs/msg/JointState"
+    return {
+        "an_control_wiring": 1,
+        "robot": "bench",
+        "rate_hz": 1e9 / STEP_NS,
+        "min_present_share": 0.5,
+        "sources": {"joints": {"topic": "node_states", "type": message_type, "max_age_s": 0.0}},
+        "channels": {
+            f"joint_{i}": {"source": "joints", "field": f"position[joint_{i}]"}
+            for i in range(CHANNELS)
+        },
+        "command": {
+            "topic": PATHS["node"],
+            "type": message_type,
+            "field": "effort",
+            "actuators": {
+                f"motor_{i}": {"limits": [-1.0, 1.0], "safe": 0.0}
+                for i in range(model.sizes.actions)
+            },
+        },
+    }
+
+
+@contextmanager
+def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def main() -> int:
+    """The echo as a process: `python -m an_control.ros.latency`."""
+    stop: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda signum, frame: stop.append(signum))
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    node = Node("echo")
+    publisher = node.create_publisher(JointState, PATHS["echo"], 10)
+    node.create_subscription(JointState, "echo_states", publisher.publish, 10)
+    executor = make_executor(EXECUTOR, node.context)
+    executor.add_node(node)
+    while not stop:
+        executor.spin_once(timeout_sec=0.1)
+    executor.shutdown()
+    node.destroy_node()
+    rclpy.try_shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""`an-control bench` measures and writes what it printed; the figures are not judged here."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from an_control.cli import bench_inference, main
+from an_control.policy import AttentionSizes, OrderedSizes, make_policy, write_model
+from an_control.policy.random_model import ANT_SIZES, random_model
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(sizes):
+        path = tmp_path / "model.safetensors"
+        write_model(path, random_model(sizes))
+        return path
+
+    return save
+
+
+def test_inference_shows_every_engine_and_number_of_channels(saved, tmp_path, capsys):
+    result = tmp_path / "result.json"
+    model = saved(AttentionSizes(actions=1, neuron=2, queries=3, key=2, inputs=["value"], head=[]))
+    command = ["bench", "inference", "--seconds", "0.02", "--model", str(model)]
+    assert main([*command, "--json", str(result)]) == 0
+    out = capsys.readouterr().out
+    assert "10,000" in out and "numpy: a further channel" in out
+    shown = json.loads(result.read_text())
+    assert shown["bench"] == "inference" and shown["model"] == str(model)
+    for row in shown["rows"]:
+        assert 0 < row["step_array_p50_us"] <= row["step_array_p99_us"]
+        assert 0 < row["step_p50_us"] <= row["step_p99_us"]
+    engines = shown["linearity"].keys()
+    assert [(row["engine"], row["channels"]) for row in shown["rows"]] == [
+        (engine, channels)
+        for engine in sorted(engines, reverse=True)
+        for channels in bench_inference.CHANNELS
+    ]
+
+
+def test_inference_is_measured_with_one_thread(monkeypatch):
+    """Whatever the caller's environment says; the measuring process inherits the rest."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    seen = {}
+
+    class Process:
+        stdout = ()
+        returncode = 0
+
+        def __init__(self, command, env, **_):
+            seen.update(env)
+
+        __enter__ = __exit__ = lambda self, *_: self
+
+    monkeypatch.setattr(bench_inference.subprocess, "Popen", Process)
+    assert list(bench_inference.one_core_rows(None, 0.1)) == []
+    assert seen["OPENBLAS_NUM_THREADS"] == seen["OMP_NUM_THREADS"] == "1"
+    assert seen["PATH"] == os.environ["PATH"]
+
+
+def test_linearity_is_one_where_every_channel_costs_the_same():
+    rows = [
+        {"engine": "numpy", "channels": n, "step_array_p50_us": 20.0 + 0.1 * n}
+        for n in bench_inference.CHANNELS
+    ]
+    assert bench_inference.linearity(rows) == {"numpy": pytest.approx(1.0)}
+
+
+def test_a_row_has_the_median_and_the_99th_percentile():
+    policy = make_policy(random_model(ANT_SIZES), engine="numpy")
+    row = bench_inference.measure(policy, 28, 0.02)
+    assert row["channels"] == 28 and row["engine"] == "numpy"
+    assert np.isfinite(list(row.values())[2:]).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--seconds", "0"], "--seconds 0.0: must be over 0"),
+        (["--seconds", "nan"], "--seconds nan"),
+        (["--model", "missing.safetensors"], "missing.safetensors: "),
+    ],
+)
+def test_bad_arguments_end_with_exit_2(arguments, reason, capsys):
+    assert main(["bench", "inference", *arguments]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_model_that_cannot_be_measured_ends_with_exit_2(saved, capsys):
+    ordered = saved(OrderedSizes(channels=28, actions=8, head=[]))
+    assert main(["bench", "inference", "--model", str(ordered)]) == 2
+    assert "must be an attention_neuron" in capsys.readouterr().err
+    few = saved(AttentionSizes(actions=1, neuron=2, queries=3, key=2, inputs=["value"], head=[]))
+    assert main(["bench", "ros", "--model", str(few)]) == 2
+    assert "has 1 actions, the Ant takes 8" in capsys.readouterr().err
+
+
+def test_a_missing_package_ends_with_exit_2_and_its_extra(monkeypatch, capsys):
+    monkeypatch.setattr("an_control.cli.bench.importlib.util.find_spec", lambda name: None)
+    assert main(["bench", "ros"]) == 2
+    assert "needs rclpy (pip install 'an_control[ros]')" in capsys.readouterr().err
+    assert main(["bench", "ant"]) == 2
+    assert "an_control[sim]" in capsys.readouterr().err
+
+
+def test_the_ant_is_measured_beside_the_packages_own(tmp_path, capsys):
+    pytest.importorskip("pybullet_envs_gymnasium", reason="needs the package's AntBulletEnv")
+    result = tmp_path / "result.json"
+    assert main(["bench", "ant", "--seconds", "0.05", "--json", str(result)]) == 0
+    assert "AntBulletEnv" in capsys.readouterr().out
+    assert json.loads(result.read_text())["ratio"] > 0
+
+
+def test_the_nodes_latency_is_measured_beside_a_bare_echo(tmp_path, capfd):
+    """Real processes over real ROS 2; then the Ant in lockstep with the policy and with a stub."""
+    for package in ("rclpy", "pybullet"):
+        pytest.importorskip(package, reason=f"needs {package}")
+    result = tmp_path / "result.json"
+    assert main(["bench", "ros", "--seconds", "0.1", "--json", str(result)]) == 0
+    assert "times as long as the echo" in capfd.readouterr().out
+    shown = json.loads(result.read_text())
+    assert [row["path"] for row in shown["latency"]["rows"]] == ["echo", "node"]
+    assert shown["latency"]["ratio"] > 0
+    assert [row["node"] for row in shown["lockstep"]] == ["policy", "stub"]
