@@ -26,6 +26,7 @@ VERBS = {
     "distill": "teach a permutation-invariant policy what a teacher does",
     "inspect": "what a model file holds",
     "import-authors": "a model file from the AttentionNeuron authors' weights",
+    "campaign": "break what feeds and surrounds the policy node, and measure the wire",
     "bench": "measure inference or ROS latency and speed here",
 }
 

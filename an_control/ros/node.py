@@ -267,7 +267,8 @@ def _end_in_time() -> None:
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
     def wait() -> None:
-        os.read(read, 1)
+        while os.read(read, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
+            pass
         time.sleep(END_S)
         os._exit(1)
 

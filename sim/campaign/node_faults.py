@@ -1,0 +1,123 @@
+"""Faults of the policy node's process, files and parameters, and of who else is there."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
+from rcl_interfaces.srv import ListParameters, SetParameters
+from rclpy.parameter import Parameter
+from std_msgs.msg import Bool
+from std_srvs.srv import Trigger
+
+from an_control_sim.campaign.policy_process import PolicyProcess
+from an_control_sim.campaign.stage import Stage
+
+REPLY_S = 10.0
+HOSTILE: tuple[Any, ...] = (
+    "", "\0", "../" * 500, "x" * 100_000, "/dev/zero", "/proc/self/mem", "\ud7ff\U0010ffff",
+    -1, 2**63 - 1, float("nan"), float("inf"), 1e308, True, [], ["a"], [1.5, float("nan")],
+)  # fmt: skip
+
+
+@contextmanager
+def estop(stage: Stage, by: str) -> Iterator[None]:
+    """The e-stop is latched by topic or service, and reset at the end."""
+    if by == "topic":
+        publisher = stage.node.create_publisher(Bool, "policy/estop", 10)
+        stage.until(lambda: publisher.get_subscription_count() > 0, REPLY_S)
+        publisher.publish(Bool(data=True))
+        yield
+        stage.node.destroy_publisher(publisher)
+    else:
+        call(stage, Trigger, "policy/estop", Trigger.Request(), wait=False)
+        yield
+    call(stage, Trigger, "policy/reset_estop", Trigger.Request())
+
+
+@contextmanager
+def ended(stage: Stage, by: str) -> Iterator[None]:
+    """The node gets a signal, perhaps while its policy hangs, and is started again."""
+    *broken, name = by.split(" then ")
+    if broken:
+        stage.policy.breakage.write_text(broken[0])
+        stage.policy.signal(signal.SIGUSR1)
+    stage.policy.signal(getattr(signal, name))
+    yield
+    stage.policy.stop()
+    stage.policy.start()
+
+
+@contextmanager
+def two_policies(stage: Stage) -> Iterator[None]:
+    """A second policy node commands the same robot."""
+    second = PolicyProcess(stage.policy.folder, "second")
+    second.start()
+    yield
+    second.stop()
+
+
+@contextmanager
+def hostile_parameters(stage: Stage) -> Iterator[None]:
+    """Every parameter is set to what it should not be."""
+    listed = call(stage, ListParameters, "policy/list_parameters", ListParameters.Request())
+    for name in listed.result.names if listed is not None else ():
+        for value in HOSTILE:
+            parameter = Parameter(name, value=value).to_parameter_msg()
+            request = SetParameters.Request(parameters=[parameter])
+            call(stage, SetParameters, "policy/set_parameters", request)
+    yield
+
+
+@contextmanager
+def garbage_model(stage: Stage, seed: int = 0) -> Iterator[None]:
+    """The model's file turns into noise, and the node is told to take it."""
+    good = stage.policy.model.read_bytes()
+    stage.policy.model.write_bytes(random.Random(seed).randbytes(len(good)))
+    _set_model(stage)
+    yield
+    stage.policy.model.write_bytes(good)
+    _set_model(stage)
+
+
+def _set_model(stage: Stage) -> None:
+    parameter = Parameter("model", value=str(stage.policy.model)).to_parameter_msg()
+    request = SetParameters.Request(parameters=[parameter])
+    call(stage, SetParameters, "policy/set_parameters", request)
+
+
+@contextmanager
+def disk_full(stage: Stage) -> Iterator[None]:
+    """The node is started where nothing can be logged any more, and given much to log."""
+    stage.policy.stop()
+    with open("/dev/full", "wb", buffering=0) as full:
+        stage.policy.start(output=full)
+    stage.acting()
+    yield
+    for _ in range(20):
+        call(stage, Trigger, "policy/estop", Trigger.Request())
+        call(stage, Trigger, "policy/reset_estop", Trigger.Request())
+
+
+def activate(stage: Stage) -> None:
+    """Activate the node, as an operator does after a tick that failed."""
+    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_ACTIVATE))
+    call(stage, ChangeState, "policy/change_state", request)
+
+
+def call(stage: Stage, type_: Any, service: str, request: Any, *, wait: bool = True) -> Any:
+    """Call a service while the robot goes on; None without a reply in time, or without waiting."""
+    client = stage.clients.get(service)
+    if client is None:
+        client = stage.clients[service] = stage.node.create_client(type_, service)
+    stage.until(client.service_is_ready, REPLY_S)
+    future = client.call_async(request)
+    if not wait:
+        return None
+    stage.until(future.done, REPLY_S)
+    return future.result() if future.done() else None
