@@ -27,6 +27,8 @@ class Verb:
     """Only the faults whose name has this in it."""
     mutations: int = 10_000
     """How many byte-mutated wiring and model files are read."""
+    log: Path | None = None
+    """Keep the nodes' logs in this folder."""
     json: Path | None = None
     """Also write the result here as JSON."""
 
@@ -53,14 +55,16 @@ class Verb:
                 print(f"    {complaint}", flush=True)
 
         print(HEAD, flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            outcomes = run_mutations(Path(folder), self.mutations) if not self.only else []
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = self.log or Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
+            outcomes = run_mutations(folder, 0 if self.only else self.mutations)
             for outcome in outcomes:
                 tell(outcome)
-            with ros([]):
+            with ros(["--ros-args", "--log-level", "error"]):
                 node = Node("robot", namespace="/ant")
                 try:
-                    outcomes += run_campaign(node, plan, self.times, Path(folder), tell)
+                    outcomes += run_campaign(node, plan, self.times, folder, tell)
                 finally:
                     node.destroy_node()
         tried, survived = (sum(getattr(o, key) for o in outcomes) for key in ("tried", "survived"))

@@ -47,5 +47,5 @@ def _breakable(policy: AttentionNeuron, values: Any, ids: Any) -> np.ndarray:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, _toggle)
-    AttentionNeuron.step_array = _breakable  # type: ignore[method-assign]
+    AttentionNeuron.step_array = _breakable  # type: ignore[assignment,method-assign]
     sys.exit(main())

@@ -13,12 +13,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
+import rclpy
+from rclpy.context import Context
+from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import String
 
 from an_control.wiring.messages import field_types
 from an_control_sim.campaign import node_faults
-from an_control_sim.campaign.stage import Deliver, Stage
+from an_control_sim.campaign.stage import NAMESPACE, Deliver, Stage
 
 Topics = Sequence[str] | Literal["all"]
 
@@ -121,7 +125,10 @@ def burst(stage: Stage, times: int, topics: Topics = "all") -> Iterator[None]:
 @contextmanager
 def wrong_type(stage: Stage, topic: str) -> Iterator[None]:
     """Somebody publishes another type on a source's topic, beside the right one."""
-    publisher = stage.node.create_publisher(String, topic, 10)
+    context = Context()  # one participant cannot have two types on a topic
+    rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
+    stranger = Node("stranger", namespace=NAMESPACE, context=context)
+    publisher = stranger.create_publisher(String, topic, 10)
 
     def both(topic: str, message: Any) -> None:
         publisher.publish(String(data="\0" * 1000))
@@ -129,7 +136,8 @@ def wrong_type(stage: Stage, topic: str) -> Iterator[None]:
 
     with _delivering(stage, [topic], both):
         yield
-    stage.node.destroy_publisher(publisher)
+    stranger.destroy_node()
+    rclpy.shutdown(context=context)
 
 
 @contextmanager

@@ -54,18 +54,12 @@ def read_policy(path: Path) -> None:
 
 def run_mutations(folder: Path, count: int, seed: int = 0) -> list[Outcome]:
     """Read `count` mutated wirings and as many models, drawn from `seed`."""
+    if not count:
+        return []
+    wiring, model = share_path("config/ant.yaml"), share_path("models/ant.safetensors")
     return [
-        _run(
-            "mutated wiring files", share_path("config/ant.yaml"), read_wiring, folder, count, seed
-        ),
-        _run(
-            "mutated model files",
-            share_path("models/ant.safetensors"),
-            read_policy,
-            folder,
-            count,
-            seed,
-        ),
+        _run("mutated wiring files", wiring, read_wiring, folder, count, seed),
+        _run("mutated model files", model, read_policy, folder, count, seed),
     ]
 
 

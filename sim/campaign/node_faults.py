@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,7 +31,8 @@ def estop(stage: Stage, by: str) -> Iterator[None]:
     """The e-stop is latched by topic or service, and reset at the end."""
     if by == "topic":
         publisher = stage.node.create_publisher(Bool, "policy/estop", 10)
-        stage.until(lambda: publisher.get_subscription_count() > 0, REPLY_S)
+        stage.until(lambda: publisher.get_subscription_count() == 2, REPLY_S)
+        stage.broken_s = time.monotonic()
         publisher.publish(Bool(data=True))
         yield
         stage.node.destroy_publisher(publisher)
@@ -59,6 +61,8 @@ def two_policies(stage: Stage) -> Iterator[None]:
     second = PolicyProcess(stage.policy.folder, "second")
     second.start()
     yield
+    second.signal(signal.SIGINT)
+    stage.until(lambda: not second.running, REPLY_S)
     second.stop()
 
 
@@ -68,10 +72,13 @@ def hostile_parameters(stage: Stage) -> Iterator[None]:
     listed = call(stage, ListParameters, "policy/list_parameters", ListParameters.Request())
     for name in listed.result.names if listed is not None else ():
         for value in HOSTILE:
-            parameter = Parameter(name, value=value).to_parameter_msg()
-            request = SetParameters.Request(parameters=[parameter])
-            call(stage, SetParameters, "policy/set_parameters", request)
+            _set(stage, name, value)
     yield
+    for name, value in (
+        ("use_sim_time", False),
+        *((f"sources.{source.name}.topic", source.topic) for source in stage.wiring.sources),
+    ):
+        _set(stage, name, value)
 
 
 @contextmanager
@@ -79,14 +86,14 @@ def garbage_model(stage: Stage, seed: int = 0) -> Iterator[None]:
     """The model's file turns into noise, and the node is told to take it."""
     good = stage.policy.model.read_bytes()
     stage.policy.model.write_bytes(random.Random(seed).randbytes(len(good)))
-    _set_model(stage)
+    _set(stage, "model", str(stage.policy.model))
     yield
     stage.policy.model.write_bytes(good)
-    _set_model(stage)
+    _set(stage, "model", str(stage.policy.model))
 
 
-def _set_model(stage: Stage) -> None:
-    parameter = Parameter("model", value=str(stage.policy.model)).to_parameter_msg()
+def _set(stage: Stage, name: str, value: Any) -> None:
+    parameter = Parameter(name, value=value).to_parameter_msg()
     request = SetParameters.Request(parameters=[parameter])
     call(stage, SetParameters, "policy/set_parameters", request)
 
@@ -111,11 +118,16 @@ def activate(stage: Stage) -> None:
 
 
 def call(stage: Stage, type_: Any, service: str, request: Any, *, wait: bool = True) -> Any:
-    """Call a service while the robot goes on; None without a reply in time, or without waiting."""
+    """Call a service while the robot goes on; None without a reply in time.
+
+    Without waiting for it, the call is what breaks.
+    """
     client = stage.clients.get(service)
     if client is None:
         client = stage.clients[service] = stage.node.create_client(type_, service)
     stage.until(client.service_is_ready, REPLY_S)
+    if not wait:
+        stage.broken_s = time.monotonic()
     future = client.call_async(request)
     if not wait:
         return None

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,9 +29,7 @@ class PolicyProcess:
         self.parameters: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(
-        self, output: IO[Any] | None = None, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def start(self, output: IO[Any] | None = None) -> None:
         """Start it, activated; `output` takes its log instead of the file."""
         values = {
             "wiring": share_path("config/ant.yaml"),
@@ -49,11 +46,7 @@ class PolicyProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output or log,
                 stderr=output or log,
-                env={
-                    **os.environ,
-                    "AN_CONTROL_BREAKAGE": str(self.breakage),
-                    **(environment or {}),
-                },
+                env={**os.environ, "AN_CONTROL_BREAKAGE": str(self.breakage)},
                 start_new_session=True,
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -74,20 +75,21 @@ def _once(stage: Stage, fault: Fault, options: dict[str, Any], outcome: Outcome)
     wire.violations.clear()
     wire.at_s.clear()
     wire.safe.clear()
-    begin_s = time.monotonic()
+    stage.broken_s = time.monotonic()
     with FAULTS[fault.kind](stage, **options):
         stage.play(fault.lasts_s)
-        safe_s = _settled(stage, fault.wire, begin_s)
+        safe_s = _settled(stage, fault.wire)
+        lives_on = fault.wire == "ends" and stage.policy.running
         end_s = time.monotonic()
     mark = len(wire.safe)
     stage.until(lambda: not all(wire.safe[mark:]), RECOVERY_S)
-    recovered = [
-        at for at, safe in zip(wire.at_s[mark:], wire.safe[mark:], strict=True) if not safe
-    ]
-    recovered_s = recovered[0] - end_s if recovered else inf
+    acted = [at for at, safe in zip(wire.at_s, wire.safe, strict=True) if not safe and at > end_s]
+    recovered_s = acted[0] - end_s if acted else inf
     outcome.safe_s = max(outcome.safe_s, safe_s)
     outcome.recovered_s = max(outcome.recovered_s, recovered_s)
     complaints = list(wire.violations)
+    if lives_on:
+        complaints.append("the process did not end")
     if safe_s > fault.within_s:
         complaints.append(f"{fault.wire} only after {safe_s:.3f} s of {fault.within_s:g} s")
     if recovered_s > fault.recovered_s:
@@ -95,16 +97,17 @@ def _once(stage: Stage, fault: Fault, options: dict[str, Any], outcome: Outcome)
     return complaints
 
 
-def _settled(stage: Stage, wire: str, begin_s: float) -> float:
+def _settled(stage: Stage, wire: str) -> float:
     """How long after the fault the wire was as it should be; inf where it never was."""
+    begin_s = stage.broken_s
     heard = list(zip(stage.wire.at_s, stage.wire.safe, strict=True))
     if wire == "acts":
         at_s = [begin_s, *(at for at, _ in heard), time.monotonic()]
-        return max(after - before for before, after in zip(at_s, at_s[1:], strict=False))
+        return max(after - before for before, after in pairwise(at_s))
     unsafe = [place for place, (_, safe) in enumerate(heard) if not safe]
     first_safe = unsafe[-1] + 1 if unsafe else 0
     if wire == "silent":
         return heard[-1][0] - begin_s if heard else 0.0
-    if first_safe >= len(heard) or (wire == "ends" and stage.policy.running):
+    if first_safe >= len(heard):
         return inf
     return heard[first_safe][0] - begin_s

@@ -71,6 +71,8 @@ class Stage:
             self._robot.command_class, command.topic, self._hear, QoSProfile(depth=1000)
         )
         self.deliver: Deliver = self.publish
+        self.broken_s = 0.0
+        """When the fault began, on the steady clock."""
         self.executor = new_executor(node.context)
         self.executor.add_node(node)
         self._next_s = time.monotonic()
