@@ -8,9 +8,11 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import JointState
@@ -19,6 +21,8 @@ from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 from an_control.wiring import CommandConfig, Readings
 
 COMMAND_QOS = QoSProfile(depth=10)
+ARRIVAL_S = 0.5
+"""How long the last command may take to arrive; a subscriber that hangs cannot hold up more."""
 
 
 def doubles(values: np.ndarray) -> array[float]:
@@ -57,6 +61,9 @@ class CommandOutput:
             self._publisher.publish(self._message)
 
     def close(self) -> None:
+        """Let go of the topic, once the last command has arrived where it can."""
+        with suppress(RuntimeError):  # rclpy was shut down already
+            self._publisher.wait_for_all_acked(Duration(seconds=ARRIVAL_S))
         self._node.destroy_publisher(self._publisher)
 
 
