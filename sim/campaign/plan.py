@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from an_control.wiring.strict import Entry, read_yaml
+from an_control_sim.campaign.faults import FAULTS
 
 WIRES = ("safe", "acts", "silent", "ends")
-_TEXT = re.compile(r".{1,200}")
 _KEYS = ("fault", "wire", "within_s", "recovered_s")
 
 
@@ -46,18 +46,22 @@ def load_plan(path: str | Path) -> tuple[Fault, ...]:
 
 
 def _fault(name: str, entry: Entry, lasts_s: float) -> Fault:
-    found = dict(entry.items("a mapping"))
-    options = {key: found[key].value for key in found if key not in (*_KEYS, "lasts_s")}
-    fields = entry.fields(_KEYS, ("lasts_s", *options))
+    kind = dict(entry.items("a mapping")).get("fault")
+    taken: list[str] = []
+    if kind is not None:
+        if kind.value not in FAULTS:
+            raise kind.error(" or ".join(FAULTS))
+        _, *taken = signature(FAULTS[str(kind.value)]).parameters
+    fields = entry.fields(_KEYS, ("lasts_s", *taken))
     wire = fields["wire"]
     if wire.value not in WIRES:
         raise wire.error(" or ".join(WIRES))
     return Fault(
         name=name,
-        kind=fields["fault"].text("a kind of fault", _TEXT),
+        kind=str(fields["fault"].value),
         wire=str(wire.value),
         within_s=fields["within_s"].number("seconds", 0.0, 600.0),
         recovered_s=fields["recovered_s"].number("seconds", 0.0, 600.0),
         lasts_s=fields["lasts_s"].number("seconds", 0.1, 600.0) if "lasts_s" in fields else lasts_s,
-        options=options,
+        options={key: fields[key].value for key in taken if key in fields},
     )

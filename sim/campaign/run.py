@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from rclpy.node import Node
 
@@ -45,7 +44,6 @@ def run_campaign(
 
 def _try(stage: Stage, fault: Fault, times: int) -> Outcome:
     outcome = Outcome(fault.name)
-    options = dict(fault.options)
     parameters = {"use_sim_time": fault.kind == "clock"}
     if not stage.policy.running or parameters != stage.policy.parameters:
         stage.policy.stop()
@@ -53,7 +51,7 @@ def _try(stage: Stage, fault: Fault, times: int) -> Outcome:
         stage.policy.start()
     first_mb = 0.0
     for number in range(times):
-        complaints = _once(stage, fault, options, outcome)
+        complaints = _once(stage, fault, outcome)
         outcome.tried += 1
         outcome.survived += not complaints
         outcome.complaints += complaints
@@ -68,7 +66,7 @@ def _try(stage: Stage, fault: Fault, times: int) -> Outcome:
     return outcome
 
 
-def _once(stage: Stage, fault: Fault, options: dict[str, Any], outcome: Outcome) -> list[str]:
+def _once(stage: Stage, fault: Fault, outcome: Outcome) -> list[str]:
     """One time; what was wrong with it."""
     stage.acting()
     wire = stage.wire
@@ -76,7 +74,7 @@ def _once(stage: Stage, fault: Fault, options: dict[str, Any], outcome: Outcome)
     wire.at_s.clear()
     wire.safe.clear()
     stage.broken_s = time.monotonic()
-    with FAULTS[fault.kind](stage, **options):
+    with FAULTS[fault.kind](stage, **fault.options):
         stage.play(fault.lasts_s)
         safe_s = _settled(stage, fault.wire)
         lives_on = fault.wire == "ends" and stage.policy.running

@@ -84,8 +84,8 @@ class Soak:
         self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(node)
         self._model = str(share_path("models/ant.safetensors"))
-        values = {"wiring": str(share_path("config/ant.yaml")), "model": self._model}
-        values |= {"mode": "lockstep", "lockstep_wait_s": 0.05}
+        wiring = str(share_path("config/ant.yaml"))
+        values = {"wiring": wiring, "model": self._model, "mode": "lockstep"}
         node.set_parameters([Parameter(name, value=value) for name, value in values.items()])
         node.trigger_configure()
         node.trigger_activate()
@@ -101,7 +101,7 @@ class Soak:
     def run(self, ticks: int, tell: Callable[[int, Sample], object] = lambda *_: None) -> Soaked:
         """Tick that often; AssertionError where a command is not finite or over its limit."""
         begin_s, window = time.monotonic(), max(100, ticks // 100)
-        samples = []
+        samples: list[Sample] = []
         while len(samples) * window < ticks:
             self._durations_s.clear()
             while len(self._durations_s) < window:
@@ -134,7 +134,9 @@ class Soak:
         if not self._random.randrange(FAULT_EVERY):
             self.faults += 1
             messages = self._break(copy.deepcopy(messages))
-        callbacks = {one.topic_name: one.callback for one in self._node.subscriptions}
+        callbacks: dict[str, Any] = {
+            one.topic_name: one.callback for one in self._node.subscriptions
+        }
         begin_s = time.perf_counter()
         for topic, message in messages.items():
             callbacks[f"{self._node.get_namespace()}/{topic}"](message)
@@ -167,7 +169,7 @@ class Soak:
 
     def _stop(self) -> None:
         """The e-stop, and its reset."""
-        estop = next(s for s in self._node.subscriptions if s.topic_name.endswith("/estop"))
+        estop: Any = next(s for s in self._node.subscriptions if s.topic_name.endswith("/estop"))
         estop.callback(Bool(data=True))
         service = next(s for s in self._node.services if s.service_name.endswith("/reset_estop"))
         service.callback(service.srv_type.Request(), service.srv_type.Response())
