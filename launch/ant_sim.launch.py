@@ -76,6 +76,7 @@ def nodes(context: LaunchContext) -> list[Node]:
         "autostart": True,
         "check_rate": given["check_rate"],
         "engine": given["engine"],
+        "executor": "events",
     }
     simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
     return [

@@ -1,4 +1,4 @@
-"""What the camera saw, as a video (.mp4) or as a strip of pictures over time (.png)."""
+"""What the camera saw, as a video (.mp4) or as a sheet of pictures over time (.png)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from an_control_sim.process import RELIABLE
 
 RATE_HZ = 30.0
 """Pictures per simulated second that a recording wants."""
-STRIP = 6
+ROWS, COLUMNS = 2, 3
 
 
 class Recorder:
@@ -23,7 +23,7 @@ class Recorder:
     def __init__(self, node: Node, path: Path) -> None:
         self._path = path
         self._writer: Any = None
-        self._strip: list[np.ndarray] = []
+        self._sheet: list[np.ndarray] = []
         self._start_s = float("inf")
         node.create_subscription(Image, "camera/image_raw", self._take, RELIABLE)
 
@@ -33,10 +33,12 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         if self._writer is not None:
             self._writer.release()
-        if self._strip and self._path.suffix == ".png":
-            chosen = np.linspace(0, len(self._strip) - 1, STRIP).astype(int)
-            written, picture = cv2.imencode(".png", np.hstack([self._strip[i] for i in chosen]))
-            assert written, "a strip of pictures is always an image"
+        if self._sheet and self._path.suffix == ".png":
+            chosen = np.linspace(0, len(self._sheet) - 1, ROWS * COLUMNS).astype(int)
+            rows = chosen.reshape(ROWS, COLUMNS)
+            sheet = np.vstack([np.hstack([self._sheet[i] for i in row]) for row in rows])
+            written, picture = cv2.imencode(".png", sheet)
+            assert written, "pictures side by side are an image"
             self._path.write_bytes(picture.tobytes())
 
     def _captioned(self, picture: np.ndarray, stamp: Any) -> np.ndarray:
@@ -54,7 +56,7 @@ class Recorder:
         shape = (message.height, message.width, 3)
         picture = np.frombuffer(message.data, np.uint8).reshape(shape)[..., ::-1]
         if self._path.suffix == ".png":
-            self._strip.append(self._captioned(picture, message.header.stamp))
+            self._sheet.append(self._captioned(picture, message.header.stamp))
             return
         if self._writer is None:
             codec = cv2.VideoWriter.fourcc(*"mp4v")

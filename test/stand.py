@@ -27,7 +27,7 @@ from an_control.ros.node import PolicyNode, make_executor
 from an_control.ros.outputs import set_stamp
 
 STEP_NS = 10_000_000
-LIMIT_S = 30.0
+LIMIT_S = 10.0
 SAFE = [0.5, -0.25]
 LIMITS = 8.0
 SCALE = 10.0

@@ -50,7 +50,7 @@ class Verb:
     realtime: bool = False
     """Step by the clock instead of in lockstep."""
     video: Path | None = None
-    """Record what the camera sees: .mp4 a video, .png a strip of pictures."""
+    """Record what the camera sees: .mp4 a video, .png a sheet of pictures."""
     json: Path | None = None
     """Also write the result here as JSON."""
 
@@ -60,6 +60,8 @@ class Verb:
                 raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
+        if self.seed < 0:
+            raise InputError(f"--seed {self.seed}: must be 0 or more")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
         model = self.model or share_path(f"models/{self.task}.safetensors")

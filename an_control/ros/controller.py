@@ -82,7 +82,7 @@ class Controller:
     def tick(self, now_ns: int, stamp_ns: int | None) -> tuple[np.ndarray, Readings]:
         """The command (A,) in physical units, and the readings it answers."""
         readings = self.table.read(now_ns, stamp_ns)
-        self.safe_reason = self.estop.reason or self._too_few(readings)
+        self.safe_reason = self.estop.reason or self._too_little(readings)
         if self.safe_reason:
             return self.gate.safe(), readings
         if self._next is not None:
@@ -90,8 +90,10 @@ class Controller:
         action = self.policy.step_array(readings.values, readings.ids)
         return self.gate(self.wiring.command.command(action)), readings
 
-    def _too_few(self, readings: Readings) -> str:
+    def _too_little(self, readings: Readings) -> str:
         """Why the policy should not act on these readings, or an empty string."""
+        if missing := self.table.missing():
+            return f"required source {missing[0]!r} is missing"
         least = self.wiring.min_present_share
         present = len(readings.ids)
         if present and present >= least * readings.expected:

@@ -78,6 +78,7 @@ class ChannelTable:
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
         taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
         self._feeds = {source.name: self._feed(source, taken) for source in wiring.sources}
+        self._required = [feed for feed in self._feeds.values() if feed.config.required]
         self._ids: tuple[str, ...] = ()
         self._fine = np.zeros(0, bool)
         self._lay_out()
@@ -185,6 +186,10 @@ class ChannelTable:
     def expected(self) -> int:
         """How many channels there should be."""
         return sum([feed.expected for feed in self._feeds.values()])
+
+    def missing(self) -> list[str]:
+        """The required sources that did not count at the last read."""
+        return [feed.config.name for feed in self._required if not feed.fresh]
 
     def notices(self) -> list[Notice]:
         """What was lost and what came back since the last call."""

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from stand import SAFE, Stand, readings_of
+from stand import SAFE, Stand, readings_of, stamp_of
 
 from an_control.ros.controller import Controller
 
@@ -176,3 +176,19 @@ def test_timeouts_that_are_off_are_named_at_the_start(stand, capfd):
     log = capfd.readouterr().err
     assert "max_age_s is 0 (off): source 'joints'" in log
     assert "the watchdog is off" in log
+
+
+def test_a_required_source_that_is_silent_gives_the_safe_command_however_few_channels_it_has(
+    stand, capfd
+):
+    text = stand.wiring.read_text().replace("min_present_share: 0.5", "min_present_share: 0.1")
+    stand.wiring.write_text(
+        text.replace("Vector3Stamped, max", "Vector3Stamped, required: true, max")
+    )
+    stand.start(lockstep_wait_s=0.05)
+    assert list(stand.step(1).effort) != SAFE
+    stand.send_joints(stamp_of(2), readings_of(2)[:2])
+    stand.until(lambda: len(stand.commands) == 2, "the command without tilt")
+    assert list(stand.commands[-1].effort) == SAFE
+    assert list(stand.step(3).effort) != SAFE
+    assert "safe command: required source 'tilt' is missing" in capfd.readouterr().err

@@ -1,0 +1,156 @@
+"""`an-control sim ant`: two processes over ROS 2, one seed one result, clean ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rclpy")
+pytest.importorskip("pybullet")
+
+
+def test_a_seed_gives_the_same_returns_in_separate_processes_and_json_holds_them(
+    program, ant_model, tmp_path
+):
+    results: list[dict[str, Any]] = []
+    for name in ("first.json", "second.json"):
+        arguments = ["--model", ant_model, "--seed", 5, "--episodes", 2, "--json", tmp_path / name]
+        ended = program.run("sim", "ant", *arguments)
+        assert ended.returncode == 0, ended.stderr
+        assert "Traceback" not in ended.stderr
+        results.append(json.loads((tmp_path / name).read_text()))
+    first, second = results
+    assert {"task", "model", "seed", "episodes", "mean", "sd", "success_share", "steps_per_s"} <= (
+        first.keys()
+    )
+    assert (first["task"], first["model"], first["seed"]) == ("ant", str(ant_model), 5)
+    assert len(first["episodes"]) == 2
+    for episode in first["episodes"]:
+        assert {"return", "steps", "shuffles"} <= episode.keys()
+        assert episode["shuffles"] == 0 and episode["timeouts"] == 0 and episode["steps"] > 0
+    assert first["episodes"] == second["episodes"]
+    assert first["mean"] == sum(one["return"] for one in first["episodes"]) / 2
+    assert not program.processes()
+
+
+def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
+    program, ant_model, tmp_path
+):
+    import gymnasium
+
+    from an_control import load_policy
+    from an_control.learning.evaluate import evaluate
+    from an_control.wiring.scramble import ScrambleSettings, Shuffle
+    from an_control_sim.ant import ANT_CHANNELS
+
+    ended = program.run(
+        "sim", "ant", "--model", ant_model, "--seed", 2, "--episodes", 2, "--shuffle", "reset+40",
+        "--noise-channels", 3, "--drop", 0.2, "--json", tmp_path / "r.json",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    over_ros = json.loads((tmp_path / "r.json").read_text())["episodes"]
+    environment = gymnasium.make("an_control/Ant-v0", disable_env_checker=True)
+    settings = ScrambleSettings(Shuffle(True, 40), noise_channels=3, drop=0.2)
+    alone = evaluate(load_policy(ant_model), environment, ANT_CHANNELS, 2, 2, settings)
+    environment.close()
+    assert [one["return"] for one in over_ros] == [one.total for one in alone]
+    assert [one["steps"] for one in over_ros] == [one.steps for one in alone]
+    assert [one["shuffles"] for one in over_ros] == [one.shuffles for one in alone]
+    assert "episode 2" in ended.stdout and "steps/s" in ended.stdout and "latency" in ended.stdout
+
+
+def test_in_real_time_it_walks_too_and_takes_as_long_as_it_should(program, ant_model, tmp_path):
+    path = tmp_path / "r.json"
+    ended = program.run(
+        "sim", "ant", "--model", ant_model, "--episodes", 1, "--realtime", "--json", path
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    result = json.loads(path.read_text())
+    assert result["steps_per_s"] < 65
+    (episode,) = result["episodes"]
+    assert episode["timeouts"] < episode["steps"]
+    assert not program.processes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--model", "gone.safetensors"], "gone.safetensors"),
+        (["--model", "garbage"], "garbage"),
+        (["--model", "{model}", "--shuffle", "sometimes"], "none, reset, K, reset+K"),
+        (["--model", "{model}", "--drop", "1.5"], "drop"),
+        (["--model", "{model}", "--drop", "nan"], "drop"),
+        (["--model", "{model}", "--noise-channels", "-1"], "noise_channels"),
+        (["--model", "{model}", "--episodes", "0"], "--episodes"),
+        (["--model", "{model}", "--seed", "-1"], "--seed"),
+        (["--model", "{model}", "--video", "walk.gif"], "walk.gif"),
+        (["--model", "three"], "3 actuators"),
+        (["--model", "slow"], "30 Hz"),
+    ],
+)
+def test_bad_input_ends_it_with_2_and_one_line_and_leaves_nothing(
+    program, ant_model, tmp_path, arguments, said
+):
+    from an_control.policy import AttentionSizes, write_model
+    from an_control.policy.random_model import random_model
+
+    (tmp_path / "garbage").write_text("no model")
+    for name, actions, step_s in (("three", 3, 0.0165), ("slow", 8, 1 / 30)):
+        sizes = AttentionSizes(actions, neuron=2, queries=4, key=2, inputs=["value"], head=[])
+        write_model(tmp_path / name, random_model(sizes, task={"step_s": step_s}))
+    ended = program.run("sim", "ant", *(str(ant_model) if a == "{model}" else a for a in arguments))
+    assert ended.returncode == 2, ended.stderr
+    assert said in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1, ended.stderr
+    assert not program.processes()
+
+
+def endless(program, ant_model: Path, *more: object):
+    return program.started("sim", "ant", "--model", ant_model, "--episodes", 100000, *more)
+
+
+def walking(process) -> None:
+    """Wait until an episode has ended."""
+    while "episode 1:" not in (line := process.stdout.readline()):
+        assert line, process.stderr.read()
+
+
+def test_without_its_policy_node_it_ends_with_1_soon_and_leaves_nothing(program, ant_model):
+    with endless(program, ant_model) as process:
+        walking(process)
+        (policy,) = program.processes("an_control.ros.node")
+        os.kill(policy, signal.SIGKILL)
+        _, errors = process.communicate(timeout=10)
+        assert process.returncode == 1, errors
+        assert "policy node ended by itself" in errors and "Traceback" not in errors
+        program.wait(lambda: not program.processes(), "no process left", 10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_with_what_has_finished_and_leaves_nothing(
+    program, ant_model, tmp_path, number
+):
+    with endless(program, ant_model, "--json", tmp_path / "r.json") as process:
+        walking(process)
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=20)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors and "steps/s" in out
+        assert len(json.loads((tmp_path / "r.json").read_text())["episodes"]) >= 1
+        program.wait(lambda: not program.processes(), "no process left", 10)
+
+
+def test_an_interrupt_before_the_first_episode_ends_it_with_130(program, ant_model):
+    with endless(program, ant_model) as process:
+        program.wait(lambda: program.processes("an_control.ros.node"), "the policy node")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode in (0, 130), errors
+        assert "Traceback" not in errors, errors
+        program.wait(lambda: not program.processes(), "no process left", 10)

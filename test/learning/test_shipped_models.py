@@ -1,0 +1,24 @@
+"""The shipped models do what their cards say."""
+
+import pytest
+
+pytest.importorskip("gymnasium", reason="needs the sim extra")
+pytest.importorskip("pybullet", reason="needs the sim extra")
+
+from an_control.learning.evaluate import evaluate, summary
+from an_control.learning.tasks import describe, environment_of, make_environment
+from an_control.policy import load_policy
+from an_control.share import share_path
+from an_control.wiring.scramble import ScrambleSettings, Shuffle
+
+
+def test_the_shipped_ant_walks_with_its_sensors_shuffled():
+    policy = load_policy(share_path("models/ant.safetensors"))
+    environment = environment_of("ant")
+    env = make_environment(environment)
+    assert policy.model.task == describe(env, "ant", environment)
+    shuffled = ScrambleSettings(shuffle=Shuffle.parse("reset"))
+    results = evaluate(policy, env, policy.nominal_ids, 4, 1, shuffled)
+    env.close()
+    figures = summary(results, success=2000.0)
+    assert figures["mean"] > 2250 and figures["falls"] == 0 and figures["distance_m"] > 30

@@ -1,0 +1,62 @@
+"""Nothing grows: cycles of the lifecycle, rewires."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stand import Stand
+
+PAGE = 4096
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
+def cycle(stand: Stand) -> None:
+    node = stand.node
+    for transition in (
+        node.trigger_configure,
+        node.trigger_activate,
+        node.trigger_deactivate,
+        node.trigger_cleanup,
+    ):
+        assert transition().to_label() == "transition_success"
+    stand.executor.spin_once(timeout_sec=0)
+
+
+def threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def test_two_hundred_cycles_of_the_lifecycle_leave_memory_and_threads_flat(stand):
+    node = stand.start(activate=False)
+    for _ in range(30):
+        cycle(stand)
+    before, running = resident(), threads()
+    for _ in range(200):
+        cycle(stand)
+    assert threads() <= running
+    assert resident() - before < 5e6
+    kinds = (node.publishers, node.subscriptions, node.timers)
+    assert sum(len(list(kind)) for kind in kinds) < 10
+
+
+def test_five_hundred_rewires_leave_memory_flat(stand):
+    stand.start()
+    loop = stand.node._loop
+
+    def rewire(number: int) -> None:
+        loop.rewire({"joints": f"joints_{number % 2}", "tilt": f"tilt_{number % 2}"})
+        stand.executor.spin_once(timeout_sec=0)
+
+    for number in range(50):
+        rewire(number)
+    before = resident()
+    for number in range(500):
+        rewire(number)
+    assert resident() - before < 5e6
+    loop.rewire({"joints": "joint_states", "tilt": "tilt"})
+    stand.connect()
+    stand.step(1)

@@ -1,0 +1,151 @@
+"""The executable: exit statuses, the last command on the wire at a signal, nothing left behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
+from stand import SAFE, Stand
+
+LIMIT_S = 60.0
+
+
+@contextmanager
+def running(*arguments: str, **parameters: Any) -> Iterator[subprocess.Popen[str]]:
+    given = [part for name, value in parameters.items() for part in ("-p", f"{name}:={value}")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "an_control.ros.node", "--ros-args", *arguments, *given],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, errors = process.communicate(timeout=LIMIT_S)
+    return process.returncode, errors
+
+
+def acting(stand: Stand, step: int = 1) -> None:
+    """Wait until the process acts."""
+    for name in ("joints", "tilt"):
+        stand.until(getattr(stand, name).get_subscription_count, f"{name} matched", LIMIT_S)
+    stand.until(lambda: stand.peer.count_publishers("commands"), "commands matched", LIMIT_S)
+
+    def answered() -> bool:
+        stand.send(step)
+        for _ in range(10):
+            stand.executor.spin_once(timeout_sec=0.02)
+        return bool(stand.commands)
+
+    stand.until(answered, "the first command", LIMIT_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("mode", ["lockstep", "rate"])
+@pytest.mark.parametrize("executor", ["single_threaded", "events"])
+def test_at_a_signal_the_safe_command_is_the_last_and_the_status_is_0(
+    stand, number, mode, executor
+):
+    settings = {"wiring": stand.wiring, "model": stand.model, "engine": "numpy"}
+    with running(autostart=True, mode=mode, executor=executor, **settings) as process:
+        acting(stand)
+        process.send_signal(number)
+        status, errors = ended(process)
+    assert status == 0, errors
+    assert "Traceback" not in errors
+    stand.until(lambda: not stand.peer.count_publishers("commands"), "the node gone", LIMIT_S)
+    stand.until(lambda: list(stand.commands[-1].effort) == SAFE, "the safe command last")
+
+
+def test_two_signals_in_a_row_do_no_harm(stand):
+    with running(autostart=True, wiring=stand.wiring, model=stand.model) as process:
+        acting(stand)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        status, errors = ended(process)
+    assert status == 0 and "Traceback" not in errors, errors
+    stand.until(lambda: list(stand.commands[-1].effort) == SAFE, "the safe command last")
+
+
+def change(stand: Stand, transition: int) -> bool:
+    request = ChangeState.Request(transition=Transition(id=transition))
+    return bool(stand.call(ChangeState, "policy/change_state", request).success)
+
+
+def test_a_lifecycle_manager_drives_it_and_after_its_shutdown_a_signal_still_ends_it(stand):
+    with running(wiring=stand.wiring, model=stand.model, mode="lockstep") as process:
+        assert change(stand, Transition.TRANSITION_CONFIGURE)
+        assert change(stand, Transition.TRANSITION_ACTIVATE)
+        acting(stand)
+        assert stand.state() == "active"
+        assert change(stand, Transition.TRANSITION_ACTIVE_SHUTDOWN)
+        stand.until(lambda: list(stand.commands[-1].effort) == SAFE, "the safe command last")
+        assert stand.state() == "finalized"
+        process.send_signal(signal.SIGINT)
+        status, errors = ended(process)
+    assert status == 0 and "Traceback" not in errors, errors
+
+
+def test_parameters_come_from_a_file_too(stand, tmp_path):
+    path = tmp_path / "parameters.yaml"
+    path.write_text(
+        "/robot_1/policy:\n  ros__parameters:\n"
+        f"    wiring: {stand.wiring}\n    model: {stand.model}\n    mode: lockstep\n"
+        "    autostart: true\n    sources: {tilt: {topic: /tilt}, joints: {topic: /joint_states}}\n"
+    )
+    arguments = ["--params-file", str(path), "-r", "__ns:=/robot_1", "-r", "commands:=/commands"]
+    with running(*arguments) as process:
+        acting(stand)
+        assert list(stand.commands[-1].name) == ["left", "right"]
+        assert process.poll() is None
+
+
+BAD = {
+    "no wiring": ({"model": "{model}"}, (), "parameter wiring: is not set"),
+    "a wiring that is gone": ({"wiring": "gone.yaml", "model": "{model}"}, (), "gone.yaml"),
+    "a model that is gone": ({"wiring": "{wiring}", "model": "gone"}, (), "gone"),
+    "an unknown mode": ({"mode": "often"}, (), "rate, lockstep"),
+    "an unknown executor": ({"executor": "many"}, (), "single_threaded, events"),
+    "a number for a text": ({"mode": 5}, (), "parameter mode"),
+    "an integer for a float": ({"lockstep_wait_s": 1}, (), "parameter lockstep_wait_s"),
+    "a wait that is too long": ({"lockstep_wait_s": 100.0}, (), "60.0"),
+    "a rule that is none": ({}, ("-p", "wiring"), "-p wiring"),
+    "a file that is gone": ({}, ("--params-file", "gone.yaml"), "gone.yaml"),
+    "an unknown argument": ({}, ("--wirring",), "--wirring"),
+    "a bad namespace": ({}, ("-r", "__ns:=/a//b"), "__ns:=/a//b"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_bad_input_ends_it_with_2_and_says_what(tmp_path, fault):
+    one = Stand(tmp_path)
+    one.close()
+    parameters, arguments, said = BAD[fault]
+    paths = {"{wiring}": one.wiring, "{model}": one.model}
+    given = {name: paths.get(str(value), value) for name, value in parameters.items()}
+    with running(*arguments, autostart=True, **given) as process:
+        status, errors = ended(process)
+    assert status == 2, errors
+    assert said in errors and "Traceback" not in errors
+
+
+def test_an_interrupt_while_it_starts_ends_it(stand):
+    stand.until(lambda: "policy" not in stand.peer.get_node_names(), "earlier ones gone", LIMIT_S)
+    with running(wiring=stand.wiring, model=stand.model, autostart=True) as process:
+        stand.until(lambda: "policy" in stand.peer.get_node_names(), "the node", LIMIT_S)
+        process.send_signal(signal.SIGINT)
+        status, errors = ended(process)
+    assert status == 0 and "Traceback" not in errors, errors
