@@ -42,11 +42,12 @@ END_S = 5.0
 class PolicyNode(LifecycleNode):
     """Controls a robot with a policy; `an_control.ros.parameters` says what can be set."""
 
+    _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
+    _swap: Swap | None = None
+
     def __init__(self, **options: Any) -> None:
         super().__init__("policy", **options)
         parameters.declare(self)
-        self._loop: Loop | None = None
-        self._swap: Swap | None = None
         self._estop = EStop()
         self._settings = Settings()
         self.add_on_set_parameters_callback(self._check_parameters)
