@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from std_srvs.srv import Trigger
 from an_control_sim.campaign.policy_process import PolicyProcess
 from an_control_sim.campaign.stage import Stage
 
-REPLY_S = 10.0
+REPLY_S, DISCOVERY_S = 10.0, 0.5
 HOSTILE: tuple[Any, ...] = (
     "", "\0", "../" * 500, "x" * 100_000, "/dev/zero", "/proc/self/mem", "\ud7ff\U0010ffff",
     -1, 2**63 - 1, float("nan"), float("inf"), 1e308, True, [], ["a"], [1.5, float("nan")],
@@ -30,12 +31,11 @@ HOSTILE: tuple[Any, ...] = (
 def estop(stage: Stage, by: str) -> Iterator[None]:
     """The e-stop is latched by topic or service, and reset at the end."""
     if by == "topic":
-        publisher = stage.node.create_publisher(Bool, "policy/estop", 10)
-        stage.until(lambda: publisher.get_subscription_count() == 2, REPLY_S)
+        stage.until(lambda: stage.estop.get_subscription_count() == 2, REPLY_S)
+        stage.play(DISCOVERY_S)
         stage.broken_s = time.monotonic()
-        publisher.publish(Bool(data=True))
+        stage.estop.publish(Bool(data=True))
         yield
-        stage.node.destroy_publisher(publisher)
     else:
         call(stage, Trigger, "policy/estop", Trigger.Request(), wait=False)
         yield
@@ -100,15 +100,14 @@ def _set(stage: Stage, name: str, value: Any) -> None:
 
 @contextmanager
 def disk_full(stage: Stage) -> Iterator[None]:
-    """The node is started where nothing can be logged any more, and given much to log."""
-    stage.policy.stop()
-    with open("/dev/full", "wb", buffering=0) as full:
-        stage.policy.start(output=full)
-    stage.acting()
-    yield
+    """The node can write to no file any more, as on a full disk, and is given much to log."""
+    _, hard = resource.prlimit(stage.policy.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(stage.policy.pid, resource.RLIMIT_FSIZE, (0, hard))
     for _ in range(20):
         call(stage, Trigger, "policy/estop", Trigger.Request())
         call(stage, Trigger, "policy/reset_estop", Trigger.Request())
+    yield
+    resource.prlimit(stage.policy.pid, resource.RLIMIT_FSIZE, (hard, hard))
 
 
 def activate(stage: Stage) -> None:

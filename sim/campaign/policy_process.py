@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from an_control.share import share_path
 
@@ -29,8 +29,8 @@ class PolicyProcess:
         self.parameters: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, output: IO[Any] | None = None) -> None:
-        """Start it, activated; `output` takes its log instead of the file."""
+    def start(self) -> None:
+        """Start it, activated."""
         values = {
             "wiring": share_path("config/ant.yaml"),
             "model": self.model,
@@ -44,8 +44,8 @@ class PolicyProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module, "--ros-args", *remaps, *arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=output or log,
-                stderr=output or log,
+                stdout=log,
+                stderr=log,
                 env={**os.environ, "AN_CONTROL_BREAKAGE": str(self.breakage)},
                 start_new_session=True,
             )

@@ -17,6 +17,7 @@ from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
 from rosgraph_msgs.msg import Clock
+from std_msgs.msg import Bool
 
 from an_control.share import share_path
 from an_control.wiring import load_wiring
@@ -67,6 +68,7 @@ class Stage:
         self.clients: dict[str, Any] = {}
         """The services' clients that faults use."""
         self.open()
+        self.estop = node.create_publisher(Bool, "policy/estop", 10)
         node.create_subscription(
             self._robot.command_class, command.topic, self._hear, QoSProfile(depth=1000)
         )
