@@ -32,7 +32,10 @@ class Verb:
             raise InputError("a source is named twice")
         from an_control.ros.rewire import rewire
 
-        refusal = rewire(self.node, topics, self.timeout_s)
+        try:
+            refusal = rewire(self.node, topics, self.timeout_s)
+        except ValueError as error:
+            raise InputError(str(error)) from error
         if refusal:
             print(f"an-control rewire: {refusal}", file=sys.stderr)
             return 1
