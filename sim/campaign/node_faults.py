@@ -124,6 +124,7 @@ def call(stage: Stage, type_: Any, service: str, request: Any, *, wait: bool = T
     client = stage.clients.get(service)
     if client is None:
         client = stage.clients[service] = stage.node.create_client(type_, service)
+        stage.play(DISCOVERY_S)
     stage.until(client.service_is_ready, REPLY_S)
     if not wait:
         stage.broken_s = time.monotonic()
