@@ -30,6 +30,7 @@ HOSTILE: tuple[Any, ...] = (
 @contextmanager
 def estop(stage: Stage, by: str) -> Iterator[None]:
     """The e-stop is latched by topic or service, and reset at the end."""
+    _client(stage, Trigger, "policy/reset_estop")
     if by == "topic":
         stage.until(lambda: stage.estop.get_subscription_count() == 2, REPLY_S)
         stage.play(DISCOVERY_S)
@@ -116,16 +117,22 @@ def activate(stage: Stage) -> None:
     call(stage, ChangeState, "policy/change_state", request)
 
 
-def call(stage: Stage, type_: Any, service: str, request: Any, *, wait: bool = True) -> Any:
-    """Call a service while the robot goes on; None without a reply in time.
-
-    Without waiting for it, the call is what breaks.
-    """
+def _client(stage: Stage, type_: Any, service: str) -> Any:
+    """A client that the service knows."""
     client = stage.clients.get(service)
     if client is None:
         client = stage.clients[service] = stage.node.create_client(type_, service)
         stage.play(DISCOVERY_S)
     stage.until(client.service_is_ready, REPLY_S)
+    return client
+
+
+def call(stage: Stage, type_: Any, service: str, request: Any, *, wait: bool = True) -> Any:
+    """Call a service while the robot goes on; None without a reply in time.
+
+    Without waiting for it, the call is what breaks.
+    """
+    client = _client(stage, type_, service)
     if not wait:
         stage.broken_s = time.monotonic()
     future = client.call_async(request)
