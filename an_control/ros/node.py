@@ -160,12 +160,13 @@ class PolicyNode(LifecycleNode):
 
     def _on_reset_estop(self, _: Any, response: Any) -> Any:
         """The only way out of an e-stop; a new episode begins."""
-        response.success = self._estop.reset()
-        response.message = "" if response.success else "not latched"
-        if response.success:
-            if self._loop is not None:
-                self._loop.resume()
-            self.get_logger().warning("e-stop cleared")
+        response.success = True
+        if not self._estop.reset():
+            response.message = "was not latched"
+            return response
+        if self._loop is not None:
+            self._loop.resume()
+        self.get_logger().warning("e-stop cleared")
         return response
 
     def _tell_unswapped(self, reason: str) -> None:
