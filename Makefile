@@ -1,6 +1,9 @@
 # make ant     two Ant episodes through ROS 2, sensors shuffled       (needs CPython 3.10 or 3.11)
 # make test    the whole suite                make lint     ruff and mypy
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
+# make campaign  breaks things around the policy node, measures the wire     (some 6 minutes)
+# make soak      a million ticks under random faults: does anything grow?    (some 10 minutes)
+# make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
 #
 # PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
 # ROS=system  takes rclpy from the sourced ROS 2 distribution, ROS=wheels from PyPI. Left empty, the
@@ -9,6 +12,7 @@
 PYTHON ?=
 VENV ?= .venv
 ROS ?=
+FUZZ_S ?= 60
 
 BIN = $(VENV)/bin
 SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
@@ -16,7 +20,7 @@ SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
           --constraint constraints.txt --editable
 
-.PHONY: ant test lint bench clean
+.PHONY: ant test lint bench campaign soak fuzz clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -29,6 +33,20 @@ lint: $(VENV)/.test
 # mypy reads no package_dir: the link gives sim/ the name that it is imported by.
 	@mkdir -p $(VENV)/typed && ln -sfn $(CURDIR)/sim $(VENV)/typed/an_control_sim
 	@MYPYPATH=$(VENV)/typed:. $(BIN)/mypy -p an_control -p an_control_sim
+
+campaign: $(VENV)/.ant
+	@. $(VENV)/.ros && $(BIN)/an-control campaign
+
+soak: $(VENV)/.ant
+	@. $(VENV)/.ros && $(BIN)/an-control soak
+
+fuzz: $(VENV)/.test
+	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,test,fuzz]"
+	@mkdir -p $(VENV)/fuzz/wiring $(VENV)/fuzz/model
+	@cp config/*.yaml $(VENV)/fuzz/wiring && cp models/*.safetensors $(VENV)/fuzz/model
+	@for target in wiring model; do \
+	    $(BIN)/python test/fuzz/readers.py $$target -max_total_time=$(FUZZ_S) \
+	        -artifact_prefix=$(VENV)/fuzz/ $(VENV)/fuzz/$$target || exit 1; done
 
 bench: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control bench inference && $(BIN)/an-control bench ros

@@ -20,7 +20,8 @@ def scrambled_wiring(wiring: Wiring) -> Wiring:
     """
     ages = [source.max_age_s for source in wiring.sources]
     oldest_s = max(ages) if all(ages) else 0.0
-    source = SourceConfig(TOPIC, TOPIC, "sensor_msgs/msg/JointState", oldest_s)
+    required = any(source.required for source in wiring.sources)
+    source = SourceConfig(TOPIC, TOPIC, "sensor_msgs/msg/JointState", oldest_s, required)
     return replace(
         wiring, sources=(source,), channels=(ChannelConfig("*", TOPIC, "position[*]"),)
     )

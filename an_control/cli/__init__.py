@@ -26,6 +26,8 @@ VERBS = {
     "distill": "teach a permutation-invariant policy what a teacher does",
     "inspect": "what a model file holds",
     "import-authors": "a model file from the AttentionNeuron authors' weights",
+    "campaign": "break what feeds and surrounds the policy node, and measure the wire",
+    "soak": "many ticks under random faults: does anything grow or slow down?",
     "bench": "measure inference or ROS latency and speed here",
 }
 

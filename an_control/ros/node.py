@@ -6,40 +6,59 @@ executable handles signals itself: rclpy's own handler would close the context b
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import rclpy
 from rcl_interfaces.msg import SetParametersResult
+from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.exceptions import NameValidationException
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
+from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from an_control.ros import parameters
 from an_control.ros.controller import Controller
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
+from an_control.ros.swap import Swap
+from an_control.safety import EStop
 
 POLL_S = 0.1
+END_S = 5.0
+"""How long an orderly end may take after a signal."""
 
 
 class PolicyNode(LifecycleNode):
     """Controls a robot with a policy; `an_control.ros.parameters` says what can be set."""
 
+    _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
+    _swap: Swap | None = None
+
     def __init__(self, **options: Any) -> None:
         super().__init__("policy", **options)
         parameters.declare(self)
-        self._loop: Loop | None = None
+        self._estop = EStop()
         self._settings = Settings()
         self.add_on_set_parameters_callback(self._check_parameters)
         self.add_post_set_parameters_callback(self._apply_parameters)
         self.create_service(Trigger, "~/reset_state", self._on_reset_state)
+        self.create_service(Trigger, "~/estop", self._on_estop)
+        self.create_service(Trigger, "~/reset_estop", self._on_reset_estop)
+        events = SubscriptionEventCallbacks(use_default_callbacks=False)
+        for reliability in ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT:
+            qos = QoSProfile(depth=10, reliability=reliability)  # to hear every publisher, surely
+            self.create_subscription(Bool, "~/estop", self._hear_estop, qos, event_callbacks=events)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load wiring and model and connect; on bad input say why and stay unconfigured."""
@@ -57,10 +76,18 @@ class PolicyNode(LifecycleNode):
         for name in ("wiring", "model"):
             if not getattr(settings, name):
                 raise ValueError(f"parameter {name}: is not set; allowed: the path of a file")
-        controller = Controller(settings.wiring, settings.model, settings.policy_engine)
+        controller = Controller(
+            settings.wiring,
+            settings.model,
+            settings.policy_engine,
+            ramp_s=settings.authority_s,
+            estop=self._estop,
+        )
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
+        watchdog_s = None if settings.watchdog_s < 0.0 else settings.watchdog_s
         topics = parameters.declare_topics(self, controller.wiring.sources)
-        return Loop(self, controller, topics, wait_s, failed=self.trigger_deactivate)
+        self._swap = Swap(controller, settings.policy_engine, self._tell_unswapped)
+        return Loop(self, controller, topics, wait_s, self.trigger_deactivate, watchdog_s)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start to act, unless the wiring's rate is not the one that the model was trained at."""
@@ -95,10 +122,15 @@ class PolicyNode(LifecycleNode):
         assert self._loop is not None, "the lifecycle configures before anything else"
         return self._loop
 
+    def destroy_node(self) -> None:
+        """Send the safe command where it still acts, then let go of everything."""
+        self._disconnect()
+        super().destroy_node()
+
     def _disconnect(self) -> None:
         if self._loop is not None:
             self._loop.close()
-            self._loop = None
+            self._loop = self._swap = None
         parameters.undeclare_topics(self)
 
     def _on_reset_state(self, _: Any, response: Any) -> Any:
@@ -110,6 +142,36 @@ class PolicyNode(LifecycleNode):
             response.success, response.message = False, "not active"
         return response
 
+    def _hear_estop(self, message: Bool) -> None:
+        """True latches; False clears nothing."""
+        if message.data:
+            self._latch("by topic")
+
+    def _on_estop(self, _: Any, response: Any) -> Any:
+        self._latch("by service")
+        response.success = True
+        return response
+
+    def _latch(self, how: str) -> None:
+        if self._estop.latch(f"e-stop {how}"):
+            if self._loop is not None:
+                self._loop.halt()
+            self.get_logger().error(self._estop.reason)
+
+    def _on_reset_estop(self, _: Any, response: Any) -> Any:
+        """The only way out of an e-stop; a new episode begins."""
+        response.success = True
+        if not self._estop.reset():
+            response.message = "was not latched"
+            return response
+        if self._loop is not None:
+            self._loop.resume()
+        self.get_logger().warning("e-stop cleared")
+        return response
+
+    def _tell_unswapped(self, reason: str) -> None:
+        self.get_logger().error(f"model not swapped: {reason}")
+
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
         """Refuse what cannot be, all or nothing."""
         for change in changes:
@@ -117,12 +179,16 @@ class PolicyNode(LifecycleNode):
             source = parameters.source_of(change.name)
             if not reason and source is not None and self._loop is not None:
                 reason = self._loop.rewire_refusal(source, change.value)
+            if not reason and change.name == "model" and self._swap is not None:
+                reason = self._swap.refusal(change.value, self._settings.check_rate)
             if reason:
                 return SetParametersResult(successful=False, reason=reason)
         return SetParametersResult(successful=True)
 
     def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
-        """Rewire the sources whose topics were set."""
+        """Rewire the sources whose topics were set, and swap the model."""
+        if self._swap is not None and any(change.name == "model" for change in changes):
+            self._swap.start()
         named = [(parameters.source_of(change.name), change.value) for change in changes]
         topics = {source: topic for source, topic in named if source is not None}
         if not topics or self._loop is None:
@@ -168,6 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.append(signum))
+    _end_in_time()
     try:
         rclpy.init(
             args=None if arguments is None else list(arguments),
@@ -189,6 +256,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         node.destroy_node()
         rclpy.try_shutdown()
     return 0
+
+
+def _end_in_time() -> None:
+    """From the first signal on the process lives for at most END_S, even if its main thread hangs.
+
+    Python runs signal handlers on the main thread, but writes to the wake-up descriptor at once.
+    Until the end the watchdog asserts the safe command.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+    def wait() -> None:
+        while os.read(read, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
+            pass
+        time.sleep(END_S)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="end", daemon=True).start()
 
 
 def _start(node: PolicyNode) -> bool:

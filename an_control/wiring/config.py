@@ -30,12 +30,16 @@ _LIMIT_S = 1e6
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """One topic subscription; a message older than max_age_s (0 = off) does not count."""
+    """One topic subscription; a message older than max_age_s (0 = off) does not count.
+
+    While a required one has no message that counts, the safe command goes out.
+    """
 
     name: str
     topic: str
     type: str
     max_age_s: float
+    required: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,16 @@ def load_wiring(path: str | Path) -> Wiring:
 def _source(name: str, entry: Entry) -> SourceConfig:
     if not _NAME.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, "a name (letters, digits, _)")
-    fields = entry.fields(("topic", "type", "max_age_s"))
+    fields = entry.fields(("topic", "type", "max_age_s"), ("required",))
+    required = fields.get("required")
+    if required is not None and not isinstance(required.value, bool):
+        raise required.error("true or false")
     return SourceConfig(
         name=name,
         topic=_topic(fields["topic"]),
         type=fields["type"].text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
         max_age_s=_max_age(fields["max_age_s"]),
+        required=required is not None and bool(required.value),
     )
 
 

@@ -78,6 +78,7 @@ class ChannelTable:
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
         taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
         self._feeds = {source.name: self._feed(source, taken) for source in wiring.sources}
+        self._required = [feed for feed in self._feeds.values() if feed.config.required]
         self._ids: tuple[str, ...] = ()
         self._fine = np.zeros(0, bool)
         self._lay_out()
@@ -119,10 +120,13 @@ class ChannelTable:
         """Keep a source's newest message; cheap, and it never fails on what the message holds.
 
         stamp_ns: the message's stamp, None or 0 where it has none (see `stamp_reader`);
-        arrival_ns: on the clock of `read`'s now_ns.  KeyError for an unknown source.
+        arrival_ns: on the clock of `read`'s now_ns.  A message that repeats the last one's stamp
+        is no newer than that: a frozen source grows old.  KeyError for an unknown source.
         """
         feed = self._feeds[source]
-        feed.message, feed.stamp_ns, feed.arrival_ns = message, stamp_ns or None, arrival_ns
+        if stamp_ns is None or stamp_ns != feed.stamp_ns:
+            feed.arrival_ns = arrival_ns
+        feed.message, feed.stamp_ns = message, stamp_ns or None
         feed.messages += 1
         feed.unread = True
 
@@ -182,6 +186,10 @@ class ChannelTable:
     def expected(self) -> int:
         """How many channels there should be."""
         return sum([feed.expected for feed in self._feeds.values()])
+
+    def missing(self) -> list[str]:
+        """The required sources that did not count at the last read."""
+        return [feed.config.name for feed in self._required if not feed.fresh]
 
     def notices(self) -> list[Notice]:
         """What was lost and what came back since the last call."""
