@@ -14,25 +14,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from an_control.policy.tasks import ANT_TASK
 from an_control.wiring.fields import pitch, roll, yaw
 from an_control_sim.ant_world import JOINTS, STEP_S, AntState, AntWorld
 
-ANT_ACTUATORS = JOINTS
-ANT_CHANNELS = (
-    "height",
-    "goal.sin",
-    "goal.cos",
-    "velocity.x",
-    "velocity.y",
-    "velocity.z",
-    "roll",
-    "pitch",
-    *(f"{joint}.{what}" for joint in JOINTS for what in ("position", "velocity")),
-    "foot_1.contact",
-    "foot_2.contact",
-    "foot_3.contact",
-    "foot_4.contact",
-)
+ANT_ACTUATORS = tuple(ANT_TASK["actuators"])
+ANT_CHANNELS = tuple(ANT_TASK["channels"])
 """Ids of the 28 channels, in the order of the observation."""
 
 JOINT_LIMITS_DEG = {

@@ -38,15 +38,20 @@ class Verb:
             raise InputError("something is named twice")
         from an_control.ros.rewire import reload_wiring, rewire
 
-        if self.reload:
-            refusal = reload_wiring(self.node, self.timeout_s)
-        else:
-            refusal = rewire(self.node, changes, self.timeout_s)
+        try:
+            if self.reload:
+                refusal = reload_wiring(self.node, self.timeout_s)
+            else:
+                refusal = rewire(self.node, changes, self.timeout_s)
+        except TimeoutError:
+            refusal = f"{self.node} did not answer within {self.timeout_s:g} s"
+        except ValueError as error:
+            raise InputError(str(error)) from error
         if refusal:
             print(f"an-control rewire: {refusal}", file=sys.stderr)
             return 1
-        for key, value in changes.items():
-            print(f"{self.node}: {key} = {value}")
+        for change in self.changes:
+            print(f"{self.node}: {' now reads '.join(change.split('=', 1))}")
         if self.reload:
             print(f"{self.node}: wiring read again")
         return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -53,7 +55,13 @@ class Verb:
         arguments = ["--ros-args", *self.ros_args]
         if self.namespace:
             arguments += ["-r", f"__ns:=/{self.namespace.strip('/')}"]
-        for name, value in values.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            arguments += ["-p", f"{name}:={text}"]
-        return main(arguments)
+        return main(arguments + parameters(values))
+
+
+def parameters(values: Mapping[str, object]) -> list[str]:
+    """The ROS arguments that set these; quoted, so that a path is one whatever it looks like."""
+    yaml = {
+        name: json.dumps(value if isinstance(value, bool) else str(value), ensure_ascii=False)
+        for name, value in values.items()
+    }
+    return [part for name, value in yaml.items() for part in ("-p", f"{name}:={value}")]

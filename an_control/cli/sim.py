@@ -19,6 +19,7 @@ import tyro
 
 from an_control.cli import InputError, write_json
 from an_control.cli.evaluate import SUCCESS
+from an_control.cli.run import parameters
 from an_control.ros.controller import Controller
 from an_control.share import share_path
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
@@ -85,7 +86,7 @@ class Verb:
         from an_control.cli.sim_view import progress
         from an_control.wiring import load_wiring
         from an_control_sim.bridge import BridgeError
-        from an_control_sim.process import ros_node
+        from an_control_sim.process import ros_node, signals
         from an_control_sim.recorder import RATE_HZ, Recorder
         from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
         from an_control_sim.simulator import SimulatorSettings, simulate
@@ -101,6 +102,7 @@ class Verb:
             camera_hz=0.0 if self.video is None else RATE_HZ,
         )
         with ExitStack() as stack:
+            stopped = stack.enter_context(signals())
             seen = wiring
             if scramble.active:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -111,6 +113,8 @@ class Verb:
             tell = stack.enter_context(progress(self.episodes))
             if self.video is not None:
                 stack.enter_context(Recorder(node, self.video))
+            if stopped():
+                return 130
             try:
                 summary = simulate(node, settings, tell)
             except (BridgeError, OSError) as error:
@@ -150,10 +154,9 @@ def _policy_node(namespace: str, wiring: Path, model: Path, realtime: bool) -> I
         "wiring": wiring,
         "model": model,
         "mode": "rate" if realtime else "lockstep",
-        "autostart": "true",
+        "autostart": True,
         "executor": "events",
     }
-    arguments = [part for name, value in values.items() for part in ("-p", f"{name}:={value}")]
     process = subprocess.Popen(
         [
             sys.executable,
@@ -164,7 +167,7 @@ def _policy_node(namespace: str, wiring: Path, model: Path, realtime: bool) -> I
             f"__ns:=/{namespace}",
             "--log-level",
             "warn",
-            *arguments,
+            *parameters(values),
         ],
         start_new_session=True,
     )
@@ -183,7 +186,7 @@ def _policy_node(namespace: str, wiring: Path, model: Path, realtime: bool) -> I
         yield died
     finally:
         done.set()
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         try:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:

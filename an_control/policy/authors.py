@@ -15,37 +15,9 @@ import numpy as np
 
 from an_control.policy.model_file import Model, ModelError
 from an_control.policy.sizes import AttentionSizes, OrderedSizes, Sizes
+from an_control.policy.tasks import ANT_TASK, CARTPOLE_TASK
 
 LARGEST_PARAMS = 10_000_000
-
-CARTPOLE_CHANNELS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
-JOINTS = [f"{joint}_{leg}" for leg in (1, 2, 3, 4) for joint in ("hip", "ankle")]
-ANT_CHANNELS = [
-    "height",
-    "goal.sin",
-    "goal.cos",
-    "velocity.x",
-    "velocity.y",
-    "velocity.z",
-    "roll",
-    "pitch",
-    *(f"{joint}.{quantity}" for joint in JOINTS for quantity in ("position", "velocity")),
-    *(f"foot_{leg}.contact" for leg in (1, 2, 3, 4)),
-]
-ANT_TASK = {
-    "name": "ant",
-    "environment": "an_control/Ant-v0",
-    "channels": ANT_CHANNELS,
-    "actuators": JOINTS,
-    "step_s": 0.0165,
-}
-CARTPOLE_TASK = {
-    "name": "cartpole",
-    "environment": "an_control/CartPoleSwingUpHarder-v0",
-    "channels": CARTPOLE_CHANNELS,
-    "actuators": ["cart"],
-    "step_s": 0.01,
-}
 
 
 @dataclass(frozen=True)

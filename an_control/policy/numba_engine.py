@@ -17,6 +17,10 @@ from an_control.policy.sizes import AttentionSizes
 from an_control.policy.weights import Weights
 
 F32 = np.float32
+LANES = 8
+"""Queries are filled up to a multiple of this, for the compiler to vectorise over them."""
+NEVER = F32(-1e30)
+"""A score that a softmax makes zero."""
 
 
 class NumbaEngine:
@@ -32,7 +36,10 @@ class NumbaEngine:
         self._gate_rows = np.concatenate(
             [weights.bias[None], weights.features, weights.action.T, weights.hidden.T, products]
         ).astype(F32)
-        self._score_rows = np.concatenate([weights.scores_bias[None], weights.scores.T]).astype(F32)
+        score_rows = np.concatenate([weights.scores_bias[None], weights.scores.T]).astype(F32)
+        self._score_rows = np.pad(score_rows, ((0, 0), (0, -sizes.queries % LANES)))
+        if sizes.attention == "softmax":
+            self._score_rows[0, sizes.queries :] = NEVER
         self._head = np.concatenate(
             [np.concatenate([bias[None], weight.T]).ravel() for weight, bias in weights.head]
         )
@@ -58,7 +65,7 @@ class NumbaEngine:
     def clear(self) -> None:
         """Forget every column."""
         self._state = np.zeros((0, 2 * self._sizes.neuron + 1), F32)
-        self._attention = np.zeros((0, self._sizes.queries), F32)
+        self._attention = np.zeros((0, self._score_rows.shape[1]), F32)
         self._message = np.zeros(self._sizes.message)
         self._all = np.zeros(0, np.int64)
 
@@ -87,7 +94,7 @@ class NumbaEngine:
     ) -> np.ndarray:
         """One tick; the same contract as `NumpyEngine.step`."""
         if len(values) != len(self._attention):
-            self._attention = np.zeros((len(values), self._sizes.queries), F32)
+            self._attention = np.zeros((len(values), self._score_rows.shape[1]), F32)
         return _tick(
             values,
             self._all if columns is None else columns,
@@ -106,9 +113,8 @@ class NumbaEngine:
     @property
     def attention(self) -> np.ndarray:
         """(M, N) of the last tick, a copy; for softmax without the query "none of them"."""
-        softmax = self._sizes.attention == "softmax"
-        rows = self._attention[:, :-1] if softmax else self._attention
-        return rows.T.astype(np.float64)
+        rows = self._sizes.queries - (self._sizes.attention == "softmax")
+        return self._attention[:, :rows].T.astype(np.float64)
 
     @property
     def message(self) -> np.ndarray:
@@ -261,11 +267,12 @@ def _tick(
             sums[q] += (np.float64(score[q]) * wide + shift) - shift
 
     if softmax:
-        for q in range(queries - 1):
+        routed = len(message) // 2
+        for q in range(routed):
             message[q] = sums[q]
-            message[queries - 1 + q] = mass[q] - 1.0
+            message[routed + q] = mass[q] - 1.0
     else:
-        for q in range(queries):
+        for q in range(len(message)):
             message[q] = _tanh(F32(sums[q]))
     return _act(message, head, widths, relu, clip)
 
@@ -278,10 +285,9 @@ def _act(message, head, widths, relu, clip):
         width = widths[layer]
         y = head[at : at + width].copy()
         at += width
-        for i in range(len(x)):
-            for j in range(width):
-                y[j] += head[at + j] * x[i]
-            at += width
+        size = len(x) * width
+        _add_product(y, head[at : at + size].reshape(len(x), width), x)
+        at += size
         last = layer == len(widths) - 1
         for j in range(width):
             if last and clip:

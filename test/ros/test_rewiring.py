@@ -233,7 +233,7 @@ def test_the_command_rewires_topics_and_fields_at_once_or_says_why_not(stand, re
     done = command(stand, "tilt=other", "left.position.field=position[right]",
                    "right.position.field=position[left]")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "/policy: sources.tilt.topic = other" in done.stdout
+    assert "/policy: tilt now reads other" in done.stdout
     stand.until(other.get_subscription_count, "other matched")
     left, right, x, y = map(float, readings_of(1))
     message = Vector3Stamped()
