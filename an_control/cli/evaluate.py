@@ -82,7 +82,7 @@ class Verb:
     title: str = "results"
     """The table's TITLE."""
     plots: Path | None = None
-    """Write attention maps, keys and recovery curves into this folder."""
+    """Write recovery curves, attention maps and keys into this folder."""
     json: Path | None = None
     """Also write the result here as JSON."""
 
@@ -178,7 +178,8 @@ class Verb:
         from an_control.learning import plots
 
         figures = {"recovery": plots.recovery_curves(runs)}
-        for name, protocol in protocols.items():
+        moving = {n: p for n, p in protocols.items() if p.scrambling.shuffle.every}
+        for name, protocol in (moving or protocols).items():
             trace = plots.Trace(stage.channels)
             (result,) = stage.play(protocol, 1, watch=trace.see)
             if trace.keys:

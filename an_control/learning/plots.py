@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -182,7 +181,8 @@ def file_name(protocol: str) -> str:
 
 
 def _moment(step: int, at: int) -> str:
-    offset: Any = step - at
+    offset = step - at
     if not at:
         return f"step {step}"
-    return "one step before" if offset < 0 else "at once" if not offset else f"{offset} steps after"
+    named = {-1: "one step before", 0: "at once", 1: "one step after"}
+    return named.get(offset, f"{offset} steps after")
