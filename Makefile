@@ -19,7 +19,7 @@ INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
 
 # What docs/rewiring.md shows, of every model that ships; the first protocol is what the others
 # differ from.
-EPISODES ?= 50
+EPISODES ?= 20
 MODELS = $(basename $(notdir $(wildcard models/*.safetensors)))
 REWIRED = none 1,announced reset 500 200 100 50 25 1 100,reset 50,reset none,zeroed
 DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
