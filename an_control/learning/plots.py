@@ -127,34 +127,38 @@ def principal_axes(keys: np.ndarray) -> np.ndarray:
 def recovery(results: Sequence[Result]) -> tuple[np.ndarray, np.ndarray, int]:
     """Mean reward at each step around the permutations on the way.
 
-    Returns offsets (n,), means (n,) and the number of permutations. An offset counts only up to
-    the next permutation, and after the last one.
+    Returns offsets (n,), means (n,) and the number of permutations. Only steps between the
+    permutations before and after count.
     """
     gathered: dict[int, list[float]] = {}
     count = 0
     for result in results:
         middle = [step for step in result.rewired if step > 0]
-        for at, end in zip(middle, [*middle[1:], result.steps], strict=False):
+        bounds = [0, *middle, result.steps]
+        for start, at, end in zip(bounds, middle, bounds[2:], strict=False):
             count += 1
-            for step in range(max(0, at - BEFORE), min(end, at + AFTER)):
+            for step in range(max(start, at - BEFORE), min(end, at + AFTER)):
                 gathered.setdefault(step - at, []).append(float(result.rewards[step]))
     offsets = sorted(gathered)
     return np.array(offsets), np.array([np.mean(gathered[one]) for one in offsets]), count
 
 
 def recovery_curves(runs: Mapping[str, Sequence[Result]]) -> Figure | None:
-    """Reward per step around a permutation, a curve a protocol; None without a permutation."""
+    """Reward per step around a permutation, a curve a protocol that has them on the way.
+
+    Where the first protocol has none, its mean is a dotted line. None without any curve.
+    """
     curves = {name: recovery(results) for name, results in runs.items()}
-    if not any(count for _, _, count in curves.values()):
+    shown = {name: curve for name, curve in curves.items() if (curve[0] > 0).any()}
+    if not shown:
         return None
     figure, axis = plt.subplots(figsize=(8, 4))
-    for name, results in runs.items():
-        offsets, means, count = curves[name]
-        if count:
-            axis.plot(offsets, means, label=f"{name} ({count} permutations)", linewidth=1.2)
-        else:
-            level = float(np.mean(np.concatenate([one.rewards for one in results])))
-            axis.axhline(level, color="black", linestyle=":", label=f"{name}: mean")
+    first = next(iter(runs))
+    if first not in shown:
+        level = float(np.mean(np.concatenate([one.rewards for one in runs[first]])))
+        axis.axhline(level, color="black", linestyle=":", label=f"{first}: mean")
+    for name, (offsets, means, count) in shown.items():
+        axis.plot(offsets, means, label=f"{name} ({count} permutations)", linewidth=1.2)
     axis.axvline(0, color="grey", linewidth=0.8)
     axis.set_xlabel("steps from the permutation")
     axis.set_ylabel("mean reward per step")
