@@ -38,10 +38,10 @@ class PolicyNode(LifecycleNode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__("policy", **options)
+        self._wired = WiringParameters(self)
         parameters.declare(self)
         self._loop: Loop | None = None
         self._settings = Settings()
-        self._wired = WiringParameters(self)
         self.add_on_set_parameters_callback(self._check_parameters)
         self.add_post_set_parameters_callback(self._apply_parameters)
         self.create_service(Trigger, "~/reset_state", self._on_reset_state)

@@ -107,7 +107,7 @@ def policy_process() -> Iterator[int]:
         values[f"sources.{source.name}.topic"] = f"{source.topic}_0"
     for name, value in values.items():
         command += ["-p", f"{name}:={value}"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command)
     try:
         yield process.pid
     finally:
