@@ -103,10 +103,7 @@ class Verb:
         except ValueError as error:
             raise InputError(str(error)) from error
         with closing(env):
-            try:
-                self._evaluate(task, protocols, _Stage(policy, env, self.seed))
-            except (ValueError, OSError) as error:
-                raise InputError(str(error)) from error
+            self._evaluate(task, protocols, _Stage(policy, env, self.seed))
         return 0
 
     def _environment(self, task: str, policy: Policy) -> gymnasium.Env[Any, Any]:
@@ -161,7 +158,10 @@ class Verb:
                     print(f"{name}: {value if plain else f'{value:.4g}'}")
             write_json(self.json, {**about, **self._options(), **figures})
         if self.markdown is not None:
-            write_table(self.markdown, self.title, markdown(rows))
+            try:
+                write_table(self.markdown, self.title, markdown(rows))
+            except (ValueError, OSError) as error:
+                raise InputError(f"--markdown: {error}") from error
         if self.plots is not None:
             self._draw(self.plots, protocols, runs, stage)
 
@@ -186,8 +186,11 @@ class Verb:
                 word = plots.file_name(name)
                 figures[f"attention_{word}"] = plots.attention_maps(trace, result.rewired)
                 figures[f"keys_{word}"] = plots.key_map(trace, result.rewired)
-        for path in plots.save(figures, folder):
-            print(f"wrote {path}")
+        try:
+            for path in plots.save(figures, folder):
+                print(f"wrote {path}")
+        except OSError as error:
+            raise InputError(f"--plots: {error}") from error
 
 
 class _Stage:

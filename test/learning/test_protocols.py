@@ -143,6 +143,13 @@ def test_the_command_writes_table_json_and_pictures(model, tmp_path, capsys):
     assert "same to the last bit" in capsys.readouterr().out
 
 
+def test_a_page_without_the_tables_marks_is_bad_input(model, tmp_path, capsys):
+    (tmp_path / "page.md").write_text("no marks\n")
+    arguments = ["--episodes", "1", "--table", "none", "--markdown", str(tmp_path / "page.md")]
+    assert main(["evaluate", str(model), *arguments]) == 2
+    assert "<!-- table results -->" in capsys.readouterr().err
+
+
 def test_a_recovery_curve_is_the_mean_reward_around_permutations():
     pytest.importorskip("matplotlib")
     from an_control.learning.plots import principal_axes, recovery
