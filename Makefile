@@ -4,6 +4,7 @@
 # make campaign  breaks things around the policy node, measures the wire     (some 6 minutes)
 # make soak      a million ticks under random faults: does anything grow?    (some 10 minutes)
 # make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
+# make tables  the tables and pictures of docs/rewiring.md, from the shipped models (minutes)
 #
 # PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
 # ROS=system  takes rclpy from the sourced ROS 2 distribution, ROS=wheels from PyPI. Left empty, the
@@ -20,7 +21,17 @@ SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
           --constraint constraints.txt --editable
 
-.PHONY: ant test lint bench campaign soak fuzz clean
+# What docs/rewiring.md shows, of every model that ships; the first protocol is what the others
+# differ from.
+EPISODES ?= 20
+MODELS = $(basename $(notdir $(wildcard models/*.safetensors)))
+REWIRED = none 1,announced reset 500 200 100 50 25 1 100,reset 50,reset none,zeroed
+DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
+            reset,drop=0.05 reset,drop=0.1 reset,drop=0.2 reset,drop=0.3 reset,drop=0.5
+PICTURED = none 100 100,announced
+EVALUATE = OPENBLAS_NUM_THREADS=1 $(BIN)/an-control evaluate
+
+.PHONY: ant test lint bench campaign soak fuzz tables clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -50,6 +61,15 @@ fuzz: $(VENV)/.test
 
 bench: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control bench inference && $(BIN)/an-control bench ros
+
+tables: $(VENV)/.test $(MODELS:%=tables-%)
+
+tables-%:
+	$(EVALUATE) models/$*.safetensors --episodes $(EPISODES) --table $(REWIRED) \
+	  --markdown docs/rewiring.md --title "$* rewired"
+	$(EVALUATE) models/$*.safetensors --episodes $(EPISODES) --table $(DISTURBED) \
+	  --markdown docs/rewiring.md --title "$* disturbed"
+	$(EVALUATE) models/$*.safetensors --episodes 10 --table $(PICTURED) --plots docs/rewiring/$*
 
 clean:
 	rm -rf $(VENV) build install log *.egg-info

@@ -22,9 +22,7 @@ def scrambled_wiring(wiring: Wiring) -> Wiring:
     oldest_s = max(ages) if all(ages) else 0.0
     required = any(source.required for source in wiring.sources)
     source = SourceConfig(TOPIC, TOPIC, "sensor_msgs/msg/JointState", oldest_s, required)
-    return replace(
-        wiring, sources=(source,), channels=(ChannelConfig("*", TOPIC, "position[*]"),)
-    )
+    return replace(wiring, sources=(source,), channels=(ChannelConfig("*", TOPIC, "position[*]"),))
 
 
 def write_wiring(wiring: Wiring, path: str | Path) -> None:

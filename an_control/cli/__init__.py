@@ -21,7 +21,7 @@ from an_control.wiring import WiringError
 VERBS = {
     "sim": "a simulator and the policy node as ROS 2 nodes, in lockstep",
     "run": "the policy node alone, for a robot",
-    "rewire": "rewire a running policy node: SOURCE=TOPIC ...",
+    "rewire": "tell a running policy node where its channels come from now",
     "evaluate": "a model's returns without ROS, by the paper's protocols",
     "distill": "teach a permutation-invariant policy what a teacher does",
     "inspect": "what a model file holds",

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from an_control.policy import Policy
+from an_control.learning.protocol import Protocol
+from an_control.policy import AttentionNeuron, Policy
 from an_control.wiring.scramble import Scramble, ScrambleSettings, episode_seed
+
+Watch = Callable[[Policy, Scramble], None]
+"""Called after each action of an episode."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One episode; `fell` where the environment ended it, `distance_m` where it says."""
+    """One episode; `fell` where the environment ended it, `distance_m` where it says.
+
+    `rewards` has one number a step, `rewired` the steps before which contents were permuted.
+    """
 
     total: float
     steps: int
@@ -28,12 +35,18 @@ class Result:
     fell: bool
     distance_m: float | None
     wall_s: float
+    rewards: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+    rewired: tuple[int, ...] = field(default=(), repr=False)
 
     def line(self) -> dict[str, Any]:
         """As `--json` has it."""
-        line = {"return": self.total, **asdict(self)}
-        del line["total"], line["wall_s"]
-        return line
+        return {
+            "return": self.total,
+            "steps": self.steps,
+            "shuffles": self.shuffles,
+            "fell": self.fell,
+            "distance_m": self.distance_m,
+        }
 
 
 def evaluate(
@@ -42,15 +55,22 @@ def evaluate(
     channels: Sequence[str],
     episodes: int,
     seed: int,
-    scrambling: ScrambleSettings,
+    protocol: Protocol | ScrambleSettings,
     report: Callable[[Result], None] | None = None,
+    watch: Watch | None = None,
 ) -> list[Result]:
-    """Play `episodes` episodes; `channels` name the observation's numbers in their order."""
-    scramble = Scramble(channels, scrambling, seed)
+    """Play `episodes` episodes; `channels` name the observation's numbers in their order.
+
+    The same seed gives the same starts and the same permutations under every protocol.
+    """
+    if isinstance(protocol, ScrambleSettings):
+        protocol = Protocol(protocol)
+    scramble = Scramble(channels, protocol.scrambling, seed)
     results = []
     for episode in range(episodes):
         scramble.reset(episode)
-        results.append(_play(policy, env, tuple(channels), scramble, episode_seed(seed, episode)))
+        start = episode_seed(seed, episode)
+        results.append(_play(policy, env, tuple(channels), scramble, start, protocol, watch))
         if report is not None:
             report(results[-1])
     return results
@@ -62,21 +82,47 @@ def _play(
     ids: tuple[str, ...],
     scramble: Scramble,
     seed: int,
+    protocol: Protocol,
+    watch: Watch | None,
 ) -> Result:
     begin = time.perf_counter()
     observation, info = env.reset(seed=seed)
     policy.reset()
-    total, steps, done, fell = 0.0, 0, False, False
+    rewards: list[float] = []
+    rewired: list[int] = []
+    total, done, fell = 0.0, False, False
     while not done:
-        action = policy.step_array(*scramble.apply(observation, ids))
+        shuffles = scramble.shuffles
+        values, names = scramble.apply(observation, ids)
+        if scramble.shuffles > shuffles:
+            rewired.append(len(rewards))
+        if protocol.forgets(scramble.shuffles > shuffles):
+            forget(policy)
+        action = policy.step_array(values, names)
+        if watch is not None:
+            watch(policy, scramble)
         observation, reward, fell, truncated, info = env.step(action)
         total += float(reward)
-        steps += 1
+        rewards.append(float(reward))
         done = fell or truncated
-    distance_m = info.get("distance_m")
     return Result(
-        total, steps, scramble.shuffles, bool(fell), distance_m, time.perf_counter() - begin
+        total,
+        len(rewards),
+        scramble.shuffles,
+        bool(fell),
+        info.get("distance_m"),
+        time.perf_counter() - begin,
+        np.array(rewards),
+        tuple(rewired),
     )
+
+
+def forget(policy: Policy) -> None:
+    """Let every neuron start anew; the previous action, which all of them share, stays."""
+    if isinstance(policy, AttentionNeuron):
+        previous = policy.previous_action
+        policy.reset()
+        policy.previous_action = previous
 
 
 def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from an_control.policy import EngineName, Model, Ordered, Policy, load_policy
 from an_control.safety import EStop, Gate
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError, load_wiring
+from an_control.wiring.errors import Shown
 
 RATE_TOLERANCE = 0.1
 
@@ -68,6 +69,18 @@ class Controller:
             f" {1.0 / trained_s:g} Hz (allowed is a difference of 10%, or parameter check_rate"
             " false)"
         )
+
+    def rewired(self, wiring: Wiring) -> ChannelTable:
+        """The table for `rewire`; WiringError where the wiring cannot take over while running."""
+        for name in ("rate_hz", "command"):
+            if getattr(wiring, name) != getattr(self.wiring, name):
+                allowed = "what the node was configured with; clean up and configure to change it"
+                raise WiringError(wiring.file, name, Shown("a change"), allowed)
+        return self.table.rewired(wiring)
+
+    def rewire(self, table: ChannelTable) -> None:
+        """Read from this table from the next tick on; the policy's state stays with the ids."""
+        self.table, self.wiring = table, table.wiring
 
     def reset(self) -> None:
         """Forget the episode: the policy's memory and the gate's."""

@@ -22,6 +22,7 @@ from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.ros.outputs import CommandOutput, Inside, set_stamp
 from an_control.safety import Watchdog
+from an_control.wiring import ChannelTable, Wiring
 
 DIAGNOSTICS_S = 1.0
 LOCKSTEP_DEPTH = 10
@@ -35,7 +36,6 @@ class Loop:
     Args:
         node: owns publishers, subscriptions and timers.
         controller: decides.
-        topics: the topic of each source.
         lockstep_wait_s: how long to wait for the sources of a stamp; None ticks at the wiring's
             rate instead of by stamp.
         failed: called when a tick raised; must deactivate.
@@ -47,7 +47,6 @@ class Loop:
         self,
         node: Node,
         controller: Controller,
-        topics: dict[str, str],
         lockstep_wait_s: float | None,
         failed: Callable[[], object],
         watchdog_s: float | None = None,
@@ -83,9 +82,7 @@ class Loop:
             opened.callback(node.destroy_timer, diagnoser)
             self._inputs = Inputs(
                 node,
-                sources,
                 controller.table,
-                topics,
                 self._now_ns,
                 self._follow if lockstep else _ignore,
                 LOCKSTEP_DEPTH if lockstep else 1,
@@ -136,16 +133,22 @@ class Loop:
         """The e-stop was cleared: a new episode begins."""
         self.controller.reset()
 
-    def rewire_refusal(self, source: str, topic: str) -> str:
-        """Why `source` cannot be fed from `topic`, or an empty string."""
-        return self._inputs.refusal(source, topic)
+    def rewired(self, wiring: Wiring) -> ChannelTable:
+        """The table for `rewire`; ValueError saying why this wiring cannot take over."""
+        table = self.controller.rewired(wiring)
+        self._inputs.check(table)
+        return table
 
-    def rewire(self, topics: dict[str, str]) -> None:
-        """Feed these sources from these topics; the policy's state stays with its channels.
+    def rewire(self, table: ChannelTable) -> None:
+        """Read from this table from the next tick on; the policy's state stays with its channels.
 
         Raises ValueError, and changes nothing, where that cannot be.
         """
-        self._inputs.rewire(topics)
+        self._inputs.rewire(table)
+        self.controller.rewire(table)
+        ready_ns = self._lockstep.rewire(source.name for source in table.wiring.sources)
+        if ready_ns is not None:
+            self._act(ready_ns)
 
     def close(self) -> None:
         """Disconnect; where it was acting the safe command is the last one."""

@@ -32,11 +32,15 @@ from an_control.ros.controller import Controller
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
 from an_control.ros.swap import Swap
+from an_control.ros.wiring_parameters import WiringParameters
 from an_control.safety import EStop
+from an_control.wiring import ChannelTable, load_wiring
 
 POLL_S = 0.1
 END_S = 5.0
 """How long an orderly end may take after a signal."""
+SHOWN = 8
+"""Changes of the wiring that one line of the log names."""
 
 
 class PolicyNode(LifecycleNode):
@@ -47,12 +51,14 @@ class PolicyNode(LifecycleNode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__("policy", **options)
+        self._wired = WiringParameters(self)
         parameters.declare(self)
         self._estop = EStop()
         self._settings = Settings()
         self.add_on_set_parameters_callback(self._check_parameters)
         self.add_post_set_parameters_callback(self._apply_parameters)
         self.create_service(Trigger, "~/reset_state", self._on_reset_state)
+        self.create_service(Trigger, "~/reload_wiring", self._on_reload_wiring)
         self.create_service(Trigger, "~/estop", self._on_estop)
         self.create_service(Trigger, "~/reset_estop", self._on_reset_estop)
         events = SubscriptionEventCallbacks(use_default_callbacks=False)
@@ -66,7 +72,7 @@ class PolicyNode(LifecycleNode):
             self._settings = parameters.settings(self)
             self._loop = self._make_loop(self._settings)
         except Exception as error:
-            parameters.undeclare_topics(self)
+            self._wired.undeclare()
             known = isinstance(error, ValueError)
             self.get_logger().error(str(error) if known else f"configure failed: {error!r}")
             return TransitionCallbackReturn.FAILURE
@@ -85,9 +91,9 @@ class PolicyNode(LifecycleNode):
         )
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
         watchdog_s = None if settings.watchdog_s < 0.0 else settings.watchdog_s
-        topics = parameters.declare_topics(self, controller.wiring.sources)
+        controller.rewire(controller.rewired(self._wired.declare(controller.wiring)))
         self._swap = Swap(controller, settings.policy_engine, self._tell_unswapped)
-        return Loop(self, controller, topics, wait_s, self.trigger_deactivate, watchdog_s)
+        return Loop(self, controller, wait_s, self.trigger_deactivate, watchdog_s)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start to act, unless the wiring's rate is not the one that the model was trained at."""
@@ -131,7 +137,7 @@ class PolicyNode(LifecycleNode):
         if self._loop is not None:
             self._loop.close()
             self._loop = self._swap = None
-        parameters.undeclare_topics(self)
+        self._wired.undeclare()
 
     def _on_reset_state(self, _: Any, response: Any) -> Any:
         """Start a new episode; succeeds only while active."""
@@ -175,31 +181,59 @@ class PolicyNode(LifecycleNode):
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
         """Refuse what cannot be, all or nothing."""
         for change in changes:
-            reason = parameters.refusal(self, change, configured=self._loop is not None)
-            source = parameters.source_of(change.name)
-            if not reason and source is not None and self._loop is not None:
-                reason = self._loop.rewire_refusal(source, change.value)
+            reason = parameters.refusal(change, configured=self._loop is not None)
             if not reason and change.name == "model" and self._swap is not None:
                 reason = self._swap.refusal(change.value, self._settings.check_rate)
             if reason:
                 return SetParametersResult(successful=False, reason=reason)
+        try:
+            self._rewired(changes)
+        except ValueError as error:
+            return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
 
     def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
-        """Rewire the sources whose topics were set, and swap the model."""
+        """Swap the model and rewire, where the changes are the model's and the wiring's."""
         if self._swap is not None and any(change.name == "model" for change in changes):
             self._swap.start()
-        named = [(parameters.source_of(change.name), change.value) for change in changes]
-        topics = {source: topic for source, topic in named if source is not None}
-        if not topics or self._loop is None:
-            return
         try:
-            self._loop.rewire(topics)
+            table = self._rewired(changes)
+            if table is not None:
+                self._rewire(table)
         except ValueError as error:
             self.get_logger().error(f"not rewired: {error}")
-            return
-        for source, topic in topics.items():
-            self.get_logger().info(f"source {source!r} now reads {topic}")
+
+    def _rewired(self, changes: Sequence[Parameter]) -> ChannelTable | None:
+        """The table of the wiring with these changes, None where they are not the wiring's."""
+        if self._loop is None:
+            return None
+        wiring = self._wired.changed(self._loop.controller.wiring, changes)
+        return None if wiring is None else self._loop.rewired(wiring)
+
+    def _rewire(self, table: ChannelTable) -> None:
+        before = self._configured().controller.wiring.rewirable
+        self._configured().rewire(table)
+        after = table.wiring.rewirable
+        told = [f"{key} = {value}" for key, value in after.items() if before.get(key) != value]
+        told += [f"without {key}" for key in before if key not in after]
+        more = f" and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
+        self.get_logger().info(f"rewired: {', '.join(told[:SHOWN]) or 'nothing new'}{more}")
+
+    def _on_reload_wiring(self, _: Any, response: Any) -> Any:
+        """Read the wiring's file again, as if configuring anew, and rewire to it."""
+        if self._loop is None:
+            response.success, response.message = False, "not configured"
+            return response
+        before = self._loop.controller.wiring
+        try:
+            wiring = load_wiring(self._settings.wiring)
+            self._rewire(self._loop.rewired(self._wired.declare(wiring)))
+            response.success = True
+        except ValueError as error:
+            self._wired.declare(before, overridden=False)
+            response.success, response.message = False, str(error)
+            self.get_logger().error(f"not rewired: {error}")
+        return response
 
 
 def make_executor(name: str, context: Any) -> Executor:

@@ -1,26 +1,22 @@
 """The node's parameters: their descriptions and ranges in one place, read into one dataclass.
 
 A parameter that shapes the node (which wiring, how it ticks) can be set until the node is
-configured; `model` can be set at any time and swaps the policy, `sources.NAME.topic` rewires that
-source.
+configured; `model` can be set at any time and swaps the policy, and those of the wiring
+(`wiring_parameters`) rewire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from rcl_interfaces.msg import FloatingPointRange, ParameterDescriptor
-from rclpy.exceptions import NameValidationException, ParameterException
+from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-from rclpy.validate_full_topic_name import validate_full_topic_name
 
 from an_control.policy import EngineName
-from an_control.wiring import SourceConfig
 
-SOURCES = "sources"
 MODES = ("rate", "lockstep")
 ENGINES = ("auto", "numpy", "numba")
 EXECUTORS = ("single_threaded", "events")
@@ -106,56 +102,11 @@ def settings(node: Node) -> Settings:
     return Settings(**values)
 
 
-def refusal(node: Node, change: Parameter, *, configured: bool) -> str:
+def refusal(change: Parameter, *, configured: bool) -> str:
     """Why a parameter cannot be changed like this now, or an empty string."""
-    if source_of(change.name) is not None:
-        return _topic_refusal(node, change.name, change.value)
     if configured and change.name in _DESCRIPTIONS and change.name != "model":
         return f"parameter {change.name}: can be set only while the node is unconfigured"
     return _choice_refusal(change.name, change.value)
-
-
-def declare_topics(node: Node, sources: Iterable[SourceConfig]) -> dict[str, str]:
-    """Declare `sources.NAME.topic`, which a launch may have overridden; the topic of each source.
-
-    Raises ValueError for what is no topic name.
-    """
-    topics = {}
-    for source in sources:
-        name = topic_parameter(source.name)
-        descriptor = ParameterDescriptor(
-            description=f"topic of the source {source.name} ({source.type}); set it to rewire"
-        )
-        topic = _declare(node, name, source.topic, descriptor)
-        if reason := _topic_refusal(node, name, topic):
-            raise ValueError(reason)
-        topics[source.name] = topic
-    return topics
-
-
-def undeclare_topics(node: Node) -> None:
-    """Undo `declare_topics`, also a half-done one."""
-    for name in node.get_parameters_by_prefix(SOURCES):
-        node.undeclare_parameter(f"{SOURCES}.{name}")
-
-
-def topic_parameter(source: str) -> str:
-    """The parameter that holds a source's topic."""
-    return f"{SOURCES}.{source}.topic"
-
-
-def source_of(parameter: str) -> str | None:
-    """The source whose topic this parameter holds, None where it holds none."""
-    parts = parameter.split(".")
-    return parts[1] if len(parts) == 3 and (parts[0], parts[2]) == (SOURCES, "topic") else None
-
-
-def _topic_refusal(node: Node, name: str, topic: Any) -> str:
-    try:
-        validate_full_topic_name(node.resolve_topic_name(topic))
-    except (TypeError, ValueError, RuntimeError, NameValidationException) as error:
-        return f"parameter {name}: {topic!r} is not a topic name: {' '.join(str(error).split())}"
-    return ""
 
 
 def _declare(node: Node, name: str, default: Any, descriptor: ParameterDescriptor) -> Any:

@@ -245,25 +245,17 @@ class ChannelTable:
         ]
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
-        """A table of another wiring, which keeps the messages of sources of the same topic.
+        """A table of another wiring, which keeps the message of each source of the same type.
 
-        This table stays as it is.  Raises WiringError as the constructor does.
+        That holds for a source that moved to another topic, too: until a message comes from
+        there the old one counts, for as long as its age or stamp lets it. This table stays as it
+        is. Raises WiringError as the constructor does.
         """
         table = ChannelTable(wiring, self._resolve)
         for name, feed in table._feeds.items():
             old = self._feeds.get(name)
-            if old is None or (old.config.topic, old.config.type) != (
-                feed.config.topic,
-                feed.config.type,
-            ):
-                continue
-            feed.message, feed.stamp_ns, feed.arrival_ns = (
-                old.message,
-                old.stamp_ns,
-                old.arrival_ns,
-            )
-            feed.messages, feed.messages_read = old.messages, old.messages_read
-            feed.unread, feed.fresh = old.message is not None, old.fresh
+            if old is not None and old.config.type == feed.config.type:
+                feed.take_over(old)
         known = dict(zip(self._ids, self._fine.tolist(), strict=True))
         table._fine = np.array([known.get(id_, True) for id_ in table._ids], bool)
         return table
