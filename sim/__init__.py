@@ -9,6 +9,7 @@ import importlib.util
 
 ENVIRONMENTS = {
     "an_control/Ant-v0": ("an_control_sim.ant:AntEnv", 1000),
+    "an_control/CartPoleSwingUpHarder-v0": ("an_control_sim.cartpole:CartPoleSwingUpHarder", 1000),
 }
 """Environment id -> (entry point, steps an episode)."""
 

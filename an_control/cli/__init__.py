@@ -23,6 +23,7 @@ VERBS = {
     "run": "the policy node alone, for a robot",
     "rewire": "tell a running policy node where its channels come from now",
     "evaluate": "a model's returns without ROS, by the paper's protocols",
+    "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",
     "distill": "teach a permutation-invariant policy what a teacher does",
     "inspect": "what a model file holds",
     "import-authors": "a model file from the AttentionNeuron authors' weights",

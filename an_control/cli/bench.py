@@ -1,4 +1,4 @@
-"""``an-control bench inference|ros|ant``."""
+"""``an-control bench inference|ros|ant|training``."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ ANT_ACTIONS = 8
 class Verb:
     """Measure what the policy, the policy node or the Ant's simulator does here."""
 
-    what: tyro.conf.Positional[Literal["inference", "ros", "ant"]]
+    what: tyro.conf.Positional[Literal["inference", "ros", "ant", "training"]]
     """inference: a tick of the policy on one core. ros: from sensor message to command, beside a
     bare echo of the same message, and steps a second of simulator and node in lockstep. ant:
-    steps a second of the environment alone, beside the package's own."""
+    steps a second of the environment alone, beside the package's own. training: steps a second of
+    the rollout engines, beside a plain rollout."""
     model: Path | None = None
     """A .safetensors model file; by default random weights of the size of the authors' Ant policy
     (in lockstep: the Ant policy that ships)."""
@@ -65,7 +66,12 @@ class Verb:
             if self.what == "ros" and sizes.actions != ANT_ACTIONS:
                 found = f"{sizes.actions} actions"
                 raise InputError(f"--model {self.model}: has {found}, the Ant takes {ANT_ACTIONS}")
-        measure = {"inference": self._inference, "ros": self._ros, "ant": self._ant}[self.what]
+        measure = {
+            "inference": self._inference,
+            "ros": self._ros,
+            "ant": self._ant,
+            "training": self._training,
+        }[self.what]
         try:
             result = measure()
         except RuntimeError as error:
@@ -122,6 +128,29 @@ class Verb:
         _show("one core", {"environment": "environment", "steps_per_s": "steps/s"}, rows)
         print(f"{result['ratio']:.2f} times the package's own")
         return result
+
+    def _training(self) -> dict[str, Any]:
+        _need("cma", "train")
+        from an_control.learning.benchmark import training_benchmark, workers_benchmark
+
+        result = training_benchmark(self.seconds)
+        _show(
+            "CartPole, 256 x 16 episodes",
+            {"engine": "engine", "steps_per_s": "steps/s"},
+            result["rows"],
+        )
+        if result["over_the_authors"] is not None:
+            print(f"fused: {result['over_the_authors']:.0f} times torch modules tick by tick")
+        print(
+            f"fused: {result['over_tick_by_tick']:.0f} times our policy tick by tick,"
+            f" {result['over_evojax_then']:.1f} times what EvoJAX did another day"
+        )
+        task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
+        workers = workers_benchmark(task, self.seconds)
+        columns = {"engine": "engine", "one": "one worker", "two": "two", "ratio": "ratio"}
+        _show(f"{task}, steps/s of worker processes", columns, workers["rows"])
+        print(f"the same numbers from all of them: {workers['same_numbers']}")
+        return {"rollouts": result, "workers": workers}
 
 
 def _need(package: str, extra: str) -> None:

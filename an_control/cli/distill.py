@@ -10,6 +10,7 @@ from typing import Any
 import tyro
 
 from an_control.cli import InputError, write_json
+from an_control.policy import read_model
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,13 @@ class Verb:
     """DAgger rounds, where not the recipe's."""
     updates: int | None = None
     """Updates a round, where not the recipe's."""
+    teacher: Path | None = None
+    """A model file of an ordered policy; the ant brings its own teacher."""
+    compiled: bool = True
+    """Take the compiled recipe for the authors' form, where the environment offers compiled
+    functions; else, or with --no-compiled, the staged one with torch."""
+    reshuffle: tuple[int, ...] = ()
+    """Of the compiled recipe: steps between unannounced reshuffles, one drawn for each round."""
     products: bool | None = None
     """Feed the neurons products of reading and previous action, where not as the recipe does."""
     smoke: bool = False
@@ -38,12 +46,17 @@ class Verb:
             raise InputError("needs torch (pip install an_control[train])")
         from an_control.learning.recipes import RECIPES, smoke
         from an_control.learning.run import Distillation
+        from an_control.learning.tasks import has_lanes
 
-        if self.task not in RECIPES:
-            raise InputError(f"task {self.task!r} is not one of {', '.join(RECIPES)}")
         for name in ("seed", "rounds", "updates"):
             if (value := getattr(self, name)) is not None and value < 0:
                 raise InputError(f"--{name} {value}: must be 0 or more")
+        if self.compiled and has_lanes(self.task):
+            return self._run_compiled()
+        if self.task not in RECIPES:
+            raise InputError(f"task {self.task!r} is not one of {', '.join(RECIPES)}")
+        if self.reshuffle:
+            raise InputError("--reshuffle: only the compiled recipe takes it")
         recipe = RECIPES[self.task]
         settings = smoke(recipe.settings) if self.smoke else recipe.settings
         student = settings.student
@@ -64,6 +77,56 @@ class Verb:
         if run.round:
             print(f"{self.out}: {run.round} of {settings.rounds + 1} rounds were done before")
         run.run(lambda line: print(_shown(line), flush=True))
+        run.close()
+        print(run.model_path)
+        write_json(
+            self.json,
+            {
+                "task": self.task,
+                "seed": self.seed,
+                "rounds": run.metrics,
+                "model": str(run.model_path),
+            },
+        )
+        return 0
+
+    def _run_compiled(self) -> int:
+        """The compiled recipe: DAgger into the authors' form."""
+        from an_control.learning.cloning import Cloning
+        from an_control.learning.cloning_run import CloningRun
+        from an_control.learning.run_folder import RunError
+        from an_control.learning.tasks import describe, environment_of, make_environment
+
+        if self.teacher is None:
+            raise InputError(
+                "--teacher: needs an ordered policy's model file"
+                f" (an-control train {self.task} --form ordered --out RUN)"
+            )
+        env = make_environment(environment_of(self.task))
+        task = describe(env, self.task, environment_of(self.task))
+        settings = Cloning(reshuffle=self.reshuffle)
+        if self.smoke:
+            settings = replace(settings, rounds=2, updates=3, first_episodes=64, memory=128)
+        settings = replace(
+            settings,
+            rounds=settings.rounds if self.rounds is None else self.rounds,
+            updates=settings.updates if self.updates is None else self.updates,
+        )
+        try:
+            run = CloningRun(
+                self.out,
+                env,
+                task,
+                read_model(self.teacher),
+                settings,
+                self.seed,
+                resume=(self.out / "checkpoint.pickle").exists(),
+            )
+            if run.round:
+                print(f"{self.out}: {run.round} of {settings.rounds} rounds were done before")
+            run.run(lambda line: print(_shown(line), flush=True) if "validation" in line else None)
+        except (ValueError, RunError) as error:
+            raise InputError(str(error)) from error
         run.close()
         print(run.model_path)
         write_json(

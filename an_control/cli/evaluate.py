@@ -13,16 +13,15 @@ import tyro
 
 from an_control.cli import InputError, write_json
 from an_control.policy import Policy, load_policy
+from an_control.policy.tasks import SUCCESS
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from an_control.learning.evaluate import Result, Watch
+    from an_control.learning.playing import Result, Watch
     from an_control.learning.protocol import Protocol
 
-SUCCESS = {"ant": 2000.0, "cartpole": 400.0}
-"""The return that counts as a success, by task."""
 PROTOCOL = (
     "shuffle",
     "announce",
@@ -103,7 +102,7 @@ class Verb:
         except ValueError as error:
             raise InputError(str(error)) from error
         with closing(env):
-            self._evaluate(task, protocols, _Stage(policy, env, self.seed))
+            self._evaluate(task, protocols, _Stage(policy, env, self.seed, self.plots is not None))
         return 0
 
     def _environment(self, task: str, policy: Policy) -> gymnasium.Env[Any, Any]:
@@ -194,13 +193,19 @@ class Verb:
 
 
 class _Stage:
-    """A policy in an environment, for one protocol after the other."""
+    """A policy in an environment, for one protocol after the other.
 
-    def __init__(self, policy: Policy, env: gymnasium.Env[Any, Any], seed: int) -> None:
+    Compiled rollouts play what they can, unless every step's reward is wanted (`stepwise`).
+    """
+
+    def __init__(
+        self, policy: Policy, env: gymnasium.Env[Any, Any], seed: int, stepwise: bool
+    ) -> None:
         from an_control.learning.tasks import describe
 
         self.channels: list[str] = describe(env, "", "")["channels"]
         self._policy, self._env, self._seed = policy, env, seed
+        self._stepwise = stepwise
 
     def play(
         self,
@@ -209,8 +214,18 @@ class _Stage:
         report: Callable[[Result], None] | None = None,
         watch: Watch | None = None,
     ) -> list[Result]:
-        from an_control.learning.evaluate import evaluate
+        from an_control.learning.evaluate import can_fuse, evaluate, evaluate_fused
 
+        plain = protocol.memory == "kept" and watch is None
+        if plain and not self._stepwise and can_fuse(self._env, protocol.scrambling):
+            return evaluate_fused(
+                self._policy.model,
+                self._env,
+                self.channels,
+                episodes,
+                self._seed,
+                protocol.scrambling,
+            )
         return evaluate(
             self._policy, self._env, self.channels, episodes, self._seed, protocol, report, watch
         )

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import tyro
 
 from an_control.cli import InputError, write_json
-from an_control.cli.evaluate import SUCCESS
 from an_control.cli.run import parameters
+from an_control.policy.tasks import SUCCESS
 from an_control.ros.controller import Controller
 from an_control.share import share_path
 from an_control.wiring.scramble import ScrambleSettings, Shuffle

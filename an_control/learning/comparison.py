@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from an_control.learning.evaluate import Result, summary
+from an_control.learning.evaluate import summary
+from an_control.learning.playing import Result
 
 HEAD = (
     "| protocol | return | least | median | most | successes | difference | same to the last bit |"

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import gymnasium
 import numpy as np
 
-from an_control.learning.tasks import TRAINING_SEEDS
+from an_control.learning.rollouts import TRAINING_SEEDS
 from an_control.learning.teachers import Teacher
 from an_control.policy import AttentionNeuron
 

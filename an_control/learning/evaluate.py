@@ -8,45 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from an_control.learning.playing import Result, Watch, play_episode
 from an_control.learning.protocol import Protocol
-from an_control.policy import AttentionNeuron, Policy
-from an_control.wiring.scramble import Scramble, ScrambleSettings, episode_seed
-
-Watch = Callable[[Policy, Scramble], None]
-"""Called after each action of an episode."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """One episode; `fell` where the environment ended it, `distance_m` where it says.
-
-    `rewards` has one number a step, `rewired` the steps before which contents were permuted.
-    """
-
-    total: float
-    steps: int
-    shuffles: int
-    fell: bool
-    distance_m: float | None
-    wall_s: float
-    rewards: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
-    rewired: tuple[int, ...] = field(default=(), repr=False)
-
-    def line(self) -> dict[str, Any]:
-        """As `--json` has it."""
-        return {
-            "return": self.total,
-            "steps": self.steps,
-            "shuffles": self.shuffles,
-            "fell": self.fell,
-            "distance_m": self.distance_m,
-        }
+from an_control.learning.rollouts import evaluation_starts
+from an_control.policy import Model, Policy
+from an_control.wiring.scramble import Scramble, ScrambleSettings
 
 
 def evaluate(
@@ -67,62 +38,46 @@ def evaluate(
         protocol = Protocol(protocol)
     scramble = Scramble(channels, protocol.scrambling, seed)
     results = []
-    for episode in range(episodes):
-        scramble.reset(episode)
-        start = episode_seed(seed, episode)
-        results.append(_play(policy, env, tuple(channels), scramble, start, protocol, watch))
+    for start in evaluation_starts(seed, episodes):
+        ids = tuple(channels)
+        results.append(play_episode(policy, env, ids, scramble, start, protocol, watch))
         if report is not None:
             report(results[-1])
     return results
 
 
-def _play(
-    policy: Policy,
+def evaluate_fused(
+    model: Model,
     env: gymnasium.Env[Any, Any],
-    ids: tuple[str, ...],
-    scramble: Scramble,
+    channels: Sequence[str],
+    episodes: int,
     seed: int,
-    protocol: Protocol,
-    watch: Watch | None,
-) -> Result:
+    scrambling: ScrambleSettings,
+) -> list[Result]:
+    """The same episodes by compiled rollouts; for environments and scramblings that have them."""
+    from an_control.learning.fused.engine import FusedEngine
+
     begin = time.perf_counter()
-    observation, info = env.reset(seed=seed)
-    policy.reset()
-    rewards: list[float] = []
-    rewired: list[int] = []
-    total, done, fell = 0.0, False, False
-    while not done:
-        shuffles = scramble.shuffles
-        values, names = scramble.apply(observation, ids)
-        if scramble.shuffles > shuffles:
-            rewired.append(len(rewards))
-        if protocol.forgets(scramble.shuffles > shuffles):
-            forget(policy)
-        action = policy.step_array(values, names)
-        if watch is not None:
-            watch(policy, scramble)
-        observation, reward, fell, truncated, info = env.step(action)
-        total += float(reward)
-        rewards.append(float(reward))
-        done = fell or truncated
-    return Result(
-        total,
-        len(rewards),
-        scramble.shuffles,
-        bool(fell),
-        info.get("distance_m"),
-        time.perf_counter() - begin,
-        np.array(rewards),
-        tuple(rewired),
-    )
+    inner: Any = env.unwrapped
+    lanes = inner.lanes
+    engine = FusedEngine(lanes, channels, model.sizes.actions)
+    outcomes = engine.play([model], evaluation_starts(seed, episodes), scrambling)
+    engine.close()
+    wall_s = (time.perf_counter() - begin) / episodes
+    shuffle, results = scrambling.shuffle, []
+    for total, steps in zip(outcomes.returns[0].tolist(), outcomes.steps[0].tolist(), strict=True):
+        shuffles = int(shuffle.at_reset) + ((steps - 1) // shuffle.every if shuffle.every else 0)
+        results.append(Result(total, steps, shuffles, steps < lanes.steps, None, wall_s))
+    return results
 
 
-def forget(policy: Policy) -> None:
-    """Let every neuron start anew; the previous action, which all of them share, stays."""
-    if isinstance(policy, AttentionNeuron):
-        previous = policy.previous_action
-        policy.reset()
-        policy.previous_action = previous
+def can_fuse(env: gymnasium.Env[Any, Any], scrambling: ScrambleSettings) -> bool:
+    """Whether `evaluate_fused` can play this."""
+    if not hasattr(env.unwrapped, "lanes"):
+        return False
+    from an_control.learning.fused.engine import can_scramble
+
+    return can_scramble(scrambling)
 
 
 def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from an_control.learning.evaluate import Result
+from an_control.learning.playing import Result
 from an_control.policy import AttentionNeuron, Policy
 from an_control.wiring.scramble import Scramble
 

@@ -9,9 +9,12 @@ cannot change a bit.
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
+from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
 from an_control.policy.sizes import AttentionSizes
 from an_control.policy.weights import Weights
@@ -21,6 +24,48 @@ LANES = 8
 """Queries are filled up to a multiple of this, for the compiler to vectorise over them."""
 NEVER = F32(-1e30)
 """A score that a softmax makes zero."""
+Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
+
+
+class Packed(NamedTuple):
+    """A policy's weights as compiled code takes them."""
+
+    gate_rows: np.ndarray
+    """Rows (., 4d) float32: bias, inputs, actions, outputs h, products."""
+    score_rows: np.ndarray
+    """Rows (., M) float32: bias, outputs h."""
+    head: np.ndarray
+    """For each layer the bias (out,), then weights (in, out), float64."""
+    widths: np.ndarray
+    form: tuple[int, bool, bool, bool, bool]
+    """Inputs; products, softmax, relu, clip or not."""
+
+
+def pack(sizes: AttentionSizes, weights: Weights) -> Packed:
+    """Lay out an AttentionNeuron's weights."""
+    gates, products = 4 * sizes.neuron, np.zeros((0, 4 * sizes.neuron))
+    if weights.products is not None:
+        products = weights.products.transpose(0, 2, 1).reshape(-1, gates)
+    gate_rows = [weights.bias[None], weights.features, weights.action.T, weights.hidden.T, products]
+    form = (
+        len(sizes.inputs),
+        sizes.products,
+        sizes.attention == "softmax",
+        sizes.activation == "relu",
+        sizes.output == "clip",
+    )
+    return Packed(
+        np.ascontiguousarray(np.concatenate(gate_rows), F32),
+        np.ascontiguousarray(np.concatenate([weights.scores_bias[None], weights.scores.T]), F32),
+        *pack_head(weights.head),
+        form,
+    )
+
+
+def pack_head(head: Layers) -> tuple[np.ndarray, np.ndarray]:
+    """A head's layers in one array, and their widths."""
+    layers = [np.concatenate([bias[None], weight.T]).ravel() for weight, bias in head]
+    return np.concatenate(layers), np.array([len(bias) for _, bias in head])
 
 
 class NumbaEngine:
@@ -30,27 +75,11 @@ class NumbaEngine:
 
     def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
         self._sizes = sizes
-        gates, products = 4 * sizes.neuron, np.zeros((0, 4 * sizes.neuron))
-        if weights.products is not None:
-            products = weights.products.transpose(0, 2, 1).reshape(-1, gates)
-        self._gate_rows = np.concatenate(
-            [weights.bias[None], weights.features, weights.action.T, weights.hidden.T, products]
-        ).astype(F32)
-        score_rows = np.concatenate([weights.scores_bias[None], weights.scores.T]).astype(F32)
-        self._score_rows = np.pad(score_rows, ((0, 0), (0, -sizes.queries % LANES)))
+        packed = pack(sizes, weights)
+        score_rows = np.pad(packed.score_rows, ((0, 0), (0, -sizes.queries % LANES)))
         if sizes.attention == "softmax":
-            self._score_rows[0, sizes.queries :] = NEVER
-        self._head = np.concatenate(
-            [np.concatenate([bias[None], weight.T]).ravel() for weight, bias in weights.head]
-        )
-        self._widths = np.array([len(bias) for _, bias in weights.head])
-        self._form = (
-            len(sizes.inputs),
-            sizes.products,
-            sizes.attention == "softmax",
-            sizes.activation == "relu",
-            sizes.output == "clip",
-        )
+            score_rows[0, sizes.queries :] = NEVER
+        self._packed = packed._replace(score_rows=score_rows)
         self.clear()
         self._warm_up()
 
@@ -65,7 +94,7 @@ class NumbaEngine:
     def clear(self) -> None:
         """Forget every column."""
         self._state = np.zeros((0, 2 * self._sizes.neuron + 1), F32)
-        self._attention = np.zeros((0, self._score_rows.shape[1]), F32)
+        self._attention = np.zeros((0, self._packed.score_rows.shape[1]), F32)
         self._message = np.zeros(self._sizes.message)
         self._all = np.zeros(0, np.int64)
 
@@ -94,7 +123,7 @@ class NumbaEngine:
     ) -> np.ndarray:
         """One tick; the same contract as `NumpyEngine.step`."""
         if len(values) != len(self._attention):
-            self._attention = np.zeros((len(values), self._score_rows.shape[1]), F32)
+            self._attention = np.zeros((len(values), self._packed.score_rows.shape[1]), F32)
         return _tick(
             values,
             self._all if columns is None else columns,
@@ -103,11 +132,7 @@ class NumbaEngine:
             self._state,
             self._attention,
             self._message,
-            self._gate_rows,
-            self._score_rows,
-            self._head,
-            self._widths,
-            self._form,
+            *self._packed,
         )
 
     @property
@@ -120,42 +145,6 @@ class NumbaEngine:
     def message(self) -> np.ndarray:
         """The last tick's message, a copy."""
         return self._message.copy()
-
-
-@njit(inline="always", error_model="numpy")
-def _tanh(x):
-    """Rational approximation of tanh, odd 13 over even 6, to 3e-7 (as in Eigen's fast tanh)."""
-    limit = F32(7.90531110763549805)
-    x = limit if x > limit else x
-    x = -limit if x < -limit else x
-    y = x * x
-    p = F32(-2.76076847742355e-16) * y + F32(2.00018790482477e-13)
-    p = p * y + F32(-8.60467152213735e-11)
-    p = p * y + F32(5.12229709037114e-08)
-    p = p * y + F32(1.48572235717979e-05)
-    p = p * y + F32(6.37261928875436e-04)
-    p = p * y + F32(4.89352455891786e-03)
-    q = F32(1.19825839466702e-06) * y + F32(1.18534705686654e-04)
-    q = q * y + F32(2.26843463243900e-03)
-    q = q * y + F32(4.89352518554385e-03)
-    return x * p / q
-
-
-@njit(inline="always", error_model="numpy")
-def _exp(x):
-    """exp for x <= 0, to 2e-7: (1 + polynomial on [0, ln 2]) times a power of two."""
-    low = F32(-87.0)
-    x = low if x < low else x
-    n = np.floor(x * F32(1.44269504088896341) + F32(0.5))
-    r = x - n * F32(0.693359375)
-    r = r - n * F32(-2.12194440e-4)
-    p = F32(1.9875691500e-4) * r + F32(1.3981999507e-3)
-    p = p * r + F32(8.3334519073e-3)
-    p = p * r + F32(4.1665795894e-2)
-    p = p * r + F32(1.6666665459e-1)
-    p = p * r + F32(5.0000001201e-1)
-    p = p * r * r + r + F32(1.0)
-    return p * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
 @njit(inline="always", error_model="numpy")
@@ -233,13 +222,13 @@ def _tick(
         state[column, 2 * d] = value
         _add_product(z, hidden, h)
         for g in range(gates):
-            z[g] = _tanh(z[g])
+            z[g] = tanh(z[g])
         for k in range(d):
             enter = F32(0.5) * z[k] + F32(0.5)
             forget = F32(0.5) * z[d + k] + F32(0.5)
             c[k] = forget * c[k] + enter * z[3 * d + k]
         for k in range(d):
-            h[k] = (F32(0.5) * z[2 * d + k] + F32(0.5)) * _tanh(c[k])
+            h[k] = (F32(0.5) * z[2 * d + k] + F32(0.5)) * tanh(c[k])
         for k in range(d):
             state[column, k], state[column, d + k] = h[k], c[k]
         for q in range(queries):
@@ -251,7 +240,7 @@ def _tick(
                 largest = score[q] if score[q] > largest else largest
             total = F32(0.0)
             for q in range(queries):
-                score[q] = _exp(score[q] - largest)
+                score[q] = exp(score[q] - largest)
             for q in range(queries):
                 total += score[q]
             for q in range(queries):
@@ -259,7 +248,7 @@ def _tick(
                 mass[q] += (np.float64(score[q]) + ROUND_MASS) - ROUND_MASS
         else:
             for q in range(queries):
-                score[q] = _tanh(score[q])
+                score[q] = tanh(score[q])
         for q in range(queries):
             attention[n, q] = score[q]
         wide = np.float64(value)
@@ -273,7 +262,7 @@ def _tick(
             message[routed + q] = mass[q] - 1.0
     else:
         for q in range(len(message)):
-            message[q] = _tanh(F32(sums[q]))
+            message[q] = tanh(F32(sums[q]))
     return _act(message, head, widths, relu, clip)
 
 
@@ -293,7 +282,7 @@ def _act(message, head, widths, relu, clip):
             if last and clip:
                 y[j] = min(max(y[j], -1.0), 1.0)
             elif last or not relu:
-                y[j] = _tanh(F32(y[j]))
+                y[j] = tanh(F32(y[j]))
             else:
                 y[j] = max(y[j], 0.0)
         x = y

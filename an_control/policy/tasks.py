@@ -32,3 +32,5 @@ CARTPOLE_TASK: dict[str, Any] = {
     "actuators": ["cart"],
     "step_s": 0.01,
 }
+SUCCESS = {"ant": 2000.0, "cartpole": 400.0}
+"""The return that counts as a success, by task."""

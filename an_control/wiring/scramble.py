@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +88,17 @@ class ScrambleSettings:
         return self != ScrambleSettings(
             announce=self.announce, noise_sd=self.noise_sd, spike_sd=self.spike_sd
         )
+
+
+class Plan(NamedTuple):
+    """An episode's scrambling in advance; slots and contents are places in `Scramble.ids`."""
+
+    sources: NDArray[np.intp]
+    """(B, N): the content that each slot shows, a row for every `shuffle.every` steps."""
+    kept: NDArray[np.bool_]
+    """(N,): False where a content is absent."""
+    noise: NDArray[np.float32]
+    """(steps, K): the noise channels' readings."""
 
 
 class Scramble:
@@ -168,6 +180,20 @@ class Scramble:
         noise = self._noise_rng.normal(0.0, self.settings.noise_sd, len(self._noise_ids))
         named = self._named if names is self._copies_named else names + self._noise_ids
         return np.concatenate([slots, noise.astype(np.float32)]), named
+
+    def plan(self, steps: int) -> Plan:
+        """What `apply` does to shuffles, drops and noise in the `steps` ticks after a reset.
+
+        Call it right after `reset`, in place of `apply`: it takes the same random numbers.
+        """
+        every = self.settings.shuffle.every
+        sources = [self._source]
+        for _ in range((steps - 1) // every if every else 0):
+            self._permute()
+            sources.append(self._source)
+        shape = steps, len(self._noise_ids)
+        noise = self._noise_rng.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
+        return Plan(np.array(sources), self._kept, noise)
 
     def _permute(self) -> None:
         self._source = self._shuffle_rng.permutation(len(self.ids))

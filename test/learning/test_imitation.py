@@ -11,10 +11,11 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.learning.episodes import Apprentice, Episode, Messy, Noisy, Rewiring, record
 from an_control.learning.recipes import RECIPES, smoke
+from an_control.learning.rollouts import TRAINING_SEEDS
 from an_control.learning.run import Distillation
 from an_control.learning.streams import Disturbance, Streams
 from an_control.learning.student import Student, StudentSizes
-from an_control.learning.tasks import TRAINING_SEEDS, describe, make_environment
+from an_control.learning.tasks import describe, make_environment
 from an_control.learning.teachers import packaged_ant_teacher
 from an_control.policy import load_policy, make_policy, read_model, write_model
 from an_control.wiring.scramble import episode_seed

@@ -1,0 +1,296 @@
+"""``an-control train TASK --out RUN``."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
+
+from an_control.cli import InputError, write_json
+from an_control.policy import OrderedSizes, read_model
+from an_control.policy.tasks import SUCCESS
+from an_control.wiring.scramble import ScrambleSettings, Shuffle
+
+if TYPE_CHECKING:
+    from an_control.learning.forms import Form
+    from an_control.learning.search import Search
+
+FINAL_SEED = 1
+"""Of the evaluation on a model's card; training and validation take others."""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Search for a policy by its return alone; a stopped run goes on by --resume."""
+
+    task: tyro.conf.Positional[str]
+    """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
+    out: Path
+    """The run's folder."""
+    form: Literal["attention", "ordered"] = "attention"
+    """The policy's form: permutation-invariant, or a plain network on the channels in order."""
+    start: Path | None = None
+    """A model file to start from; its form is taken."""
+    hidden: tuple[int, ...] = ()
+    """Hidden layers: of the ordered network (16 by default), or behind the message (none)."""
+    queries: int = 16
+    """Of the attention form: how many, at the authors' Ant 32."""
+    neuron: int = 8
+    """Of the attention form: LSTM units a channel."""
+    optimiser: Literal["cma", "cma-diagonal", "pgpe"] = "cma"
+    """CMA-ES by pycma, full or diagonal, or PGPE with centred ranks."""
+    generations: int = 300
+    """In all."""
+    popsize: int = 64
+    """Candidates a generation."""
+    rollouts: int = 16
+    """Episodes a candidate, the same ones for all."""
+    sigma: float = 0.1
+    """The first standard deviation."""
+    rate: float = 0.02
+    """Of PGPE: the mean's."""
+    sigma_rate: float = 0.05
+    """Of PGPE: the standard deviations'."""
+    decay: float = 0.0
+    """Times a candidate's squared length is taken from its fitness."""
+    shuffle: str = "none"
+    """When contents move without a word: none, reset, K (every K steps), reset+K."""
+    noise_channels: int = 0
+    """Further channels that carry normal noise of standard deviation 0.1."""
+    engine: Literal["auto", "fused", "torch", "processes", "dask"] = "auto"
+    """What plays: compiled code where the environment offers it, else processes."""
+    workers: int | None = None
+    """Threads or processes; by default one a core."""
+    dask: str | None = None
+    """A Dask scheduler's address."""
+    device: str = "cpu"
+    """Of the torch engine."""
+    validate_every: int = 10
+    """Generations between two validations of the mean."""
+    episodes: int = 100
+    """Of a validation; the card's evaluation has five times as many."""
+    seed: int = 1
+    """Decides everything random."""
+    resume: bool = False
+    """Go on with the run in the folder, which the same arguments began."""
+    json: Path | None = None
+    """Also write the result here as JSON."""
+
+    def run(self) -> int:
+        for package in ("gymnasium", "cma", "numba"):
+            if importlib.util.find_spec(package) is None:
+                raise InputError(f"needs {package} (pip install an_control[train])")
+        from an_control.learning.rollouts import RolloutError
+        from an_control.learning.run_folder import RunError
+
+        self._check()
+        try:
+            return self._train()
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        except (RunError, RolloutError) as error:
+            print(f"an-control train: {error}", file=sys.stderr)
+            return 1
+
+    def _check(self) -> None:
+        for name in ("generations", "popsize", "rollouts", "validate_every", "episodes"):
+            if getattr(self, name) < 1:
+                raise InputError(f"--{name} {getattr(self, name)}: must be 1 or more")
+        if self.popsize < 4:
+            raise InputError(f"--popsize {self.popsize}: must be 4 or more")
+        if not 0.0 < self.sigma < float("inf"):
+            raise InputError(f"--sigma {self.sigma}: must be over 0")
+        if self.seed < 0:
+            raise InputError(f"--seed {self.seed}: must be 0 or more")
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"--workers {self.workers}: must be 1 or more")
+
+    def _train(self) -> int:
+        from an_control.learning.engines import make_engine
+        from an_control.learning.search import Search, SearchSettings
+        from an_control.learning.tasks import describe, environment_of, make_environment
+
+        environment = environment_of(self.task)
+        env = make_environment(environment)
+        task = describe(env, self.task, environment)
+        actions = len(task["actuators"])
+        form, start = self._form(len(task["channels"]), actions)
+        pgpe = {"rate": self.rate, "sigma_rate": self.sigma_rate}
+        settings = SearchSettings(
+            optimiser=self.optimiser,
+            generations=self.generations,
+            population=self.popsize,
+            rollouts=self.rollouts,
+            sigma=self.sigma,
+            decay=self.decay,
+            scrambling=self._scrambling(),
+            validate_every=self.validate_every,
+            validation_episodes=self.episodes,
+            success=SUCCESS.get(self.task),
+            options=pgpe if self.optimiser == "pgpe" else {},
+        )
+        engine = make_engine(
+            self.engine,
+            env,
+            environment,
+            task["channels"],
+            actions,
+            self.workers,
+            self.dask,
+            self.device,
+        )
+        try:
+            search = Search(self.out, task, form, engine, settings, self.seed, start, self.resume)
+            if search.generation:
+                print(f"{self.out}: goes on behind generation {search.generation}")
+            if not self._search(search):
+                return 130
+            self._finish(search)
+        finally:
+            engine.close()
+            env.close()
+        return 0
+
+    def _form(self, channels: int, actions: int) -> tuple[Form, Any]:
+        """The form to search, and where to start."""
+        from an_control.learning.forms import Authors, Whole, form_of
+
+        if self.start is not None:
+            model = read_model(self.start)
+            form = form_of(model)
+            if model.sizes.actions != actions:
+                raise InputError(
+                    f"--start {self.start}: {model.sizes.actions} actions, but"
+                    f" {self.task} takes {actions}"
+                )
+            return form, form.vector(model)
+        if self.form == "ordered":
+            return Whole(OrderedSizes(channels, actions, list(self.hidden or (16,)))), None
+        if any(width != self.queries for width in self.hidden):
+            raise InputError("--hidden: in the attention form every layer is --queries wide")
+        return Authors(actions, self.queries, len(self.hidden), self.neuron), None
+
+    def _scrambling(self) -> ScrambleSettings:
+        return ScrambleSettings(
+            shuffle=Shuffle.parse(self.shuffle), noise_channels=self.noise_channels
+        )
+
+    def _search(self, search: Search) -> bool:
+        """All generations; False where Ctrl-C ended them early."""
+        from an_control.learning.card import Board
+
+        asked: list[bool] = []
+
+        def stop(*_: object) -> None:
+            if asked:
+                raise KeyboardInterrupt
+            asked.append(True)
+            print("\nstops when this generation is done (Ctrl-C again: at once)", flush=True)
+
+        before = signal.signal(signal.SIGINT, stop)
+        board, progress = Board(search.folder), Progress(self.generations)
+
+        def report(line: dict[str, Any]) -> bool:
+            board.add(line, "generation")
+            progress.show(line)
+            return not asked
+
+        try:
+            search.run(report)
+        finally:
+            signal.signal(signal.SIGINT, before)
+            board.close()
+        if search.generation < self.generations:
+            print(
+                f"{self.out}: stopped behind generation {search.generation};"
+                f" to go on: {self._command()} --resume"
+            )
+            return False
+        return True
+
+    def _finish(self, search: Search) -> None:
+        from an_control.learning.card import figures, write_card, write_curve
+
+        evaluations = []
+        for protocol in dict.fromkeys(["reset", self.shuffle]):
+            if protocol == "reset" and self.form == "ordered" and self.start is None:
+                protocol = "none"
+            returns = search.play(
+                search.best,
+                FINAL_SEED,
+                5 * self.episodes,
+                ScrambleSettings(shuffle=Shuffle.parse(protocol)),
+            ).returns[0]
+            evaluations.append(
+                {
+                    "protocol": f"shuffle {protocol}, seed {FINAL_SEED}",
+                    **figures(returns, search.settings.success),
+                }
+            )
+        model = search.model(search.best, {"evaluations": evaluations})
+        write_card(search.folder, model, self.out.name, evaluations, self._command())
+        write_curve(search.folder, search.metrics, "generation")
+        for row in evaluations:
+            print(
+                f"{row['protocol']}: {row['mean']} +- {row['sd']}"
+                f"  success share {row.get('success_share')}"
+            )
+        path = self.out / "model.safetensors"
+        print(path)
+        write_json(
+            self.json,
+            {
+                "task": self.task,
+                "seed": self.seed,
+                "model": str(path),
+                "evaluations": evaluations,
+                "metrics": search.metrics,
+            },
+        )
+
+    def _command(self) -> str:
+        """What began this run, with what differs from the defaults."""
+        defaults = {name: field.default for name, field in self.__dataclass_fields__.items()}
+        words = ["an-control", "train", self.task]
+        for name, default in defaults.items():
+            value = getattr(self, name)
+            if name not in ("task", "resume", "json") and value != default:
+                option = f"--{name.replace('_', '-')}"
+                words += [option, *map(str, value if isinstance(value, tuple) else [value])]
+        return shlex.join(words)
+
+
+class Progress:
+    """One line that is written over, on a terminal; elsewhere a line every few seconds."""
+
+    def __init__(self, generations: int, every_s: float = 10.0) -> None:
+        self._generations, self._every_s = generations, every_s
+        self._shown = self._began = time.monotonic()
+        self._first: int | None = None
+        self._validation = float("nan")
+
+    def show(self, line: dict[str, Any]) -> None:
+        now, generation = time.monotonic(), line["generation"]
+        self._first = generation - 1 if self._first is None else self._first
+        self._validation = line.get("validation", self._validation)
+        last, live = generation == self._generations, sys.stdout.isatty()
+        if not (live or last or now - self._shown > self._every_s):
+            return
+        self._shown = now
+        left_s = (now - self._began) / (generation - self._first) * (self._generations - generation)
+        begin = "\r" if live else ""
+        print(
+            f"{begin}generation {generation}/{self._generations}"
+            f"  best {line['best']:.1f}  mean {line['mean']:.1f}"
+            f"  validation {self._validation:.1f}  sigma {line['sigma']:.4f}"
+            f"  {line['steps_per_s']:,} steps/s  {left_s / 60:.1f} min left ",
+            end="\n" if last or not live else "",
+            flush=True,
+        )

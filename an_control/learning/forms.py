@@ -1,0 +1,178 @@
+"""Forms: a policy as one vector of numbers, for optimisers that know nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from an_control.policy import AttentionSizes, Model, OrderedSizes, Sizes
+from an_control.policy.authors import positional_table
+from an_control.policy.sizes import Shapes
+
+LARGEST = 1e5
+"""Numbers are kept within this: a model file refuses larger weights."""
+
+
+class Form(Protocol):
+    """One family of policies: `size` numbers each."""
+
+    @property
+    def size(self) -> int: ...
+
+    def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+        """The policy of a vector (size,)."""
+
+    def vector(self, model: Model) -> np.ndarray:
+        """The vector (size,) of a policy of this family; ValueError where it is none."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Every number of every array is free."""
+
+    sizes: Sizes
+
+    @property
+    def size(self) -> int:
+        return sum(map(math.prod, self.sizes.shapes().values()))
+
+    def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+        arrays = {
+            name: array.astype(np.float32)
+            for name, array in split(
+                np.clip(vector, -LARGEST, LARGEST), self.sizes.shapes()
+            ).items()
+        }
+        kind = "ordered" if isinstance(self.sizes, OrderedSizes) else "attention_neuron"
+        return Model(kind, self.sizes, arrays, task, trained)
+
+    def vector(self, model: Model) -> np.ndarray:
+        _same_sizes(model, self.sizes)
+        return join(model.arrays, self.sizes.shapes())
+
+
+@dataclass(frozen=True)
+class Authors:
+    """The AttentionNeuron with the authors' fixed queries, without what is degenerate in theirs.
+
+    Their two LSTM biases act as one, and their queries' projection and keys only as the product of
+    the two, which the positional table lets vary within `rank` columns: with one action and 16
+    queries 417 numbers stand for their 913, and map back exactly.
+    """
+
+    actions: int = 1
+    queries: int = 16
+    hidden_layers: int = 0
+    neuron: int = 8
+    key: int = 32
+
+    @cached_property
+    def sizes(self) -> AttentionSizes:
+        return AttentionSizes(
+            actions=self.actions,
+            neuron=self.neuron,
+            queries=self.queries,
+            key=self.key,
+            inputs=["value"],
+            head=[self.queries] * self.hidden_layers,
+        )
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The positional table's factors (M, rank), (rank,), (rank, d), largest first."""
+        left, stretch, right = np.linalg.svd(
+            positional_table(self.queries, self.neuron), full_matrices=False
+        )
+        rank = int((stretch > 1e-4 * stretch[0]).sum())
+        return left[:, :rank], stretch[:rank], right[:rank]
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """What is free, by name: as in the model file, but for `scores` (rank, d)."""
+        shapes = {
+            name: shape
+            for name, shape in self.sizes.shapes().items()
+            if not name.startswith("attention.")
+        }
+        return shapes | {"scores": (len(self._table[1]), self.neuron)}
+
+    @property
+    def size(self) -> int:
+        return sum(map(math.prod, self.shapes.values()))
+
+    @property
+    def scores_basis(self) -> np.ndarray:
+        """(M, rank): attention scores are this times the free `scores` times a neuron's output."""
+        return self._table[0]
+
+    def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+        arrays = split(np.clip(vector, -LARGEST, LARGEST), self.shapes)
+        _, stretch, right = self._table
+        product = right.T @ (arrays.pop("scores") / stretch[:, None])
+        left, gain, keys = np.linalg.svd(product)
+        query, key = (np.zeros((self.key, self.neuron)) for _ in range(2))
+        query[: self.neuron] = (left * np.sqrt(gain)).T
+        key[: self.neuron] = np.sqrt(gain)[:, None] * keys
+        arrays |= {
+            "attention.queries": positional_table(self.queries, self.neuron) @ query.T,
+            "attention.key": key,
+            "attention.key_bias": np.zeros(self.key),
+        }
+        return Model(
+            "attention_neuron",
+            self.sizes,
+            {name: array.astype(np.float32) for name, array in arrays.items()},
+            task,
+            trained,
+        )
+
+    def vector(self, model: Model) -> np.ndarray:
+        _same_sizes(model, self.sizes)
+        if not self.holds(model):
+            raise ValueError("its queries or key biases are none of the authors' form")
+        arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
+        scores = arrays["attention.queries"] @ arrays["attention.key"]
+        arrays["scores"] = self._table[0].T @ scores
+        return join(arrays, self.shapes)
+
+    def holds(self, model: Model) -> bool:
+        """Whether the scores lie within the basis and no key has a bias, to float32 rounding."""
+        arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
+        scores = arrays["attention.queries"] @ arrays["attention.key"]
+        within = self._table[0] @ (self._table[0].T @ scores)
+        near = np.allclose(within, scores, rtol=0.0, atol=1e-3 * (1.0 + np.abs(scores).max()))
+        return near and not arrays["attention.key_bias"].any()
+
+
+def form_of(model: Model) -> Form:
+    """The form of a policy: the authors' where it is one of theirs, else with all numbers free."""
+    sizes = model.sizes
+    if isinstance(sizes, AttentionSizes):
+        authors = Authors(sizes.actions, sizes.queries, len(sizes.head), sizes.neuron, sizes.key)
+        if sizes == authors.sizes and authors.holds(model):
+            return authors
+    return Whole(sizes)
+
+
+def split(vector: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
+    """A vector's arrays, in the order of `shapes`."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+    parts = np.split(vector, ends[:-1])
+    return {
+        name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
+
+
+def join(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
+    """The vector of these arrays, float64."""
+    return np.concatenate([arrays[name].ravel() for name in shapes]).astype(np.float64)
+
+
+def _same_sizes(model: Model, sizes: Sizes) -> None:
+    if model.sizes != sizes:
+        raise ValueError(f"its sizes are {model.sizes}, but {sizes} are learned here")

@@ -1,0 +1,1 @@
+"""Whole episodes in compiled code: policy and dynamics in one loop, many episodes side by side."""

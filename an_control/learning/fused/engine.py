@@ -1,0 +1,193 @@
+"""The fused engine: compiled rollouts on as many threads as asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from an_control.learning.fused.loop import (
+    Conditions,
+    Recording,
+    as_they_are,
+    nobody,
+    run,
+    unrecorded,
+)
+from an_control.learning.rollouts import NOTHING, Outcomes, Start
+from an_control.policy import AttentionSizes, Model
+from an_control.policy.numba_engine import Packed, pack, pack_head
+from an_control.policy.weights import Weights, head_of
+from an_control.wiring.scramble import Scramble, ScrambleSettings
+
+LANES = 16
+CHUNK = 256
+"""Episodes a call: bounds the memory that their scrambling takes."""
+
+
+class FusedEngine:
+    """Plays an environment that offers compiled functions over lanes (`env.unwrapped.lanes`)."""
+
+    def __init__(
+        self, lanes: Any, channels: Sequence[str], actions: int, threads: int | None = None
+    ) -> None:
+        self.lanes, self.channels, self.actions = lanes, tuple(channels), actions
+        self._pool = ThreadPoolExecutor(threads or os.cpu_count())
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def play(
+        self,
+        models: Sequence[Model],
+        starts: Sequence[Start],
+        scrambling: ScrambleSettings = NOTHING,
+    ) -> Outcomes:
+        """See `Engine`; ValueError where the scrambling is none that `can_scramble`."""
+        returns = np.zeros((len(models), len(starts)))
+        steps = np.zeros(returns.shape, np.int64)
+        packed = [pack_model(model) for model in models]
+        for begin in range(0, len(starts), CHUNK):
+            part = starts[begin : begin + CHUNK]
+            states, conditions = self.states(part), self.conditions(part, scrambling)
+            tasks = [
+                self._pool.submit(
+                    self._run,
+                    policy,
+                    states[few],
+                    _part(conditions, few),
+                    returns[row, begin:][few],
+                    steps[row, begin:][few],
+                )
+                for row, policy in enumerate(packed)
+                for few in self._shares(len(part), len(models))
+            ]
+            for task in tasks:
+                task.result()
+        failed = bool(np.isnan(returns).any())
+        return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
+
+    def record(
+        self,
+        model: Model,
+        teacher: Model,
+        starts: Sequence[Start],
+        scrambling: ScrambleSettings,
+        teaching: np.ndarray,
+    ) -> tuple[Recording, Conditions, np.ndarray]:
+        """Episodes with an ordered teacher's labels, driven by it while `teaching` (R, 2) says so.
+
+        Returns what happened, how it was scrambled, and the episodes' steps (R,).
+        """
+        few, limit = len(starts), self.lanes.steps
+        recording = Recording(
+            observations=np.zeros((few, limit, len(self.channels)), np.float32),
+            actions=np.zeros((few, limit, self.actions), np.float32),
+            labels=np.zeros((few, limit, self.actions), np.float32),
+            teaching=np.ascontiguousarray(teaching, np.int64),
+        )
+        conditions = self.conditions(starts, scrambling)
+        returns, steps = np.zeros(few), np.zeros(few, np.int64)
+        self._run(
+            pack_model(model),
+            self.states(starts),
+            conditions,
+            returns,
+            steps,
+            pack_model(teacher),
+            recording,
+        )
+        return recording, conditions, steps
+
+    def states(self, starts: Sequence[Start]) -> np.ndarray:
+        """The episodes' first states (R, S)."""
+        return np.array([self.lanes.start(start.environment) for start in starts])
+
+    def conditions(self, starts: Sequence[Start], scrambling: ScrambleSettings) -> Conditions:
+        """What the scrambling does to these episodes, episode by episode."""
+        if scrambling == NOTHING:
+            return as_they_are()
+        if not can_scramble(scrambling):
+            raise ValueError(f"{scrambling} is not for compiled rollouts")
+        sources, kept, noise = [], [], []
+        scrambles: dict[int, Scramble] = {}
+        for start in starts:
+            if start.run not in scrambles:
+                scrambles[start.run] = Scramble(self.channels, scrambling, start.run)
+            scramble = scrambles[start.run]
+            scramble.reset(start.episode)
+            plan = scramble.plan(self.lanes.steps)
+            sources.append(plan.sources)
+            kept.append(plan.kept)
+            noise.append(plan.noise)
+        place = np.array([scramble.ids.index(name) for name in self.channels])
+        order = np.argsort(place)[np.array(sources)[:, :, place]]
+        here, shuffle = np.array(kept)[:, place].astype(np.float64), scrambling.shuffle
+        shuffled = shuffle.at_reset or shuffle.every
+        return Conditions(
+            np.ascontiguousarray(order[: len(order) if shuffled else 0], np.int64),
+            shuffle.every,
+            np.array(noise),
+            np.ascontiguousarray(here[: len(here) if scrambling.drop else 0]),
+        )
+
+    def _shares(self, episodes: int, models: int) -> list[slice]:
+        """The slices of the episodes that one call plays: enough of them to busy all threads."""
+        share = CHUNK if models > 2 else max(LANES, CHUNK // 4)
+        return [slice(begin, begin + share) for begin in range(0, episodes, share)]
+
+    def _run(
+        self,
+        policy: Packed,
+        states: np.ndarray,
+        conditions: Conditions,
+        returns: np.ndarray,
+        steps: np.ndarray,
+        teacher: Packed | None = None,
+        recording: Recording | None = None,
+    ) -> None:
+        run(
+            policy,
+            teacher or nobody(),
+            self.lanes.observe,
+            self.lanes.advance,
+            states,
+            len(self.channels),
+            self.actions,
+            self.lanes.steps,
+            conditions,
+            recording or unrecorded(),
+            LANES,
+            returns,
+            steps,
+        )
+
+
+def can_scramble(scrambling: ScrambleSettings) -> bool:
+    """Whether compiled rollouts can do this: shuffles, noise channels, drops, not all at once."""
+    plain = ScrambleSettings(
+        shuffle=scrambling.shuffle,
+        noise_channels=scrambling.noise_channels,
+        noise_sd=scrambling.noise_sd,
+        drop=scrambling.drop,
+        spike_sd=scrambling.spike_sd,
+    )
+    return scrambling == plain and not (scrambling.drop and scrambling.shuffle.every)
+
+
+def pack_model(model: Model) -> Packed:
+    """A model's weights as the compiled rollout takes them."""
+    if isinstance(model.sizes, AttentionSizes):
+        return pack(model.sizes, Weights.of(model))
+    arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
+    head, widths = pack_head(head_of(arrays, len(model.sizes.head) + 1))
+    relu, clip = model.sizes.activation == "relu", model.sizes.output == "clip"
+    return nobody()._replace(head=head, widths=widths, form=(1, False, False, relu, clip))
+
+
+def _part(conditions: Conditions, few: slice) -> Conditions:
+    order, every, noise, present = conditions
+    return Conditions(order[few], every, noise[few], present[few])

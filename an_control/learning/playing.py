@@ -1,0 +1,157 @@
+"""Playing episodes one by one with a gymnasium environment: what every worker process does."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from an_control.learning.protocol import Protocol
+from an_control.learning.rollouts import Start
+from an_control.learning.tasks import make_environment
+from an_control.policy import AttentionNeuron, Model, Policy, make_policy
+from an_control.wiring.scramble import Scramble, ScrambleSettings
+
+Watch = Callable[[Policy, Scramble], None]
+"""Called after each action of an episode."""
+
+TRIES = 2
+"""A rollout that failed is tried again once, in a new environment."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One episode; `fell` where the environment ended it, `distance_m` where it says.
+
+    `rewards` has one number a step, `rewired` the steps before which contents were permuted.
+    """
+
+    total: float
+    steps: int
+    shuffles: int
+    fell: bool
+    distance_m: float | None
+    wall_s: float
+    rewards: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+    rewired: tuple[int, ...] = field(default=(), repr=False)
+
+    def line(self) -> dict[str, Any]:
+        """As `--json` has it."""
+        return {
+            "return": self.total,
+            "steps": self.steps,
+            "shuffles": self.shuffles,
+            "fell": self.fell,
+            "distance_m": self.distance_m,
+        }
+
+
+class Played(NamedTuple):
+    """One model's episodes: returns and steps (R,), and why one failed, if so."""
+
+    returns: np.ndarray
+    steps: np.ndarray
+    failure: str | None
+
+
+class BadStep(ValueError):
+    """An environment gave a reading or reward that is not finite."""
+
+
+def play_episode(
+    policy: Policy,
+    env: gymnasium.Env[Any, Any],
+    channels: tuple[str, ...],
+    scramble: Scramble,
+    start: Start,
+    protocol: Protocol | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """One episode to its end; BadStep where a reward or reading is not finite."""
+    begin = time.perf_counter()
+    scramble.reset(start.episode)
+    observation, info = env.reset(seed=start.environment)
+    policy.reset()
+    rewards: list[float] = []
+    rewired: list[int] = []
+    total, done, fell = 0.0, False, False
+    while not done:
+        shuffles = scramble.shuffles
+        values, ids = scramble.apply(observation, channels)
+        moved = scramble.shuffles > shuffles
+        if moved:
+            rewired.append(len(rewards))
+        if protocol is not None and protocol.forgets(moved):
+            forget(policy)
+        action = policy.step_array(values, ids)
+        if watch is not None:
+            watch(policy, scramble)
+        observation, reward, fell, truncated, info = env.step(action)
+        total += float(reward)
+        rewards.append(float(reward))
+        if not np.isfinite(total) or not np.isfinite(observation).all():
+            raise BadStep(f"step {len(rewards)} gave reward {reward} and readings {observation}")
+        done = fell or truncated
+    return Result(
+        total,
+        len(rewards),
+        scramble.shuffles,
+        bool(fell),
+        info.get("distance_m"),
+        time.perf_counter() - begin,
+        np.array(rewards),
+        tuple(rewired),
+    )
+
+
+def forget(policy: Policy) -> None:
+    """Let every neuron start anew; the previous action, which all of them share, stays."""
+    if isinstance(policy, AttentionNeuron):
+        previous = policy.previous_action
+        policy.reset()
+        policy.previous_action = previous
+
+
+def play(
+    environment: str,
+    channels: tuple[str, ...],
+    pickled_model: bytes,
+    starts: Sequence[Start],
+    scrambling: ScrambleSettings,
+) -> Played:
+    """One model through these episodes, in this process's own environment.
+
+    An episode that fails twice counts as NaN; it never ends the others.
+    """
+    model: Model = pickle.loads(pickled_model)
+    policy = make_policy(model)
+    returns, steps = np.full(len(starts), np.nan), np.zeros(len(starts), np.int64)
+    failure = None
+    for number, start in enumerate(starts):
+        for _ in range(TRIES):
+            try:
+                result = play_episode(
+                    policy,
+                    _environment(environment),
+                    channels,
+                    Scramble(channels, scrambling, start.run),
+                    start,
+                )
+            except Exception as error:  # an environment may raise anything; it is its own fault
+                failure = f"{environment}: {type(error).__name__}: {error}"
+                _environment.cache_clear()
+                continue
+            returns[number], steps[number] = result.total, result.steps
+            break
+    return Played(returns, steps, failure)
+
+
+@lru_cache(maxsize=1)
+def _environment(environment: str) -> gymnasium.Env[Any, Any]:
+    return make_environment(environment)

@@ -1,0 +1,52 @@
+"""What the tests of offline learning share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+CARTPOLE = "an_control_sim:an_control/CartPoleSwingUpHarder-v0"
+
+
+@pytest.fixture(scope="session")
+def cartpole():
+    """The CartPole environment."""
+    pytest.importorskip("numba", reason="needs the sim extra")
+    from an_control.learning.tasks import make_environment
+
+    env = make_environment(CARTPOLE)
+    yield env
+    env.close()
+
+
+@pytest.fixture(scope="session")
+def fused(cartpole) -> Iterator:
+    """The compiled engine for it, on two threads."""
+    from an_control.learning.fused.engine import FusedEngine
+
+    inner = cartpole.unwrapped
+    engine = FusedEngine(inner.lanes, inner.channels, 1, 2)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def processes(cartpole) -> Iterator:
+    """Two worker processes for it."""
+    from an_control.learning.processes import Processes
+
+    engine = Processes(CARTPOLE, cartpole.unwrapped.channels, 2)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def people():
+    """Random policies of the authors' size, most of which swing the pole."""
+    from an_control.learning.forms import Authors
+    from an_control.policy.tasks import CARTPOLE_TASK
+
+    rng, form = np.random.default_rng(0), Authors()
+    return [form.model(rng.normal(0.0, 0.3, form.size), CARTPOLE_TASK, {}) for _ in range(12)]

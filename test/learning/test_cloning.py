@@ -1,0 +1,174 @@
+"""Compiled imitation: a true gradient, honest labels, and runs that resume to the same bits."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="needs the sim extra")
+pytest.importorskip("gymnasium", reason="needs the sim extra")
+
+from an_control.cli import main
+from an_control.learning.cloning import Cloner, Cloning
+from an_control.learning.cloning_gradient import Parameters, Piece, backward, forward, tape
+from an_control.learning.cloning_run import CloningRun
+from an_control.learning.memory import Memory
+from an_control.policy import OrderedSizes, read_model, write_model
+from an_control.policy.random_model import random_model
+from an_control.policy.tasks import CARTPOLE_TASK
+
+STEPS, SLOTS, D, QUERIES, ACTIONS, LANES = 7, 3, 8, 4, 2, 16
+SHAPES = (
+    (4 * D,),
+    (4 * D, ACTIONS),
+    (4 * D, D),
+    (4 * D,),
+    (QUERIES, D),
+    (ACTIONS, QUERIES),
+    (ACTIONS,),
+    (SLOTS, D),
+    (SLOTS,),
+)
+SHARE = 0.3
+TINY = Cloning(rounds=3, updates=4, first_episodes=32, episodes=32, memory=64, batch=32)
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    return random_model(OrderedSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK)
+
+
+@pytest.fixture
+def piece():
+    rng = np.random.default_rng(0)
+
+    def uniform(*shape):
+        return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+
+    counts = np.ones((STEPS, LANES), np.float32)
+    counts[5:, 3] = 0.0
+    channels = np.stack([rng.permutation(SLOTS) for _ in range(STEPS * LANES)], -1)
+    return Piece(
+        uniform(STEPS, SLOTS, LANES),
+        uniform(STEPS, ACTIONS, LANES),
+        uniform(STEPS, ACTIONS, LANES),
+        counts,
+        np.moveaxis(channels.T.reshape(STEPS, LANES, SLOTS), 1, 2).astype(np.int8).copy(),
+    )
+
+
+def loss_in_torch(torch, weights, piece):
+    """The same loss written down in torch, float64, and its gradients."""
+    w = [torch.tensor(array.astype(np.float64), requires_grad=True) for array in weights]
+    inputs, action, hidden, bias, scores, out, out_bias, channel, channel_bias = w
+    observed, previous, labels, counts, channels = (
+        torch.tensor(array.astype(np.float64)) for array in piece
+    )
+    h = c = torch.zeros(LANES, SLOTS, D, dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64)
+    for t in range(STEPS):
+        o = observed[t].T
+        z = o[..., None] * inputs + (previous[t].T @ action.T)[:, None] + h @ hidden.T + bias
+        i, f, g, leave = z.chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = leave.sigmoid() * c.tanh()
+        message = ((h @ scores.T).tanh() * o[..., None]).sum(1).tanh()
+        u = message @ out.T + out_bias
+        chance = (1.0 + labels[t].T) / 2.0
+        entropy = torch.nn.functional.binary_cross_entropy_with_logits(
+            2.0 * u, chance, reduction="none"
+        )
+        read = h @ channel.T + channel_bias
+        right = torch.nn.functional.one_hot(channels[t].T.long(), SLOTS)
+        mistaken = 0.5 * ((read - right) ** 2).sum((1, 2))
+        total = total + ((entropy.sum(1) + SHARE * mistaken) * counts[t]).sum()
+    total.backward()
+    return [array.grad.numpy() for array in w]
+
+
+def test_the_compiled_gradient_is_the_gradient(piece):
+    torch = pytest.importorskip("torch", reason="needs the train extra")
+    rng = np.random.default_rng(1)
+    weights = Parameters(*(rng.normal(0.0, 0.5, shape).astype(np.float32) for shape in SHAPES))
+    room = tape(STEPS, SLOTS, D, QUERIES, ACTIONS, LANES)
+    forward(weights, piece, room)
+    gradient = Parameters(*(np.zeros((*shape, LANES), np.float32) for shape in SHAPES))
+    backward(weights, piece, room, np.float32(SHARE), gradient)
+    expected = loss_in_torch(torch, weights, piece)
+    for name, ours, theirs in zip(Parameters._fields, gradient, expected, strict=True):
+        np.testing.assert_allclose(ours.sum(-1), theirs, rtol=2e-4, atol=2e-4, err_msg=name)
+
+
+def test_a_piece_shows_the_action_before_each_step_and_what_each_slot_shows():
+    memory = Memory(4, 6, 2, 1)
+    observations = np.arange(12, dtype=np.float32).reshape(1, 6, 2)
+    channels = np.tile(np.array([1, 0], np.int8), (1, 6, 1))
+    actions = 10.0 + np.arange(6, dtype=np.float32).reshape(1, 6, 1)
+    memory.add(observations, channels, actions, -actions, np.array([5]))
+    first, second = (memory.piece(np.zeros(1, int), begin, 3) for begin in (0, 3))
+    assert first.previous[:, 0, 0].tolist() == [0, 10, 11]
+    assert second.previous[:, 0, 0].tolist() == [12, 13, 14]
+    assert second.labels[:, 0, 0].tolist() == [-13, -14, -15]
+    assert first.observed[0, :, 0].tolist() == [1, 0]
+    assert second.counts[:, 0].tolist() == [1, 1, 0]
+
+
+def test_the_student_that_records_is_the_student_that_learns(cartpole, fused, teacher):
+    """The way forward of learning gives the actions that the compiled rollout took."""
+    cloner = Cloner(fused, teacher, CARTPOLE_TASK, Cloning(rounds=1, reshuffle=(20,)), 5)
+    cloner.history = [cloner.student] * 3
+    cloner._record(0, cloner.student)
+    alone = np.flatnonzero(
+        (cloner._memory.actions[:1024, :, 0] != cloner._memory.labels[:1024, :, 0]).all(1)
+        | (cloner._memory.steps[:1024] > 40)
+    )
+    weights, room = cloner._weights(), cloner._tapes[0]
+    agree = 0
+    for begin in range(0, len(alone) - LANES, LANES):
+        chosen = alone[begin : begin + LANES]
+        piece = cloner._memory.piece(chosen, 0, 40)
+        small = tape(40, 5, D, 16, 1, LANES)
+        forward(weights, piece, small)
+        done = cloner._memory.actions[chosen, :40, 0].T
+        taught = done == cloner._memory.labels[chosen, :40, 0].T
+        wrong = np.abs(small.actions[:, 0] - done) > 1e-3
+        counted = piece.counts > 0
+        assert not (wrong & ~taught & counted).any()
+        agree += (~taught & counted).sum()
+    assert agree > 1000 and room is not None
+    cloner.close()
+
+
+@pytest.mark.parametrize("reshuffle", [(), (20, 50)])
+def test_a_resumed_run_continues_to_the_same_bits(tmp_path, cartpole, teacher, reshuffle):
+    settings = Cloning(**{**TINY.__dict__, "reshuffle": reshuffle})
+
+    def run(folder, resume=False):
+        return CloningRun(folder, cartpole, CARTPOLE_TASK, teacher, settings, 3, resume, 8)
+
+    whole = run(tmp_path / "whole")
+    whole.run()
+    part = run(tmp_path / "part")
+    part.run(lambda line: line["round"] < 2)
+    part.close()
+    part = run(tmp_path / "part", resume=True)
+    assert part.round == 2
+    part.run()
+    for name, array in whole.model().arrays.items():
+        assert array.tobytes() == part.model().arrays[name].tobytes(), name
+    assert whole.metrics[-1]["action_loss"] == part.metrics[-1]["action_loss"]
+    whole.close()
+    part.close()
+
+
+def test_distill_teaches_the_authors_form_from_the_command_line(tmp_path, teacher, capsys):
+    path, out = tmp_path / "teacher.safetensors", tmp_path / "run"
+    write_model(path, teacher)
+    arguments = ["distill", "cartpole", "--teacher", str(path), "--out", str(out), "--smoke"]
+    assert main(arguments) == 0
+    assert main(arguments) == 0
+    assert "2 of 2 rounds were done before" in capsys.readouterr().out
+    assert read_model(out / "model.safetensors").sizes.queries == 16
+
+
+def test_distill_without_a_teacher_says_how_to_get_one(tmp_path, capsys):
+    assert main(["distill", "cartpole", "--out", str(tmp_path)]) == 2
+    assert "an-control train cartpole --form ordered" in capsys.readouterr().err

@@ -1,0 +1,161 @@
+"""The same episodes give the same returns, whichever engine plays them, with however many."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="needs the sim extra")
+pytest.importorskip("gymnasium", reason="needs the sim extra")
+
+from an_control.learning.evaluate import can_fuse, evaluate, evaluate_fused
+from an_control.learning.fused.engine import FusedEngine, can_scramble
+from an_control.learning.processes import Dask, Processes
+from an_control.learning.rollouts import Start, evaluation_starts, training_starts
+from an_control.policy import (
+    AttentionSizes,
+    OrderedSizes,
+    make_policy,
+)
+from an_control.policy.authors import import_authors
+from an_control.policy.random_model import random_model
+from an_control.policy.tasks import CARTPOLE_TASK
+from an_control.wiring.scramble import ScrambleSettings, Shuffle
+
+from .conftest import CARTPOLE
+
+PROTOCOLS = {
+    "nominal": ScrambleSettings(),
+    "shuffled": ScrambleSettings(shuffle=Shuffle(True)),
+    "reshuffled": ScrambleSettings(shuffle=Shuffle(True, 30)),
+    "reshuffled later": ScrambleSettings(shuffle=Shuffle(False, 40)),
+    "noise": ScrambleSettings(shuffle=Shuffle(True, 50), noise_channels=5),
+    "dropped": ScrambleSettings(shuffle=Shuffle(True), drop=0.3, noise_channels=1),
+}
+FORMS = {
+    "authors": AttentionSizes(1, 8, 16, 32, ["value"], []),
+    "wide": AttentionSizes(1, 20, 9, 12, ["value", "change"], [7], True, "softmax", "relu", "clip"),
+    "change": AttentionSizes(1, 5, 16, 32, ["value", "change"], [16]),
+}
+
+
+@pytest.fixture(scope="module")
+def starts():
+    return training_starts(np.random.default_rng(3), 6)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_compiled_episode_has_the_bits_of_one_played_step_by_step(cartpole, form, protocol):
+    model = random_model(FORMS[form], seed=5, gain=2.0, task=CARTPOLE_TASK)
+    policy = make_policy(model, engine="numba")
+    what = cartpole, cartpole.unwrapped.channels, 20, 4, PROTOCOLS[protocol]
+    plain, compiled = evaluate(policy, *what), evaluate_fused(model, *what)
+    assert [r.line() for r in compiled] == [r.line() for r in plain]
+    assert len({result.steps for result in plain}) > 10
+
+
+def test_the_authors_weights_score_what_they_published_to_the_bit(cartpole, shared):
+    model = import_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
+    policy = make_policy(model, engine="numba")
+    what = cartpole, cartpole.unwrapped.channels, 40, 8, ScrambleSettings(shuffle=Shuffle(True))
+    plain, compiled = evaluate(policy, *what), evaluate_fused(model, *what)
+    assert [r.line() for r in compiled] == [r.line() for r in plain]
+    many = evaluate_fused(model, cartpole, what[1], 5000, 1, what[-1])
+    assert np.mean([result.total for result in many]) == pytest.approx(487.0, abs=20.0)
+
+
+def test_an_ordered_policy_sees_the_shuffled_contents_in_its_own_order(cartpole):
+    model = random_model(OrderedSizes(5, 1, [16]), seed=1, gain=0.5, task=CARTPOLE_TASK)
+    for protocol in PROTOCOLS.values():
+        if protocol.noise_channels:
+            continue
+        what = cartpole, cartpole.unwrapped.channels, 20, 4, protocol
+        plain, compiled = evaluate(make_policy(model), *what), evaluate_fused(model, *what)
+        assert [r.steps for r in compiled] == [r.steps for r in plain]
+        expected = [r.total for r in plain]
+        assert [r.total for r in compiled] == pytest.approx(expected, abs=1e-3)
+
+
+def test_all_protocols_start_from_the_same_states(fused):
+    starts = evaluation_starts(7, 5)
+    assert starts == evaluation_starts(7, 5)
+    assert fused.states(starts).tobytes() == fused.states(starts).tobytes()
+
+
+def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
+    assert can_fuse(cartpole, PROTOCOLS["noise"])
+    for settings in (
+        ScrambleSettings(freeze=0.2),
+        ScrambleSettings(delay=1),
+        ScrambleSettings(shuffle=Shuffle(True, 5), drop=0.2),
+    ):
+        assert not can_scramble(settings) and not can_fuse(cartpole, settings)
+
+
+def test_threads_and_processes_do_not_change_a_bit(cartpole, fused, processes, people, starts):
+    scrambling = ScrambleSettings(shuffle=Shuffle(True, 20), noise_channels=1)
+    alone = FusedEngine(cartpole.unwrapped.lanes, cartpole.unwrapped.channels, 1, 1)
+    engines = alone, fused, processes
+    one, *others = (engine.play(people, starts, scrambling) for engine in engines)
+    alone.close()
+    for other in others:
+        assert other.returns.tobytes() == one.returns.tobytes()
+        assert other.steps.tobytes() == one.steps.tobytes()
+
+
+def test_torch_gives_the_same_returns_to_float32_rounding(cartpole, fused, people, starts):
+    torch = pytest.importorskip("torch", reason="needs the train extra")
+    from an_control.learning.torch_engine import TorchEngine
+
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    torch.set_num_threads(1)
+    wide = [
+        random_model(AttentionSizes(1, 8, 7, 5, ["value"], [6], attention="softmax"), seed=s)
+        for s in range(4)
+    ]
+    ordered = [random_model(OrderedSizes(5, 1, [8]), seed=s) for s in range(4)]
+    for device in devices:
+        engine = TorchEngine(cartpole.unwrapped, cartpole.unwrapped.channels, 1, device)
+        for models in (people, wide, ordered):
+            scrambling = ScrambleSettings(shuffle=Shuffle(True, 20))
+            ours = engine.play(models, starts, scrambling)
+            theirs = fused.play(models, starts, scrambling)
+            assert (ours.steps == theirs.steps).all()
+            np.testing.assert_allclose(ours.returns, theirs.returns, atol=2e-3)
+
+
+def test_one_worker_lost_of_four_changes_nothing(cartpole, people, starts, fused):
+    engine = Processes(CARTPOLE, cartpole.unwrapped.channels, 4)
+    try:
+        engine.play(people[:4], starts[:1])
+        victim = next(iter(engine._pool._processes))
+        os.kill(victim, signal.SIGKILL)
+        outcomes = engine.play(people, starts)
+    finally:
+        engine.close()
+    assert outcomes.returns.tobytes() == fused.play(people, starts).returns.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dask_workers_give_the_same_numbers_and_may_be_lost(cartpole, people, starts, fused):
+    pytest.importorskip("distributed", reason="needs the train extra")
+    engine = Dask(CARTPOLE, cartpole.unwrapped.channels, None, workers=2)
+    try:
+        outcomes = engine.play(people, starts)
+        worker = next(iter(engine._cluster.workers.values()))
+        os.kill(worker.process.pid, signal.SIGKILL)
+        again = engine.play(people, starts)
+    finally:
+        engine.close()
+    expected = fused.play(people, starts)
+    assert outcomes.returns.tobytes() == expected.returns.tobytes()
+    assert again.returns.tobytes() == expected.returns.tobytes()
+
+
+def test_training_and_evaluation_share_no_start():
+    trained = training_starts(np.random.default_rng(0), 1000)
+    evaluated = evaluation_starts(0, 1000)
+    assert min(s.environment for s in trained) > max(s.environment for s in evaluated)
+    assert all(isinstance(start, Start) for start in trained)

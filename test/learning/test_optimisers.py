@@ -1,0 +1,105 @@
+"""Optimisers rank, forms map back and forth, and nothing random comes from anywhere else."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cma", reason="needs the train extra")
+
+from an_control.learning.forms import Authors, Whole, form_of
+from an_control.learning.optimisers import Cma, centred_ranks, finite, make_optimiser
+from an_control.policy import AttentionSizes, OrderedSizes, make_policy
+from an_control.policy.authors import import_authors
+from an_control.policy.random_model import random_model
+
+NAMES = ["cma", "cma-diagonal", "pgpe"]
+
+
+def climb(optimiser, generations, fitness=lambda x: -((x - 0.5) ** 2).sum(1)):
+    for g in range(generations):
+        candidates = optimiser.ask(np.random.default_rng([0, g]))
+        optimiser.tell(fitness(candidates), g / generations)
+    return optimiser
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_optimiser_climbs_a_hill(name):
+    optimiser = climb(make_optimiser(name, np.zeros(8), 0.1, 16), 200)
+    assert np.abs(optimiser.centre - 0.5).max() < 0.1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_the_rank_counts(name):
+    plain = climb(make_optimiser(name, np.zeros(4), 0.1, 8), 20)
+    bent = climb(
+        make_optimiser(name, np.zeros(4), 0.1, 8), 20, lambda x: -np.exp(((x - 0.5) ** 2).sum(1))
+    )
+    assert plain.centre.tobytes() == bent.centre.tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pickled_optimiser_goes_on_to_the_same_bits(name):
+    optimiser = climb(make_optimiser(name, np.zeros(4), 0.1, 8), 5)
+    copy = pickle.loads(pickle.dumps(optimiser))
+    np.random.seed(123)
+    assert climb(copy, 5).centre.tobytes() == climb(optimiser, 5).centre.tobytes()
+
+
+def test_failed_candidates_rank_below_all_others():
+    fitness = finite(np.array([3.0, np.nan, -5.0, np.nan]))
+    assert np.isfinite(fitness).all() and fitness[[1, 3]].max() < -5.0
+    assert centred_ranks(fitness) == pytest.approx([0.5, -1 / 3, 1 / 6, -1 / 3])
+
+
+def test_cma_restarts_from_its_mean_where_it_has_stalled():
+    optimiser = Cma(np.zeros(3), 0.1, 8)
+    climb(optimiser, 3000, lambda x: -(x**2).sum(1))
+    assert optimiser.sigma > 1e-9
+
+
+@pytest.mark.parametrize(("actions", "queries", "layers", "free", "theirs"), [(1, 16, 0, 417, 913)])
+def test_the_authors_form_has_no_degenerate_numbers(actions, queries, layers, free, theirs):
+    form = Authors(actions, queries, layers)
+    assert form.size == free
+    lstm, projections = 32 * (1 + actions + 8 + 2), 2 * 8 * 32
+    assert lstm + projections + queries * actions + actions == theirs
+
+
+def test_the_authors_form_maps_back_exactly():
+    form, rng = Authors(), np.random.default_rng(0)
+    vector = rng.normal(0.0, 0.5, form.size)
+    model = form.model(vector, {}, {})
+    assert form_of(model) == form
+    np.testing.assert_allclose(form.vector(model), vector, atol=1e-4)
+    again = form.model(form.vector(model), {}, {})
+    one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")
+    ids = tuple("abcde")
+    for _ in range(10):
+        values = rng.normal(size=5)
+        np.testing.assert_allclose(
+            one.step_array(values, ids), two.step_array(values, ids), atol=1e-3
+        )
+
+
+def test_the_authors_weights_are_of_the_authors_form(shared):
+    model = import_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
+    assert form_of(model) == Authors()
+
+
+@pytest.mark.parametrize(
+    "sizes", [OrderedSizes(5, 1, [16]), AttentionSizes(2, 4, 6, 8, ["value", "change"], [3])]
+)
+def test_the_whole_form_takes_every_number(sizes):
+    model = random_model(sizes, seed=1)
+    form = form_of(model)
+    assert form == Whole(sizes) and form.size == model.parameters
+    again = form.model(form.vector(model), {}, {})
+    assert all(
+        again.arrays[name].tobytes() == array.tobytes() for name, array in model.arrays.items()
+    )
+
+
+def test_a_start_of_another_size_is_refused():
+    with pytest.raises(ValueError, match="sizes"):
+        Authors().vector(random_model(OrderedSizes(5, 1, [16])))

@@ -1,0 +1,324 @@
+"""A search resumes to the same bits, survives what fails, and explains itself in its folder."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cma", reason="needs the train extra")
+pytest.importorskip("gymnasium", reason="needs the sim extra")
+
+from an_control.cli import main
+from an_control.learning.forms import Authors, Whole
+from an_control.learning.rollouts import NOTHING, Outcomes, RolloutError
+from an_control.learning.run_folder import RunError
+from an_control.learning.search import Search, SearchSettings
+from an_control.policy import OrderedSizes, load_policy, read_model
+from an_control.policy.tasks import CARTPOLE_TASK
+from an_control.wiring.scramble import ScrambleSettings, Shuffle
+
+HERE = Path(__file__).parent
+COMMAND = [sys.executable, "-c", "import sys; from an_control.cli import main; sys.exit(main())"]
+SMALL = dict(generations=6, population=8, rollouts=2, validate_every=2, validation_episodes=4)
+TIMES = ("wall_s", "steps_per_s")
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Lets environments of broken.py be named, also in worker processes."""
+    monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.syspath_prepend(str(HERE))
+    return lambda name: f"broken:an_control_test/{name}-v0"
+
+
+def search(folder, engine, optimiser="pgpe", resume=False, seed=1, **settings) -> Search:
+    form = Whole(OrderedSizes(5, 1, [4]))
+    settings = SearchSettings(optimiser=optimiser, **{**SMALL, **settings})
+    return Search(folder, CARTPOLE_TASK, form, engine, settings, seed, resume=resume)
+
+
+def timeless(metrics):
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in metrics]
+
+
+@pytest.mark.parametrize("optimiser", ["cma", "cma-diagonal", "pgpe"])
+def test_a_resumed_search_continues_to_the_same_bits(tmp_path, fused, optimiser):
+    whole = search(tmp_path / "whole", fused, optimiser)
+    whole.run()
+    for stop in (1, 4, 6):
+        part = search(tmp_path / "part", fused, optimiser, resume=stop > 1)
+        part.run(lambda line, stop=stop: line["generation"] < stop)
+    assert part.generation == 6
+    assert part.mean.tobytes() == whole.mean.tobytes()
+    assert part.best.tobytes() == whole.best.tobytes()
+    assert timeless(part.metrics) == timeless(whole.metrics)
+
+
+def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
+    """kill -9 in the middle; the metrics are those of a search that was left alone."""
+    command = [
+        *COMMAND,
+        "train",
+        "cartpole",
+        "--form",
+        "ordered",
+        "--popsize",
+        "8",
+        "--rollouts",
+        "2",
+        "--episodes",
+        "4",
+        "--out",
+    ]
+    folder = tmp_path / "killed"
+    process = subprocess.Popen(
+        [*command, str(folder), "--generations", "100000"], stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while not (folder / "checkpoint.pickle").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    reached = pickle.loads((folder / "checkpoint.pickle").read_bytes())["generation"]
+    written = len((folder / "metrics.jsonl").read_text().splitlines())
+    assert reached > 0
+    config = json.loads((folder / "config.json").read_text())
+    config["settings"]["generations"] = written + 5
+    (folder / "config.json").write_text(json.dumps(config))
+    arguments = command[len(COMMAND) :]
+    ours = [*arguments, str(folder), "--generations", str(written + 5), "--resume"]
+    assert main(ours) == 0
+    assert main([*arguments, str(tmp_path / "whole"), "--generations", str(written + 5)]) == 0
+    lines = [
+        [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for run in (folder, tmp_path / "whole")
+    ]
+    assert len(lines[0]) == written + 5
+    assert timeless(lines[0])[:-1] == timeless(lines[1])[:-1]
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    process = subprocess.Popen(
+        [
+            *COMMAND,
+            "train",
+            "cartpole",
+            "--popsize",
+            "8",
+            "--generations",
+            "100000",
+            "--out",
+            str(tmp_path / "run"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while not (tmp_path / "run/metrics.jsonl").exists() or (
+        (tmp_path / "run/metrics.jsonl").stat().st_size == 0
+    ):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=30)[0]
+    assert process.returncode == 130
+    assert "an-control train cartpole" in said and "--resume" in said
+    assert (tmp_path / "run/checkpoint.pickle").exists()
+
+
+def test_a_run_folder_explains_itself(tmp_path, capsys):
+    out = tmp_path / "run"
+    arguments = [
+        "train",
+        "cartpole",
+        "--out",
+        str(out),
+        "--generations",
+        "4",
+        "--popsize",
+        "8",
+        "--rollouts",
+        "2",
+        "--episodes",
+        "20",
+        "--validate-every",
+        "2",
+        "--json",
+        str(tmp_path / "result.json"),
+    ]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "generation 4/4" in printed and "steps/s" in printed and "min left" in printed
+    config = json.loads((out / "config.json").read_text())
+    assert config["seed"] == 1 and config["settings"]["population"] == 8
+    assert config["versions"]["an_control"]
+    assert [
+        json.loads(line)["generation"] for line in (out / "metrics.jsonl").read_text().splitlines()
+    ] == [1, 2, 3, 4]
+    model = read_model(out / "model.safetensors")
+    assert model.trained["evaluations"][0]["episodes"] == 100
+    assert load_policy(out / "model.safetensors").nominal_ids == tuple(CARTPOLE_TASK["channels"])
+    card = (out / "model.md").read_text()
+    assert "an-control train cartpole" in card and "success share" in card and "wall_s" in card
+    assert (out / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert list((out / "tensorboard").iterdir())
+    assert json.loads((tmp_path / "result.json").read_text())["evaluations"]
+
+
+def test_another_runs_folder_is_refused(tmp_path, fused):
+    search(tmp_path, fused).run(lambda line: False)
+    with pytest.raises(RunError, match="--resume"):
+        search(tmp_path, fused)
+    with pytest.raises(RunError, match="other settings"):
+        search(tmp_path, fused, seed=2, resume=True)
+    with pytest.raises(RunError, match="no run to resume"):
+        search(tmp_path / "nowhere", fused, resume=True)
+
+
+class Failing:
+    """An engine whose rollouts fail where it is told to."""
+
+    def __init__(self, fused, failing) -> None:
+        self._fused, self._failing = fused, failing
+
+    def play(self, models, starts, scrambling=NOTHING) -> Outcomes:
+        outcomes = self._fused.play(models, starts, scrambling)
+        outcomes.returns[self._failing(len(models))] = np.nan
+        return outcomes._replace(failure="the motor is on fire")
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("optimiser", ["cma", "pgpe"])
+def test_a_failed_candidate_takes_the_worst_rank_and_is_never_nan(tmp_path, fused, optimiser):
+    engine = Failing(fused, lambda n: [0] if n > 1 else [])
+    run = search(tmp_path, engine, optimiser)
+    run.run()
+    assert np.isfinite(run.mean).all() and run.metrics[-1]["failed"] == 2
+    assert all(np.isfinite(line["mean"]) for line in run.metrics)
+
+
+def test_a_search_in_which_all_rollouts_fail_ends_with_its_last_checkpoint(tmp_path, fused):
+    search(tmp_path, fused).run(lambda line: line["generation"] < 3)
+    before = (tmp_path / "checkpoint.pickle").read_bytes()
+    with pytest.raises(RolloutError, match="generation 3 failed: the motor is on fire"):
+        search(tmp_path, Failing(fused, lambda n: slice(None)), resume=True).run()
+    assert (tmp_path / "checkpoint.pickle").read_bytes() == before
+
+
+def test_a_full_disk_ends_in_one_line_with_the_checkpoint_intact(tmp_path, fused, monkeypatch):
+    search(tmp_path, fused).run(lambda line: line["generation"] < 3)
+    before = (tmp_path / "checkpoint.pickle").read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match="No space left on device"):
+        search(tmp_path, fused, resume=True).run()
+    assert (tmp_path / "checkpoint.pickle").read_bytes() == before
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
+
+
+def test_a_curriculum_decides_each_generations_conditions(tmp_path, fused):
+    asked = []
+
+    def harder(generation):
+        asked.append(generation)
+        return ScrambleSettings(shuffle=Shuffle(True, 100 - 10 * generation))
+
+    Search(
+        tmp_path, CARTPOLE_TASK, Authors(), fused, SearchSettings(**SMALL), 1, curriculum=harder
+    ).run(lambda line: line["generation"] < 3)
+    assert asked == [0, 1, 2]
+
+
+def train(environment, folder, *further) -> int:
+    return main(
+        [
+            "train",
+            environment,
+            "--out",
+            str(folder),
+            "--generations",
+            "2",
+            "--popsize",
+            "4",
+            "--rollouts",
+            "1",
+            "--episodes",
+            "2",
+            "--workers",
+            "1",
+            *further,
+        ]
+    )
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0"])
+@pytest.mark.filterwarnings("ignore:.*obs.*:UserWarning")
+def test_environments_that_are_not_ours_train_from_their_ids_alone(tmp_path, environment):
+    assert train(environment, tmp_path, "--form", "ordered") == 0
+    model = read_model(tmp_path / "model.safetensors")
+    assert model.task["environment"] == environment
+
+
+@pytest.mark.parametrize(
+    ("name", "named"), [("Pictures", "observation space"), ("Words", "action space")]
+)
+def test_an_unsupported_space_ends_in_one_clear_line(tmp_path, broken, capsys, name, named):
+    assert train(broken(name), tmp_path) == 2
+    said = capsys.readouterr().err
+    assert named in said and name in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [("Raises", "the motor is on fire"), ("Nan", "readings"), ("Sometimes", None)],
+)
+def test_a_broken_step_ends_in_one_clear_line_or_costs_only_ranks(
+    tmp_path, broken, capsys, name, named
+):
+    status = train(broken(name), tmp_path, "--rollouts", "1", "--seed", "4")
+    said = capsys.readouterr().err
+    if named:
+        assert status == 1 and named in said and said.count("\n") == 1
+    else:
+        assert status in (0, 1)
+
+
+def test_a_step_that_breaks_later_leaves_the_last_checkpoint(tmp_path, broken, capsys, monkeypatch):
+    fuse = tmp_path / "fuse"
+    monkeypatch.setenv("AN_CONTROL_TEST_FUSE", str(fuse))
+    monkeypatch.setattr(Search, "save_every_s", 0.0)
+    run = tmp_path / "run"
+    monkeypatch.setattr(
+        "an_control.cli.train.Progress.show",
+        lambda self, line: fuse.touch() if line["generation"] == 1 else None,
+    )
+    assert train(broken("Later"), run) == 1
+    assert "on fire" in capsys.readouterr().err
+    assert pickle.loads((run / "checkpoint.pickle").read_bytes())["generation"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--sigma", "0"], "sigma"),
+        (["--popsize", "2"], "popsize"),
+        (["--shuffle", "x"], "shuffle"),
+        (["--seed", "-1"], "seed"),
+        (["--engine", "fused"], "fused"),
+        (["--popsize", "5", "--optimiser", "pgpe"], "even"),
+    ],
+)
+def test_bad_input_ends_with_2_and_names_it(tmp_path, arguments, named, capsys):
+    task = "Pendulum-v1" if "fused" in named else "cartpole"
+    assert main(["train", task, "--out", str(tmp_path), *arguments]) == 2
+    assert named in capsys.readouterr().err
