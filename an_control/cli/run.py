@@ -61,7 +61,7 @@ class Verb:
 def parameters(values: Mapping[str, object]) -> list[str]:
     """The ROS arguments that set these; quoted, so that a path is one whatever it looks like."""
     yaml = {
-        name: json.dumps(value if isinstance(value, bool) else str(value), ensure_ascii=False)
+        name: json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
         for name, value in values.items()
     }
     return [part for name, value in yaml.items() for part in ("-p", f"{name}:={value}")]

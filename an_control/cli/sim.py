@@ -25,6 +25,9 @@ from an_control.share import share_path
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 STOP_S = 5.0
+COMMAND_S, SOURCES_S = 10.0, 5.0
+"""Lockstep waits this long for a command, and for all sources: on a busy machine too an episode
+depends on its seed alone."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class Verb:
             episodes=self.episodes,
             seed=self.seed,
             realtime=self.realtime,
+            command_timeout_s=1.0 if self.realtime else COMMAND_S,
             scramble=scramble,
             camera_hz=0.0 if self.video is None else RATE_HZ,
         )
@@ -156,6 +160,7 @@ def _policy_node(namespace: str, wiring: Path, model: Path, realtime: bool) -> I
         "mode": "rate" if realtime else "lockstep",
         "autostart": True,
         "executor": "events",
+        "lockstep_wait_s": SOURCES_S,
     }
     process = subprocess.Popen(
         [

@@ -80,20 +80,20 @@ def test_two_signals_in_a_row_do_no_harm(stand):
     stand.until(lambda: list(stand.commands[-1].effort) == SAFE, "the safe command last")
 
 
-def change(stand: Stand, transition: int) -> bool:
+def change(stand: Stand, transition: int) -> str:
+    """The state after a transition."""
     request = ChangeState.Request(transition=Transition(id=transition))
-    return bool(stand.call(ChangeState, "policy/change_state", request).success)
+    stand.call(ChangeState, "policy/change_state", request)
+    return stand.state()
 
 
 def test_a_lifecycle_manager_drives_it_and_after_its_shutdown_a_signal_still_ends_it(stand):
     with running(wiring=stand.wiring, model=stand.model, mode="lockstep") as process:
-        assert change(stand, Transition.TRANSITION_CONFIGURE)
-        assert change(stand, Transition.TRANSITION_ACTIVATE)
+        assert change(stand, Transition.TRANSITION_CONFIGURE) == "inactive"
+        assert change(stand, Transition.TRANSITION_ACTIVATE) == "active"
         acting(stand)
-        assert stand.state() == "active"
-        assert change(stand, Transition.TRANSITION_ACTIVE_SHUTDOWN)
+        assert change(stand, Transition.TRANSITION_ACTIVE_SHUTDOWN) == "finalized"
         stand.until(lambda: list(stand.commands[-1].effort) == SAFE, "the safe command last")
-        assert stand.state() == "finalized"
         process.send_signal(signal.SIGINT)
         status, errors = ended(process)
     assert status == 0 and "Traceback" not in errors, errors
@@ -143,9 +143,10 @@ def test_bad_input_ends_it_with_2_and_says_what(tmp_path, fault):
 
 
 def test_an_interrupt_while_it_starts_ends_it(stand):
-    stand.until(lambda: "policy" not in stand.peer.get_node_names(), "earlier ones gone", LIMIT_S)
-    with running(wiring=stand.wiring, model=stand.model, autostart=True) as process:
-        stand.until(lambda: "policy" in stand.peer.get_node_names(), "the node", LIMIT_S)
+    name = ("policy", "/starting")
+    settings = {"wiring": stand.wiring, "model": stand.model, "autostart": True}
+    with running("-r", f"__ns:={name[1]}", **settings) as process:
+        stand.until(lambda: name in stand.peer.get_node_names_and_namespaces(), "the node", LIMIT_S)
         process.send_signal(signal.SIGINT)
         status, errors = ended(process)
     assert status == 0 and "Traceback" not in errors, errors
