@@ -167,6 +167,7 @@ def twin(stage: Stage, topic: str, value: float) -> Iterator[None]:
 def robot_gone(stage: Stage) -> Iterator[None]:
     """Its publishers vanish, as with a simulator that is killed; later there are new ones."""
     stage.shut()
+    stage.broken_s = time.monotonic()
     yield
     stage.open()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("rclpy")
 pytest.importorskip("pybullet")
 
+from rclpy.logging import LoggingSeverity, set_logger_level
 from rclpy.node import Node
 
 from an_control.cli import main
@@ -25,6 +27,13 @@ from an_control_sim.process import ros
 PLAN = share_path("config/campaign.yaml")
 SLACK = 10.0
 """The promises are measured by the campaign itself; here a busy machine may be later."""
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """Campaign and soak quiet the whole process's log."""
+    yield
+    set_logger_level("", LoggingSeverity.INFO)
 
 
 def test_the_plan_that_ships_has_every_kind_of_fault_and_a_promise_for_each() -> None:
