@@ -32,7 +32,8 @@ def test_it_acts_at_once_where_asked_to_and_ends_with_the_safe_command(program, 
     with program.started("run", *arguments, "--", *remaps) as process:
         stand.until(lambda: stand.commands, "a command", 60)
         assert list(stand.commands[0].effort) == SAFE
-        assert ("policy", "/x") in stand.peer.get_node_names_and_namespaces()
+        known = stand.peer.get_node_names_and_namespaces
+        stand.until(lambda: ("policy", "/x") in known(), "the node's name")
         stand.connect()
         count = len(stand.commands)
 
