@@ -1,0 +1,111 @@
+"""CartPoleSwingUpHarder is the paper's task, and the same in every form in which it is offered."""
+
+import math
+
+import numpy as np
+import pytest
+
+gymnasium = pytest.importorskip("gymnasium", reason="needs the sim extra")
+pytest.importorskip("numba", reason="needs the sim extra")
+
+ID = "an_control_sim:an_control/CartPoleSwingUpHarder-v0"
+
+
+@pytest.fixture
+def env():
+    env = gymnasium.make(ID)
+    yield env
+    env.close()
+
+
+def step_as_published(x, v, th, w, a):
+    """One explicit Euler step of 0.01 s, from the published equations."""
+    g, mc, mp, length, b = 9.82, 0.5, 0.5, 0.6, 0.1
+    total, mpl, force = mc + mp, mp * length, 10.0 * max(-1.0, min(1.0, a))
+    s, c = math.sin(th), math.cos(th)
+    cart = (-2 * mpl * w**2 * s + 3 * mp * g * s * c + 4 * force - 4 * b * v) / (
+        4 * total - 3 * mp * c**2
+    )
+    pole = (-3 * mpl * w**2 * s * c + 6 * total * g * s + 6 * (force - b * v) * c) / (
+        4 * length * total - 3 * mpl * c**2
+    )
+    x, th, v, w = x + 0.01 * v, th + 0.01 * w, v + 0.01 * cart, w + 0.01 * pole
+    reward = (math.cos(th) + 1) / 2 * math.cos(x / 2.4 * math.pi / 2)
+    return (x, v, th, w), reward, abs(x) > 2.4
+
+
+def test_it_moves_and_rewards_as_published(env):
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        observation, _ = env.reset(seed=seed)
+        sensors = env.unwrapped.sensors()
+        state = tuple(
+            sensors[name]
+            for name in ("cart_position", "cart_velocity", "pole_angle", "pole_velocity")
+        )
+        done, steps = False, 0
+        while not done and steps < 100:
+            action = rng.uniform(-1.5, 1.5, 1).astype(np.float32)
+            observation, reward, done, _, _ = env.step(action)
+            state, expected, out = step_as_published(*state, float(action[0]))
+            x, v, th, w = state
+            ours = np.array([x, v, math.cos(th), math.sin(th), w], np.float32)
+            np.testing.assert_allclose(observation, ours, rtol=1e-6, atol=1e-6)
+            assert reward == pytest.approx(expected, abs=1e-9) and done == out
+            steps += 1
+
+
+def test_it_starts_uniformly_where_the_paper_starts(env):
+    starts = np.array([env.unwrapped.lanes.start(seed) for seed in range(2000)])
+    for column, (middle, spread) in enumerate([(0, 2.4), (0, 10), (np.pi, np.pi / 2), (0, 10)]):
+        unit = (starts[:, column] - middle) / spread
+        assert -1 <= unit.min() < -0.98 and 0.98 < unit.max() <= 1
+        assert abs(unit.mean()) < 0.05
+
+
+def test_the_seed_alone_decides_the_episode(env):
+    def play(seed):
+        rows = [env.reset(seed=seed)[0]]
+        for _ in range(30):
+            rows.append(env.step(np.array([0.3], np.float32))[0])
+        return np.array(rows).tobytes()
+
+    first = play(3)
+    play(4)
+    assert play(3) == first
+
+
+def test_an_episode_ends_after_1000_steps_or_off_the_track(env):
+    assert env.spec.max_episode_steps == env.unwrapped.lanes.steps == 1000
+
+
+def test_the_lanes_start_as_reset_does(env):
+    observation, _ = env.reset(seed=5)
+    lanes = env.unwrapped.lanes
+    state, seen = lanes.start(5)[:, None].copy(), np.zeros((5, 1), np.float32)
+    lanes.observe(state, seen)
+    assert seen[:, 0].tobytes() == observation.tobytes()
+
+
+def test_the_batched_physics_is_that_of_the_lanes(env):
+    lanes, batched = env.unwrapped.lanes, env.unwrapped.batched
+    state = np.array([lanes.start(seed) for seed in range(64)]).T.copy()
+    other, rng = state.copy(), np.random.default_rng(0)
+    reward, ended = np.zeros(64), np.zeros(64, np.bool_)
+    for _ in range(20):
+        action = rng.uniform(-1.5, 1.5, (1, 64)).astype(np.float32)
+        lanes.advance(state, action, reward, ended)
+        other, theirs, out = batched.advance(other, action.T.astype(np.float64), np)
+        np.testing.assert_allclose(other, state, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(theirs, reward, atol=1e-9)
+        assert (out == ended).all()
+    observation = np.zeros((5, 64), np.float32)
+    lanes.observe(state, observation)
+    np.testing.assert_allclose(batched.observe(state, np).T, observation, rtol=1e-6)
+
+
+@pytest.mark.parametrize("action", [np.array([np.nan]), np.zeros(2), np.array(0.5)])
+def test_an_action_that_is_none_is_refused(env, action):
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="not one finite number"):
+        env.unwrapped.step(action)
