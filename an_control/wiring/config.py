@@ -220,7 +220,7 @@ def _field(entry: Entry, pattern: bool) -> str:
 def _command(entry: Entry) -> CommandConfig:
     fields = entry.fields(("topic", "type", "field", "actuators"))
     type_, field = fields["type"], fields["field"]
-    if type_.value not in COMMAND_FIELDS:
+    if type_.value not in tuple(COMMAND_FIELDS):
         raise type_.error(" or ".join(COMMAND_FIELDS))
     if field.value not in COMMAND_FIELDS[str(type_.value)]:
         raise field.error(" or ".join(COMMAND_FIELDS[str(type_.value)]))
