@@ -219,9 +219,9 @@ class Verb:
         from an_control.learning.card import figures, write_card, write_curve
 
         evaluations = []
-        for protocol in dict.fromkeys(["reset", self.shuffle]):
-            if protocol == "reset" and self.form == "ordered" and self.start is None:
-                protocol = "none"
+        ordered = search.model(search.best).kind == "ordered"
+        clean = "none" if ordered else "reset"
+        for protocol in [clean, *([self.shuffle] if self.shuffle not in ("none", clean) else [])]:
             returns = search.play(
                 search.best,
                 FINAL_SEED,

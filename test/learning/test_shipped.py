@@ -1,0 +1,39 @@
+"""The shipped CartPole policies are what their cards say."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="needs the sim extra")
+pytest.importorskip("gymnasium", reason="needs the sim extra")
+
+from an_control.learning.evaluate import evaluate_fused
+from an_control.learning.forms import Authors, form_of
+from an_control.policy import read_model
+from an_control.share import share_path
+from an_control.wiring.scramble import ScrambleSettings, Shuffle
+
+
+def mean_and_success(cartpole, name, **scrambling):
+    model = read_model(share_path(f"models/{name}.safetensors"))
+    settings = ScrambleSettings(**scrambling)
+    channels = cartpole.unwrapped.channels
+    results = evaluate_fused(model, cartpole, channels, 2000, 1, settings)
+    returns = np.array([result.total for result in results])
+    return returns.mean(), (returns > 400.0).mean()
+
+
+@pytest.mark.parametrize("name", ["cartpole", "cartpole_reshuffle"])
+def test_they_have_the_authors_size(name):
+    assert form_of(read_model(share_path(f"models/{name}.safetensors"))) == Authors()
+
+
+def test_the_cartpole_policy_balances_whatever_the_order_and_among_noise(cartpole):
+    shuffled, success = mean_and_success(cartpole, "cartpole", shuffle=Shuffle(True))
+    assert shuffled > 495.0 and success > 0.57
+    among_noise, _ = mean_and_success(cartpole, "cartpole", shuffle=Shuffle(True), noise_channels=5)
+    assert among_noise > 0.98 * shuffled
+
+
+def test_the_reshuffle_policy_recovers_every_100_steps(cartpole):
+    every_100, _ = mean_and_success(cartpole, "cartpole_reshuffle", shuffle=Shuffle(True, 100))
+    assert every_100 > 360.0
