@@ -1,6 +1,10 @@
 # make ant     two Ant episodes through ROS 2, sensors shuffled       (needs CPython 3.10 or 3.11)
 # make test    the whole suite                make lint     ruff and mypy
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
+# make campaign  breaks things around the policy node, measures the wire     (some 6 minutes)
+# make soak      a million ticks under random faults: does anything grow?    (some 10 minutes)
+# make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
+# make tables  the tables and pictures of docs/rewiring.md, from the shipped models (minutes)
 #
 # PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
 # ROS=system  takes rclpy from the sourced ROS 2 distribution, ROS=wheels from PyPI. Left empty, the
@@ -9,6 +13,7 @@
 PYTHON ?=
 VENV ?= .venv
 ROS ?=
+FUZZ_S ?= 60
 
 BIN = $(VENV)/bin
 SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
@@ -16,7 +21,17 @@ SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
           --constraint constraints.txt --editable
 
-.PHONY: ant test lint bench clean
+# What docs/rewiring.md shows, of every model that ships; the first protocol is what the others
+# differ from.
+EPISODES ?= 20
+MODELS = $(basename $(notdir $(wildcard models/*.safetensors)))
+REWIRED = none 1,announced reset 500 200 100 50 25 1 100,reset 50,reset none,zeroed
+DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
+            reset,drop=0.05 reset,drop=0.1 reset,drop=0.2 reset,drop=0.3 reset,drop=0.5
+PICTURED = none 100 100,announced
+EVALUATE = OPENBLAS_NUM_THREADS=1 $(BIN)/an-control evaluate
+
+.PHONY: ant test lint bench campaign soak fuzz tables clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -30,8 +45,31 @@ lint: $(VENV)/.test
 	@mkdir -p $(VENV)/typed && ln -sfn $(CURDIR)/sim $(VENV)/typed/an_control_sim
 	@MYPYPATH=$(VENV)/typed:. $(BIN)/mypy -p an_control -p an_control_sim
 
+campaign: $(VENV)/.ant
+	@. $(VENV)/.ros && $(BIN)/an-control campaign
+
+soak: $(VENV)/.ant
+	@. $(VENV)/.ros && $(BIN)/an-control soak
+
+fuzz: $(VENV)/.test
+	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,test,fuzz]"
+	@mkdir -p $(VENV)/fuzz/wiring $(VENV)/fuzz/model
+	@cp config/*.yaml $(VENV)/fuzz/wiring && cp models/*.safetensors $(VENV)/fuzz/model
+	@for target in wiring model; do \
+	    $(BIN)/python test/fuzz/readers.py $$target -max_total_time=$(FUZZ_S) \
+	        -artifact_prefix=$(VENV)/fuzz/ $(VENV)/fuzz/$$target || exit 1; done
+
 bench: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control bench inference && $(BIN)/an-control bench ros
+
+tables: $(VENV)/.test $(MODELS:%=tables-%)
+
+tables-%:
+	$(EVALUATE) models/$*.safetensors --episodes $(EPISODES) --table $(REWIRED) \
+	  --markdown docs/rewiring.md --title "$* rewired"
+	$(EVALUATE) models/$*.safetensors --episodes $(EPISODES) --table $(DISTURBED) \
+	  --markdown docs/rewiring.md --title "$* disturbed"
+	$(EVALUATE) models/$*.safetensors --episodes 10 --table $(PICTURED) --plots docs/rewiring/$*
 
 clean:
 	rm -rf $(VENV) build install log *.egg-info

@@ -17,6 +17,7 @@ DATA_FILES = [
     (f"share/{NAME}", ["package.xml"]),
     (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
     (f"share/{NAME}/config", sorted(glob("config/*.yaml"))),
+    (f"share/{NAME}/config/sros2", sorted(glob("config/sros2/*.xml"))),
     (f"share/{NAME}/models", sorted(glob("models/*.*"))),
 ]
 # colcon puts the console scripts into lib/an_control, where `ros2 launch` looks for executables
@@ -102,6 +103,7 @@ setup(
         "sim": SIM,
         "train": TRAIN,
         "test": TEST,
+        "fuzz": ["atheris>=2.3; python_version < '3.14'"],
     },
     entry_points={
         "console_scripts": [f"{command} = {function}" for command, function in COMMANDS.items()],

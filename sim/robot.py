@@ -90,9 +90,7 @@ def _make(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
     except (gymnasium.error.Error, TypeError) as error:
         text = " ".join(str(error).split())
         allowed = f"an environment registered with gymnasium, and its options; {text}"
-        raise WiringError(
-            simulation.file, "environment", simulation.environment, allowed
-        ) from None
+        raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
 
 
 def _resolve(resolve: Resolver, name: str, file: str, key: str) -> Any:

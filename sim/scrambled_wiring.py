@@ -20,10 +20,9 @@ def scrambled_wiring(wiring: Wiring) -> Wiring:
     """
     ages = [source.max_age_s for source in wiring.sources]
     oldest_s = max(ages) if all(ages) else 0.0
-    source = SourceConfig(TOPIC, TOPIC, "sensor_msgs/msg/JointState", oldest_s)
-    return replace(
-        wiring, sources=(source,), channels=(ChannelConfig("*", TOPIC, "position[*]"),)
-    )
+    required = any(source.required for source in wiring.sources)
+    source = SourceConfig(TOPIC, TOPIC, "sensor_msgs/msg/JointState", oldest_s, required)
+    return replace(wiring, sources=(source,), channels=(ChannelConfig("*", TOPIC, "position[*]"),))
 
 
 def write_wiring(wiring: Wiring, path: str | Path) -> None:

@@ -123,9 +123,8 @@ class ScramblerNode(Node):
         self._scrambler = Scrambler(self, wiring, declare_scramble(self), seed)
         self._lockstep = Lockstep((source.name for source in wiring.sources), 0)
         self._episode = 0
-        topics = {source.name: source.topic for source in wiring.sources}
         self._inputs = Inputs(
-            self, wiring.sources, self._scrambler.table, topics, time.monotonic_ns,
+            self, self._scrambler.table, time.monotonic_ns,
             self._follow if mode == "lockstep" else lambda source, stamp_ns: None, RELIABLE.depth,
         )  # fmt: skip
         if mode == "rate":

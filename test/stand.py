@@ -92,7 +92,8 @@ class Stand:
     def start(self, *, activate: bool = True, options: Any = None, **parameters: Any) -> PolicyNode:
         """The policy node, configured (and activated)."""
         values = {"wiring": str(self.wiring), "model": str(self.model), "engine": "numpy"}
-        values |= {"mode": "lockstep", "lockstep_wait_s": 5.0} | parameters
+        values |= {"mode": "lockstep", "lockstep_wait_s": 5.0, "ramp_s": 0.0, "watchdog_s": 0.0}
+        values |= parameters
         overrides = [Parameter(name, value=value) for name, value in values.items()]
         options = {"context": self.context, "parameter_overrides": overrides} | (options or {})
         self.node = self.add(PolicyNode(**options))

@@ -21,12 +21,14 @@ from an_control.wiring import WiringError
 VERBS = {
     "sim": "a simulator and the policy node as ROS 2 nodes, in lockstep",
     "run": "the policy node alone, for a robot",
-    "rewire": "rewire a running policy node: SOURCE=TOPIC ...",
+    "rewire": "tell a running policy node where its channels come from now",
     "evaluate": "a model's returns without ROS, by the paper's protocols",
     "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",
     "distill": "teach a permutation-invariant policy what a teacher does",
     "inspect": "what a model file holds",
     "import-authors": "a model file from the AttentionNeuron authors' weights",
+    "campaign": "break what feeds and surrounds the policy node, and measure the wire",
+    "soak": "many ticks under random faults: does anything grow or slow down?",
     "bench": "measure inference or ROS latency and speed here",
 }
 

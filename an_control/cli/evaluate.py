@@ -1,106 +1,240 @@
-"""``an-control evaluate MODEL --task T``."""
+"""``an-control evaluate MODEL``: one protocol, or with ``--table`` several beside each other."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from an_control.cli import InputError, write_json
-from an_control.policy import load_policy
+from an_control.policy import Policy, load_policy
 from an_control.policy.tasks import SUCCESS
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 if TYPE_CHECKING:
-    from an_control.learning.playing import Result
+    import gymnasium
+
+    from an_control.learning.playing import Result, Watch
+    from an_control.learning.protocol import Protocol
+
+PROTOCOL = (
+    "shuffle",
+    "announce",
+    "memory",
+    "noise_channels",
+    "noise_sd",
+    "copies",
+    "drop",
+    "freeze",
+)
+"""The options that describe one protocol."""
 
 
 @dataclass(frozen=True)
 class Verb:
-    """Measure a model's returns without ROS, its readings rewired as in the simulator."""
+    """Measure a model's returns without ROS, its readings rewired as in the simulator.
+
+    One protocol is given by options. Several are given to --table as comma-separated words:
+    none, reset, K (every K steps) or reset+K; then announced; reset or zeroed (what becomes of the
+    neurons' state); noise=N, noise-sd=S, copies=N, drop=SHARE, freeze=SHARE, delay=TICKS. The same
+    seed gives the same starts and permutations under every protocol.
+    """
 
     model: tyro.conf.Positional[Path]
     """A .safetensors model file."""
-    task: str = "ant"
-    """A task known by name, or a gymnasium id, also as module:id."""
+    task: str | None = None
+    """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
     episodes: int = 100
     """How many."""
     seed: int = 1
     """Decides starts and disturbances; never one that training used."""
     shuffle: str = "reset"
-    """When contents move without a word: none, reset, K (every K steps), reset+K."""
+    """When contents move: none, reset, K (every K steps), reset+K."""
+    announce: bool = False
+    """Tell the policy: the ids move along with their contents."""
+    memory: Literal["kept", "reset", "zeroed"] = "kept"
+    """What becomes of the neurons' state: kept (left in its slot, or carried with --announce),
+    reset (when contents move on the way), zeroed (at every step)."""
     noise_channels: int = 0
     """Further channels that carry normal noise."""
     noise_sd: float = 1.0
     """Its standard deviation."""
+    copies: int = 0
+    """Further channels that repeat others."""
     drop: float = 0.0
     """Share of the channels that is absent, drawn anew each episode."""
     freeze: float = 0.0
     """Share of the channels that keeps its first value, drawn anew each episode."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
+    table: tuple[str, ...] = ()
+    """Protocols to put beside each other, instead of the options above; the first is the one that
+    the others differ from."""
+    markdown: Path | None = None
+    """Write the table here: between `<!-- table TITLE -->` and `<!-- end of table -->`, or into a
+    new file."""
+    title: str = "results"
+    """The table's TITLE."""
+    plots: Path | None = None
+    """Write recovery curves, attention maps and keys into this folder."""
     json: Path | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
         if importlib.util.find_spec("gymnasium") is None:
             raise InputError("needs gymnasium (pip install an_control[sim])")
-        from an_control.learning.evaluate import can_fuse, evaluate, evaluate_fused, summary
-        from an_control.learning.tasks import describe, environment_of, make_environment
-
+        if self.plots is not None and importlib.util.find_spec("matplotlib") is None:
+            raise InputError("--plots: needs matplotlib (pip install an_control[train])")
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
         policy = load_policy(self.model)
+        task = self.task or str(policy.model.task.get("name", "ant"))
         try:
-            scrambling = ScrambleSettings(
-                shuffle=Shuffle.parse(self.shuffle),
-                noise_channels=self.noise_channels,
-                noise_sd=self.noise_sd,
-                drop=self.drop,
-                freeze=self.freeze,
-            )
-            environment = environment_of(self.task)
-            env = make_environment(environment)
+            protocols = self._protocols()
+            env = self._environment(task, policy)
         except ValueError as error:
             raise InputError(str(error)) from error
-        task = describe(env, self.task, environment)
-        actuators = len(task["actuators"])
-        if policy.model.sizes.actions != actuators:
-            raise InputError(
-                f"{self.model}: {policy.model.sizes.actions} actions, but"
-                f" {environment} takes {actuators}"
-            )
-        what = env, task["channels"], self.episodes, self.seed, scrambling
-        if can_fuse(env, scrambling):
-            results = evaluate_fused(policy.model, *what)
-        else:
-            results = evaluate(policy, *what, report=_show)
-        env.close()
-        figures = summary(results, SUCCESS.get(self.task) if self.success is None else self.success)
-        for name, value in figures.items():
-            print(f"{name}: {value if isinstance(value, int) or value is None else f'{value:.4g}'}")
-        write_json(
-            self.json,
-            {
-                "task": self.task,
-                "model": str(self.model),
-                "seed": self.seed,
-                "shuffle": self.shuffle,
-                "noise_channels": self.noise_channels,
-                "noise_sd": self.noise_sd,
-                "drop": self.drop,
-                "freeze": self.freeze,
-                "episodes": [result.line() for result in results],
-                **figures,
-            },
-        )
+        with closing(env):
+            self._evaluate(task, protocols, _Stage(policy, env, self.seed, self.plots is not None))
         return 0
 
+    def _environment(self, task: str, policy: Policy) -> gymnasium.Env[Any, Any]:
+        from an_control.learning.tasks import environment_of, make_environment
 
-def _show(result: Result) -> None:
+        environment = environment_of(task)
+        env = make_environment(environment)
+        (actuators,), actions = env.action_space.shape or (0,), policy.model.sizes.actions
+        if actuators != actions:
+            env.close()
+            raise ValueError(
+                f"{self.model}: {actions} actions, but {environment} takes {actuators}"
+            )
+        return env
+
+    def _protocols(self) -> dict[str, Protocol]:
+        """What to play, by its text."""
+        from an_control.learning.protocol import Protocol
+
+        if self.table:
+            return {text: Protocol.parse(text) for text in self.table}
+        scrambling = ScrambleSettings(
+            shuffle=Shuffle.parse(self.shuffle),
+            announce=self.announce,
+            noise_channels=self.noise_channels,
+            noise_sd=self.noise_sd,
+            copies=self.copies,
+            drop=self.drop,
+            freeze=self.freeze,
+        )
+        return {self.shuffle: Protocol(scrambling, self.memory)}
+
+    def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: _Stage) -> None:
+        from an_control.learning.comparison import compare, markdown, write_table
+
+        runs = {}
+        for name, protocol in protocols.items():
+            runs[name] = stage.play(protocol, self.episodes, None if self.table else _tell)
+            if self.table:
+                returns = [one.total for one in runs[name]]
+                print(f"{name}: {sum(returns) / len(returns):.1f}", flush=True)
+        rows = compare(runs, SUCCESS.get(task) if self.success is None else self.success)
+        about = {"task": task, "model": str(self.model), "seed": self.seed}
+        if self.table:
+            print(f"\n{markdown(rows)}")
+            write_json(self.json, {**about, "protocols": rows})
+        else:
+            figures = _figures(rows[0])
+            for name, value in figures.items():
+                if name != "episodes":
+                    plain = isinstance(value, int) or value is None
+                    print(f"{name}: {value if plain else f'{value:.4g}'}")
+            write_json(self.json, {**about, **self._options(), **figures})
+        if self.markdown is not None:
+            try:
+                write_table(self.markdown, self.title, markdown(rows))
+            except (ValueError, OSError) as error:
+                raise InputError(f"--markdown: {error}") from error
+        if self.plots is not None:
+            self._draw(self.plots, protocols, runs, stage)
+
+    def _options(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name in PROTOCOL}
+
+    def _draw(
+        self,
+        folder: Path,
+        protocols: dict[str, Protocol],
+        runs: dict[str, list[Result]],
+        stage: _Stage,
+    ) -> None:
+        from an_control.learning import plots
+
+        figures = {"recovery": plots.recovery_curves(runs)}
+        moving = {n: p for n, p in protocols.items() if p.scrambling.shuffle.every}
+        for name, protocol in (moving or protocols).items():
+            trace = plots.Trace(stage.channels)
+            (result,) = stage.play(protocol, 1, watch=trace.see)
+            if trace.keys:
+                word = plots.file_name(name)
+                figures[f"attention_{word}"] = plots.attention_maps(trace, result.rewired)
+                figures[f"keys_{word}"] = plots.key_map(trace, result.rewired)
+        try:
+            for path in plots.save(figures, folder):
+                print(f"wrote {path}")
+        except OSError as error:
+            raise InputError(f"--plots: {error}") from error
+
+
+class _Stage:
+    """A policy in an environment, for one protocol after the other.
+
+    Compiled rollouts play what they can, unless every step's reward is wanted (`stepwise`).
+    """
+
+    def __init__(
+        self, policy: Policy, env: gymnasium.Env[Any, Any], seed: int, stepwise: bool
+    ) -> None:
+        from an_control.learning.tasks import describe
+
+        self.channels: list[str] = describe(env, "", "")["channels"]
+        self._policy, self._env, self._seed = policy, env, seed
+        self._stepwise = stepwise
+
+    def play(
+        self,
+        protocol: Protocol,
+        episodes: int,
+        report: Callable[[Result], None] | None = None,
+        watch: Watch | None = None,
+    ) -> list[Result]:
+        from an_control.learning.evaluate import can_fuse, evaluate, evaluate_fused
+
+        plain = protocol.memory == "kept" and watch is None
+        if plain and not self._stepwise and can_fuse(self._env, protocol.scrambling):
+            return evaluate_fused(
+                self._policy.model,
+                self._env,
+                self.channels,
+                episodes,
+                self._seed,
+                protocol.scrambling,
+            )
+        return evaluate(
+            self._policy, self._env, self.channels, episodes, self._seed, protocol, report, watch
+        )
+
+
+def _tell(result: Result) -> None:
     print(f"return {result.total:8.1f}  steps {result.steps}", flush=True)
+
+
+def _figures(row: dict[str, Any]) -> dict[str, Any]:
+    """A protocol's figures without its name and what it has beside others."""
+    return {name: value for name, value in row.items() if name not in ("protocol", "difference")}

@@ -1,4 +1,4 @@
-"""``an-control rewire NODE SOURCE=TOPIC ...``."""
+"""``an-control rewire NODE SOURCE=TOPIC CHANNEL.field=FIELD ...``."""
 
 from __future__ import annotations
 
@@ -13,39 +13,55 @@ from an_control.cli import InputError
 
 @dataclass(frozen=True)
 class Verb:
-    """Tell a running policy node to read sources from other topics, all at once or not at all."""
+    """Tell a running policy node where its channels come from now, all at once or not at all.
+
+    SOURCE=TOPIC moves a source to another topic, CHANNEL.field=FIELD takes a channel from another
+    field, CHANNEL.source=SOURCE from another source. The policy's memory goes with its channels.
+    """
 
     node: tyro.conf.Positional[str]
     """The node's full name, such as /ant/policy."""
-    changes: tyro.conf.Positional[tuple[str, ...]]
-    """SOURCE=TOPIC, one or more."""
+    changes: tyro.conf.Positional[tuple[str, ...]] = ()
+    """SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE."""
+    reload: bool = False
+    """Read the wiring's file again instead."""
     timeout_s: float = 5.0
     """How long to wait for the node."""
 
     def run(self) -> int:
         if importlib.util.find_spec("rclpy") is None:
             raise InputError("needs rclpy: source ROS 2, or pip install 'an_control[ros]'")
-        topics = dict(self._parse(change) for change in self.changes)
-        if not topics:
-            raise InputError("nothing to rewire: give SOURCE=TOPIC")
-        if len(topics) < len(self.changes):
-            raise InputError("a source is named twice")
-        from an_control.ros.rewire import rewire
+        changes = dict(_parse(change) for change in self.changes)
+        if bool(changes) == self.reload:
+            raise InputError("give either changes, such as SOURCE=TOPIC, or --reload")
+        if len(changes) < len(self.changes):
+            raise InputError("something is named twice")
+        from an_control.ros.rewire import reload_wiring, rewire
 
         try:
-            refusal = rewire(self.node, topics, self.timeout_s)
+            if self.reload:
+                refusal = reload_wiring(self.node, self.timeout_s)
+            else:
+                refusal = rewire(self.node, changes, self.timeout_s)
+        except TimeoutError:
+            refusal = f"{self.node} did not answer within {self.timeout_s:g} s"
         except ValueError as error:
             raise InputError(str(error)) from error
         if refusal:
             print(f"an-control rewire: {refusal}", file=sys.stderr)
             return 1
-        for source, topic in topics.items():
-            print(f"{self.node}: source {source} now reads {topic}")
+        for change in self.changes:
+            print(f"{self.node}: {' now reads '.join(change.split('=', 1))}")
+        if self.reload:
+            print(f"{self.node}: wiring read again")
         return 0
 
-    @staticmethod
-    def _parse(change: str) -> tuple[str, str]:
-        source, separator, topic = change.partition("=")
-        if not (source and separator and topic):
-            raise InputError(f"{change!r} is not SOURCE=TOPIC")
-        return source, topic
+
+def _parse(change: str) -> tuple[str, str]:
+    """A change as a parameter of the node and its value."""
+    key, separator, value = change.partition("=")
+    if not (separator and key and value):
+        raise InputError(f"{change!r} is not SOURCE=TOPIC, CHANNEL.field=F or CHANNEL.source=S")
+    if key.endswith((".field", ".source")):
+        return f"channels.{key}", value
+    return f"sources.{key}.topic", value

@@ -13,7 +13,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from an_control.learning.playing import Result, play_episode
+from an_control.learning.playing import Result, Watch, play_episode
+from an_control.learning.protocol import Protocol
 from an_control.learning.rollouts import evaluation_starts
 from an_control.policy import Model, Policy
 from an_control.wiring.scramble import Scramble, ScrambleSettings
@@ -25,14 +26,21 @@ def evaluate(
     channels: Sequence[str],
     episodes: int,
     seed: int,
-    scrambling: ScrambleSettings,
+    protocol: Protocol | ScrambleSettings,
     report: Callable[[Result], None] | None = None,
+    watch: Watch | None = None,
 ) -> list[Result]:
-    """Play `episodes` episodes; `channels` name the observation's numbers in their order."""
-    scramble = Scramble(channels, scrambling, seed)
+    """Play `episodes` episodes; `channels` name the observation's numbers in their order.
+
+    The same seed gives the same starts and the same permutations under every protocol.
+    """
+    if isinstance(protocol, ScrambleSettings):
+        protocol = Protocol(protocol)
+    scramble = Scramble(channels, protocol.scrambling, seed)
     results = []
     for start in evaluation_starts(seed, episodes):
-        results.append(play_episode(policy, env, tuple(channels), scramble, start))
+        ids = tuple(channels)
+        results.append(play_episode(policy, env, ids, scramble, start, protocol, watch))
         if report is not None:
             report(results[-1])
     return results

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
+from an_control.learning.protocol import Protocol
 from an_control.learning.rollouts import Start
 from an_control.learning.tasks import make_environment
-from an_control.policy import Model, Policy, make_policy
+from an_control.policy import AttentionNeuron, Model, Policy, make_policy
 from an_control.wiring.scramble import Scramble, ScrambleSettings
+
+Watch = Callable[[Policy, Scramble], None]
+"""Called after each action of an episode."""
 
 TRIES = 2
 """A rollout that failed is tried again once, in a new environment."""
@@ -23,7 +27,10 @@ TRIES = 2
 
 @dataclass(frozen=True)
 class Result:
-    """One episode; `fell` where the environment ended it, `distance_m` where it says."""
+    """One episode; `fell` where the environment ended it, `distance_m` where it says.
+
+    `rewards` has one number a step, `rewired` the steps before which contents were permuted.
+    """
 
     total: float
     steps: int
@@ -31,12 +38,18 @@ class Result:
     fell: bool
     distance_m: float | None
     wall_s: float
+    rewards: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+    rewired: tuple[int, ...] = field(default=(), repr=False)
 
     def line(self) -> dict[str, Any]:
         """As `--json` has it."""
-        line = {"return": self.total, **asdict(self)}
-        del line["total"], line["wall_s"]
-        return line
+        return {
+            "return": self.total,
+            "steps": self.steps,
+            "shuffles": self.shuffles,
+            "fell": self.fell,
+            "distance_m": self.distance_m,
+        }
 
 
 class Played(NamedTuple):
@@ -57,25 +70,52 @@ def play_episode(
     channels: tuple[str, ...],
     scramble: Scramble,
     start: Start,
+    protocol: Protocol | None = None,
+    watch: Watch | None = None,
 ) -> Result:
     """One episode to its end; BadStep where a reward or reading is not finite."""
     begin = time.perf_counter()
     scramble.reset(start.episode)
     observation, info = env.reset(seed=start.environment)
     policy.reset()
-    total, steps, done, fell = 0.0, 0, False, False
+    rewards: list[float] = []
+    rewired: list[int] = []
+    total, done, fell = 0.0, False, False
     while not done:
-        action = policy.step_array(*scramble.apply(observation, channels))
+        shuffles = scramble.shuffles
+        values, ids = scramble.apply(observation, channels)
+        moved = scramble.shuffles > shuffles
+        if moved:
+            rewired.append(len(rewards))
+        if protocol is not None and protocol.forgets(moved):
+            forget(policy)
+        action = policy.step_array(values, ids)
+        if watch is not None:
+            watch(policy, scramble)
         observation, reward, fell, truncated, info = env.step(action)
         total += float(reward)
-        steps += 1
+        rewards.append(float(reward))
         if not np.isfinite(total) or not np.isfinite(observation).all():
-            raise BadStep(f"step {steps} gave reward {float(reward)} and readings {observation}")
+            raise BadStep(f"step {len(rewards)} gave reward {reward} and readings {observation}")
         done = fell or truncated
-    distance_m = info.get("distance_m")
     return Result(
-        total, steps, scramble.shuffles, bool(fell), distance_m, time.perf_counter() - begin
+        total,
+        len(rewards),
+        scramble.shuffles,
+        bool(fell),
+        info.get("distance_m"),
+        time.perf_counter() - begin,
+        np.array(rewards),
+        tuple(rewired),
     )
+
+
+def forget(policy: Policy) -> None:
+    """Let every neuron start anew; the previous action, which all of them share, stays."""
+    if isinstance(policy, AttentionNeuron):
+        previous = policy.previous_action
+        policy.reset()
+        policy.previous_action = previous
 
 
 def play(

@@ -26,6 +26,7 @@ __all__ = [
     "OrderedSizes",
     "Policy",
     "Sizes",
+    "dry_run",
     "load_policy",
     "make_policy",
     "read_model",
@@ -64,9 +65,7 @@ def load_policy(
                 " channels to watch them by; allowed is 'off'"
             )
         policy = make_policy(model, engine=engine, keep_ticks=keep_ticks)
-        names = policy.nominal_ids
-        policy.step_array(np.zeros(len(names) or _channels(model)), names or _numbered(model))
-        policy.reset()
+        dry_run(policy)
     except ValueError as error:
         raise ModelError(f"{path}: {error}") from error
     return policy
@@ -81,6 +80,13 @@ def make_policy(
     if isinstance(model.sizes, OrderedSizes):
         return Ordered(model)
     return AttentionNeuron(model, _engine(model.sizes, Weights.of(model), engine), keep_ticks)
+
+
+def dry_run(policy: Policy) -> None:
+    """One tick on zeros, then forgotten; a compiled engine is compiled by it."""
+    model, names = policy.model, policy.nominal_ids
+    policy.step_array(np.zeros(len(names) or _channels(model)), names or _numbered(model))
+    policy.reset()
 
 
 def _engine(sizes: AttentionSizes, weights: Weights, name: EngineName | None) -> Engine:

@@ -1,4 +1,7 @@
-"""What goes to /diagnostics once a second: the policy, the gate, and each source."""
+"""What goes to /diagnostics once a second: how each part is doing, the worst level first to see.
+
+Levels live here; the log has only the edges.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,39 @@ from typing import Any
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.node import Node
 
 from an_control.ros.controller import Controller
+from an_control.safety import Watchdog
 from an_control.wiring import SourceStatus
 
+OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 KEPT_TICKS = 1024
+MISSED_PERIODS = 1.5
 
 
 class TickTimes:
-    """How long the newest ticks took, in seconds."""
+    """How long the newest ticks took, and how many missed their deadline.
 
-    def __init__(self) -> None:
+    A tick misses it that takes longer than `step_s`, or, where ticks are `paced` by the clock,
+    that comes over half a step late.
+    """
+
+    def __init__(self, step_s: float, *, paced: bool) -> None:
         self._durations_s = np.zeros(KEPT_TICKS)
+        self._step_s = step_s
+        self._gap_s = MISSED_PERIODS * step_s if paced else np.inf
+        self._last_s = np.inf
         self.count = 0
+        self.missed = 0
 
-    def add(self, duration_s: float) -> None:
-        self._durations_s[self.count % KEPT_TICKS] = duration_s
+    def add(self, begin_s: float, end_s: float) -> None:
+        """A tick began and ended, on one clock."""
+        self._durations_s[self.count % KEPT_TICKS] = end_s - begin_s
         self.count += 1
+        if end_s - begin_s > self._step_s or begin_s - self._last_s > self._gap_s:
+            self.missed += 1
+        self._last_s = begin_s
 
     def percentile_us(self, share: float) -> float:
         """The duration that `share` percent of the newest ticks stayed below, in microseconds."""
@@ -32,65 +51,122 @@ class TickTimes:
         return float(np.percentile(self._durations_s[: self.count], share)) * 1e6
 
 
-def report(
-    name: str,
-    active: bool,
-    controller: Controller,
-    ticks: TickTimes,
-    topics: dict[str, str],
-    now_ns: int,
-) -> DiagnosticArray:
-    """The statuses of an active or inactive node, without a stamp."""
-    level, text = DiagnosticStatus.OK, "acting" if active else "inactive"
-    if active and controller.safe_reason:
-        level, text = DiagnosticStatus.ERROR, f"safe command: {controller.safe_reason}"
-    policy = _status(
-        f"{name}: policy",
-        level,
-        text,
-        {
+class Report:
+    """Makes the statuses of one loop; rates are those since the last report."""
+
+    def __init__(
+        self,
+        node: Node,
+        controller: Controller,
+        ticks: TickTimes,
+        watchdog: Watchdog,
+        topics: dict[str, str],
+    ) -> None:
+        self._node, self._controller = node, controller
+        self._ticks, self._watchdog, self._topics = ticks, watchdog, topics
+        self._said_shared = False
+        self._last_ns = 0
+        self._messages: dict[str, int] = {}
+
+    def make(self, active: bool, now_ns: int) -> DiagnosticArray:
+        """All statuses, without a stamp."""
+        sources = self._controller.table.status(now_ns)
+        since_s = (now_ns - self._last_ns) / 1e9
+        statuses = [
+            self._policy(active),
+            self._gate(),
+            self._watch(active),
+            self._estop(),
+            self._wiring(sources),
+            *(self._source(source, since_s) for source in sources),
+        ]
+        self._last_ns = now_ns
+        self._messages = {source.name: source.messages for source in sources}
+        return DiagnosticArray(status=statuses)
+
+    def _policy(self, active: bool) -> DiagnosticStatus:
+        controller, ticks = self._controller, self._ticks
+        level, text = OK, "acting" if active else "inactive"
+        if active and controller.safe_reason:
+            level, text = ERROR, f"safe command: {controller.safe_reason}"
+        values = {
+            "model": controller.model_path,
             "engine": controller.policy.engine,
             "ticks": ticks.count,
-            "tick p50 [us]": f"{ticks.percentile_us(50):.1f}",
-            "tick p99 [us]": f"{ticks.percentile_us(99):.1f}",
-        },
-    )
-    counts = controller.gate.counts
-    level = DiagnosticStatus.WARN if counts.not_finite else DiagnosticStatus.OK
-    gate = _status(f"{name}: gate", level, "commands that the gate changed", asdict(counts))
-    sources = controller.table.status(now_ns)
-    return DiagnosticArray(
-        status=[policy, gate, *(_source(name, source, topics[source.name]) for source in sources)]
-    )
+            "missed deadlines": ticks.missed,
+        }
+        for name, share in (("p50", 50.0), ("p99", 99.0), ("max", 100.0)):
+            values[f"tick {name} [us]"] = f"{ticks.percentile_us(share):.1f}"
+        return self._status("policy", level, text, values)
 
+    def _gate(self) -> DiagnosticStatus:
+        gate = self._controller.gate
+        values = asdict(gate.counts) | {"authority": f"{gate.authority:.2f}"}
+        level = WARN if gate.counts.not_finite else OK
+        return self._status("gate", level, "commands that the gate changed", values)
 
-def _source(name: str, source: SourceStatus, topic: str) -> DiagnosticStatus:
-    whole = source.fresh and source.present == source.expected and not source.error
-    level = DiagnosticStatus.OK if whole else DiagnosticStatus.WARN
-    if source.fresh:
+    def _watch(self, active: bool) -> DiagnosticStatus:
+        watchdog = self._watchdog
+        level, text = OK, "commands go out" if active else "inactive"
+        if not watchdog.timeout_s:
+            text = "off"
+        elif watchdog.tripped:
+            level, text = ERROR, "no command in time: safe command"
+        values = {
+            "timeout [s]": f"{watchdog.timeout_s:.4f}",
+            "trips": watchdog.trips,
+            "safe commands": watchdog.sent,
+        }
+        return self._status("watchdog", level, text, values)
+
+    def _estop(self) -> DiagnosticStatus:
+        reason = self._controller.estop.reason
+        return self._status("e-stop", ERROR if reason else OK, reason or "clear", {})
+
+    def _wiring(self, sources: list[SourceStatus]) -> DiagnosticStatus:
+        """The wiring as a whole; two who command one robot are an error."""
+        wiring = self._controller.wiring
+        whole = sum(_whole(source) for source in sources)
+        level = OK if whole == len(sources) else WARN
+        text = f"{whole} of {len(sources)} sources whole"
+        commanding = self._node.count_publishers(wiring.command.topic)
+        if commanding > 1:
+            level, text = ERROR, f"{commanding} publishers command {wiring.command.topic}"
+            if not self._said_shared:
+                self._node.get_logger().error(text)
+        self._said_shared = commanding > 1
+        values = {"file": wiring.file, "command": wiring.command.topic, "commanding": commanding}
+        return self._status("wiring", level, text, values)
+
+    def _source(self, source: SourceStatus, since_s: float) -> DiagnosticStatus:
         text = source.error or f"{source.present} of {source.expected} channels present"
-    else:
-        text = "no fresh message"
-    age = "never" if source.age_s is None else f"{source.age_s:.3f}"
-    return _status(
-        f"{name}: source {source.name}",
-        level,
-        text,
-        {
+        new = source.messages - self._messages.get(source.name, source.messages)
+        topic = self._topics[source.name]
+        values = {
             "topic": topic,
-            "age [s]": age,
+            "publishers": self._node.count_publishers(topic),
+            "rate [Hz]": f"{new / since_s:.1f}" if since_s > 0.0 else "unknown",
+            "age [s]": "never" if source.age_s is None else f"{source.age_s:.3f}",
             "messages": source.messages,
             "present": source.present,
             "expected": source.expected,
-        },
-    )
+            "present share": f"{source.present / max(1, source.expected):.2f}",
+        }
+        level = OK if _whole(source) else WARN
+        text = text if source.fresh else "no fresh message"
+        return self._status(f"source {source.name}", level, text, values)
+
+    def _status(
+        self, part: str, level: bytes, text: str, values: dict[str, Any]
+    ) -> DiagnosticStatus:
+        return DiagnosticStatus(
+            name=f"{self._node.get_fully_qualified_name()}: {part}",
+            level=level,
+            message=text,
+            hardware_id="an_control",
+            values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
+        )
 
 
-def _status(name: str, level: bytes, text: str, values: dict[str, Any]) -> DiagnosticStatus:
-    return DiagnosticStatus(
-        name=name,
-        level=level,
-        message=text,
-        hardware_id="an_control",
-        values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
-    )
+def _whole(source: SourceStatus) -> bool:
+    return source.fresh and source.present == source.expected and not source.error

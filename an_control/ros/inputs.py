@@ -8,7 +8,7 @@ event callbacks is destroyed (rclpy issue 1644). Everything here runs on the exe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from rclpy.clock import Clock, ClockType
@@ -17,7 +17,7 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 
-from an_control.wiring import ChannelTable, SourceConfig, stamp_reader
+from an_control.wiring import ChannelTable, WiringError, stamp_reader
 
 NO_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False)
 WATCH_S = 0.2
@@ -25,13 +25,11 @@ Stored = Callable[[str, int | None], None]
 
 
 class Inputs:
-    """Feeds every source from its topic; sources may share one.
+    """Feeds every source of a table from its topic; sources may share one.
 
     Args:
         node: owns the subscriptions.
-        sources: what to feed.
         table: where messages go.
-        topics: source name to topic, which may differ from the wiring's.
         now_ns: reads the clock by which messages age.
         stored: called after each message with the source and the message's stamp.
         depth: messages that may wait for the executor.
@@ -42,9 +40,7 @@ class Inputs:
     def __init__(
         self,
         node: Node,
-        sources: tuple[SourceConfig, ...],
         table: ChannelTable,
-        topics: Mapping[str, str],
         now_ns: Callable[[], int],
         stored: Stored,
         depth: int,
@@ -54,36 +50,40 @@ class Inputs:
         self._now_ns = now_ns
         self._stored = stored
         self._depth = depth
-        self._types = {source.name: source.type for source in sources}
         self.topics: dict[str, str] = {}
         """The topic of each source."""
         self._readers: dict[str, tuple[str, ...]] = {}
         self._subscriptions: dict[str, list[Subscription[Any]]] = {}
-        self.rewire(topics)
+        self.rewire(table)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._watch = node.create_timer(WATCH_S, self._follow_publishers, clock=steady)
 
-    def refusal(self, source: str, topic: str) -> str:
-        """Why `source` cannot read `topic`, as far as its users are known, or an empty string."""
-        full, type_ = self._node.resolve_topic_name(topic), self._types[source]
-        carried = dict(self._node.get_topic_names_and_types()).get(full, [type_])
-        if type_ in carried:
-            return ""
-        return f"{full} carries {', '.join(carried)}, source {source!r} reads {type_}"
+    def check(self, table: ChannelTable) -> None:
+        """WiringError for a topic that is known to carry another type than its source reads."""
+        carried = dict(self._node.get_topic_names_and_types())
+        for source in table.wiring.sources:
+            types = carried.get(self._node.resolve_topic_name(source.topic), [source.type])
+            if source.type not in types:
+                allowed = f"a topic of {source.type}; this one carries {', '.join(types)}"
+                key = f"sources.{source.name}.topic"
+                raise WiringError(table.wiring.file, key, source.topic, allowed)
 
-    def rewire(self, topics: Mapping[str, str]) -> None:
-        """Feed these sources from these topics from now on, all or, with a ValueError, none.
+    def rewire(self, table: ChannelTable) -> None:
+        """Feed this table from now on or, with a ValueError, go on with the old one.
 
-        A topic that another source has read stays subscribed: to swap two loses no message.
+        New subscriptions are made before old ones go. A topic that another source has read stays
+        subscribed: to swap two loses no message.
         """
-        wanted = self.topics | dict(topics)
+        topics = {source.name: source.topic for source in table.wiring.sources}
         try:
-            for source, topic in wanted.items():
-                self._open(source, topic)
-            self.topics = wanted
+            for source, topic in topics.items():
+                self._open(source, topic, table.message_classes[source])
+            self._table = table
+            self.topics.clear()
+            self.topics.update(topics)
             self._readers = {
-                topic: tuple(source for source in wanted if wanted[source] == topic)
-                for topic in wanted.values()
+                topic: tuple(source for source in topics if topics[source] == topic)
+                for topic in topics.values()
             }
         finally:
             for topic in self._subscriptions.keys() - self._readers.keys():
@@ -95,8 +95,7 @@ class Inputs:
         for topic in tuple(self._subscriptions):
             self._drop(topic)
 
-    def _open(self, source: str, topic: str) -> None:
-        cls = self._table.message_classes[source]
+    def _open(self, source: str, topic: str, cls: Any) -> None:
         try:
             if topic not in self._subscriptions:
                 self._subscribe(topic, cls)

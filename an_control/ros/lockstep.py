@@ -26,6 +26,11 @@ class Lockstep:
         self._unstamped: set[str] = set()
         self._acted = False
 
+    def rewire(self, sources: Iterable[str]) -> int | None:
+        """Wait for these sources from now on; returns the stamp to act on where all have it."""
+        self._sources = frozenset(sources)
+        return self._ready_ns()
+
     def arrived(self, source: str, stamp_ns: int | None, now_ns: int) -> int | None:
         """Note a message; returns the stamp to act on once all have it, else None."""
         if stamp_ns is None:
@@ -35,9 +40,7 @@ class Lockstep:
             self._have = {source}
         elif stamp_ns == self._pending_ns:
             self._have.add(source)
-        if self._acted or self._pending_ns is None:
-            return None
-        return self._pending_ns if self._have | self._unstamped >= self._sources else None
+        return self._ready_ns()
 
     def repeated(self, stamp_ns: int | None) -> bool:
         """Whether this stamp has been acted on, so that its command is asked for again."""
@@ -53,6 +56,11 @@ class Lockstep:
         """The pending stamp has its command."""
         self._acted = True
         self._unstamped.clear()
+
+    def _ready_ns(self) -> int | None:
+        if self._acted or self._pending_ns is None:
+            return None
+        return self._pending_ns if self._have | self._unstamped >= self._sources else None
 
     @staticmethod
     def _is_new(stamp_ns: int, pending_ns: int) -> bool:

@@ -1,14 +1,15 @@
 """What exists between configure and cleanup: a controller connected to topics, and its ticks.
 
-Callbacks store, a tick reads, decides and publishes, all on the executor's thread. While inactive
-messages are stored and diagnostics go out, but nothing commands.
+Callbacks store, a tick reads, decides and publishes, all on the executor's thread; only the
+watchdog has its own. While inactive messages are stored and diagnostics go out, but nothing
+commands.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.clock import Clock, ClockType
@@ -16,13 +17,17 @@ from rclpy.node import Node
 from rclpy.timer import Timer
 
 from an_control.ros.controller import Controller
-from an_control.ros.diagnostics import TickTimes, report
+from an_control.ros.diagnostics import Report, TickTimes
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.ros.outputs import CommandOutput, Inside, set_stamp
+from an_control.safety import Watchdog
+from an_control.wiring import ChannelTable, Wiring
 
 DIAGNOSTICS_S = 1.0
 LOCKSTEP_DEPTH = 10
+TRIP_PERIODS = 1.75
+"""The watchdog's timeout at a rate; its thread's wake-up may take the rest of two periods."""
 
 
 class Loop:
@@ -31,19 +36,20 @@ class Loop:
     Args:
         node: owns publishers, subscriptions and timers.
         controller: decides.
-        topics: the topic of each source.
         lockstep_wait_s: how long to wait for the sources of a stamp; None ticks at the wiring's
             rate instead of by stamp.
         failed: called when a tick raised; must deactivate.
+        watchdog_s: after this long without a command the safe one goes out, 0 = off; None: within
+            two periods at a rate, off in lockstep.
     """
 
     def __init__(
         self,
         node: Node,
         controller: Controller,
-        topics: dict[str, str],
         lockstep_wait_s: float | None,
         failed: Callable[[], object],
+        watchdog_s: float | None = None,
     ) -> None:
         self.controller = controller
         self.active = False
@@ -52,13 +58,19 @@ class Loop:
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._simulated = bool(node.get_parameter("use_sim_time").value)
         self._said_safe = False
-        self._ticks = TickTimes()
+        step_s, lockstep = controller.step_s, lockstep_wait_s is not None
+        self._ticks = TickTimes(step_s, paced=not lockstep)
         sources = controller.wiring.sources
         self._wait_s = lockstep_wait_s
-        lockstep = lockstep_wait_s is not None
         wait_ns = int((lockstep_wait_s or 0.0) * 1e9)
         self._lockstep = Lockstep((source.name for source in sources), wait_ns)
         self._ticker: Timer | None = None
+        if watchdog_s is None:
+            watchdog_s = 0.0 if lockstep else TRIP_PERIODS * step_s
+        self._safe = controller.wiring.command.safe_command()
+        self._watchdog = Watchdog(
+            self._send_safe, step_s, watchdog_s, controller.estop, self._tell_trip
+        )
         with ExitStack() as opened:
             self._output = CommandOutput(node, controller.wiring.command)
             opened.callback(self._output.close)
@@ -70,19 +82,21 @@ class Loop:
             opened.callback(node.destroy_timer, diagnoser)
             self._inputs = Inputs(
                 node,
-                sources,
                 controller.table,
-                topics,
                 self._now_ns,
                 self._follow if lockstep else _ignore,
                 LOCKSTEP_DEPTH if lockstep else 1,
             )
             opened.callback(self._inputs.close)
+            self._report = Report(
+                node, controller, self._ticks, self._watchdog, self._inputs.topics
+            )
             self._opened = opened.pop_all()
 
     def activate(self) -> None:
         """Start to act, from a new episode."""
         self.reset()
+        self._tell_what_is_off()
         self.active = True
         if self._wait_s is not None:
             self._ticker = self._node.create_timer(
@@ -92,10 +106,12 @@ class Loop:
             clock = self._node.get_clock() if self._simulated else self._steady
             step_s = self.controller.step_s
             self._ticker = self._node.create_timer(step_s, self._act_at_rate, clock=clock)
+        self._watchdog.start()
 
     def stand_down(self) -> None:
         """Stop acting; the safe command is the last one."""
         self.active = False
+        self._watchdog.stop()
         if self._ticker is not None:
             self._node.destroy_timer(self._ticker)
             self._ticker = None
@@ -107,16 +123,32 @@ class Loop:
         self._lockstep.reset()
         self._said_safe = False
 
-    def rewire_refusal(self, source: str, topic: str) -> str:
-        """Why `source` cannot be fed from `topic`, or an empty string."""
-        return self._inputs.refusal(source, topic)
+    def halt(self) -> None:
+        """The e-stop was latched: the safe command goes out at once."""
+        if self.active:
+            self.controller.gate.safe()
+            self._send_safe()
 
-    def rewire(self, topics: dict[str, str]) -> None:
-        """Feed these sources from these topics; the policy's state stays with its channels.
+    def resume(self) -> None:
+        """The e-stop was cleared: a new episode begins."""
+        self.controller.reset()
+
+    def rewired(self, wiring: Wiring) -> ChannelTable:
+        """The table for `rewire`; ValueError saying why this wiring cannot take over."""
+        table = self.controller.rewired(wiring)
+        self._inputs.check(table)
+        return table
+
+    def rewire(self, table: ChannelTable) -> None:
+        """Read from this table from the next tick on; the policy's state stays with its channels.
 
         Raises ValueError, and changes nothing, where that cannot be.
         """
-        self._inputs.rewire(topics)
+        self._inputs.rewire(table)
+        self.controller.rewire(table)
+        ready_ns = self._lockstep.rewire(source.name for source in table.wiring.sources)
+        if ready_ns is not None:
+            self._act(ready_ns)
 
     def close(self) -> None:
         """Disconnect; where it was acting the safe command is the last one."""
@@ -155,12 +187,15 @@ class Loop:
             self._node.get_logger().error(f"tick failed, deactivating: {error!r}")
             self._failed()
             return
+        if self._watchdog.tripped:
+            command = self.controller.gate.safe()
         if stamp_ns is None:
             stamp_ns = self._stamp_ns()
         else:
             self._lockstep.acted()
         self._output.publish(command, stamp_ns)
-        self._ticks.add(time.perf_counter() - begin_s)
+        self._watchdog.fed(time.monotonic())
+        self._ticks.add(begin_s, time.perf_counter())
         self._inside.publish(readings, lambda: self.controller.attention(readings.ids), stamp_ns)
         self._tell()
 
@@ -179,15 +214,26 @@ class Loop:
             logger.info("the policy acts again")
         self._said_safe = safe
 
+    def _tell_what_is_off(self) -> None:
+        """What will not be watched, as its timeout is 0."""
+        off = [f"source {s.name!r}" for s in self.controller.wiring.sources if not s.max_age_s]
+        if self._wait_s is None and off:
+            self._node.get_logger().warning(f"max_age_s is 0 (off): {', '.join(off)}")
+        if not self._watchdog.timeout_s:
+            self._node.get_logger().info("the watchdog is off (watchdog_s)")
+
+    def _tell_trip(self) -> None:
+        """On the watchdog's thread, once the safe command has gone out."""
+        limit_s = self._watchdog.timeout_s
+        self._node.get_logger().error(f"watchdog: no command for {limit_s:.3g} s: safe command")
+
+    def _send_safe(self) -> None:
+        """From any thread; in lockstep with the stamp of the last command."""
+        with suppress(RuntimeError):  # rclpy was shut down under the watchdog's feet
+            self._output.publish(self._safe, None if self._wait_s is not None else self._stamp_ns())
+
     def _diagnose(self) -> None:
-        message = report(
-            self._node.get_fully_qualified_name(),
-            self.active,
-            self.controller,
-            self._ticks,
-            self._inputs.topics,
-            self._now_ns(),
-        )
+        message = self._report.make(self.active, self._now_ns())
         set_stamp(message.header.stamp, self._stamp_ns())
         self._publisher.publish(message)
 

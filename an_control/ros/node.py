@@ -6,40 +6,65 @@ executable handles signals itself: rclpy's own handler would close the context b
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import rclpy
 from rcl_interfaces.msg import SetParametersResult
+from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.exceptions import NameValidationException
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
+from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from an_control.ros import parameters
 from an_control.ros.controller import Controller
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
+from an_control.ros.swap import Swap
+from an_control.ros.wiring_parameters import WiringParameters
+from an_control.safety import EStop
+from an_control.wiring import ChannelTable, load_wiring
 
 POLL_S = 0.1
+END_S = 5.0
+"""How long an orderly end may take after a signal."""
+SHOWN = 8
+"""Changes of the wiring that one line of the log names."""
 
 
 class PolicyNode(LifecycleNode):
     """Controls a robot with a policy; `an_control.ros.parameters` says what can be set."""
 
+    _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
+    _swap: Swap | None = None
+
     def __init__(self, **options: Any) -> None:
         super().__init__("policy", **options)
+        self._wired = WiringParameters(self)
         parameters.declare(self)
-        self._loop: Loop | None = None
+        self._estop = EStop()
         self._settings = Settings()
         self.add_on_set_parameters_callback(self._check_parameters)
         self.add_post_set_parameters_callback(self._apply_parameters)
         self.create_service(Trigger, "~/reset_state", self._on_reset_state)
+        self.create_service(Trigger, "~/reload_wiring", self._on_reload_wiring)
+        self.create_service(Trigger, "~/estop", self._on_estop)
+        self.create_service(Trigger, "~/reset_estop", self._on_reset_estop)
+        events = SubscriptionEventCallbacks(use_default_callbacks=False)
+        for reliability in ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT:
+            qos = QoSProfile(depth=10, reliability=reliability)  # to hear every publisher, surely
+            self.create_subscription(Bool, "~/estop", self._hear_estop, qos, event_callbacks=events)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load wiring and model and connect; on bad input say why and stay unconfigured."""
@@ -47,7 +72,7 @@ class PolicyNode(LifecycleNode):
             self._settings = parameters.settings(self)
             self._loop = self._make_loop(self._settings)
         except Exception as error:
-            parameters.undeclare_topics(self)
+            self._wired.undeclare()
             known = isinstance(error, ValueError)
             self.get_logger().error(str(error) if known else f"configure failed: {error!r}")
             return TransitionCallbackReturn.FAILURE
@@ -57,10 +82,18 @@ class PolicyNode(LifecycleNode):
         for name in ("wiring", "model"):
             if not getattr(settings, name):
                 raise ValueError(f"parameter {name}: is not set; allowed: the path of a file")
-        controller = Controller(settings.wiring, settings.model, settings.policy_engine)
+        controller = Controller(
+            settings.wiring,
+            settings.model,
+            settings.policy_engine,
+            ramp_s=settings.authority_s,
+            estop=self._estop,
+        )
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
-        topics = parameters.declare_topics(self, controller.wiring.sources)
-        return Loop(self, controller, topics, wait_s, failed=self.trigger_deactivate)
+        watchdog_s = None if settings.watchdog_s < 0.0 else settings.watchdog_s
+        controller.rewire(controller.rewired(self._wired.declare(controller.wiring)))
+        self._swap = Swap(controller, settings.policy_engine, self._tell_unswapped)
+        return Loop(self, controller, wait_s, self.trigger_deactivate, watchdog_s)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start to act, unless the wiring's rate is not the one that the model was trained at."""
@@ -95,11 +128,16 @@ class PolicyNode(LifecycleNode):
         assert self._loop is not None, "the lifecycle configures before anything else"
         return self._loop
 
+    def destroy_node(self) -> None:
+        """Send the safe command where it still acts, then let go of everything."""
+        self._disconnect()
+        super().destroy_node()
+
     def _disconnect(self) -> None:
         if self._loop is not None:
             self._loop.close()
-            self._loop = None
-        parameters.undeclare_topics(self)
+            self._loop = self._swap = None
+        self._wired.undeclare()
 
     def _on_reset_state(self, _: Any, response: Any) -> Any:
         """Start a new episode; succeeds only while active."""
@@ -110,30 +148,92 @@ class PolicyNode(LifecycleNode):
             response.success, response.message = False, "not active"
         return response
 
+    def _hear_estop(self, message: Bool) -> None:
+        """True latches; False clears nothing."""
+        if message.data:
+            self._latch("by topic")
+
+    def _on_estop(self, _: Any, response: Any) -> Any:
+        self._latch("by service")
+        response.success = True
+        return response
+
+    def _latch(self, how: str) -> None:
+        if self._estop.latch(f"e-stop {how}"):
+            if self._loop is not None:
+                self._loop.halt()
+            self.get_logger().error(self._estop.reason)
+
+    def _on_reset_estop(self, _: Any, response: Any) -> Any:
+        """The only way out of an e-stop; a new episode begins."""
+        response.success = True
+        if not self._estop.reset():
+            response.message = "was not latched"
+            return response
+        if self._loop is not None:
+            self._loop.resume()
+        self.get_logger().warning("e-stop cleared")
+        return response
+
+    def _tell_unswapped(self, reason: str) -> None:
+        self.get_logger().error(f"model not swapped: {reason}")
+
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
         """Refuse what cannot be, all or nothing."""
         for change in changes:
-            reason = parameters.refusal(self, change, configured=self._loop is not None)
-            source = parameters.source_of(change.name)
-            if not reason and source is not None and self._loop is not None:
-                reason = self._loop.rewire_refusal(source, change.value)
+            reason = parameters.refusal(change, configured=self._loop is not None)
+            if not reason and change.name == "model" and self._swap is not None:
+                reason = self._swap.refusal(change.value, self._settings.check_rate)
             if reason:
                 return SetParametersResult(successful=False, reason=reason)
+        try:
+            self._rewired(changes)
+        except ValueError as error:
+            return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
 
     def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
-        """Rewire the sources whose topics were set."""
-        named = [(parameters.source_of(change.name), change.value) for change in changes]
-        topics = {source: topic for source, topic in named if source is not None}
-        if not topics or self._loop is None:
-            return
+        """Swap the model and rewire, where the changes are the model's and the wiring's."""
+        if self._swap is not None and any(change.name == "model" for change in changes):
+            self._swap.start()
         try:
-            self._loop.rewire(topics)
+            table = self._rewired(changes)
+            if table is not None:
+                self._rewire(table)
         except ValueError as error:
             self.get_logger().error(f"not rewired: {error}")
-            return
-        for source, topic in topics.items():
-            self.get_logger().info(f"source {source!r} now reads {topic}")
+
+    def _rewired(self, changes: Sequence[Parameter]) -> ChannelTable | None:
+        """The table of the wiring with these changes, None where they are not the wiring's."""
+        if self._loop is None:
+            return None
+        wiring = self._wired.changed(self._loop.controller.wiring, changes)
+        return None if wiring is None else self._loop.rewired(wiring)
+
+    def _rewire(self, table: ChannelTable) -> None:
+        before = self._configured().controller.wiring.rewirable
+        self._configured().rewire(table)
+        after = table.wiring.rewirable
+        told = [f"{key} = {value}" for key, value in after.items() if before.get(key) != value]
+        told += [f"without {key}" for key in before if key not in after]
+        more = f" and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
+        self.get_logger().info(f"rewired: {', '.join(told[:SHOWN]) or 'nothing new'}{more}")
+
+    def _on_reload_wiring(self, _: Any, response: Any) -> Any:
+        """Read the wiring's file again, as if configuring anew, and rewire to it."""
+        if self._loop is None:
+            response.success, response.message = False, "not configured"
+            return response
+        before = self._loop.controller.wiring
+        try:
+            wiring = load_wiring(self._settings.wiring)
+            self._rewire(self._loop.rewired(self._wired.declare(wiring)))
+            response.success = True
+        except ValueError as error:
+            self._wired.declare(before, overridden=False)
+            response.success, response.message = False, str(error)
+            self.get_logger().error(f"not rewired: {error}")
+        return response
 
 
 def make_executor(name: str, context: Any) -> Executor:
@@ -168,6 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.append(signum))
+    _end_in_time()
     try:
         rclpy.init(
             args=None if arguments is None else list(arguments),
@@ -189,6 +290,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         node.destroy_node()
         rclpy.try_shutdown()
     return 0
+
+
+def _end_in_time() -> None:
+    """From the first signal on the process lives for at most END_S, even if its main thread hangs.
+
+    Python runs signal handlers on the main thread, but writes to the wake-up descriptor at once.
+    Until the end the watchdog asserts the safe command.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+    def wait() -> None:
+        while os.read(read, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
+            pass
+        time.sleep(END_S)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="end", daemon=True).start()
 
 
 def _start(node: PolicyNode) -> bool:

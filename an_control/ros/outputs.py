@@ -5,8 +5,10 @@ Every scalar is cast and every array given as bytes, since rclpy checks neither 
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from an_control.wiring import CommandConfig, Readings
 
 COMMAND_QOS = QoSProfile(depth=10)
 ARRIVAL_S = 0.5
+"""How long the last command may take to arrive; a subscriber that hangs cannot hold up more."""
 
 
 def doubles(values: np.ndarray) -> array[float]:
@@ -33,30 +36,34 @@ def set_stamp(stamp: Any, stamp_ns: int) -> None:
 
 
 class CommandOutput:
-    """Publishes commands (A,) in physical units as the wiring's message type."""
+    """Publishes commands (A,) in physical units as the wiring's message type, from any thread."""
 
     def __init__(self, node: Node, command: CommandConfig) -> None:
         self._node = node
+        self._lock = threading.Lock()
         self._field = command.field
         stamped = command.type == "sensor_msgs/msg/JointState"
         self._message = JointState(name=list(command.names)) if stamped else Float64MultiArray()
         self._stamped = stamped
         self._publisher = node.create_publisher(type(self._message), command.topic, COMMAND_QOS)
 
-    def publish(self, values: np.ndarray, stamp_ns: int) -> None:
-        """Send `values`; `stamp_ns` goes into the header where the type has one."""
-        setattr(self._message, self._field, doubles(values))
-        if self._stamped:
-            set_stamp(self._message.header.stamp, stamp_ns)
-        self._publisher.publish(self._message)
+    def publish(self, values: np.ndarray, stamp_ns: int | None) -> None:
+        """Send `values`; `stamp_ns`, by default the last one, is for a type that has a header."""
+        with self._lock:
+            setattr(self._message, self._field, doubles(values))
+            if self._stamped and stamp_ns is not None:
+                set_stamp(self._message.header.stamp, stamp_ns)
+            self._publisher.publish(self._message)
 
     def repeat(self) -> None:
         """Send the last command once more."""
-        self._publisher.publish(self._message)
+        with self._lock:
+            self._publisher.publish(self._message)
 
     def close(self) -> None:
-        """End, once the last command has arrived: with its publisher it could be lost."""
-        self._publisher.wait_for_all_acked(Duration(seconds=ARRIVAL_S))
+        """Let go of the topic, once the last command has arrived where it can."""
+        with suppress(RuntimeError):  # rclpy was shut down already
+            self._publisher.wait_for_all_acked(Duration(seconds=ARRIVAL_S))
         self._node.destroy_publisher(self._publisher)
 
 

@@ -1,28 +1,26 @@
 """The node's parameters: their descriptions and ranges in one place, read into one dataclass.
 
-A parameter that shapes the node (which wiring, which model, how it ticks) can be set until the
-node is configured; `sources.NAME.topic` can be set at any time and rewires that source.
+A parameter that shapes the node (which wiring, how it ticks) can be set until the node is
+configured; `model` can be set at any time and swaps the policy, and those of the wiring
+(`wiring_parameters`) rewire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from rcl_interfaces.msg import FloatingPointRange, ParameterDescriptor
-from rclpy.exceptions import NameValidationException, ParameterException
+from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-from rclpy.validate_full_topic_name import validate_full_topic_name
 
 from an_control.policy import EngineName
-from an_control.wiring import SourceConfig
 
-SOURCES = "sources"
 MODES = ("rate", "lockstep")
 ENGINES = ("auto", "numpy", "numba")
 EXECUTORS = ("single_threaded", "events")
+RAMP_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,24 @@ class Settings:
     engine: str = "auto"
     executor: str = "single_threaded"
     lockstep_wait_s: float = 0.5
+    watchdog_s: float = -1.0
+    ramp_s: float = -1.0
 
     @property
     def policy_engine(self) -> EngineName | None:
         """The engine for `load_policy`."""
         return None if self.engine == "auto" else cast(EngineName, self.engine)
 
+    @property
+    def authority_s(self) -> float:
+        """How long authority grows after every start."""
+        by_mode = RAMP_S if self.mode == "rate" else 0.0
+        return by_mode if self.ramp_s < 0.0 else self.ramp_s
+
 
 _DESCRIPTIONS = {
     "wiring": "path of the robot's wiring YAML",
-    "model": "path of the policy's model file (.safetensors)",
+    "model": "path of the policy's model file (.safetensors); set it to swap the policy",
     "mode": "when to tick: 'rate' (the wiring's rate_hz, a robot) or 'lockstep' (by stamp, a"
     " simulator)",
     "autostart": "configure and activate at once, without a lifecycle manager",
@@ -56,9 +62,17 @@ _DESCRIPTIONS = {
     "executor": "'single_threaded', or 'events' (quicker, experimental in rclpy)",
     "lockstep_wait_s": "lockstep: how long to wait for the other sources of a stamp; what has not"
     " come by then is absent",
+    "watchdog_s": "after this long without a command the safe one goes out; 0 = off, -1 = within"
+    " two periods in mode 'rate', off in 'lockstep'",
+    "ramp_s": "how long authority grows from the safe command to the policy's, after activation"
+    f" and every recovery; 0 = off, -1 = {RAMP_S} in mode 'rate', off in 'lockstep'",
 }
 _CHOICES = {"mode": MODES, "engine": ENGINES, "executor": EXECUTORS}
-_RANGES = {"lockstep_wait_s": (0.001, 60.0)}
+_RANGES = {
+    "lockstep_wait_s": (0.001, 60.0),
+    "watchdog_s": (-1.0, 3600.0),
+    "ramp_s": (-1.0, 3600.0),
+}
 
 
 def declare(node: Node) -> None:
@@ -88,56 +102,11 @@ def settings(node: Node) -> Settings:
     return Settings(**values)
 
 
-def refusal(node: Node, change: Parameter, *, configured: bool) -> str:
+def refusal(change: Parameter, *, configured: bool) -> str:
     """Why a parameter cannot be changed like this now, or an empty string."""
-    if source_of(change.name) is not None:
-        return _topic_refusal(node, change.name, change.value)
-    if configured and change.name in _DESCRIPTIONS:
+    if configured and change.name in _DESCRIPTIONS and change.name != "model":
         return f"parameter {change.name}: can be set only while the node is unconfigured"
     return _choice_refusal(change.name, change.value)
-
-
-def declare_topics(node: Node, sources: Iterable[SourceConfig]) -> dict[str, str]:
-    """Declare `sources.NAME.topic`, which a launch may have overridden; the topic of each source.
-
-    Raises ValueError for what is no topic name.
-    """
-    topics = {}
-    for source in sources:
-        name = topic_parameter(source.name)
-        descriptor = ParameterDescriptor(
-            description=f"topic of the source {source.name} ({source.type}); set it to rewire"
-        )
-        topic = _declare(node, name, source.topic, descriptor)
-        if reason := _topic_refusal(node, name, topic):
-            raise ValueError(reason)
-        topics[source.name] = topic
-    return topics
-
-
-def undeclare_topics(node: Node) -> None:
-    """Undo `declare_topics`, also a half-done one."""
-    for name in node.get_parameters_by_prefix(SOURCES):
-        node.undeclare_parameter(f"{SOURCES}.{name}")
-
-
-def topic_parameter(source: str) -> str:
-    """The parameter that holds a source's topic."""
-    return f"{SOURCES}.{source}.topic"
-
-
-def source_of(parameter: str) -> str | None:
-    """The source whose topic this parameter holds, None where it holds none."""
-    parts = parameter.split(".")
-    return parts[1] if len(parts) == 3 and (parts[0], parts[2]) == (SOURCES, "topic") else None
-
-
-def _topic_refusal(node: Node, name: str, topic: Any) -> str:
-    try:
-        validate_full_topic_name(node.resolve_topic_name(topic))
-    except (TypeError, ValueError, RuntimeError, NameValidationException) as error:
-        return f"parameter {name}: {topic!r} is not a topic name: {' '.join(str(error).split())}"
-    return ""
 
 
 def _declare(node: Node, name: str, default: Any, descriptor: ParameterDescriptor) -> Any:

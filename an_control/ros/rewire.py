@@ -1,9 +1,10 @@
-"""Announced rewiring of a running policy node from outside, through its parameters."""
+"""Announced rewiring of a running policy node from outside: by its parameters, or its file."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import rclpy
@@ -12,38 +13,63 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.parameter_client import AsyncParameterClient
 from rclpy.task import Future
+from std_srvs.srv import Trigger
 
-from an_control.ros.parameters import SOURCES, source_of, topic_parameter
+from an_control.ros.wiring_parameters import PREFIXES
 
 ANSWER_S = 1.0
 """After this a call is made again: the first answer of a node just found can be lost."""
 
 
-def rewire(node: str, topics: dict[str, str], timeout_s: float) -> str:
-    """Set the topic of each source, all or nothing; why not, or an empty string.
+def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
+    """Set these parameters, all or nothing; why not, or an empty string.
 
-    Raises ValueError where `node` is no name.
+    Keys are those of `Wiring.rewirable`. Raises ValueError where `node` is no name, TimeoutError
+    where it does not answer.
     """
-    until_s = time.monotonic() + timeout_s
-    rclpy.init(args=[])
-    caller = rclpy.create_node("an_control_rewire")
-    try:
+    with _caller(node) as caller:
         client = AsyncParameterClient(caller, node)
         if not client.wait_for_services(timeout_sec=timeout_s):
             return f"no node {node} within {timeout_s:g} s"
-        listed = _answer(caller, lambda: client.list_parameters([SOURCES], 0), until_s)
-        known = [source_of(name) for name in listed.result.names]
-        for source in topics:
-            if source not in known:
-                present = ", ".join(sorted(filter(None, known))) or "none: is it configured?"
-                return f"{node} has no source {source!r}; it has {present}"
-        changes = [
-            Parameter(topic_parameter(source), value=topic) for source, topic in topics.items()
-        ]
-        answer = _answer(caller, lambda: client.set_parameters_atomically(changes), until_s)
+        until_s = time.monotonic() + timeout_s
+        listed = _answer(caller, lambda: client.list_parameters(list(PREFIXES), 0), until_s)
+        for key in changes:
+            if key not in listed.result.names:
+                return f"{node} has no {_unknown(key, listed.result.names)}"
+        parameters = [Parameter(key, value=value) for key, value in changes.items()]
+        answer = _answer(caller, lambda: client.set_parameters_atomically(parameters), until_s)
         return "" if answer.result.successful else str(answer.result.reason or "refused")
-    except TimeoutError:
-        return f"{node} did not answer within {timeout_s:g} s"
+
+
+def reload_wiring(node: str, timeout_s: float) -> str:
+    """Let the node read its wiring's file again; why it did not, or an empty string.
+
+    Raises as `rewire` does.
+    """
+    with _caller(node) as caller:
+        client: Any = caller.create_client(Trigger, f"{node}/reload_wiring")
+        if not client.wait_for_service(timeout_sec=timeout_s):
+            return f"no node {node} within {timeout_s:g} s"
+        until_s = time.monotonic() + timeout_s
+        answer = _answer(caller, lambda: client.call_async(Trigger.Request()), until_s)
+        return "" if answer.success else str(answer.message or "refused")
+
+
+def _unknown(key: str, names: list[str]) -> str:
+    """A key that is not there, in words, with those of its kind that are."""
+    kind, _, rest = key.partition(".")
+    name = rest.rpartition(".")[0]
+    there = (one.partition(".")[2].rpartition(".")[0] for one in names if one.startswith(kind))
+    present = ", ".join(sorted(set(there))) or "none: is it configured?"
+    return f"{kind.removesuffix('s')} {name!r}; it has {present}"
+
+
+@contextmanager
+def _caller(node: str) -> Iterator[Node]:
+    rclpy.init(args=[])
+    caller = rclpy.create_node("an_control_rewire")
+    try:
+        yield caller
     except NameValidationException as error:
         raise ValueError(f"{node!r} is not the name of a node") from error
     finally:

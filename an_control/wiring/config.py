@@ -7,13 +7,15 @@ the functions below it; whether the message types have the named fields is check
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from an_control.wiring.command import COMMAND_FIELDS, ActuatorConfig, CommandConfig
-from an_control.wiring.errors import WiringError
+from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.fields import SYNTAX, parse_field
 from an_control.wiring.messages import MESSAGE_TYPE
 from an_control.wiring.strict import Entry, read_yaml
@@ -30,12 +32,16 @@ _LIMIT_S = 1e6
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """One topic subscription; a message older than max_age_s (0 = off) does not count."""
+    """One topic subscription; a message older than max_age_s (0 = off) does not count.
+
+    While a required one has no message that counts, the safe command goes out.
+    """
 
     name: str
     topic: str
     type: str
     max_age_s: float
+    required: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,53 @@ class Wiring:
                 return source
         raise KeyError(name)
 
+    @property
+    def rewirable(self) -> dict[str, str]:
+        """What an announced rewiring can change, by its place in the file, and its value now.
+
+        Keys are `sources.NAME.topic`, `channels.ID.source` and `channels.ID.field`.
+        """
+        values = {f"sources.{source.name}.topic": source.topic for source in self.sources}
+        for channel in self.channels:
+            values[f"channels.{channel.id}.source"] = channel.source
+            values[f"channels.{channel.id}.field"] = channel.field
+        return values
+
+    def rewired(self, changes: Mapping[str, object]) -> Wiring:
+        """This wiring with other values for some keys of `rewirable`, all taken together.
+
+        Raises WiringError for an unknown key, and for a value that the file could not hold.
+        """
+        values: dict[str, object] = {**self.rewirable}
+        for key in changes:
+            if key not in values:
+                near = difflib.get_close_matches(key, values, 1)
+                hint = f" (did you mean {near[0]}?)" if near else ""
+                allowed = f"a sources.NAME.topic or channels.ID.source, .field of the wiring{hint}"
+                raise WiringError(self.file, key, Shown("this key"), allowed)
+        values.update(changes)
+        names = tuple(source.name for source in self.sources)
+
+        def entry(*parts: str) -> Entry:
+            key = ".".join(parts)
+            return Entry(self.file, key, values[key])
+
+        return replace(
+            self,
+            sources=tuple(
+                replace(one, topic=_topic(entry("sources", one.name, "topic")))
+                for one in self.sources
+            ),
+            channels=tuple(
+                replace(
+                    one,
+                    source=_source_name(entry("channels", one.id, "source"), names),
+                    field=_field(entry("channels", one.id, "field"), "*" in one.id),
+                )
+                for one in self.channels
+            ),
+        )
+
 
 def load_wiring(path: str | Path) -> Wiring:
     """Read and check a wiring file.
@@ -115,12 +168,16 @@ def load_wiring(path: str | Path) -> Wiring:
 def _source(name: str, entry: Entry) -> SourceConfig:
     if not _NAME.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, "a name (letters, digits, _)")
-    fields = entry.fields(("topic", "type", "max_age_s"))
+    fields = entry.fields(("topic", "type", "max_age_s"), ("required",))
+    required = fields.get("required")
+    if required is not None and not isinstance(required.value, bool):
+        raise required.error("true or false")
     return SourceConfig(
         name=name,
         topic=_topic(fields["topic"]),
         type=fields["type"].text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
         max_age_s=_max_age(fields["max_age_s"]),
+        required=required is not None and bool(required.value),
     )
 
 
@@ -130,18 +187,21 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
             entry.file, entry.key, id_, "an id of visible ASCII characters, with at most one *"
         )
     fields = entry.fields(("source", "field"), ("scale", "offset", "clip", "max_age_s"))
-    source = fields["source"]
-    if source.value not in sources:
-        raise source.error(f"one of the sources {', '.join(sources)}")
     return ChannelConfig(
         id=id_,
-        source=str(source.value),
+        source=_source_name(fields["source"], sources),
         field=_field(fields["field"], "*" in id_),
         scale=_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
         offset=_number(fields.get("offset"), 0.0, "a finite number"),
         clip=fields["clip"].range("[lowest, highest]", _FLOAT32) if "clip" in fields else None,
         max_age_s=_max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
     )
+
+
+def _source_name(entry: Entry, sources: tuple[str, ...]) -> str:
+    if entry.value not in sources:
+        raise entry.error(f"one of the sources {', '.join(sources)}")
+    return str(entry.value)
 
 
 def _field(entry: Entry, pattern: bool) -> str:
@@ -160,7 +220,7 @@ def _field(entry: Entry, pattern: bool) -> str:
 def _command(entry: Entry) -> CommandConfig:
     fields = entry.fields(("topic", "type", "field", "actuators"))
     type_, field = fields["type"], fields["field"]
-    if type_.value not in COMMAND_FIELDS:
+    if type_.value not in tuple(COMMAND_FIELDS):
         raise type_.error(" or ".join(COMMAND_FIELDS))
     if field.value not in COMMAND_FIELDS[str(type_.value)]:
         raise field.error(" or ".join(COMMAND_FIELDS[str(type_.value)]))

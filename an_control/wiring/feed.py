@@ -73,6 +73,12 @@ class Feed:
         self.unread = self.message is not None
         return self.stop
 
+    def take_over(self, old: Feed) -> None:
+        """Go on with the newest message of another feed of the same message type."""
+        self.message, self.stamp_ns, self.arrival_ns = old.message, old.stamp_ns, old.arrival_ns
+        self.messages, self.messages_read = old.messages, old.messages_read
+        self.unread, self.fresh = old.message is not None, old.fresh
+
     @property
     def expected(self) -> int:
         """How many channels there should be."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NOISE_PREFIX = "noise."
+COPY_PREFIX = "copy."
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -51,6 +52,8 @@ class ScrambleSettings:
     shuffle         when the contents behind the ids are permuted
     announce        the ids move along with their contents (the order changes, the meaning stays)
     noise_channels  channels `noise.0` ... of normal noise with `noise_sd`, added after the shuffle
+    copies          channels `copy.0` ... that each repeat a channel's content, drawn anew each
+                    episode, none twice before all are; they stay where they are
     drop            share of the channels that is absent, drawn anew each episode
     freeze          share of the channels that keeps its first value, drawn anew each episode
     delay           ticks by which every content comes late (the first value until then)
@@ -67,13 +70,14 @@ class ScrambleSettings:
     spike: float = 0.0
     spike_sd: float = 5.0
     nan: float = 0.0
+    copies: int = 0
 
     def __post_init__(self) -> None:
         for name in ("drop", "freeze", "spike", "nan"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"{name}: {value} (allowed: a share from 0 to 1)")
-        for name in ("noise_channels", "delay", "noise_sd", "spike_sd"):
+        for name in ("noise_channels", "copies", "delay", "noise_sd", "spike_sd"):
             value = getattr(self, name)
             if not 0 <= value < np.inf:
                 raise ValueError(f"{name}: {value} (allowed: 0 or more)")
@@ -113,13 +117,14 @@ class Scramble:
         self._came: tuple[str, ...] | None = None
         self._seed = seed
         self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels))
+        self._copy_ids = tuple(f"{COPY_PREFIX}{i}" for i in range(settings.copies))
         self._faulty = bool(settings.freeze or settings.delay or settings.spike or settings.nan)
         self.reset(0)
 
     def reset(self, episode: int) -> None:
         """Start an episode: step 0, and all random streams anew from (seed, episode)."""
         root = np.random.SeedSequence([self._seed, episode, 1])
-        shuffle, dropped, noise, faults = (np.random.default_rng(s) for s in root.spawn(4))
+        shuffle, dropped, noise, faults, copied = map(np.random.default_rng, root.spawn(5))
         self._shuffle_rng, self._noise_rng, self._fault_rng = shuffle, noise, faults
         count = len(self.ids)
         self._step = 0
@@ -132,6 +137,10 @@ class Scramble:
         self._frozen = np.sort(frozen)
         self._held = np.full(count, np.nan, dtype=np.float32)
         self._late: deque[NDArray[np.float32]] = deque(maxlen=self.settings.delay + 1)
+        kept = np.flatnonzero(self._kept)
+        rounds = -(-self.settings.copies // len(kept)) if len(kept) else 0
+        drawn = [copied.permutation(kept) for _ in range(rounds)]
+        self._copied = np.concatenate([kept[:0], *drawn])[: self.settings.copies]
         if self.settings.shuffle.at_reset:
             self._permute()
         self._arrange()
@@ -163,10 +172,13 @@ class Scramble:
         if self._missing is not None:
             present = ~self._missing[self._shown]
             slots, names = slots[present], tuple(compress(names, present.tolist()))
+        if len(self._copied):
+            slots = np.concatenate([slots, contents[self._copied]])
+            names = self._copies_named if names is self._names else names + self._copy_ids
         if not self._noise_ids:
             return slots, names
         noise = self._noise_rng.normal(0.0, self.settings.noise_sd, len(self._noise_ids))
-        named = self._named if names is self._names else names + self._noise_ids
+        named = self._named if names is self._copies_named else names + self._noise_ids
         return np.concatenate([slots, noise.astype(np.float32)]), named
 
     def plan(self, steps: int) -> Plan:
@@ -193,7 +205,9 @@ class Scramble:
         self._shown = self._source[slots]
         named_by = self._shown if self.settings.announce else slots
         self._names = tuple(self.ids[i] for i in named_by)
-        self._named = self._names + self._noise_ids
+        copied = len(self._copied) > 0
+        self._copies_named = self._names + self._copy_ids if copied else self._names
+        self._named = self._copies_named + self._noise_ids
 
     def _place(self, ids: tuple[str, ...]) -> None:
         """Note, for as long as the same ids come, where each reading belongs."""

@@ -78,6 +78,7 @@ class ChannelTable:
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
         taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
         self._feeds = {source.name: self._feed(source, taken) for source in wiring.sources}
+        self._required = [feed for feed in self._feeds.values() if feed.config.required]
         self._ids: tuple[str, ...] = ()
         self._fine = np.zeros(0, bool)
         self._lay_out()
@@ -119,10 +120,13 @@ class ChannelTable:
         """Keep a source's newest message; cheap, and it never fails on what the message holds.
 
         stamp_ns: the message's stamp, None or 0 where it has none (see `stamp_reader`);
-        arrival_ns: on the clock of `read`'s now_ns.  KeyError for an unknown source.
+        arrival_ns: on the clock of `read`'s now_ns.  A message that repeats the last one's stamp
+        is no newer than that: a frozen source grows old.  KeyError for an unknown source.
         """
         feed = self._feeds[source]
-        feed.message, feed.stamp_ns, feed.arrival_ns = message, stamp_ns or None, arrival_ns
+        if stamp_ns is None or stamp_ns != feed.stamp_ns:
+            feed.arrival_ns = arrival_ns
+        feed.message, feed.stamp_ns = message, stamp_ns or None
         feed.messages += 1
         feed.unread = True
 
@@ -183,6 +187,10 @@ class ChannelTable:
         """How many channels there should be."""
         return sum([feed.expected for feed in self._feeds.values()])
 
+    def missing(self) -> list[str]:
+        """The required sources that did not count at the last read."""
+        return [feed.config.name for feed in self._required if not feed.fresh]
+
     def notices(self) -> list[Notice]:
         """What was lost and what came back since the last call."""
         notices = list(self._notices)
@@ -237,25 +245,17 @@ class ChannelTable:
         ]
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
-        """A table of another wiring, which keeps the messages of sources of the same topic.
+        """A table of another wiring, which keeps the message of each source of the same type.
 
-        This table stays as it is.  Raises WiringError as the constructor does.
+        That holds for a source that moved to another topic, too: until a message comes from
+        there the old one counts, for as long as its age or stamp lets it. This table stays as it
+        is. Raises WiringError as the constructor does.
         """
         table = ChannelTable(wiring, self._resolve)
         for name, feed in table._feeds.items():
             old = self._feeds.get(name)
-            if old is None or (old.config.topic, old.config.type) != (
-                feed.config.topic,
-                feed.config.type,
-            ):
-                continue
-            feed.message, feed.stamp_ns, feed.arrival_ns = (
-                old.message,
-                old.stamp_ns,
-                old.arrival_ns,
-            )
-            feed.messages, feed.messages_read = old.messages, old.messages_read
-            feed.unread, feed.fresh = old.message is not None, old.fresh
+            if old is not None and old.config.type == feed.config.type:
+                feed.take_over(old)
         known = dict(zip(self._ids, self._fine.tolist(), strict=True))
         table._fine = np.array([known.get(id_, True) for id_ in table._ids], bool)
         return table

@@ -75,19 +75,19 @@ def test_diagnostics_tell_the_policy_the_gate_and_each_source(stand):
     heard = listen(stand, DiagnosticArray, "/diagnostics")
     stand.until(lambda: heard, "diagnostics")
     told = statuses(heard[-1])
-    assert set(told) == {"policy", "gate", "source joints", "source tilt"}
+    assert set(told) >= {"policy", "gate", "source joints", "source tilt"}
     assert told["policy"].level == DiagnosticStatus.ERROR
     assert told["policy"].message.startswith("safe command: 1 of 4 channels present")
     policy = values(told["policy"])
     assert policy["engine"] == "numpy" and policy["ticks"] == "2"
     assert float(policy["tick p99 [us]"]) >= float(policy["tick p50 [us]"]) > 0
-    assert set(values(told["gate"])) == {"not_finite", "limited", "rate_limited"}
+    assert set(values(told["gate"])) >= {"not_finite", "limited", "rate_limited"}
     joints, tilt = told["source joints"], told["source tilt"]
     assert joints.level == tilt.level == DiagnosticStatus.WARN
     assert joints.message == "1 of 2 channels present"
-    assert values(joints) | {"age [s]": ""} == {
-        "topic": "joint_states", "age [s]": "", "messages": "2", "present": "1", "expected": "2",
-    }  # fmt: skip
+    assert values(joints).items() >= {
+        "topic": "joint_states", "messages": "2", "present": "1", "expected": "2",
+    }.items()  # fmt: skip
     assert tilt.message == "no fresh message"
     stand.step(3)
     heard.clear()

@@ -47,8 +47,12 @@ def test_five_hundred_rewires_leave_memory_flat(stand):
     stand.start()
     loop = stand.node._loop
 
+    def rewire_to(joints: str, tilt: str) -> None:
+        topics = {"sources.joints.topic": joints, "sources.tilt.topic": tilt}
+        loop.rewire(loop.rewired(loop.controller.wiring.rewired(topics)))
+
     def rewire(number: int) -> None:
-        loop.rewire({"joints": f"joints_{number % 2}", "tilt": f"tilt_{number % 2}"})
+        rewire_to(f"joints_{number % 2}", f"tilt_{number % 2}")
         stand.executor.spin_once(timeout_sec=0)
 
     for number in range(50):
@@ -57,6 +61,6 @@ def test_five_hundred_rewires_leave_memory_flat(stand):
     for number in range(500):
         rewire(number)
     assert resident() - before < 5e6
-    loop.rewire({"joints": "joint_states", "tilt": "tilt"})
+    rewire_to("joint_states", "tilt")
     stand.connect()
     stand.step(1)

@@ -175,7 +175,6 @@ def test_a_source_that_is_not_there_is_refused(stand):
     ("name", "value"),
     [
         ("wiring", "w.yaml"),
-        ("model", "m"),
         ("mode", "rate"),
         ("engine", "numba"),
         ("check_rate", False),

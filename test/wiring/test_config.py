@@ -114,6 +114,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("two stars", {"channels": {"*.*": CHANNEL}}, "channels.*.*", "at most one *"),
     ("id", {"channels": {"a b": CHANNEL}}, "channels.a b", "visible ASCII"),
     ("command type", {"command": command(type="std_msgs/msg/Bool")}, "command.type", "JointState"),
+    ("command type a list", {"command": command(type=[])}, "command.type", "JointState"),
     ("command field", {"command": command(field="effort")}, "command.field", "data"),
     ("no actuator", {"command": command(actuators={})}, "command.actuators", "at least one"),
     (

@@ -340,16 +340,31 @@ def renamed(wiring: Wiring, source: str, topic: str) -> Wiring:
     return dataclasses.replace(wiring, sources=sources)
 
 
-def test_a_rewired_table_keeps_the_messages_of_sources_that_did_not_change(table: Table) -> None:
+def test_a_rewired_table_keeps_every_message_until_a_new_one_comes(table: Table) -> None:
     arm = two(table)
     arm.store("s", joints(["a", "b"], [1.0, 2.0]), 3, 0)
     arm.store("t", vector(3.0), None, 0)
     arm.read(0)
     rewired = arm.rewired(renamed(arm.wiring, "s", "elsewhere"))
-    assert present(rewired) == {"x": 3.0}
-    assert present(arm) == {"a": 1.0, "b": 2.0, "x": 3.0}
+    assert present(rewired) == {"a": 1.0, "b": 2.0, "x": 3.0}
     rewired.store("s", joints(["a", "b"], [5.0, 6.0]), 4, 0)
     assert present(rewired) == {"a": 5.0, "b": 6.0, "x": 3.0}
+    assert present(arm) == {"a": 1.0, "b": 2.0, "x": 3.0}
+
+
+def test_a_rewired_table_drops_the_message_of_a_source_that_has_another_type(table: Table) -> None:
+    arm = two(table)
+    arm.store("s", joints(["a", "b"], [1.0, 2.0]), 3, 0)
+    retyped = tuple(
+        dataclasses.replace(s, type="geometry_msgs/msg/Vector3") if s.name == "s" else s
+        for s in arm.wiring.sources
+    )
+    fields = ("y", "z", arm.wiring.channels[2].field)
+    channels = tuple(
+        dataclasses.replace(c, field=f) for c, f in zip(arm.wiring.channels, fields, strict=True)
+    )
+    rewired = arm.rewired(dataclasses.replace(arm.wiring, sources=retyped, channels=channels))
+    assert present(rewired) == {}
 
 
 def test_a_rewired_table_does_not_count_an_unstamped_message_twice(table: Table) -> None:

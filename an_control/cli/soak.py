@@ -1,0 +1,63 @@
+"""``an-control soak``: many ticks of the policy node under random faults; what grows?"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from an_control.cli import InputError, write_json
+
+MEMORY_MB, SLOWER = 5.0, 0.10
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Let the policy node tick as fast as it can under random faults, and compare the end with
+    the start: exit status 1 where memory grew by 5 MB or the 99th percentile of a tick by 10%."""
+
+    ticks: int = 1_000_000
+    """How many."""
+    seed: int = 0
+    """Of the faults."""
+    json: Path | None = None
+    """Also write the result here as JSON."""
+
+    def run(self) -> int:
+        for package, extra in (("rclpy", "ros"), ("pybullet", "sim"), ("gymnasium", "sim")):
+            if importlib.util.find_spec(package) is None:
+                raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
+        if self.ticks < 1000:
+            raise InputError(f"--ticks {self.ticks}: must be 1000 or more")
+        os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+        from an_control.ros.node import PolicyNode
+        from an_control_sim.campaign.soak import Sample, Soak
+        from an_control_sim.process import ros
+
+        def tell(ticks: int, sample: Sample) -> None:
+            if not ticks % (self.ticks // 10):
+                print(_line(f"{ticks} ticks", sample), flush=True)
+
+        with ros(["--ros-args", "--log-level", "fatal"]):
+            node = PolicyNode(namespace="/ant")
+            soak = Soak(node, self.seed)
+            try:
+                found = soak.run(self.ticks, tell)
+            finally:
+                soak.close()
+                node.destroy_node()
+        print(f"{found.ticks} ticks, {found.faults} faults, {found.took_s:.0f} s")
+        print(_line("start", found.start))
+        print(_line("end", found.end))
+        print(f"memory grew by {found.memory_mb:.2f} MB, p99 by {found.slower:+.1%}")
+        write_json(self.json, found.as_dict())
+        return int(found.memory_mb >= MEMORY_MB or found.slower >= SLOWER)
+
+
+def _line(name: str, sample: object) -> str:
+    values = vars(sample)
+    return (
+        f"{name:>15}: p50 {values['p50_us']:.0f} us, p99 {values['p99_us']:.0f} us,"
+        f" {values['memory_mb']:.2f} MB, {values['handles']} handles, {values['threads']} threads"
+    )

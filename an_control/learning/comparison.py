@@ -1,0 +1,83 @@
+"""Several protocols beside each other: distributions, and differences of the same episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from an_control.learning.evaluate import summary
+from an_control.learning.playing import Result
+
+HEAD = (
+    "| protocol | return | least | median | most | successes | difference | same to the last bit |"
+)
+RULE = "|---|---|---|---|---|---|---|---|"
+BEGIN, END = "<!-- table {} -->", "<!-- end of table -->"
+
+
+def compare(
+    runs: Mapping[str, Sequence[Result]], success: float | None = None
+) -> list[dict[str, Any]]:
+    """One entry a protocol, by name; the first one is what the others differ from.
+
+    Differences are those of episodes of the same number, so of the same start: mean, sd, and in
+    how many of them the returns are equal to the last bit.
+    """
+    (first, *_) = runs.values()
+    return [
+        {
+            "protocol": name,
+            **summary(results, success),
+            "difference": _difference(results, first),
+            "episodes": [result.line() for result in results],
+        }
+        for name, results in runs.items()
+    ]
+
+
+def _difference(results: Sequence[Result], first: Sequence[Result]) -> dict[str, Any]:
+    pairs = [(one.total, other.total) for one, other in zip(results, first, strict=True)]
+    apart = np.array([one - other for one, other in pairs])
+    return {
+        "mean": float(apart.mean()),
+        "sd": float(apart.std()),
+        "same": sum(one == other for one, other in pairs),
+    }
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The entries of `compare` as a table."""
+    return "\n".join([HEAD, RULE, *(_row(row, first=row is rows[0]) for row in rows)])
+
+
+def _row(row: Mapping[str, Any], *, first: bool) -> str:
+    share, apart = row["success_share"], row["difference"]
+    cells = [
+        f"`{row['protocol']}`",
+        f"{row['mean']:.0f} +- {row['sd']:.0f}",
+        *(f"{row[name]:.0f}" for name in ("min", "median", "max")),
+        "" if share is None else f"{share:.0%}",
+        "" if first else f"{apart['mean']:+.0f} +- {apart['sd']:.0f}",
+        "" if first else f"{apart['same']} of {len(row['episodes'])}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def write_table(path: Path, title: str, text: str) -> None:
+    """Put a table between its marks in a Markdown file, or into a new file of its own.
+
+    The marks are `<!-- table TITLE -->` and `<!-- end of table -->`; ValueError where a file has
+    none of that title.
+    """
+    begin = BEGIN.format(title)
+    if not path.exists():
+        path.write_text(f"{begin}\n{text}\n{END}\n", encoding="utf-8")
+        return
+    before, mark, rest = path.read_text(encoding="utf-8").partition(begin + "\n")
+    _, end, after = rest.partition(END)
+    if not (mark and end):
+        raise ValueError(f"{path}: has no {begin} ... {END}")
+    path.write_text(f"{before}{mark}{text}\n{end}{after}", encoding="utf-8")

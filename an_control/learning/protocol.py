@@ -1,0 +1,70 @@
+"""What is done to a policy while it is evaluated, as one word list: `100,announced,noise=5`.
+
+The protocols of the paper (Tang & Ha 2021: shuffled at the reset, every K steps, noise channels)
+and of the follow-up study: what becomes of the neurons' state when the contents move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, cast, get_args
+
+from an_control.wiring.scramble import ScrambleSettings, Shuffle
+
+Memory = Literal["kept", "reset", "zeroed"]
+NUMBERS = {
+    "noise": ("noise_channels", int),
+    "noise-sd": ("noise_sd", float),
+    "copies": ("copies", int),
+    "drop": ("drop", float),
+    "freeze": ("freeze", float),
+    "delay": ("delay", int),
+}
+ALLOWED = (
+    "none, reset, K or reset+K, then announced, a memory of "
+    f"{', '.join(get_args(Memory))}, {', '.join(f'{name}=NUMBER' for name in NUMBERS)}"
+)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A scrambling of the readings, and what becomes of the neurons' state.
+
+    memory  kept    nothing is done to it: announced it goes with its channel's id, unannounced it
+                    stays in its slot
+            reset   it is cleared whenever contents move on the way: told when, but not what
+            zeroed  it is cleared at every step
+    """
+
+    scrambling: ScrambleSettings
+    memory: Memory = "kept"
+
+    @classmethod
+    def parse(cls, text: str) -> Protocol:
+        """When contents move, then further words; ValueError naming the word and what is allowed.
+
+        `none`, `reset,noise=5`, `100,announced`, `reset+50,zeroed`, `none,drop=0.1`.
+        """
+        when, *words = (word.strip() for word in text.split(","))
+        protocol = cls(ScrambleSettings(Shuffle.parse(when), noise_sd=1.0))
+        for word in words:
+            protocol = protocol._with(word)
+        return protocol
+
+    def _with(self, word: str) -> Protocol:
+        name, _, number = word.partition("=")
+        if word in get_args(Memory):
+            return replace(self, memory=cast(Memory, word))
+        if word == "announced":
+            return replace(self, scrambling=replace(self.scrambling, announce=True))
+        try:
+            field, kind = NUMBERS[name]
+            value = kind(number)
+        except (KeyError, ValueError):
+            raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED})") from None
+        changes: dict[str, int | float] = {field: value}
+        return replace(self, scrambling=replace(self.scrambling, **changes))  # type: ignore[arg-type]
+
+    def forgets(self, rewired: bool) -> bool:
+        """Whether the neurons' state is cleared at a step; `rewired` says if contents moved."""
+        return self.memory == "zeroed" or (self.memory == "reset" and rewired)

@@ -1,0 +1,84 @@
+"""What can be rewired while the node runs, as parameters: `Wiring.rewirable`, by the same keys.
+
+`sources.NAME.topic`, `channels.ID.source` and `channels.ID.field` exist while a wiring is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rcl_interfaces.msg import ParameterDescriptor
+from rclpy.exceptions import NameValidationException, ParameterException
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.validate_full_topic_name import validate_full_topic_name
+
+from an_control.wiring import Wiring, WiringError
+
+PREFIXES = ("sources", "channels")
+
+
+class WiringParameters:
+    """Declares them on `node` and reads changes to them."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._declaring = False
+
+    def declare(self, wiring: Wiring, *, overridden: bool = True) -> Wiring:
+        """Declare this wiring's instead of what was; the wiring as a launch may override it.
+
+        Raises ValueError naming an override that cannot be; what is declared is then undefined.
+        """
+        self.undeclare()
+        self._declaring = True
+        try:
+            declared = self._node.declare_parameters(
+                "",
+                [
+                    (key, value, ParameterDescriptor(description=f"{_what(key)}; set it to rewire"))
+                    for key, value in wiring.rewirable.items()
+                ],
+                ignore_override=not overridden,
+            )
+        except ParameterException as error:
+            raise ValueError(f"a parameter of the wiring: {error}") from None
+        finally:
+            self._declaring = False
+        return self.changed(wiring, declared) or wiring
+
+    def undeclare(self) -> None:
+        """Undo `declare`, also a half-done one."""
+        for prefix in PREFIXES:
+            for name in self._node.get_parameters_by_prefix(prefix):
+                self._node.undeclare_parameter(f"{prefix}.{name}")
+
+    def changed(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
+        """The wiring with these parameters, None where none of them is the wiring's.
+
+        Raises ValueError naming the one that cannot be.
+        """
+        own = {one.name: one.value for one in changes if one.name.startswith(_STARTS)}
+        if self._declaring or not own:
+            return None
+        changed = wiring.rewired(own)
+        for source in changed.sources:
+            self._check_topic(wiring, source.name, source.topic)
+        return changed
+
+    def _check_topic(self, wiring: Wiring, source: str, topic: str) -> None:
+        try:
+            validate_full_topic_name(self._node.resolve_topic_name(topic))
+        except (ValueError, RuntimeError, NameValidationException) as error:
+            reason = " ".join(str(error).split())
+            allowed = f"a topic name ({reason})"
+            raise WiringError(wiring.file, f"sources.{source}.topic", topic, allowed) from None
+
+
+_STARTS = tuple(f"{prefix}." for prefix in PREFIXES)
+
+
+def _what(key: str) -> str:
+    kind, _, rest = key.partition(".")
+    name, _, part = rest.rpartition(".")
+    return f"{part} of the {kind.removesuffix('s')} {name}"

@@ -1,0 +1,142 @@
+"""Faults of the policy node's process, files and parameters, and of who else is there."""
+
+from __future__ import annotations
+
+import random
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
+from rcl_interfaces.srv import ListParameters, SetParameters
+from rclpy.parameter import Parameter
+from std_msgs.msg import Bool
+from std_srvs.srv import Trigger
+
+from an_control_sim.campaign.policy_process import PolicyProcess
+from an_control_sim.campaign.stage import Stage
+
+REPLY_S, DISCOVERY_S = 10.0, 0.5
+HOSTILE: tuple[Any, ...] = (
+    "", "\0", "../" * 500, "x" * 100_000, "/dev/zero", "/proc/self/mem", "\ud7ff\U0010ffff",
+    -1, 2**63 - 1, float("nan"), float("inf"), 1e308, True, [], ["a"], [1.5, float("nan")],
+)  # fmt: skip
+
+
+@contextmanager
+def estop(stage: Stage, by: str) -> Iterator[None]:
+    """The e-stop is latched by topic or service, and reset at the end."""
+    _client(stage, Trigger, "policy/reset_estop")
+    if by == "topic":
+        stage.until(lambda: stage.estop.get_subscription_count() == 2, REPLY_S)
+        stage.play(DISCOVERY_S)
+        stage.broken_s = time.monotonic()
+        stage.estop.publish(Bool(data=True))
+        yield
+    else:
+        call(stage, Trigger, "policy/estop", Trigger.Request(), wait=False)
+        yield
+    call(stage, Trigger, "policy/reset_estop", Trigger.Request())
+
+
+@contextmanager
+def ended(stage: Stage, by: str) -> Iterator[None]:
+    """The node gets a signal, perhaps while its policy hangs, and is started again."""
+    *broken, name = by.split(" then ")
+    if broken:
+        stage.policy.breakage.write_text(broken[0])
+        stage.policy.signal(signal.SIGUSR1)
+    stage.policy.signal(getattr(signal, name))
+    yield
+    stage.policy.stop()
+    stage.policy.start()
+
+
+@contextmanager
+def two_policies(stage: Stage) -> Iterator[None]:
+    """A second policy node commands the same robot."""
+    second = PolicyProcess(stage.policy.folder, "second")
+    second.start()
+    yield
+    second.signal(signal.SIGINT)
+    stage.until(lambda: not second.running, REPLY_S)
+    second.stop()
+
+
+@contextmanager
+def hostile_parameters(stage: Stage) -> Iterator[None]:
+    """Every parameter is set to what it should not be."""
+    listed = call(stage, ListParameters, "policy/list_parameters", ListParameters.Request())
+    for name in listed.result.names if listed is not None else ():
+        for value in HOSTILE:
+            _set(stage, name, value)
+    yield
+    for name, value in (
+        ("use_sim_time", False),
+        *((f"sources.{source.name}.topic", source.topic) for source in stage.wiring.sources),
+    ):
+        _set(stage, name, value)
+
+
+@contextmanager
+def garbage_model(stage: Stage, seed: int = 0) -> Iterator[None]:
+    """The model's file turns into noise, and the node is told to take it."""
+    good = stage.policy.model.read_bytes()
+    stage.policy.model.write_bytes(random.Random(seed).randbytes(len(good)))
+    _set(stage, "model", str(stage.policy.model))
+    yield
+    stage.policy.model.write_bytes(good)
+    _set(stage, "model", str(stage.policy.model))
+
+
+def _set(stage: Stage, name: str, value: Any) -> None:
+    parameter = Parameter(name, value=value).to_parameter_msg()
+    request = SetParameters.Request(parameters=[parameter])
+    call(stage, SetParameters, "policy/set_parameters", request)
+
+
+@contextmanager
+def disk_full(stage: Stage) -> Iterator[None]:
+    """The node can write to no file any more, as on a full disk, and is given much to log."""
+    _, hard = resource.prlimit(stage.policy.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(stage.policy.pid, resource.RLIMIT_FSIZE, (0, hard))
+    for _ in range(20):
+        call(stage, Trigger, "policy/estop", Trigger.Request())
+        call(stage, Trigger, "policy/reset_estop", Trigger.Request())
+    yield
+    resource.prlimit(stage.policy.pid, resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def activate(stage: Stage) -> None:
+    """Activate the node, as an operator does after a tick that failed."""
+    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_ACTIVATE))
+    call(stage, ChangeState, "policy/change_state", request)
+
+
+def _client(stage: Stage, type_: Any, service: str) -> Any:
+    """A client that the service knows."""
+    client = stage.clients.get(service)
+    if client is None:
+        client = stage.clients[service] = stage.node.create_client(type_, service)
+        stage.play(DISCOVERY_S)
+    stage.until(client.service_is_ready, REPLY_S)
+    return client
+
+
+def call(stage: Stage, type_: Any, service: str, request: Any, *, wait: bool = True) -> Any:
+    """Call a service while the robot goes on; None without a reply in time.
+
+    Without waiting for it, the call is what breaks.
+    """
+    client = _client(stage, type_, service)
+    if not wait:
+        stage.broken_s = time.monotonic()
+    future = client.call_async(request)
+    if not wait:
+        return None
+    stage.until(future.done, REPLY_S)
+    return future.result() if future.done() else None

@@ -1,0 +1,40 @@
+"""One row of the campaign's table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+from typing import Any
+
+
+@dataclass
+class Outcome:
+    """What one fault did, the worst of all times.
+
+    safe_s       until the wire was as it must be, inf where it never was; for a file: to read it
+    recovered_s  from the fault's end until the policy acted again
+    memory_mb    growth of the resident memory from the first time to the last
+    """
+
+    name: str
+    tried: int = 0
+    survived: int = 0
+    safe_s: float = 0.0
+    recovered_s: float = 0.0
+    memory_mb: float = 0.0
+    complaints: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {key: _number(value) for key, value in asdict(self).items()}
+
+    def line(self) -> str:
+        """For people."""
+        return (
+            f"{self.name:<40} {self.tried:>6} {self.survived:>8} {self.safe_s:>7.3f} s"
+            f" {self.recovered_s:>8.3f} s {self.memory_mb:>5.1f} MB"
+        )
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not isfinite(value) else value

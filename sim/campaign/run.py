@@ -1,0 +1,111 @@
+"""Runs the campaign: each fault several times against one policy node, and what the wire showed."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+
+from rclpy.node import Node
+
+from an_control.share import share_path
+from an_control_sim.campaign.faults import FAULTS
+from an_control_sim.campaign.outcome import Outcome
+from an_control_sim.campaign.plan import Fault
+from an_control_sim.campaign.policy_process import PolicyProcess
+from an_control_sim.campaign.stage import NAMESPACE, Stage
+
+RECOVERY_S = 30.0
+MEMORY_MB = 5.0
+"""How much the node's memory may grow from a fault's first time to its last."""
+
+
+def run_campaign(
+    node: Node, plan: Iterable[Fault], times: int, folder: Path, tell: Callable[[Outcome], object]
+) -> list[Outcome]:
+    """Run each fault `times` times on `node`, whose namespace must be the Ant's."""
+    assert node.get_namespace() == NAMESPACE
+    policy = PolicyProcess(folder)
+    shutil.copyfile(share_path("models/ant.safetensors"), policy.model)
+    stage = Stage(node, policy)
+    outcomes = []
+    try:
+        for fault in plan:
+            outcomes.append(_try(stage, fault, times))
+            tell(outcomes[-1])
+    finally:
+        policy.stop()
+        stage.close()
+    return outcomes
+
+
+def _try(stage: Stage, fault: Fault, times: int) -> Outcome:
+    outcome = Outcome(fault.name)
+    parameters = {"use_sim_time": fault.kind == "clock"}
+    if not stage.policy.running or parameters != stage.policy.parameters:
+        stage.policy.stop()
+        stage.policy.parameters = parameters
+        stage.policy.start()
+    first_mb = 0.0
+    for number in range(times):
+        complaints = _once(stage, fault, outcome)
+        outcome.tried += 1
+        outcome.survived += not complaints
+        outcome.complaints += complaints
+        if not stage.policy.running:
+            stage.policy.start()
+        if not number:
+            first_mb = stage.policy.memory_mb
+    outcome.memory_mb = stage.policy.memory_mb - first_mb
+    if fault.wire in ("safe", "acts") and outcome.memory_mb > MEMORY_MB:
+        outcome.survived = min(outcome.survived, times - 1)
+        outcome.complaints.append(f"memory grew by {outcome.memory_mb:.1f} MB")
+    return outcome
+
+
+def _once(stage: Stage, fault: Fault, outcome: Outcome) -> list[str]:
+    """One time; what was wrong with it."""
+    stage.acting()
+    wire = stage.wire
+    wire.violations.clear()
+    wire.at_s.clear()
+    wire.safe.clear()
+    stage.broken_s = time.monotonic()
+    with FAULTS[fault.kind](stage, **fault.options):
+        stage.play(fault.lasts_s)
+        safe_s = _settled(stage, fault.wire)
+        lives_on = fault.wire == "ends" and stage.policy.running
+        end_s = time.monotonic()
+    mark = len(wire.safe)
+    stage.until(lambda: not all(wire.safe[mark:]), RECOVERY_S)
+    acted = [at for at, safe in zip(wire.at_s, wire.safe, strict=True) if not safe and at > end_s]
+    recovered_s = acted[0] - end_s if acted else inf
+    outcome.safe_s = max(outcome.safe_s, safe_s)
+    outcome.recovered_s = max(outcome.recovered_s, recovered_s)
+    complaints = list(wire.violations)
+    if lives_on:
+        complaints.append("the process did not end")
+    if safe_s > fault.within_s:
+        complaints.append(f"{fault.wire} only after {safe_s:.3f} s of {fault.within_s:g} s")
+    if recovered_s > fault.recovered_s:
+        complaints.append(f"acted again after {recovered_s:.3f} s of {fault.recovered_s:g} s")
+    return complaints
+
+
+def _settled(stage: Stage, wire: str) -> float:
+    """How long after the fault the wire was as it should be; inf where it never was."""
+    begin_s = stage.broken_s
+    heard = list(zip(stage.wire.at_s, stage.wire.safe, strict=True))
+    if wire == "acts":
+        at_s = [begin_s, *(at for at, _ in heard), time.monotonic()]
+        return max(after - before for before, after in pairwise(at_s))
+    unsafe = [place for place, (_, safe) in enumerate(heard) if not safe]
+    first_safe = unsafe[-1] + 1 if unsafe else 0
+    if wire == "silent":
+        return heard[-1][0] - begin_s if heard else 0.0
+    if first_safe >= len(heard):
+        return inf
+    return heard[first_safe][0] - begin_s

@@ -1,0 +1,208 @@
+"""The soak: a long run of the policy node under random faults; does anything grow or slow down?
+
+The node is a real one, with its subscriptions, publishers, parameters and services; but the
+readings are handed to its subscriptions' callbacks instead of travelling, and time is the stamps'
+(lockstep), so that it ticks as fast as it can.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Bool
+
+from an_control.ros.node import PolicyNode
+from an_control.share import share_path
+from an_control_sim.robot import Robot
+from an_control_sim.simulation import load_simulation
+
+POOL = 500
+"""So many different steps of the Ant are played over and over."""
+FAULT_EVERY, SPIN_EVERY = 200, 100
+LIMIT = 250.0
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class Sample:
+    """One window of ticks: their durations, and what the process holds at its end."""
+
+    ticks: int
+    p50_us: float
+    p99_us: float
+    memory_mb: float
+    handles: int
+    threads: int
+
+
+@dataclass
+class Soaked:
+    """What a soak found; `start` and `end` are medians over windows of the first and last tenth."""
+
+    ticks: int
+    faults: int
+    took_s: float
+    start: Sample
+    end: Sample
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @property
+    def memory_mb(self) -> float:
+        """How much resident memory grew."""
+        return self.end.memory_mb - self.start.memory_mb
+
+    @property
+    def slower(self) -> float:
+        """By what share the 99th percentile of a tick grew."""
+        return self.end.p99_us / self.start.p99_us - 1.0
+
+
+class Soak:
+    """Drives an active policy node through its subscriptions, on this thread.
+
+    node        a `PolicyNode` in the Ant's namespace, not yet configured
+    seed        of the faults
+    """
+
+    def __init__(self, node: PolicyNode, seed: int) -> None:
+        self._node, self._random = node, random.Random(seed)
+        self._executor = SingleThreadedExecutor(context=node.context)
+        self._executor.add_node(node)
+        self._model = str(share_path("models/ant.safetensors"))
+        wiring = str(share_path("config/ant.yaml"))
+        values = {"wiring": wiring, "model": self._model, "mode": "lockstep"}
+        node.set_parameters([Parameter(name, value=value) for name, value in values.items()])
+        node.trigger_configure()
+        node.trigger_activate()
+        self._pool = _record()
+        self._durations_s: list[float] = []
+        self._stamp_ns = 10**18
+        self.faults = 0
+        node.create_subscription(JointState, "joint_commands", self._check, 10)
+
+    def _check(self, command: JointState) -> None:
+        assert (np.abs(np.array(command.effort)) <= LIMIT).all(), command
+
+    def run(self, ticks: int, tell: Callable[[int, Sample], object] = lambda *_: None) -> Soaked:
+        """Tick that often; AssertionError where a command is not finite or over its limit."""
+        begin_s, window = time.monotonic(), max(100, ticks // 100)
+        samples: list[Sample] = []
+        while len(samples) * window < ticks:
+            self._durations_s.clear()
+            while len(self._durations_s) < window:
+                self._tick()
+            samples.append(self._sample((len(samples) + 1) * window))
+            tell(samples[-1].ticks, samples[-1])
+        edge = max(1, len(samples) // 10)
+        return Soaked(
+            ticks=samples[-1].ticks,
+            faults=self.faults,
+            took_s=time.monotonic() - begin_s,
+            start=_median(samples[1 : max(2, edge)]),  # the first one warms caches up
+            end=_median(samples[-edge:]),
+        )
+
+    def close(self) -> None:
+        """Let go of the executor; the node remains the caller's."""
+        self._executor.remove_node(self._node)
+        self._executor.shutdown()
+
+    def _tick(self) -> None:
+        number = len(self._durations_s)
+        if not number % SPIN_EVERY:
+            self._executor.spin_once(timeout_sec=0.0)
+        messages = self._pool[number % POOL]
+        self._stamp_ns += 16_500_000
+        for message in messages.values():
+            stamp = message.header.stamp
+            stamp.sec, stamp.nanosec = divmod(self._stamp_ns, 1_000_000_000)
+        if not self._random.randrange(FAULT_EVERY):
+            self.faults += 1
+            messages = self._break(copy.deepcopy(messages))
+        callbacks: dict[str, Any] = {
+            one.topic_name: one.callback for one in self._node.subscriptions
+        }
+        begin_s = time.perf_counter()
+        for topic, message in messages.items():
+            callbacks[f"{self._node.get_namespace()}/{topic}"](message)
+        self._durations_s.append(time.perf_counter() - begin_s)
+
+    def _break(self, messages: dict[str, Any]) -> dict[str, Any]:
+        """One random fault."""
+        topic = self._random.choice(list(messages))
+        match self._random.randrange(8):
+            case 0:
+                del messages[topic]
+            case 1:
+                messages["joint_states"].position = array("d", [float("nan")] * 8)
+            case 2:
+                joints = messages["joint_states"]
+                joints.velocity = array("d", [1e308] * self._random.randrange(100))
+            case 3:
+                messages["joint_states"].name = [f"j{self._random.random()}" for _ in range(8)]
+            case 4:
+                messages[topic].header.stamp.sec = self._random.randrange(2**31)
+            case 5:
+                self._stop()
+            case 6:
+                value = self._random.choice([self._model, "/dev/null", "gone"])
+                self._node.set_parameters([Parameter("model", value=value)])
+            case _:
+                self._node.trigger_deactivate()
+                self._node.trigger_activate()
+        return messages
+
+    def _stop(self) -> None:
+        """The e-stop, and its reset."""
+        estop: Any = next(s for s in self._node.subscriptions if s.topic_name.endswith("/estop"))
+        estop.callback(Bool(data=True))
+        service = next(s for s in self._node.services if s.service_name.endswith("/reset_estop"))
+        service.callback(service.srv_type.Request(), service.srv_type.Response())
+
+    def _sample(self, ticks: int) -> Sample:
+        p50, p99 = np.percentile(self._durations_s, (50, 99)) * 1e6
+        return Sample(
+            ticks=ticks,
+            p50_us=float(p50),
+            p99_us=float(p99),
+            memory_mb=int(Path("/proc/self/statm").read_text().split()[1]) * PAGE / 1e6,
+            handles=len(os.listdir("/proc/self/fd")),
+            threads=len(os.listdir("/proc/self/task")),
+        )
+
+
+def _record() -> list[dict[str, Any]]:
+    """Steps of the Ant under random commands: topic to message."""
+    robot, draw = (
+        Robot(load_simulation(share_path("config/ant_sim.yaml"))),
+        np.random.default_rng(0),
+    )
+    robot.reset(0)
+    steps = []
+    for _ in range(POOL):
+        robot.step(draw.uniform(-1.0, 1.0, len(robot.commands.safe)))
+        robot.fill(1)
+        steps.append({one.topic: copy.deepcopy(one.message) for one in robot.outlets})
+    robot.close()
+    return steps
+
+
+def _median(samples: list[Sample]) -> Sample:
+    rows = [list(vars(sample).values()) for sample in samples]
+    ticks, p50, p99, memory, handles, threads = (float(one) for one in np.median(rows, axis=0))
+    return Sample(int(ticks), p50, p99, memory, int(handles), int(threads))

@@ -1,0 +1,173 @@
+"""Protocols are words, the same seed pairs them, and what is written says what was measured."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gymnasium", reason="needs the sim extra")
+pytest.importorskip("pybullet", reason="needs the sim extra")
+
+from an_control.cli import main
+from an_control.learning.comparison import compare, markdown, write_table
+from an_control.learning.evaluate import Result, evaluate
+from an_control.learning.protocol import Protocol
+from an_control.learning.tasks import environment_of, make_environment
+from an_control.policy import load_policy, make_policy, write_model
+from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.tasks import ANT_TASK
+from an_control.wiring.scramble import ScrambleSettings, Shuffle
+
+
+@pytest.fixture(scope="module")
+def ant():
+    env = make_environment(environment_of("ant"), max_episode_steps=40)
+    yield env
+    env.close()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "ant.safetensors"
+    write_model(path, random_model(ANT_SIZES, seed=3, gain=2.0, task=ANT_TASK))
+    return path
+
+
+def test_a_protocol_is_read_from_its_words():
+    assert Protocol.parse("none") == Protocol(ScrambleSettings(noise_sd=1.0))
+    assert Protocol.parse(
+        "reset+50, zeroed, noise=5, noise-sd=0.1, copies=3, drop=0.25"
+    ) == Protocol(ScrambleSettings(Shuffle(True, 50), False, 5, 0.1, drop=0.25, copies=3), "zeroed")
+    assert Protocol.parse("100,announced").scrambling.announce
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("often", "often"),
+        ("", "''"),
+        ("none,noise=x", "noise=x"),
+        ("none,loud", "loud"),
+        ("none,drop=2", "drop"),
+        ("none,copies=-1", "copies"),
+        ("none,", "''"),
+    ],
+)
+def test_words_that_are_none_are_named(text, named):
+    with pytest.raises(ValueError, match=named):
+        Protocol.parse(text)
+
+
+def test_steps_and_rewards_tell_when_it_was_rewired(ant):
+    policy = make_policy(random_model(ANT_SIZES, seed=3))
+    (one,) = evaluate(policy, ant, ANT_TASK["channels"], 1, 1, Protocol.parse("reset+10"))
+    assert one.rewired == tuple(range(10, one.steps, 10)) and one.steps > 10
+    assert len(one.rewards) == one.steps and sum(one.rewards.tolist()) == one.total
+
+
+def test_memory_is_kept_reset_or_zeroed_as_the_protocol_says(ant):
+    policy = make_policy(random_model(ANT_SIZES, seed=3, gain=2.0))
+
+    def keys(text):
+        seen = []
+        protocol = Protocol.parse(text)
+        evaluate(
+            policy,
+            ant,
+            ANT_TASK["channels"],
+            1,
+            1,
+            protocol,
+            watch=lambda p, s: seen.append(p.keys),
+        )
+        return seen
+
+    kept, reset, zeroed = keys("10"), keys("10,reset"), keys("10,zeroed")
+    for step in range(10):
+        assert (kept[step] == reset[step]).all()
+    assert (kept[10] != reset[10]).any()
+    assert (zeroed[0] == kept[0]).all() and (zeroed[1] != kept[1]).any()
+
+
+def test_copies_repeat_contents_and_change_no_other_draw(ant):
+    policy = make_policy(random_model(ANT_SIZES, seed=3))
+    seen = []
+
+    def look(policy, scramble):
+        seen.append((policy.channel_order, scramble.order))
+
+    evaluate(policy, ant, ANT_TASK["channels"], 1, 1, Protocol.parse("reset+5"), watch=look)
+    plain, seen = [order for _, order in seen], []
+    evaluate(
+        policy, ant, ANT_TASK["channels"], 1, 1, Protocol.parse("reset+5,copies=30"), watch=look
+    )
+    assert len(seen[0][0]) == 58
+    assert [order for _, order in seen][:6] == plain[:6]
+
+
+def results(*totals):
+    return [Result(total, 10, 0, False, None, 0.1) for total in totals]
+
+
+def test_differences_are_of_the_same_episodes():
+    rows = compare({"none": results(1.0, 5.0), "100": results(1.0, 3.0)}, success=2.0)
+    assert rows[1]["difference"] == {"mean": -1.0, "sd": 1.0, "same": 1}
+    text = markdown(rows)
+    assert "| `100` | 2 +- 1 | 1 | 2 | 3 | 50% | -1 +- 1 | 1 of 2 |" in text
+
+
+def test_a_table_takes_its_place_in_a_page_and_no_other(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- table x -->\nold\n<!-- end of table -->\nb\n")
+    write_table(page, "x", "new")
+    assert page.read_text() == "a\n<!-- table x -->\nnew\n<!-- end of table -->\nb\n"
+    with pytest.raises(ValueError, match="table y"):
+        write_table(page, "y", "new")
+    write_table(tmp_path / "own.md", "y", "new")
+    write_table(tmp_path / "own.md", "y", "newer")
+    assert "newer" in (tmp_path / "own.md").read_text()
+
+
+def test_the_command_writes_table_json_and_pictures(model, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    written = tmp_path / "table.json"
+    arguments = ["--episodes", "1", "--table", "none", "20", "20,announced"]
+    arguments += ["--json", str(written), "--plots", str(tmp_path / "plots")]
+    assert main(["evaluate", str(model), *arguments, "--markdown", str(tmp_path / "t.md")]) == 0
+    rows = json.loads(written.read_text())["protocols"]
+    assert [row["protocol"] for row in rows] == ["none", "20", "20,announced"]
+    assert rows[2]["difference"]["same"] == 1
+    assert "| `20,announced` |" in (tmp_path / "t.md").read_text()
+    names = {path.name for path in (tmp_path / "plots").iterdir()}
+    assert {"recovery.png", "attention_20.png", "keys_20_announced.png"} <= names
+    assert "same to the last bit" in capsys.readouterr().out
+
+
+def test_a_page_without_the_tables_marks_is_bad_input(model, tmp_path, capsys):
+    (tmp_path / "page.md").write_text("no marks\n")
+    arguments = ["--episodes", "1", "--table", "none", "--markdown", str(tmp_path / "page.md")]
+    assert main(["evaluate", str(model), *arguments]) == 2
+    assert "<!-- table results -->" in capsys.readouterr().err
+
+
+def test_a_recovery_curve_is_the_mean_reward_around_permutations():
+    pytest.importorskip("matplotlib")
+    from an_control.learning.plots import principal_axes, recovery
+
+    rewards = np.array([1.0] * 10 + [0.0] * 3 + [1.0] * 7)
+    one = Result(17.0, 20, 1, False, None, 0.1, rewards, (10,))
+    offsets, means, count = recovery([one, one])
+    assert count == 2 and offsets.tolist() == list(range(-10, 10))
+    assert means.tolist() == rewards.tolist()
+    keys = np.random.default_rng(0).normal(size=(5, 4, 3)) * [9.0, 1.0, 0.01]
+    planar = principal_axes(keys)
+    assert planar.shape == (5, 4, 2) and planar[..., 0].std() > planar[..., 1].std()
+
+
+def test_the_task_is_the_models_own_where_none_is_given(model, tmp_path):
+    assert load_policy(model).model.task["name"] == "ant"
+    assert main(["evaluate", str(model), "--episodes", "1", "--memory", "zeroed", "--copies", "2",
+                 "--json", str(tmp_path / "one.json")]) == 0  # fmt: skip
+    one = json.loads((tmp_path / "one.json").read_text())
+    assert (one["task"], one["memory"], one["copies"]) == ("ant", "zeroed", 2)
+    assert {"mean", "sd", "success_share", "steps_per_s", "episodes"} <= set(one)

@@ -1,0 +1,144 @@
+"""Announced over ROS 2: the Ant's sensors move between topics at every step, nothing is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+pytest.importorskip("pybullet")
+
+from rcl_interfaces.srv import SetParametersAtomically
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+from an_control.learning.evaluate import evaluate
+from an_control.learning.tasks import environment_of, make_environment
+from an_control.policy import load_policy
+from an_control.share import share_path
+from an_control.wiring import load_wiring
+from an_control.wiring.scramble import ScrambleSettings
+from an_control_sim.bridge import Bridge
+from an_control_sim.episodes import EpisodeResult, run_episodes
+from an_control_sim.process import RELIABLE, ros
+from an_control_sim.robot import Robot
+from an_control_sim.simulation import load_simulation
+
+MODEL = share_path("models/ant.safetensors")
+WIRING = share_path("config/ant.yaml")
+SWAPS = 1000
+WARM = 20
+"""Swaps before memory is first read: by then every topic has been subscribed once."""
+PAGE = 4096
+
+
+class MovingSensors:
+    """A tap that publishes each sensor on one of two topics and announces it when one moves."""
+
+    def __init__(self, node: Node, pid: int) -> None:
+        self._node, self._pid = node, pid
+        self._rng = np.random.default_rng(1)
+        self._sources = {one.topic: one for one in load_wiring(WIRING).sources}
+        self._places = dict.fromkeys(self._sources, 0)
+        self._publishers: dict[str, list[Any]] = {}
+        self._messages: dict[str, Any] = {}
+        self._set = node.create_client(SetParametersAtomically, "policy/set_parameters_atomically")
+        self.bridge: Bridge | None = None
+        self.topic = node.resolve_topic_name("joint_states_0")
+        self.shuffles = 0
+        self.resident: list[int] = []
+
+    def reset(self, episode: int) -> None: ...
+
+    def take(self, topic: str, message: Any) -> None:
+        name = topic.rpartition("/")[2]
+        if name not in self._publishers:
+            self._publishers[name] = [
+                self._node.create_publisher(type(message), f"{name}_{place}", RELIABLE)
+                for place in (0, 1)
+            ]
+        self._messages[name] = message
+
+    def prepare(self, stamp_ns: int) -> None:
+        self._move()
+
+    def send(self) -> None:
+        for name, message in self._messages.items():
+            self._publishers[name][self._places[name]].publish(message)
+
+    def _move(self) -> None:
+        """Some of the sensors move to their other topic, and the node is told, all at once."""
+        names = list(self._places)
+        moved = self._rng.choice(names, int(self._rng.integers(1, len(names) + 1)), replace=False)
+        for name in moved:
+            self._places[name] = 1 - self._places[name]
+        changes = [
+            Parameter(
+                f"sources.{self._sources[name].name}.topic", value=f"{name}_{self._places[name]}"
+            ).to_parameter_msg()
+            for name in moved
+        ]
+        future = self._set.call_async(SetParametersAtomically.Request(parameters=changes))
+        assert self.bridge is not None
+        while not future.done():
+            self.bridge.executor.spin_once(timeout_sec=1.0)
+        assert future.result().result.successful, future.result().result.reason
+        self.shuffles += 1
+        self.resident.append(_resident(self._pid))
+
+
+def _resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+
+
+@contextmanager
+def policy_process() -> Iterator[int]:
+    """The node on the first topics of all sensors; its process id."""
+    command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r", "__ns:=/ant"]
+    values = {"wiring": WIRING, "model": MODEL, "mode": "lockstep", "autostart": "true"}
+    for source in load_wiring(WIRING).sources:
+        values[f"sources.{source.name}.topic"] = f"{source.topic}_0"
+    for name, value in values.items():
+        command += ["-p", f"{name}:={value}"]
+    process = subprocess.Popen(command)
+    try:
+        yield process.pid
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def walk() -> tuple[EpisodeResult, MovingSensors]:
+    with policy_process() as pid, ros(["--ros-args", "-r", "__ns:=/ant"]):
+        node = Node("simulator")
+        sensors = MovingSensors(node, pid)
+        robot = Robot(load_simulation(share_path("config/ant_sim.yaml")))
+        bridge = sensors.bridge = Bridge(node, robot, tap=sensors)
+        for outlet in robot.outlets:
+            sensors.take(outlet.topic, outlet.message)
+        try:
+            (result,) = run_episodes(bridge, episodes=1, seed=1)
+        finally:
+            bridge.close()
+            node.destroy_node()
+    return result, sensors
+
+
+def test_a_thousand_announced_swaps_cost_no_tick_no_bit_and_no_memory():
+    env = make_environment(environment_of("ant"))
+    policy = load_policy(MODEL)
+    (still,) = evaluate(policy, env, policy.nominal_ids, 1, 1, ScrambleSettings())
+    env.close()
+    result, sensors = walk()
+    grown = sensors.resident[-1] - sensors.resident[WARM]
+    print(f"{sensors.shuffles} swaps, {result.wall_s:.1f} s, memory {grown / 1e6:+.2f} MB")
+    assert result.timeouts == 0 and result.steps == still.steps == sensors.shuffles == SWAPS
+    assert result.return_ == still.total
+    assert grown < 5e6

@@ -1,0 +1,130 @@
+"""The e-stop over real ROS 2: it latches, and only its reset clears it."""
+
+from __future__ import annotations
+
+import pytest
+from rclpy.event_handler import PublisherEventCallbacks
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from stand import SAFE, Stand, readings_of
+from std_msgs.msg import Bool
+from std_srvs.srv import Trigger
+
+
+def stop_by_topic(stand: Stand, value: bool = True, reliability=ReliabilityPolicy.RELIABLE) -> None:
+    qos = QoSProfile(depth=1, reliability=reliability)
+    quiet = PublisherEventCallbacks(use_default_callbacks=False)
+    publisher = stand.peer.create_publisher(Bool, "policy/estop", qos, event_callbacks=quiet)
+    stand.until(publisher.get_subscription_count, "the e-stop's subscriber")
+    publisher.publish(Bool(data=value))
+    if value:
+        stand.until(lambda: stand.node._estop.reason, "the e-stop")
+
+
+def stop_by_service(stand: Stand) -> None:
+    assert stand.call(Trigger, "policy/estop").success
+
+
+def clear(stand: Stand) -> Trigger.Response:
+    return stand.call(Trigger, "policy/reset_estop")
+
+
+@pytest.mark.parametrize("stop", [stop_by_topic, stop_by_service])
+def test_the_safe_command_goes_out_at_once_and_keeps_going_out_until_the_reset(stand, stop):
+    stand.start(mode="rate")
+    for step in range(1, 5):
+        stand.send(step)
+        before = len(stand.commands)
+        stand.until(lambda n=before: len(stand.commands) > n, "a command")
+    stop(stand)
+    before = len(stand.commands)
+    for step in range(5, 40):
+        stand.send(step)
+        stand.executor.spin_once(timeout_sec=0.01)
+    stand.until(lambda: len(stand.commands) > before + 10, "safe commands")
+    assert all(list(one.effort) == SAFE for one in stand.commands[before + 1 :])
+    assert clear(stand).success
+    count = len(stand.commands)
+    for step in range(40, 60):
+        stand.send(step)
+        stand.executor.spin_once(timeout_sec=0.01)
+    stand.until(
+        lambda: any(list(one.effort) != SAFE for one in stand.commands[count:]), "the policy"
+    )
+
+
+@pytest.mark.parametrize("reliability", [ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT])
+def test_every_publisher_of_the_estop_is_heard_and_false_clears_nothing(stand, reliability):
+    stand.start()
+    stand.step(1)
+    stop_by_topic(stand, reliability=reliability)
+    stop_by_topic(stand, False, reliability)
+    count = len(stand.commands)
+    stand.send(2)
+    stand.until(lambda: stand.commands[count:], "a command")
+    assert stand.node._estop.reason == "e-stop by topic"
+    assert list(stand.commands[-1].effort) == SAFE
+
+
+def test_in_lockstep_each_step_is_answered_by_the_safe_command(stand, reference):
+    stand.start()
+    stand.step(1)
+    stop_by_service(stand)
+    stand.until(lambda: len(stand.commands) >= 2, "the safe command at once")
+    stand.send(1)
+    stand.send(2)
+    stand.until(lambda: stand.commands[-1].header.stamp.nanosec == 20_000_000, "step 2")
+    assert all(list(one.effort) == SAFE for one in stand.commands[1:])
+    assert clear(stand).success
+    count = len(stand.commands)
+    stand.send(3)
+    stand.until(lambda: stand.commands[-1].header.stamp.nanosec == 30_000_000, "step 3")
+    assert list(stand.commands[-1].effort) == reference.step(3)
+    assert len(stand.commands) >= count
+
+
+def test_an_estop_survives_rewiring_a_new_model_and_every_transition(stand):
+    node = stand.start(watchdog_s=0.0)
+    stand.step(1)
+    stop_by_service(stand)
+    node.set_parameters([Parameter("sources.tilt.topic", value="tilt2")])
+    node.set_parameters([Parameter("sources.tilt.topic", value="tilt")])
+    assert node.set_parameters([Parameter("model", value=str(stand.model))])[0].successful
+    assert stand.reset().success
+    for transition in ("deactivate", "cleanup", "configure", "activate"):
+        getattr(node, f"trigger_{transition}")()
+        assert node._estop.reason == "e-stop by service"
+    stand.connect()
+    count = len(stand.commands)
+    stand.send(2)
+    stand.until(lambda: stand.commands[count:], "a command")
+    assert all(list(one.effort) == SAFE for one in stand.commands[count:])
+    assert clear(stand).success and clear(stand).message == "was not latched"
+
+
+def test_an_estop_before_anything_is_configured_holds_from_the_first_command_on(stand):
+    stand.start(activate=False)
+    stop_by_service(stand)
+    stand.node.trigger_configure()
+    assert not stand.commands
+    stand.node.trigger_activate()
+    stand.connect()
+    stand.send(1)
+    stand.until(lambda: len(stand.commands) > 3, "safe commands")
+    assert all(list(one.effort) == SAFE for one in stand.commands)
+    stand.node.trigger_deactivate()
+
+
+def test_after_the_reset_authority_grows_from_the_safe_command(stand):
+    stand.start(ramp_s=0.1)
+    first = [list(stand.step(step).effort) for step in range(1, 6)]
+    stop_by_service(stand)
+    assert clear(stand).success
+    stand.until(lambda: len(stand.commands) > 5, "the safe command")
+    seen = len(stand.commands)
+    for step in range(1, 6):
+        stand.send(step + 10, readings_of(step))
+        stand.until(
+            lambda s=step: stand.commands[-1].header.stamp.nanosec == (s + 10) * 10**7, "a command"
+        )
+    assert [list(one.effort) for one in stand.commands[seen:]] == first
