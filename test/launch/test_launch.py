@@ -77,10 +77,14 @@ def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Laun
 
 
 def ros2(*arguments: str) -> str:
-    """What a ros2 command prints."""
-    done = subprocess.run(
-        ["ros2", *arguments], capture_output=True, text=True, timeout=DONE_S, check=False
-    )
+    """What a ros2 command prints; asked again where it gave up before it had found the node."""
+    until = time.monotonic() + DONE_S
+    while True:
+        done = subprocess.run(
+            ["ros2", *arguments], capture_output=True, text=True, timeout=DONE_S, check=False
+        )
+        if "Node not found" not in done.stderr or time.monotonic() > until:
+            break
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
