@@ -77,18 +77,7 @@ class Verb:
         if run.round:
             print(f"{self.out}: {run.round} of {settings.rounds + 1} rounds were done before")
         run.run(lambda line: print(_shown(line), flush=True))
-        run.close()
-        print(run.model_path)
-        write_json(
-            self.json,
-            {
-                "task": self.task,
-                "seed": self.seed,
-                "rounds": run.metrics,
-                "model": str(run.model_path),
-            },
-        )
-        return 0
+        return self._finish(run)
 
     def _run_compiled(self) -> int:
         """The compiled recipe: DAgger into the authors' form."""
@@ -127,6 +116,10 @@ class Verb:
             run.run(lambda line: print(_shown(line), flush=True) if "validation" in line else None)
         except (ValueError, RunError) as error:
             raise InputError(str(error)) from error
+        return self._finish(run)
+
+    def _finish(self, run: Any) -> int:
+        """Close a run that is done and say what it gave."""
         run.close()
         print(run.model_path)
         write_json(
