@@ -50,6 +50,9 @@ SIM = [
     "pybullet-envs-gymnasium>=0.6",
     "numba>=0.60",
     "opencv-python-headless>=4.8",
+    "Box2D>=2.3.10",
+    "pygame>=2.6",
+    "ale-py>=0.10",
 ]
 TRAIN = [
     "torch>=2.4",

@@ -9,9 +9,11 @@ import importlib.util
 
 ENVIRONMENTS = {
     "an_control/Ant-v0": ("an_control_sim.ant:AntEnv", 1000),
+    "an_control/CarRacing-v0": ("an_control_sim.car_racing:CarRacingEnv", 1000),
     "an_control/CartPoleSwingUpHarder-v0": ("an_control_sim.cartpole:CartPoleSwingUpHarder", 1000),
+    "an_control/PuzzlePong-v0": ("an_control_sim.puzzle_pong:PuzzlePongEnv", 27_000),
 }
-"""Environment id -> (entry point, steps an episode)."""
+"""Environment id -> (entry point, steps an episode at most)."""
 
 
 def register_envs() -> None:

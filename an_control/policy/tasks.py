@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+PATCH = 6
+"""Pixels along an edge of an image patch."""
+
+
+def patch_ids(height: int, width: int, patch: int = PATCH) -> list[str]:
+    """``camera.ROW.COLUMN`` of each patch of a frame, row by row; whole patches only."""
+    return [f"camera.{i}.{j}" for i in range(height // patch) for j in range(width // patch)]
+
+
 CARTPOLE_CHANNELS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
 JOINTS = [f"{joint}_{leg}" for leg in (1, 2, 3, 4) for joint in ("hip", "ankle")]
 ANT_CHANNELS = [
@@ -31,6 +40,20 @@ CARTPOLE_TASK: dict[str, Any] = {
     "channels": CARTPOLE_CHANNELS,
     "actuators": ["cart"],
     "step_s": 0.01,
+}
+CAR_RACING_TASK: dict[str, Any] = {
+    "name": "car_racing",
+    "environment": "an_control/CarRacing-v0",
+    "channels": patch_ids(96, 96),
+    "actuators": ["steer", "gas", "brake"],
+    "step_s": 0.02,
+}
+PONG_TASK: dict[str, Any] = {
+    "name": "pong",
+    "environment": "an_control/PuzzlePong-v0",
+    "channels": patch_ids(84, 84),
+    "actuators": ["noop", "fire", "right", "left", "right_fire", "left_fire"],
+    "step_s": 4 / 60,
 }
 SUCCESS = {"ant": 2000.0, "cartpole": 400.0}
 """The return that counts as a success, by task."""

@@ -1,0 +1,38 @@
+"""What a camera task shows: a stack of gray frames, cut into patches with ids that stay.
+
+A frame is zero where nothing may be seen (a score, an instrument panel). The newest frame comes
+last; at an episode's start it fills the whole stack.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from an_control.policy.tasks import PATCH
+
+STACK = 4
+
+
+def cut(frames: np.ndarray, patch: int = PATCH) -> np.ndarray:
+    """Patches (N, k, patch, patch) of frames (k, H, W), in the order of `patch_ids`."""
+    k, height, width = frames.shape
+    rows, columns = height // patch, width // patch
+    grid = frames[:, : rows * patch, : columns * patch]
+    grid = grid.reshape(k, rows, patch, columns, patch).transpose(1, 3, 0, 2, 4)
+    return np.ascontiguousarray(grid.reshape(rows * columns, k, patch, patch))
+
+
+class FrameStack:
+    """The newest `STACK` gray frames (H, W) of an episode."""
+
+    def __init__(self, height: int, width: int) -> None:
+        self.frames = np.zeros((STACK, height, width), np.uint8)
+
+    def start(self, frame: np.ndarray) -> None:
+        """Forget what was; `frame` (H, W) counts as all of them."""
+        self.frames[:] = frame
+
+    def add(self, frame: np.ndarray) -> None:
+        """`frame` (H, W) is the newest from now on."""
+        self.frames[:-1] = self.frames[1:]
+        self.frames[-1] = frame

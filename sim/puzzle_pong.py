@@ -1,0 +1,120 @@
+"""Puzzle Pong: Atari Pong seen through image patches, of which some may be shuffled or hidden.
+
+The task of Tang & Ha 2021 (section 4.3). The console is ale-py's, whose package brings the
+cartridge; preprocessing is the usual one of Mnih et al. 2015: up to 30 idle frames at the start,
+each action for four frames, the larger of the last two, gray, 84x84.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import gymnasium
+import numpy as np
+from ale_py import Action, ALEInterface, LoggerMode, roms
+
+from an_control.policy.tasks import PONG_TASK
+from an_control_sim.camera import STACK, FrameStack, cut
+
+SIDE = 84
+SCORE_ROWS = 10
+"""At the top, which nobody may see."""
+MOST_IDLE_FRAMES = 30
+SKIP = 4
+ACTIONS = (
+    Action.NOOP,
+    Action.FIRE,
+    Action.RIGHT,
+    Action.LEFT,
+    Action.RIGHTFIRE,
+    Action.LEFTFIRE,
+)
+"""In the order of the task's actuators; to the right is up."""
+
+
+class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
+    """Play Pong to 21 points on the right side; the observation is the screen in 196 patches.
+
+    Observation (196, 4, 6, 6) uint8: the last four gray frames of each 6x6 patch, newest last, in
+    the order of `channels`; the 10 rows of the score are black. Action (6,): the largest number's
+    place is the button. Reward: +1 and -1 for a point. Nothing is random but the idle frames of
+    the start.
+
+    Args:
+        render_mode: "rgb_array" or None.
+    """
+
+    channels = tuple(PONG_TASK["channels"])
+    actuators = tuple(PONG_TASK["actuators"])
+    step_s = PONG_TASK["step_s"]
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        ALEInterface.setLoggerMode(LoggerMode.Error)
+        self._console = ALEInterface()
+        self._console.setFloat("repeat_action_probability", 0.0)
+        self._console.setInt("random_seed", 0)
+        cartridge = roms.get_rom_path("pong")
+        assert cartridge is not None
+        self._console.loadROM(cartridge)
+        self.observation_space = gymnasium.spaces.Box(
+            0, 255, (len(self.channels), STACK, 6, 6), np.uint8
+        )
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(ACTIONS),), np.float32)
+        height, width = self._console.getScreenDims()
+        self._screens = np.zeros((2, height, width), np.uint8)
+        self._stack = FrameStack(SIDE, SIDE)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """A new game after 1 to 30 idle frames, which the seed decides."""
+        super().reset(seed=seed)
+        self._console.reset_game()
+        for _ in range(int(self.np_random.integers(1, MOST_IDLE_FRAMES + 1))):
+            self._console.act(Action.NOOP)
+        self._console.getScreenGrayscale(self._screens[0])
+        self._stack.start(_seen(self._screens[0]))
+        return cut(self._stack.frames), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Four frames, 1/15 s; ValueError where the action is not six finite numbers."""
+        action = np.asarray(action, np.float64)
+        if action.shape != (len(ACTIONS),) or not np.isfinite(action).all():
+            raise ValueError(f"action {action!r} is not {len(ACTIONS)} finite numbers")
+        button = ACTIONS[int(np.argmax(action))]
+        reward = 0.0
+        for frame in range(SKIP):
+            reward += self._console.act(button)
+            if frame >= SKIP - 2:
+                self._console.getScreenGrayscale(self._screens[frame - SKIP + 2])
+        self._stack.add(_seen(self._screens.max(axis=0)))
+        over = self._console.game_over(with_truncation=False)
+        return cut(self._stack.frames), reward, over, False, {}
+
+    def sensors(self) -> dict[str, np.ndarray]:
+        """What the camera shows (84, 84), gray."""
+        return {"camera": self._stack.frames[-1]}
+
+    @property
+    def frames(self) -> np.ndarray:
+        """The stack of gray frames (4, 84, 84), newest last."""
+        return self._stack.frames
+
+    @property
+    def ram(self) -> np.ndarray:
+        """The console's memory (128,) uint8."""
+        return self._console.getRAM()
+
+    def render(self) -> np.ndarray | None:
+        """The screen (210, 160, 3), rgb."""
+        return self._console.getScreenRGB() if self.render_mode else None
+
+
+def _seen(screen: np.ndarray) -> np.ndarray:
+    """The frame (84, 84) of a screen (210, 160): scaled, without the score."""
+    frame = np.asarray(cv2.resize(screen, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
+    frame[:SCORE_ROWS] = 0
+    return frame
