@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from an_control.policy import AttentionSizes, Model, OrderedSizes, Sizes
-from an_control.policy.authors import positional_table
+from an_control.policy.positions import positional_table
 from an_control.policy.sizes import Shapes
 
 LARGEST = 1e5

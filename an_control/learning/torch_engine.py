@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from an_control.learning.rollouts import NOTHING, Outcomes, Start
-from an_control.policy import AttentionSizes, Model
+from an_control.policy import AttentionSizes, Model, OrderedSizes
 from an_control.policy.weights import Weights, head_of
 from an_control.wiring.scramble import ScrambleSettings
 
@@ -94,9 +94,11 @@ class _Population:
     """P policies of one size; every row of a batch names the one that acts in it."""
 
     def __init__(self, models: Sequence[Model], device: torch.device) -> None:
-        self._sizes, self._device = models[0].sizes, device
-        if any(model.sizes != self._sizes for model in models):
+        sizes = models[0].sizes
+        if any(model.sizes != sizes for model in models):
             raise ValueError("the torch engine plays candidates of one size")
+        assert isinstance(sizes, AttentionSizes | OrderedSizes)
+        self._sizes, self._device = sizes, device
         self._attends = isinstance(self._sizes, AttentionSizes)
         if self._attends:
             weights = [Weights.of(model) for model in models]

@@ -12,7 +12,10 @@ from an_control.policy.attention_neuron import AttentionNeuron, Engine
 from an_control.policy.model_file import Model, ModelError, read_model, write_model
 from an_control.policy.numpy_engine import NumpyEngine
 from an_control.policy.ordered import Ordered
-from an_control.policy.sizes import AttentionSizes, OrderedSizes, Sizes
+from an_control.policy.sizes import AttentionSizes, OrderedSizes, Sizes, VisionSizes
+from an_control.policy.vision import VisionNeuron
+from an_control.policy.vision_engine import NumpyVision, VisionEngine
+from an_control.policy.vision_weights import VisionWeights
 from an_control.policy.weights import Weights
 
 __all__ = [
@@ -26,6 +29,8 @@ __all__ = [
     "OrderedSizes",
     "Policy",
     "Sizes",
+    "VisionNeuron",
+    "VisionSizes",
     "dry_run",
     "load_policy",
     "make_policy",
@@ -33,7 +38,7 @@ __all__ = [
     "write_model",
 ]
 
-Policy = AttentionNeuron | Ordered
+Policy = AttentionNeuron | Ordered | VisionNeuron
 EngineName = Literal["numpy", "numba"]
 Monitor = Literal["off", "reset", "match"]
 
@@ -79,13 +84,16 @@ def make_policy(
         raise ValueError(f"engine: {engine!r} is not one of {', '.join(get_args(EngineName))}")
     if isinstance(model.sizes, OrderedSizes):
         return Ordered(model)
+    if isinstance(model.sizes, VisionSizes):
+        return VisionNeuron(model, _vision_engine(model.sizes, VisionWeights.of(model), engine))
     return AttentionNeuron(model, _engine(model.sizes, Weights.of(model), engine), keep_ticks)
 
 
 def dry_run(policy: Policy) -> None:
     """One tick on zeros, then forgotten; a compiled engine is compiled by it."""
-    model, names = policy.model, policy.nominal_ids
-    policy.step_array(np.zeros(len(names) or _channels(model)), names or _numbered(model))
+    names = policy.nominal_ids or _numbered(policy.model)
+    shape = policy.no_patches.shape[1:] if isinstance(policy, VisionNeuron) else ()
+    policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)
     policy.reset()
 
 
@@ -100,9 +108,12 @@ def _engine(sizes: AttentionSizes, weights: Weights, name: EngineName | None) ->
     return NumbaEngine(sizes, weights)
 
 
-def _channels(model: Model) -> int:
-    return model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
+def _vision_engine(
+    sizes: VisionSizes, weights: VisionWeights, name: EngineName | None
+) -> VisionEngine:
+    return NumpyVision(sizes, weights)
 
 
 def _numbered(model: Model) -> tuple[str, ...]:
-    return tuple(str(i) for i in range(_channels(model)))
+    channels = model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
+    return tuple(str(i) for i in range(channels))

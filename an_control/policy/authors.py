@@ -14,8 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from an_control.policy.model_file import Model, ModelError
-from an_control.policy.sizes import AttentionSizes, OrderedSizes, Sizes
-from an_control.policy.tasks import ANT_TASK, CARTPOLE_TASK
+from an_control.policy.positions import positional_table
+from an_control.policy.sizes import (
+    CAR_RACING_SIZES,
+    AttentionSizes,
+    OrderedSizes,
+    Sizes,
+    TopPatchesSizes,
+)
+from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK
 
 LARGEST_PARAMS = 10_000_000
 
@@ -80,9 +87,53 @@ class _Network:
         return _head(take, [self.channels, *self.hidden], self.actions)
 
 
-_KINDS: dict[str, tuple[str, _Attention | _Network]] = {
+@dataclass(frozen=True)
+class _TopPatches:
+    """Their policy for CarRacing; its keys take pixels in the order (row, column, frame)."""
+
+    task: dict
+
+    @property
+    def sizes(self) -> TopPatchesSizes:
+        return CAR_RACING_SIZES
+
+    def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
+        sizes = self.sizes
+        message, hidden, actions = sizes.message, sizes.hidden, sizes.actions
+        changes = sizes.stack - 1
+        arrays = {
+            "query.weight": take(message, sizes.positions),
+            "query.bias": take(message),
+        }
+        key = take(message, changes * sizes.patch**2 + actions)
+        change = key[:, :-actions].reshape(message, -1, changes).transpose(0, 2, 1)
+        arrays |= {
+            "key.change": change.reshape(message, -1),
+            "key.action": key[:, -actions:],
+            "key.bias": take(message),
+            "value.weight": take(message, sizes.stack * sizes.patch**2),
+            "value.bias": take(message),
+        }
+        for name in ("query", "key"):
+            arrays[f"self_attention.{name}"] = take(sizes.self_attention, message)
+            arrays[f"self_attention.{name}_bias"] = take(sizes.self_attention)
+        return arrays | {
+            "memory.input": take(4 * hidden, 2 * sizes.top),
+            "memory.hidden": take(4 * hidden, hidden),
+            "memory.bias": take(4 * hidden) + take(4 * hidden),
+            "action.weight": take(actions, hidden),
+            "action.bias": take(actions),
+            "mixing.0.weight": take(hidden, hidden + actions),
+            "mixing.0.bias": take(hidden),
+            "mixing.1.weight": take(1, hidden),
+            "mixing.1.bias": take(1),
+        }
+
+
+_KINDS: dict[str, tuple[str, _Attention | _Network | _TopPatches]] = {
     "cartpole_pi": ("attention_neuron", _Attention(1, 16, 0, False, 1.0, CARTPOLE_TASK)),
     "ant_pi": ("attention_neuron", _Attention(8, 32, 1, True, float(np.sqrt(32.0)), ANT_TASK)),
+    "carracing_pi": ("vision_top_patches", _TopPatches(CAR_RACING_TASK)),
     "ant_mlp": ("ordered", _Network(28, (32, 32), 8, ANT_TASK)),
 }
 AUTHORS_KINDS = tuple(_KINDS)
@@ -152,13 +203,6 @@ def _params(path: str | os.PathLike[str]) -> np.ndarray:
         raise ValueError("holds no array 'params'") from None
     except Exception as error:  # zipfile and zlib let many kinds through for a damaged archive
         raise ValueError(f"not a sound .npz file ({error})") from error
-
-
-def positional_table(rows: int, columns: int) -> np.ndarray:
-    """The fixed sinusoidal queries (rows, columns): ``i / 10000^(2 (j // 2) / columns)``."""
-    i, j = np.arange(rows)[:, None], np.arange(columns)[None]
-    angle = i / 10000.0 ** (2 * (j // 2) / columns)
-    return np.where(j % 2 == 0, np.sin(angle), np.cos(angle))
 
 
 def _head(take: _Reader, widths: list[int], actions: int) -> dict[str, np.ndarray]:

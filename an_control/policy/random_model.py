@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.sizes import AttentionSizes, Sizes
+from an_control.policy.sizes import AttentionSizes, Sizes, kind_of
 
 ANT_SIZES = AttentionSizes(actions=8, neuron=8, queries=32, key=32, inputs=["value"], head=[32])
 """The sizes of the AttentionNeuron authors' Ant policy."""
@@ -28,5 +28,4 @@ def random_model(
         fan_in = 1 if name == "attention.queries" else shape[-1]
         limit = gain / math.sqrt(fan_in)
         arrays[name] = rng.uniform(-limit, limit, shape).astype(np.float32)
-    kind = "attention_neuron" if isinstance(sizes, AttentionSizes) else "ordered"
-    return Model(kind, sizes, arrays, task or {}, {"by": "random_model", "seed": seed})
+    return Model(kind_of(sizes), sizes, arrays, task or {}, {"by": "random_model", "seed": seed})

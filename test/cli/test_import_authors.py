@@ -11,8 +11,8 @@ from an_control.cli import main
 from an_control.policy import ModelError, load_policy, read_model
 from an_control.policy.authors import AUTHORS_KINDS, import_authors
 
-PARAMETERS = {"cartpole_pi": 913, "ant_pi": 2504, "ant_mlp": 2248}
-CHANNELS = {"cartpole_pi": 5, "ant_pi": 28, "ant_mlp": 28}
+PARAMETERS = {"cartpole_pi": 913, "ant_pi": 2504, "ant_mlp": 2248, "carracing_pi": 7212}
+CHANNELS = {"cartpole_pi": 5, "ant_pi": 28, "ant_mlp": 28, "carracing_pi": 256}
 
 
 @pytest.fixture
@@ -39,7 +39,9 @@ def test_each_kind_is_imported(npz, tmp_path, capsys, kind):
     assert f"{out}: {kind}, {PARAMETERS[kind]} parameters" in capsys.readouterr().out
     policy = load_policy(out, engine="numpy")
     assert len(policy.nominal_ids) == CHANNELS[kind]
-    action = policy.step_array(np.zeros(CHANNELS[kind]), policy.nominal_ids)
+    patch = (4, 6, 6) if kind == "carracing_pi" else ()
+    readings = np.zeros((CHANNELS[kind], *patch), np.uint8 if patch else np.float64)
+    action = policy.step_array(readings, policy.nominal_ids)
     assert action.shape == (len(policy.model.task["actuators"]),)
 
 

@@ -18,7 +18,7 @@ from an_control.learning.fused.loop import (
     unrecorded,
 )
 from an_control.learning.rollouts import NOTHING, Outcomes, Start
-from an_control.policy import AttentionSizes, Model
+from an_control.policy import AttentionSizes, Model, OrderedSizes
 from an_control.policy.numba_engine import Packed, pack, pack_head
 from an_control.policy.weights import Weights, head_of
 from an_control.wiring.scramble import Scramble, ScrambleSettings
@@ -182,6 +182,7 @@ def pack_model(model: Model) -> Packed:
     """A model's weights as the compiled rollout takes them."""
     if isinstance(model.sizes, AttentionSizes):
         return pack(model.sizes, Weights.of(model))
+    assert isinstance(model.sizes, OrderedSizes)
     arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
     head, widths = pack_head(head_of(arrays, len(model.sizes.head) + 1))
     relu, clip = model.sizes.activation == "relu", model.sizes.output == "clip"

@@ -1,0 +1,111 @@
+"""The AttentionNeuron for camera patches: which patches a tick brings, and in which order.
+
+A patch carries its own past (its last frames), so nothing is kept by channel: any subset of the
+patches may come at every tick, in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from an_control.policy.model_file import Model
+from an_control.policy.sizes import TopPatchesSizes, VisionSizes
+from an_control.policy.vision_engine import VisionEngine
+from an_control.policy.vision_heads import Convolution, TopPatches, VisionHead
+
+
+class VisionNeuron:
+    """A permutation-invariant policy for image patches (Tang & Ha 2021, section 3.3).
+
+    Args:
+        model: a model of one of the vision kinds.
+        engine: computes the message from the patches.
+    """
+
+    def __init__(self, model: Model, engine: VisionEngine) -> None:
+        assert isinstance(model.sizes, VisionSizes)
+        self.model = model
+        self._sizes: VisionSizes = model.sizes
+        self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
+        self._engine = engine
+        self._shape = model.sizes.stack, model.sizes.patch, model.sizes.patch
+        top = isinstance(model.sizes, TopPatchesSizes)
+        self._head: VisionHead = TopPatches(model) if top else Convolution(model)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the episode: the previous action and what the head remembers."""
+        self._previous = self._head.reset()
+        self.message = np.zeros((self._sizes.queries, self._sizes.message), np.float32)
+        """The last step's message (M, m)."""
+        self._ids: tuple[str, ...] = ()
+
+    def step(self, readings: Mapping[str, np.ndarray]) -> np.ndarray:
+        """One tick on ``{patch id: (stack, patch, patch) uint8}``; the action as `step_array`'s."""
+        patches = list(readings.values())
+        return self.step_array(np.array(patches) if patches else self.no_patches, tuple(readings))
+
+    def step_array(self, patches: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """One tick on `patches` (N, stack, patch, patch) uint8, oldest frame first, in any order.
+
+        Returns the action (A,) float32 in [-1, 1], for a policy that chooses one of A actions 1 at
+        its place. ValueError where shapes differ or an id comes twice, TypeError where the pixels
+        are no uint8.
+        """
+        patches = np.asarray(patches)
+        if patches.dtype != np.uint8:
+            raise TypeError(f"patches are {patches.dtype}, not uint8")
+        if patches.shape != (len(ids), *self._shape):
+            raise ValueError(
+                f"patches of shape {patches.shape}, not {(len(ids), *self._shape)}:"
+                " (ids, frames, rows, columns)"
+            )
+        if ids is not self._ids:
+            self._ids = _checked(ids)
+        self.message = self._engine(patches, self._previous)
+        self._previous = self._head(self.message)
+        return self._previous.copy()
+
+    @property
+    def no_patches(self) -> np.ndarray:
+        """(0, stack, patch, patch) uint8, for a tick that brings none."""
+        return np.zeros((0, *self._shape), np.uint8)
+
+    @property
+    def engine(self) -> str:
+        """Which engine computes: ``numpy`` or ``numba``."""
+        return self._engine.name
+
+    @property
+    def previous_action(self) -> np.ndarray:
+        """The previous action (A,) in [-1, 1], which every key gets; set it where others act."""
+        return self._previous.copy()
+
+    @previous_action.setter
+    def previous_action(self, action: np.ndarray) -> None:
+        action = np.asarray(action, np.float32)
+        if action.shape != self._previous.shape or not (np.abs(action) <= 1.0).all():
+            raise ValueError(
+                f"previous action {action!r} is not of shape {self._previous.shape} in [-1, 1]"
+            )
+        self._previous = action.copy()
+
+    @property
+    def channel_order(self) -> tuple[str, ...]:
+        """The ids of the last step's patches, in the order of the attention's columns."""
+        return self._ids
+
+    @property
+    def attention(self) -> np.ndarray:
+        """The last step's attention (M, N), columns in `channel_order`; rows sum to one."""
+        return self._engine.attention
+
+
+def _checked(ids: Sequence[str]) -> tuple[str, ...]:
+    ids = tuple(ids)
+    if len(set(ids)) != len(ids):
+        twice = next(name for name in ids if ids.count(name) > 1)
+        raise ValueError(f"channel id {twice!r} is given twice")
+    return ids

@@ -1,0 +1,132 @@
+"""From the message (M, m) of a vision policy to its action: both heads of the paper, in numpy."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from an_control.policy.model_file import Model
+from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
+
+F32 = np.float32
+BLOCK = 64
+"""Rows of the self-attention that fit the processor's cache."""
+
+
+class VisionHead(Protocol):
+    """Acts on a message; what it remembers begins anew with `reset`."""
+
+    def reset(self) -> np.ndarray: ...
+    def __call__(self, message: np.ndarray) -> np.ndarray: ...
+
+
+class TopPatches:
+    """CarRacing's head (section 4.3 of the paper; Tang, Nguyen & Ha 2020, Neuroevolution of
+    self-interpretable agents): a self-attention picks the most important rows of the message, and
+    an LSTM sees where they lie in the grid. How much of the last message stays is the head's.
+    """
+
+    def __init__(self, model: Model) -> None:
+        assert isinstance(model.sizes, TopPatchesSizes)
+        self._sizes = model.sizes
+        self._array = model.arrays
+        grid = model.sizes.grid
+        places = np.indices((grid, grid)).reshape(2, -1).T
+        self._places = (places / grid).astype(F32)
+        self.reset()
+
+    def reset(self) -> np.ndarray:
+        """Forget the episode; returns what counts as the previous action (A,)."""
+        self._stays = F32(0.0)
+        self._message = np.zeros((self._sizes.queries, self._sizes.message), F32)
+        self._output = np.zeros(self._sizes.hidden, F32)
+        self._cell = np.zeros(self._sizes.hidden, F32)
+        return np.zeros(self._sizes.actions, F32)
+
+    def __call__(self, message: np.ndarray) -> np.ndarray:
+        """The action (A,) float32 in [-1, 1]."""
+        array = self._array
+        self._message *= self._stays
+        self._message += (F32(1.0) - self._stays) * message
+        importance = self.importance(self._message)
+        top = np.argsort(-importance, kind="stable")[: self._sizes.top]
+        self._remember(self._places[top].ravel())
+        action = np.tanh(_linear(array, "action", self._output))
+        hidden = np.tanh(_linear(array, "mixing.0", np.concatenate([self._output, action])))
+        self._stays = _logistic(_linear(array, "mixing.1", hidden))[0]
+        return action
+
+    def importance(self, message: np.ndarray) -> np.ndarray:
+        """(M,): how much attention each row of the message (M, m) gets from all rows."""
+        array = self._array
+        queries = message.dot(array["self_attention.query"].T) + array["self_attention.query_bias"]
+        keys = message.dot(array["self_attention.key"].T) + array["self_attention.key_bias"]
+        keys = np.ascontiguousarray(keys.T)
+        importance = np.zeros(len(message), F32)
+        for start in range(0, len(message), BLOCK):
+            scores = queries[start : start + BLOCK].dot(keys)
+            scores -= scores.max(axis=1, keepdims=True)
+            np.exp(scores, out=scores)
+            scores /= scores.sum(axis=1, keepdims=True)
+            importance += scores.sum(axis=0)
+        return importance
+
+    def _remember(self, inputs: np.ndarray) -> None:
+        """The LSTM cell; its gates are in the order input, forget, candidate, output."""
+        array, hidden = self._array, self._sizes.hidden
+        gates = array["memory.input"].dot(inputs) + array["memory.hidden"].dot(self._output)
+        gates += array["memory.bias"]
+        enter, forget, candidate, leave = gates.reshape(4, hidden)
+        self._cell = _logistic(forget) * self._cell + _logistic(enter) * np.tanh(candidate)
+        self._output = _logistic(leave) * np.tanh(self._cell)
+
+
+class Convolution:
+    """PuzzlePong's head (section 4.4 of the paper): two convolutions, two layers, the best action.
+
+    The action is one-hot.
+    """
+
+    def __init__(self, model: Model) -> None:
+        assert isinstance(model.sizes, ConvolutionSizes)
+        self._sizes = model.sizes
+        self._layers = [
+            np.ascontiguousarray(weight.transpose(2, 3, 1, 0).reshape(-1, len(weight)))
+            for weight in (model.arrays[f"convolution.{layer}.weight"] for layer in (0, 1))
+        ]
+        self._array = model.arrays
+        self.scores = np.zeros(model.sizes.actions, F32)
+        """(A,) of the last tick."""
+
+    def reset(self) -> np.ndarray:
+        """Nothing to forget; returns what counts as the previous action (A,)."""
+        return self._one_hot(self._sizes.first_action)
+
+    def __call__(self, message: np.ndarray) -> np.ndarray:
+        """The action (A,) float32: 1 for the chosen one, else 0."""
+        grid, (_, second) = self._sizes.grid, self._sizes.planes
+        image = np.maximum(message, 0.0).reshape(grid, grid, -1)
+        for layer, (size, step) in enumerate(((4, 2), (3, 1))):
+            windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
+            windows = windows[::step, ::step].transpose(0, 1, 3, 4, 2)
+            rows, columns = windows.shape[:2]
+            image = windows.reshape(rows * columns, -1).dot(self._layers[layer])
+            image += self._array[f"convolution.{layer}.bias"]
+            image = np.maximum(image, 0.0).reshape(rows, columns, -1)
+        hidden = _linear(self._array, "head.0", image.reshape(second * second, -1).T.ravel())
+        self.scores = _linear(self._array, "head.1", np.maximum(hidden, 0.0))
+        return self._one_hot(int(self.scores.argmax()))
+
+    def _one_hot(self, chosen: int) -> np.ndarray:
+        action = np.zeros(self._sizes.actions, F32)
+        action[chosen] = 1.0
+        return action
+
+
+def _linear(array: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
+    return np.asarray(array[f"{name}.weight"].dot(x) + array[f"{name}.bias"])
+
+
+def _logistic(x: np.ndarray) -> np.ndarray:
+    return np.asarray(F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5))

@@ -1,0 +1,189 @@
+"""The policy for image patches: the authors' record, any patches in any order, sound models."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from an_control.policy import load_policy, make_policy, read_model, write_model
+from an_control.policy.authors import import_authors
+from an_control.policy.random_model import random_model
+from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, sizes_from
+
+ENGINES = ["numpy"]
+SMALL = {
+    "top_patches": replace(CAR_RACING_SIZES, grid=8, message=5, stack=3, patch=2, hidden=4),
+    "convolution": replace(PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11),
+}
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    return request.param
+
+
+@pytest.fixture(params=list(SMALL))
+def model(request):
+    return random_model(SMALL[request.param], seed=1, gain=3.0)
+
+
+def cut(frames, patch=6):
+    """(frames, rows, columns) into patches (N, frames, patch, patch), row by row."""
+    count, rows, columns = frames.shape
+    parts = frames.reshape(count, rows // patch, patch, columns // patch, patch)
+    return parts.transpose(1, 3, 0, 2, 4).reshape(-1, count, patch, patch)
+
+
+def pictures(sizes, patches, ticks=5, seed=0):
+    """Patches (T, N, stack, p, p): noise, smooth ones, flat ones."""
+    rng = np.random.default_rng(seed)
+    shape = ticks, patches, sizes.stack, sizes.patch, sizes.patch
+    contrast = rng.choice([0, 2, 40, 256], (1, patches, 1, 1, 1))
+    base = rng.integers(0, 256, (1, patches, 1, 1, 1))
+    return np.clip(base + rng.integers(0, 256, shape) * contrast // 256, 0, 255).astype(np.uint8)
+
+
+def names(count):
+    return tuple(f"patch_{i}" for i in range(count))
+
+
+def test_the_authors_car_racing_policy_gives_the_recorded_actions(shared, engine):
+    reference = shared / "reference"
+    model = import_authors(reference / "official" / "carracing_pi.npz", "carracing_pi")
+    policy = make_policy(model, engine=engine)
+    with np.load(reference / "vectors.npz") as vectors:
+        frames, expected = vectors["carracing_pi/frames"], vectors["carracing_pi/action"]
+    actions = [policy.step_array(cut(one), policy.nominal_ids) for one in frames]
+    assert np.abs(np.array(actions) - expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize("patches", [1, 2, 7, 100, 256])
+def test_the_order_of_the_patches_changes_no_bit(model, engine, patches):
+    policy = make_policy(model, engine=engine)
+    sequence, ids = pictures(model.sizes, patches), names(patches)
+    expected = [
+        (policy.step_array(one, ids).tobytes(), policy.message.tobytes()) for one in sequence
+    ]
+    rng = np.random.default_rng(patches)
+    for _ in range(10):
+        policy.reset()
+        for one, (action, message) in zip(sequence, expected, strict=True):
+            order = rng.permutation(patches)
+            carried = tuple(ids[i] for i in order)
+            assert policy.step_array(one[order], carried).tobytes() == action
+            assert policy.message.tobytes() == message
+
+
+def test_the_order_changes_no_bit_of_the_authors_policy_on_their_frames(shared, engine):
+    reference = shared / "reference"
+    model = import_authors(reference / "official" / "carracing_pi.npz", "carracing_pi")
+    policy = make_policy(model, engine=engine)
+    with np.load(reference / "vectors.npz") as vectors:
+        sequence = [cut(one) for one in vectors["carracing_pi/frames"]]
+    expected = [policy.step_array(one, policy.nominal_ids).tobytes() for one in sequence]
+    policy.reset()
+    rng = np.random.default_rng(0)
+    for one, action in zip(sequence, expected, strict=True):
+        assert policy.step_array(rng.permutation(one), policy.nominal_ids).tobytes() == action
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_any_subset_of_the_patches_in_any_order_gives_the_same_bits(data):
+    model = random_model(SMALL[data.draw(st.sampled_from(sorted(SMALL)))], seed=3, gain=4.0)
+    policy = make_policy(model, engine=data.draw(st.sampled_from(ENGINES)))
+    patches = pictures(model.sizes, 30, ticks=1)[0]
+    chosen = data.draw(st.lists(st.integers(0, 29), unique=True))
+    order = data.draw(st.permutations(chosen))
+    ids = names(30)
+    expected = policy.step_array(patches[chosen], [ids[i] for i in chosen])
+    policy.reset()
+    action = policy.step({ids[i]: patches[i] for i in order})
+    assert action.tobytes() == expected.tobytes()
+    assert np.isfinite(action).all() and (np.abs(action) <= 1.0).all()
+
+
+def test_attention_has_a_column_for_each_patch_and_rows_that_sum_to_one(model, engine):
+    policy = make_policy(model, engine=engine)
+    patches, ids = pictures(model.sizes, 12)[0], names(12)
+    policy.step_array(patches, ids)
+    attention = policy.attention
+    assert attention.shape == (model.sizes.queries, 12) and policy.channel_order == ids
+    np.testing.assert_allclose(attention.sum(axis=1), 1.0, atol=1e-5)
+    order = np.random.default_rng(0).permutation(12)
+    policy.reset()
+    policy.step_array(patches[order], [ids[i] for i in order])
+    np.testing.assert_array_equal(policy.attention, attention[:, order])
+
+
+@pytest.mark.parametrize("value", [0, 255])
+def test_a_flat_picture_and_no_picture_at_all_give_a_finite_action(model, engine, value):
+    policy = make_policy(model, engine=engine)
+    flat = np.full_like(pictures(model.sizes, 9)[0], value)
+    for patches in (flat, policy.no_patches, flat):
+        action = policy.step_array(patches, names(len(patches)))
+        assert np.isfinite(action).all() and np.isfinite(policy.message).all()
+
+
+def test_a_reset_forgets_the_episode(model, engine):
+    policy = make_policy(model, engine=engine)
+    sequence, ids = pictures(model.sizes, 20), names(20)
+    expected = [policy.step_array(one, ids) for one in sequence]
+    policy.reset()
+    np.testing.assert_array_equal([policy.step_array(one, ids) for one in sequence], expected)
+
+
+def test_the_convolving_policy_chooses_one_action_and_begins_with_its_first():
+    policy = make_policy(random_model(SMALL["convolution"], gain=3.0))
+    np.testing.assert_array_equal(policy.previous_action, [0, 0, 0, 1, 0, 0])
+    action = policy.step_array(pictures(SMALL["convolution"], 9)[0], names(9))
+    assert sorted(action.tolist()) == [0.0] * 5 + [1.0]
+    np.testing.assert_array_equal(policy.previous_action, action)
+
+
+def test_patches_of_another_shape_or_kind_of_number_are_refused(model):
+    policy = make_policy(model)
+    good = pictures(model.sizes, 2)[0]
+    with pytest.raises(TypeError, match="float64, not uint8"):
+        policy.step_array(good.astype(float), names(2))
+    with pytest.raises(ValueError, match="patches of shape"):
+        policy.step_array(good[:, :1], names(2))
+    with pytest.raises(ValueError, match="patches of shape"):
+        policy.step_array(good, names(3))
+    with pytest.raises(ValueError, match="'a' is given twice"):
+        policy.step_array(good, ("a", "a"))
+
+
+def test_a_model_file_keeps_a_vision_policy(model, tmp_path):
+    path = tmp_path / "vision.safetensors"
+    write_model(path, model)
+    again = read_model(path)
+    assert (again.kind, again.sizes) == (model.kind, model.sizes)
+    patches = pictures(model.sizes, 9)[0]
+    expected = make_policy(model).step_array(patches, names(9))
+    np.testing.assert_array_equal(load_policy(path).step_array(patches, names(9)), expected)
+
+
+@pytest.mark.parametrize(
+    ("head", "change", "reason"),
+    [
+        ("top_patches", {"grid": 65}, "sizes.grid: 65 is not from 1 to 64"),
+        ("top_patches", {"stack": 1}, "sizes.stack: 1, differences need at least 2 frames"),
+        ("top_patches", {"top": 65}, "sizes.top: 65 of 64 queries"),
+        ("top_patches", {"norm_weights": 1}, "sizes.norm_weights: 1 is not one of False, True"),
+        ("convolution", {"grid": 7}, "sizes.grid: 7, the convolutions need at least 8"),
+        ("convolution", {"first_action": 6}, "sizes.first_action: 6 of 6 actions"),
+        ("convolution", {"hidden": 0}, "sizes.hidden: 0 is not a whole number from 1"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused_by_name(head, change, reason):
+    with pytest.raises(ValueError, match=reason):
+        sizes_from(f"vision_{head}", asdict(SMALL[head]) | change)
+
+
+def test_the_authors_sizes_have_the_published_numbers_of_parameters():
+    """The import adds up the LSTM's two biases, 64 numbers each."""
+    assert random_model(CAR_RACING_SIZES).parameters == 7212 - 64
+    assert random_model(PONG_SIZES).parameters == 1_687_726
