@@ -6,6 +6,7 @@ Set before numpy or rclpy can be imported; the wheels' bootstrap and child proce
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import os
 import random
 import shutil
@@ -17,9 +18,24 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+
+def _own_domain() -> int:
+    """A ROS domain that no other test run on this machine uses for as long as this one lives."""
+    for number in random.SystemRandom().sample(range(1, 101), 100):
+        path = Path(tempfile.gettempdir(), f"an_control_ros_domain_{number}.lock")
+        lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+        else:
+            return number
+    raise RuntimeError("other test runs hold all of the ROS domains 1 to 100")
+
+
 for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
     os.environ[f"{name}_NUM_THREADS"] = "1"
-os.environ["ROS_DOMAIN_ID"] = str(random.SystemRandom().randrange(1, 101))
+os.environ["ROS_DOMAIN_ID"] = str(_own_domain())
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 os.environ["ROS_PYTHON_CHECK_FIELDS"] = "1"
 os.environ["ROS_LOG_DIR"] = tempfile.mkdtemp(prefix="an_control_ros_log_")

@@ -11,7 +11,10 @@ from pathlib import Path
 from an_control.cli import InputError, write_json
 from an_control.share import share_path
 
-HEAD = f"{'fault':<40} {'tried':>6} {'survived':>8} {'to safe':>9} {'to recover':>10} {'memory':>8}"
+HEAD = (
+    f"{'fault':<40} {'tried':>6} {'survived':>8} {'to safe':>9} {'to recover':>10} {'memory':>8}"
+    f" {'repeated':>8}"
+)
 
 
 @dataclass(frozen=True)

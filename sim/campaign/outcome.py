@@ -7,6 +7,16 @@ from math import isfinite
 from typing import Any
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What one try showed: the times of `Outcome`, promises broken, and promises kept too late."""
+
+    safe_s: float
+    recovered_s: float
+    broken: list[str]
+    late: list[str]
+
+
 @dataclass
 class Outcome:
     """What one fault did, the worst of all times.
@@ -14,6 +24,7 @@ class Outcome:
     safe_s       until the wire was as it must be, inf where it never was; for a file: to read it
     recovered_s  from the fault's end until the policy acted again
     memory_mb    growth of the resident memory from the first time to the last
+    repeated     tries made again because the campaign's own process had stood still
     """
 
     name: str
@@ -22,7 +33,17 @@ class Outcome:
     safe_s: float = 0.0
     recovered_s: float = 0.0
     memory_mb: float = 0.0
+    repeated: int = 0
     complaints: list[str] = field(default_factory=list)
+
+    def add(self, seen: Seen) -> None:
+        """Count one more try."""
+        complaints = seen.broken + seen.late
+        self.tried += 1
+        self.survived += not complaints
+        self.complaints += complaints
+        self.safe_s = max(self.safe_s, seen.safe_s)
+        self.recovered_s = max(self.recovered_s, seen.recovered_s)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -32,7 +53,7 @@ class Outcome:
         """For people."""
         return (
             f"{self.name:<40} {self.tried:>6} {self.survived:>8} {self.safe_s:>7.3f} s"
-            f" {self.recovered_s:>8.3f} s {self.memory_mb:>5.1f} MB"
+            f" {self.recovered_s:>8.3f} s {self.memory_mb:>5.1f} MB {self.repeated:>8}"
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from an_control.share import share_path
 from an_control.wiring import WiringError
 from an_control_sim.campaign import mutations
 from an_control_sim.campaign.faults import FAULTS
+from an_control_sim.campaign.outcome import Outcome, Seen
 from an_control_sim.campaign.plan import load_plan
 from an_control_sim.campaign.run import run_campaign
 from an_control_sim.process import ros
@@ -116,3 +119,34 @@ def test_a_small_soak_finds_nothing_that_grows(tmp_path: Path, capsys) -> None:
     assert found["end"]["threads"] <= found["start"]["threads"]
     assert found["end"]["memory_mb"] - found["start"]["memory_mb"] < 5.0
     assert "memory grew" in capsys.readouterr().out
+
+
+def test_a_try_is_made_again_where_the_listener_itself_stood_still(tmp_path, monkeypatch) -> None:
+    (fault,) = (one for one in load_plan(PLAN) if one.name == "one source of five silent")
+    slept = []
+
+    @contextmanager
+    def stall(stage) -> Iterator[None]:
+        if not slept:
+            slept.append(stage)
+            ctypes.PyDLL(None).usleep(400_000)  # holds the interpreter's lock
+        yield
+
+    monkeypatch.setitem(FAULTS, "stall", stall)
+    fault = replace(fault, kind="stall", options={}, within_s=0.35, recovered_s=60.0)
+    with ros(["--ros-args", "--log-level", "error"]):
+        node = Node("robot", namespace="/ant")
+        try:
+            (outcome,) = run_campaign(node, [fault], 1, tmp_path, lambda outcome: None)
+        finally:
+            node.destroy_node()
+    assert (outcome.tried, outcome.survived, outcome.repeated) == (1, 1, 1), outcome
+
+
+def test_lateness_counts_where_the_listener_was_awake_and_broken_promises_always_do() -> None:
+    late, broken = Seen(0.3, 0.0, [], ["late"]), Seen(0.0, 0.0, ["not finite"], [])
+    outcome = Outcome("x")
+    for seen in (late, broken, Seen(0.1, 0.2, [], [])):
+        outcome.add(seen)
+    assert (outcome.tried, outcome.survived, outcome.safe_s) == (3, 1, 0.3)
+    assert outcome.complaints == ["late", "not finite"]
