@@ -23,6 +23,7 @@ from an_control.policy import load_policy
 from an_control.share import share_path
 from an_control.wiring import Wiring, load_wiring
 from an_control.wiring.scramble import Shuffle
+from an_control_sim.schedule import load_schedule
 from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
 
 SHARE = share_path("config").parent
@@ -37,6 +38,8 @@ ARGUMENTS = {
     "announce": (False, "the ids move along with their contents"),
     "noise_channels": (0, "channels of noise added"),
     "drop": (0.0, "share of the channels that is absent"),
+    "schedule": ("", "path of a schedule YAML: how the scrambling changes during each episode"),
+    "scrambler": (False, "read by way of the scrambler even while it changes nothing"),
     "rate": (0.0, "control rate in Hz; 0 = the wiring's"),
     "check_rate": (True, "refuse a rate that the model was not trained at"),
     "camera_hz": (0.0, "pictures per simulated second if looked at, 0 = off"),
@@ -46,7 +49,7 @@ ARGUMENTS = {
 }
 SIMULATOR_PARAMETERS = (
     "simulation", "wiring", "episodes", "seed", "realtime", "shuffle", "announce",
-    "noise_channels", "drop", "camera_hz", "command_timeout_s",
+    "noise_channels", "drop", "schedule", "scrambler", "camera_hz", "command_timeout_s",
 )  # fmt: skip
 
 
@@ -69,6 +72,8 @@ def nodes(context: LaunchContext) -> list[Node]:
     wiring = load_wiring(given["wiring"])
     load_policy(given["model"])
     Shuffle.parse(given["shuffle"])
+    if given["schedule"]:
+        load_schedule(given["schedule"])
     policy = {
         "model": given["model"],
         "wiring": policy_wiring(context, given, wiring),
@@ -98,7 +103,8 @@ def argument(context: LaunchContext, name: str) -> Any:
 
 def policy_wiring(context: LaunchContext, given: dict[str, Any], wiring: Wiring) -> str:
     """The path of the wiring that the policy reads, which is the robot's unless it must differ."""
-    scrambled = given["shuffle"] != "none" or given["noise_channels"] or given["drop"]
+    keys = ("noise_channels", "drop", "schedule", "scrambler")
+    scrambled = given["shuffle"] != "none" or any(given[key] for key in keys)
     if scrambled:
         wiring = scrambled_wiring(wiring)
     if given["rate"]:

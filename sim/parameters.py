@@ -1,14 +1,22 @@
-"""ROS parameters of the simulator and the scrambler: described, bounded, fixed at the start."""
+"""ROS parameters of the simulator and the scrambler: described, bounded, most of them fixed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+from rcl_interfaces.msg import (
+    FloatingPointRange,
+    IntegerRange,
+    ParameterDescriptor,
+    SetParametersResult,
+)
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 from rclpy.node import Node
+from rclpy.parameter import Parameter
 
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
+from an_control.wiring.scramble import Change, ScrambleSettings, Shuffle
+from an_control_sim.schedule import load_schedule
 
 Value = TypeVar("Value", bool, int, float, str)
 
@@ -19,12 +27,14 @@ def declare(
     default: Value,
     description: str,
     bounds: tuple[float, float] | None = None,
+    *,
+    read_only: bool = True,
 ) -> Value:
-    """Declare a read-only parameter and return its value.
+    """Declare a parameter and return its value.
 
     Raises ValueError naming the parameter where what was set has another type or is out of bounds.
     """
-    descriptor = ParameterDescriptor(description=description, read_only=True)
+    descriptor = ParameterDescriptor(description=description, read_only=read_only)
     if bounds is not None and isinstance(default, float):
         low, high = float(bounds[0]), float(bounds[1])
         descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
@@ -40,17 +50,80 @@ def declare(
     return value
 
 
-def declare_scramble(node: Node) -> ScrambleSettings:
-    """The parameters shuffle, announce, noise_channels and drop. Raises ValueError."""
+SCRAMBLE = {
+    "announce": "ids move along with their contents",
+    "noise_channels": "channels of noise added",
+    "noise_sd": "standard deviation of that noise",
+    "drop": "share of channels that is absent",
+    "freeze": "share of channels that keeps its value",
+    "delay": "ticks by which every content comes late",
+    "spike": "chance of a reading to get a spike",
+    "spike_sd": "standard deviation of the spikes",
+    "nan": "chance of a reading to be NaN",
+    "copies": "channels added that repeat others",
+}
+"""The parameters of `ScrambleSettings` beside shuffle, and what each one means."""
+
+
+def declare_scramble(node: Node, default: ScrambleSettings | None = None) -> ScrambleSettings:
+    """Shuffle and SCRAMBLE as parameters that may change at runtime; their values at first.
+
+    Raises ValueError naming one that is out of bounds.
+    """
+    default = default or ScrambleSettings()
     described = ParameterDescriptor(
         description="when contents are permuted: none, reset, K (every K steps) or reset+K",
-        read_only=True,
         dynamic_typing=True,
     )
-    shuffle: Any = node.declare_parameter("shuffle", "none", described).value
-    return ScrambleSettings(
-        shuffle=Shuffle.parse(str(shuffle)),
-        announce=declare(node, "announce", False, "ids move along with their contents"),
-        noise_channels=declare(node, "noise_channels", 0, "channels of noise added", (0, 10_000)),
-        drop=declare(node, "drop", 0.0, "share of channels that is absent", (0.0, 1.0)),
+    node.declare_parameter("shuffle", str(default.shuffle), described)
+    for name, description in SCRAMBLE.items():
+        declare(node, name, getattr(default, name), description, read_only=False)
+    try:
+        return _scramble(node.get_parameter, ())
+    except ValueError as error:
+        raise ValueError(f"parameter {error}") from None
+
+
+def declare_schedule(node: Node) -> tuple[Change, ...]:
+    """The parameter schedule, a file's path. Raises WiringError where the file is not right."""
+    path = declare(
+        node, "schedule", "", "path of a schedule YAML; empty: nothing changes by itself"
     )
+    return load_schedule(path) if path else ()
+
+
+def follow_scramble(node: Node, change: Callable[[ScrambleSettings], object] | None) -> None:
+    """Give `change` the settings whenever their parameters are set; bad ones are refused.
+
+    Without `change`, where nothing is read by way of a scrambler, all of them are.
+    """
+
+    def check(parameters: list[Parameter[Any]]) -> SetParametersResult:
+        reason = ""
+        if _concerned(parameters):
+            if change is None:
+                reason = "there is no scrambler: start with scrambler:=true"
+            try:
+                _scramble(node.get_parameter, parameters)
+            except ValueError as error:
+                reason = str(error)
+        return SetParametersResult(successful=not reason, reason=reason)
+
+    def take(parameters: list[Parameter[Any]]) -> None:
+        if change is not None and _concerned(parameters):
+            change(_scramble(node.get_parameter, ()))
+
+    node.add_on_set_parameters_callback(check)
+    node.add_post_set_parameters_callback(take)
+
+
+def _concerned(parameters: list[Parameter[Any]]) -> bool:
+    return any(one.name in (*SCRAMBLE, "shuffle") for one in parameters)
+
+
+def _scramble(
+    get: Callable[[str], Parameter[Any]], changed: Sequence[Parameter[Any]]
+) -> ScrambleSettings:
+    new = {one.name: one.value for one in changed}
+    values = {name: new.get(name, get(name).value) for name in (*SCRAMBLE, "shuffle")}
+    return ScrambleSettings(shuffle=Shuffle.parse(str(values.pop("shuffle"))), **values)

@@ -23,8 +23,8 @@ from an_control.ros.lockstep import Lockstep
 from an_control.ros.outputs import doubles, set_stamp
 from an_control.wiring import ChannelTable, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
-from an_control.wiring.scramble import Scramble, ScrambleSettings
-from an_control_sim.parameters import declare, declare_scramble
+from an_control.wiring.scramble import Change, Scramble, ScrambleSettings
+from an_control_sim.parameters import declare, declare_schedule, declare_scramble, follow_scramble
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, signals
 from an_control_sim.scrambled_wiring import TOPIC
 
@@ -33,13 +33,22 @@ class Scrambler:
     """Takes messages by topic and publishes `scrambled`, on `node` and in its namespace.
 
     The channels are those of the first tick; one that turns up later starts the permutations of
-    the episode anew. Raises WiringError where the wiring does not fit its message types.
+    the episode anew. The node's parameters change the settings at runtime, its service
+    `~/shuffle` permutes the contents at once. Raises WiringError where the wiring does not fit its
+    message types.
     """
 
-    def __init__(self, node: Node, wiring: Wiring, settings: ScrambleSettings, seed: int) -> None:
+    def __init__(
+        self,
+        node: Node,
+        wiring: Wiring,
+        settings: ScrambleSettings,
+        seed: int,
+        schedule: Sequence[Change] = (),
+    ) -> None:
         self._table = ChannelTable(wiring)
-        self._settings, self._seed, self._episode = settings, seed, 0
-        self._scramble = Scramble((), settings, seed)
+        self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
+        self._scramble = Scramble((), settings, seed, schedule)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
         for source in wiring.sources:
             stamp_of = stamp_reader(self._table.message_classes[source.name])
@@ -50,6 +59,10 @@ class Scrambler:
         self._message = JointState()
         self._publisher = node.create_publisher(JointState, TOPIC, RELIABLE)
         self.topic = self._publisher.topic_name
+        if not node.has_parameter("shuffle"):
+            declare_scramble(node, settings)
+        follow_scramble(node, self.change)
+        node.create_service(Trigger, "~/shuffle", self._on_shuffle)
 
     @property
     def table(self) -> ChannelTable:
@@ -70,6 +83,11 @@ class Scrambler:
         """Start an episode with its own permutations and losses."""
         self._episode = episode
         self._scramble.reset(episode)
+
+    def change(self, settings: ScrambleSettings) -> None:
+        """Other settings from the next tick on."""
+        self._settings = settings
+        self._scramble.change(settings)
 
     def take(self, topic: str, message: Any) -> None:
         """Keep the newest message of a topic; one that the wiring does not read is ignored."""
@@ -101,9 +119,15 @@ class Scrambler:
         new = [id_ for id_ in ids if id_ not in self._scramble.ids]
         if new:
             known = (*self._scramble.ids, *new)
-            self._scramble = Scramble(known, self._settings, self._seed)
+            self._scramble = Scramble(known, self._settings, self._seed, self._schedule)
             self._scramble.reset(self._episode)
         self._ids = ids
+
+    def _on_shuffle(self, request: Any, response: Any) -> Any:
+        """Permute the contents, from the next tick on."""
+        self._scramble.shuffle()
+        response.success = True
+        return response
 
 
 class ScramblerNode(Node):
@@ -120,7 +144,8 @@ class ScramblerNode(Node):
         if mode not in ("rate", "lockstep"):
             raise ValueError(f"parameter mode: {mode!r} (allowed: rate, lockstep)")
         seed = declare(self, "seed", 0, "seed of everything random", (0, 2**31 - 1))
-        self._scrambler = Scrambler(self, wiring, declare_scramble(self), seed)
+        settings, schedule = declare_scramble(self), declare_schedule(self)
+        self._scrambler = Scrambler(self, wiring, settings, seed, schedule)
         self._lockstep = Lockstep((source.name for source in wiring.sources), 0)
         self._episode = 0
         self._inputs = Inputs(

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from rclpy.node import Node
 
 from an_control.wiring import WiringError, load_wiring
-from an_control.wiring.scramble import ScrambleSettings
+from an_control.wiring.scramble import Change, ScrambleSettings
 from an_control_sim.bridge import Bridge
 from an_control_sim.episodes import Progress, ProgressCallback, Summary, run_episodes
-from an_control_sim.parameters import declare, declare_scramble
+from an_control_sim.parameters import declare, declare_schedule, declare_scramble, follow_scramble
 from an_control_sim.policy_link import BridgeError
 from an_control_sim.process import ros, signals
 from an_control_sim.robot import Robot
@@ -33,7 +33,14 @@ class SimulatorSettings:
     command_timeout_s: float = 1.0
     start_timeout_s: float = 30.0
     camera_hz: float = 0.0
+    scrambler: bool = False
     scramble: ScrambleSettings = field(default_factory=ScrambleSettings)
+    schedule: tuple[Change, ...] = ()
+
+    @property
+    def scrambles(self) -> bool:
+        """Whether the policy is to read the scrambler's topic."""
+        return self.scrambler or self.scramble.active or bool(self.schedule)
 
 
 def read_settings(node: Node) -> SimulatorSettings:
@@ -58,7 +65,11 @@ def read_settings(node: Node) -> SimulatorSettings:
         camera_hz=declare(
             node, "camera_hz", 0.0, "pictures per simulated second if looked at, 0 = off", (0, 1000)
         ),
+        scrambler=declare(
+            node, "scrambler", False, "read by way of the scrambler even while it changes nothing"
+        ),
         scramble=declare_scramble(node),
+        schedule=declare_schedule(node),
     )
 
 
@@ -91,15 +102,17 @@ def simulate(
 
 
 def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
-    scramble = settings.scramble
-    if scramble.active and not settings.wiring:
+    if settings.scrambles and not settings.wiring:
         raise WiringError("parameters", "wiring", settings.wiring, "a wiring YAML, to scramble")
     simulation = load_simulation(settings.simulation)
     if settings.camera_hz > 0 and simulation.camera is None:
         raise WiringError(simulation.file, "camera", None, "topic and frame_id, for its pictures")
     tap = None
-    if scramble.active:
-        tap = Scrambler(node, load_wiring(settings.wiring), scramble, settings.seed)
+    if settings.scrambles:
+        wiring = load_wiring(settings.wiring)
+        tap = Scrambler(node, wiring, settings.scramble, settings.seed, settings.schedule)
+    else:
+        follow_scramble(node, None)
     return Bridge(
         node,
         Robot(simulation, camera=settings.camera_hz > 0),

@@ -22,7 +22,7 @@ from an_control.cli.run import parameters
 from an_control.policy.tasks import SUCCESS
 from an_control.ros.controller import Controller
 from an_control.share import share_path
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
+from an_control.wiring.scramble import Change, ScrambleSettings, Shuffle
 
 STOP_S = 5.0
 COMMAND_S, SOURCES_S = 10.0, 5.0
@@ -51,6 +51,11 @@ class Verb:
     """Further channels that carry normal noise."""
     drop: float = 0.0
     """Share of the channels that is absent, drawn anew each episode."""
+    schedule: Path | None = None
+    """A YAML of changes during each episode: drops, freezes, delays, spikes, shuffles, ..."""
+    scrambler: bool = False
+    """Read by way of the scrambler even while it changes nothing: its parameters, on the node
+    simulator, may then be set at any time."""
     realtime: bool = False
     """Step by the clock instead of in lockstep."""
     video: Path | None = None
@@ -77,15 +82,27 @@ class Verb:
             scramble = ScrambleSettings(
                 Shuffle.parse(self.shuffle), self.announce, self.noise_channels, drop=self.drop
             )
+            schedule = self._schedule()
         except ValueError as error:
             raise InputError(str(error)) from error
         print(
             f"{self.task}: {model.name}, {self.episodes} episodes, shuffle {self.shuffle}",
             flush=True,
         )
-        return self._simulate(model, wiring, scramble)
+        return self._simulate(model, wiring, scramble, schedule)
 
-    def _simulate(self, model: Path, wiring: Path, scramble: ScrambleSettings) -> int:
+    def _schedule(self) -> tuple[Change, ...]:
+        from an_control_sim.schedule import load_schedule
+
+        return () if self.schedule is None else load_schedule(self.schedule)
+
+    def _simulate(
+        self,
+        model: Path,
+        wiring: Path,
+        scramble: ScrambleSettings,
+        schedule: tuple[Change, ...],
+    ) -> int:
         from an_control.cli.sim_view import progress
         from an_control.wiring import load_wiring
         from an_control_sim.bridge import BridgeError
@@ -102,13 +119,15 @@ class Verb:
             seed=self.seed,
             realtime=self.realtime,
             command_timeout_s=1.0 if self.realtime else COMMAND_S,
+            scrambler=self.scrambler,
             scramble=scramble,
+            schedule=schedule,
             camera_hz=0.0 if self.video is None else RATE_HZ,
         )
         with ExitStack() as stack:
             stopped = stack.enter_context(signals())
             seen = wiring
-            if scramble.active:
+            if settings.scrambles:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
                 write_wiring(scrambled_wiring(load_wiring(wiring)), seen)

@@ -7,10 +7,10 @@ which permutations an episode draws. Everything follows from (seed, episode, ste
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,11 @@ class Shuffle:
 
     at_reset: bool = False
     every: int = 0
+
+    def __str__(self) -> str:
+        """The text that `parse` takes."""
+        every = str(self.every) if self.every else ""
+        return "+".join(filter(None, ("reset" if self.at_reset else "", every))) or "none"
 
     @classmethod
     def parse(cls, text: str) -> Shuffle:
@@ -90,6 +95,13 @@ class ScrambleSettings:
         )
 
 
+class Change(NamedTuple):
+    """From this step of every episode on, these settings have other values."""
+
+    step: int
+    values: Mapping[str, Any]
+
+
 class Plan(NamedTuple):
     """An episode's scrambling in advance; slots and contents are places in `Scramble.ids`."""
 
@@ -106,19 +118,23 @@ class Scramble:
 
     `ids` are all channel ids of the nominal wiring (N of them), in any order: what happens to a
     channel depends on the set of ids alone. A tick may bring fewer, in another order; a slot
-    shows nothing while the content behind it is absent. Unknown ids are left out.
+    shows nothing while the content behind it is absent. Unknown ids are left out. `schedule`
+    are changes of the settings during each episode.
     """
 
-    def __init__(self, ids: Sequence[str], settings: ScrambleSettings, seed: int) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        ids: Sequence[str],
+        settings: ScrambleSettings,
+        seed: int,
+        schedule: Sequence[Change] = (),
+    ) -> None:
+        self._base, self._schedule = settings, tuple(sorted(schedule, key=lambda one: one.step))
         self.ids = tuple(sorted(ids))
         """(N,) the nominal ids in the order that `order` follows."""
         self._index = {name: i for i, name in enumerate(self.ids)}
         self._came: tuple[str, ...] | None = None
         self._seed = seed
-        self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels))
-        self._copy_ids = tuple(f"{COPY_PREFIX}{i}" for i in range(settings.copies))
-        self._faulty = bool(settings.freeze or settings.delay or settings.spike or settings.nan)
         self.reset(0)
 
     def reset(self, episode: int) -> None:
@@ -126,23 +142,32 @@ class Scramble:
         root = np.random.SeedSequence([self._seed, episode, 1])
         shuffle, dropped, noise, faults, copied = map(np.random.default_rng, root.spawn(5))
         self._shuffle_rng, self._noise_rng, self._fault_rng = shuffle, noise, faults
-        count = len(self.ids)
+        self._drop_rng, self._copy_rng = dropped, copied
         self._step = 0
         self.shuffles = 0
         """How often the contents were permuted in this episode."""
-        self._source = np.arange(count)
-        self._kept = np.ones(count, dtype=bool)
-        self._kept[dropped.permutation(count)[: round(self.settings.drop * count)]] = False
-        frozen = faults.permutation(count)[: round(self.settings.freeze * count)]
-        self._frozen = np.sort(frozen)
-        self._held = np.full(count, np.nan, dtype=np.float32)
-        self._late: deque[NDArray[np.float32]] = deque(maxlen=self.settings.delay + 1)
-        kept = np.flatnonzero(self._kept)
-        rounds = -(-self.settings.copies // len(kept)) if len(kept) else 0
-        drawn = [copied.permutation(kept) for _ in range(rounds)]
-        self._copied = np.concatenate([kept[:0], *drawn])[: self.settings.copies]
+        self._source = np.arange(len(self.ids))
+        self._late: deque[NDArray[np.float32]] = deque()
+        self.settings = self._scheduled()
+        """Those of this step."""
+        self._draw_dropped()
+        self._draw_frozen()
+        self._draw_copied()
         if self.settings.shuffle.at_reset:
-            self._permute()
+            self._source = self._permutation()
+        self._arrange()
+
+    def change(self, settings: ScrambleSettings) -> None:
+        """Other settings from the next tick on, in this episode and all that follow.
+
+        What no setting has changed stays: the contents' places, which channels are lost or frozen.
+        """
+        self._base = settings
+        self._adopt(self._scheduled())
+
+    def shuffle(self) -> None:
+        """Permute the contents now."""
+        self._source = self._permutation()
         self._arrange()
 
     @property
@@ -157,10 +182,11 @@ class Scramble:
 
         The ids come back as the same tuple object while they do not change.
         """
+        if any(change.step == self._step for change in self._schedule):
+            self._adopt(self._scheduled())
         every = self.settings.shuffle.every
         if every and self._step and self._step % every == 0:
-            self._permute()
-            self._arrange()
+            self.shuffle()
         self._step += 1
         if ids is not self._came:
             self._place(tuple(ids))
@@ -184,23 +210,66 @@ class Scramble:
     def plan(self, steps: int) -> Plan:
         """What `apply` does to shuffles, drops and noise in the `steps` ticks after a reset.
 
-        Call it right after `reset`, in place of `apply`: it takes the same random numbers.
+        Call it right after `reset`, in place of `apply`: it takes the same random numbers. There
+        must be no schedule.
         """
+        assert not self._schedule
         every = self.settings.shuffle.every
         sources = [self._source]
         for _ in range((steps - 1) // every if every else 0):
-            self._permute()
+            self._source = self._permutation()
             sources.append(self._source)
         shape = steps, len(self._noise_ids)
         noise = self._noise_rng.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
         return Plan(np.array(sources), self._kept, noise)
 
-    def _permute(self) -> None:
-        self._source = self._shuffle_rng.permutation(len(self.ids))
+    def _scheduled(self) -> ScrambleSettings:
+        """The settings of this step."""
+        settings = self._base
+        for change in self._schedule:
+            if change.step <= self._step:
+                settings = replace(settings, **change.values)
+        return settings
+
+    def _adopt(self, settings: ScrambleSettings) -> None:
+        """Draw anew what a changed setting decides, and nothing else."""
+        old, self.settings = self.settings, settings
+        if settings.drop != old.drop:
+            self._draw_dropped()
+        if settings.freeze != old.freeze:
+            self._draw_frozen()
+        if settings.copies != old.copies or settings.drop != old.drop:
+            self._draw_copied()
+        self._arrange()
+
+    def _permutation(self) -> NDArray[np.intp]:
         self.shuffles += 1
+        return self._shuffle_rng.permutation(len(self.ids))
+
+    def _draw_dropped(self) -> None:
+        count = len(self.ids)
+        self._kept = np.ones(count, dtype=bool)
+        self._kept[self._drop_rng.permutation(count)[: round(self.settings.drop * count)]] = False
+
+    def _draw_frozen(self) -> None:
+        count = len(self.ids)
+        drawn = self._fault_rng.permutation(count)[: round(self.settings.freeze * count)]
+        self._frozen = np.sort(drawn)
+        self._held = np.full(count, np.nan, dtype=np.float32)
+
+    def _draw_copied(self) -> None:
+        copies, kept = self.settings.copies, np.flatnonzero(self._kept)
+        rounds = -(-copies // len(kept)) if len(kept) else 0
+        drawn = [self._copy_rng.permutation(kept) for _ in range(rounds)]
+        self._copied = np.concatenate([kept[:0], *drawn])[:copies]
 
     def _arrange(self) -> None:
-        """Fix, until the next permutation, which contents are shown under which names."""
+        """Fix, until something changes, which contents are shown under which names."""
+        settings = self.settings
+        self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels))
+        self._copy_ids = tuple(f"{COPY_PREFIX}{i}" for i in range(len(self._copied)))
+        self._faulty = bool(settings.freeze or settings.delay or settings.spike or settings.nan)
+        self._late = deque(self._late if self._faulty else (), maxlen=settings.delay + 1)
         slots = np.flatnonzero(self._kept[self._source])
         self._shown = self._source[slots]
         named_by = self._shown if self.settings.announce else slots

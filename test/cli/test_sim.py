@@ -48,14 +48,19 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
     from an_control.wiring.scramble import ScrambleSettings, Shuffle
     from an_control_sim.ant import ANT_CHANNELS
 
+    schedule = tmp_path / "schedule.yaml"
+    schedule.write_text(
+        "an_control_schedule: 1\nchanges:\n  0: {freeze: 0.1, delay: 1, nan: 0.01}\n"
+    )
     ended = program.run(
         "sim", "ant", "--model", ant_model, "--seed", 2, "--episodes", 2, "--shuffle", "reset+40",
-        "--noise-channels", 3, "--drop", 0.2, "--json", tmp_path / "r.json",
+        "--noise-channels", 3, "--drop", 0.2, "--schedule", schedule, "--json", tmp_path / "r.json",
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     over_ros = json.loads((tmp_path / "r.json").read_text())["episodes"]
     environment = gymnasium.make("an_control/Ant-v0", disable_env_checker=True)
-    settings = ScrambleSettings(Shuffle(True, 40), noise_channels=3, drop=0.2)
+    faults = {"freeze": 0.1, "delay": 1, "nan": 0.01}
+    settings = ScrambleSettings(Shuffle(True, 40), noise_channels=3, drop=0.2, **faults)
     alone = evaluate(load_policy(ant_model), environment, ANT_CHANNELS, 2, 2, settings)
     environment.close()
     assert [one["return"] for one in over_ros] == [one.total for one in alone]
@@ -86,6 +91,7 @@ def test_in_real_time_it_walks_too_and_takes_as_long_as_it_should(program, ant_m
         (["--model", "{model}", "--shuffle", "sometimes"], "none, reset, K, reset+K"),
         (["--model", "{model}", "--drop", "1.5"], "drop"),
         (["--model", "{model}", "--drop", "nan"], "drop"),
+        (["--model", "{model}", "--schedule", "garbage"], "garbage"),
         (["--model", "{model}", "--noise-channels", "-1"], "noise_channels"),
         (["--model", "{model}", "--episodes", "0"], "--episodes"),
         (["--model", "{model}", "--seed", "-1"], "--seed"),

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from an_control.share import share_path
 from an_control.wiring import load_wiring
-from an_control.wiring.scramble import Scramble, ScrambleSettings, Shuffle, episode_seed
+from an_control.wiring.scramble import Change, Scramble, ScrambleSettings, Shuffle, episode_seed
 
 IDS = tuple(f"channel_{i}" for i in range(12))
 VALUES = np.arange(12, dtype=np.float32)
@@ -159,6 +161,91 @@ def test_delay_freeze_spike_and_nan_do_what_they_say():
     assert 0.4 < np.isnan(lost).mean() < 0.6
 
 
+def test_settings_that_change_on_the_way_draw_anew_only_what_they_decide():
+    one, steady = scramble(shuffle="reset", drop=0.25), scramble(shuffle="reset", drop=0.25)
+    run(one, 3)
+    run(steady, 3)
+    one.change(replace(one.settings, noise_channels=2, nan=0.0))
+    (values, ids), (before, names) = one.apply(VALUES, IDS), steady.apply(VALUES, IDS)
+    assert ids[: len(names)] == names and values[: len(names)].tolist() == before.tolist()
+    assert ids[len(names) :] == ("noise.0", "noise.1")
+    one.change(replace(one.settings, noise_channels=0, drop=0.0))
+    assert len(one.apply(VALUES, IDS)[1]) == 12
+    assert one.order == steady.order
+    one.shuffle()
+    assert one.order != steady.order and one.shuffles == 2
+    one.reset(1)
+    steady.reset(1)
+    assert one.order == steady.order and one.settings.drop == 0.0
+
+
+def test_a_delay_that_grows_holds_the_reading_until_it_is_that_late():
+    one = scramble(delay=1)
+    run(one, 5)
+    one.change(replace(one.settings, delay=3))
+    late = [min(values) for values, _ in run(one, 4)]
+    assert late == [300.0, 300.0, 400.0, 0.0]
+    one.change(replace(one.settings, delay=0, spike=1e-9))
+    assert min(one.apply(VALUES + 900, IDS)[0]) == 900.0
+
+
+def test_a_schedule_changes_the_same_steps_of_every_episode():
+    schedule = (Change(4, {"drop": 0.0, "shuffle": Shuffle(False, 2)}), Change(2, {"drop": 0.5}))
+    one = Scramble(IDS, ScrambleSettings(), 1, schedule)
+    for episode in (0, 1):
+        one.reset(episode)
+        counts = [(len(ids), one.shuffles) for _, ids in run(one, 2)]
+        assert counts == [(12, 0), (12, 0)]
+        assert [len(ids) for _, ids in run(one, 2)] == [6, 6]
+        assert [len(ids) for _, ids in run(one, 3)] == [12, 12, 12]
+        assert one.shuffles == 2
+    one.reset(0)
+    first = run(one, 8)
+    again = Scramble(IDS, ScrambleSettings(), 1, schedule[::-1])
+    assert run(again, 8) == first
+
+
+@given(st.booleans(), st.integers(0, 999))
+def test_a_shuffle_reads_back_from_its_text(at_reset: bool, every: int):
+    assert Shuffle.parse(str(Shuffle(at_reset, every))) == Shuffle(at_reset, every)
+
+
+SCHEDULE = "an_control_schedule: 1\nchanges:\n  2: {drop: 0.5, shuffle: 3}\n  7: {announce: true}\n"
+
+
+def test_a_schedule_file_says_from_which_step_on_what_changes(tmp_path):
+    from an_control_sim.schedule import load_schedule
+
+    (tmp_path / "schedule.yaml").write_text(SCHEDULE)
+    assert load_schedule(tmp_path / "schedule.yaml") == (
+        Change(2, {"drop": 0.5, "shuffle": Shuffle(False, 3)}),
+        Change(7, {"announce": True}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("drop: 0.5", "drop: 1.5", "changes.2.drop.*0 to 1"),
+        ("drop: 0.5", "lose: 0.5", "drop"),
+        ("drop: 0.5", "copies: 1.5", "whole"),
+        ("shuffle: 3", "shuffle: often", "changes.2.shuffle.*reset"),
+        ("announce: true", "announce: 1", "true or false"),
+        ("  7:", "  later:", "a step"),
+        ("schedule: 1", "schedule: 2", "version"),
+    ],
+)
+def test_a_schedule_file_that_is_not_right_is_refused_with_place_and_choices(
+    tmp_path, right, wrong, said
+):
+    from an_control.wiring import WiringError
+    from an_control_sim.schedule import load_schedule
+
+    (tmp_path / "schedule.yaml").write_text(SCHEDULE.replace(right, wrong))
+    with pytest.raises(WiringError, match=said):
+        load_schedule(tmp_path / "schedule.yaml")
+
+
 def test_episode_seeds_differ_and_are_fixed():
     seeds = {episode_seed(seed, episode) for seed in range(20) for episode in range(20)}
     assert len(seeds) == 400 and all(0 <= seed < 2**31 for seed in seeds)
@@ -242,6 +329,38 @@ def test_inside_the_simulator_it_publishes_what_the_pure_scramble_gives(ros, tmp
     assert list(scrambler._message.position) == expected.astype(float).tolist()
     assert scrambler._message.header.stamp.sec == 1
     assert scrambler.shuffles == 1
+    node.destroy_node()
+
+
+def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
+    from rclpy.node import Node
+    from rclpy.parameter import Parameter
+    from std_srvs.srv import Trigger
+
+    from an_control_sim.scrambler import Scrambler
+
+    (tmp_path / "tiny.yaml").write_text(WIRING)
+    node = Node("host", namespace="ant")
+    scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), ScrambleSettings(), 7)
+
+    def shown() -> dict[str, float]:
+        for topic, message in zip(("joints", "feet"), messages(1), strict=True):
+            scrambler.take(topic, message)
+        scrambler.prepare(1_000_000_000)
+        return channels(scrambler._message)
+
+    plain = shown()
+    (result,) = node.set_parameters([Parameter("drop", value=0.5)])
+    assert result.successful and len(shown()) == 4
+    for name, value in (("drop", 1.5), ("shuffle", "often"), ("copies", -1)):
+        (result,) = node.set_parameters([Parameter(name, value=value)])
+        assert not result.successful and "allowed" in result.reason
+    both = [Parameter("drop", value=0.0), Parameter("freeze", value=1.0)]
+    assert node.set_parameters_atomically(both).successful
+    assert shown() == plain
+    scrambler._on_shuffle(Trigger.Request(), Trigger.Response())
+    moved = shown()
+    assert moved != plain and sorted(moved.values()) == sorted(plain.values())
     node.destroy_node()
 
 
