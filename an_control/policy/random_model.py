@@ -19,13 +19,14 @@ def random_model(
 ) -> Model:
     """A model whose weights are uniform within ``gain / sqrt(fan-in)``, as PyTorch starts layers.
 
-    The fixed queries, which no input feeds, are uniform within `gain`. The same arguments give
-    the same model.
+    The fixed queries, which no input feeds, are uniform within `gain`, a layer norm's weights
+    around 1. The same arguments give the same model.
     """
     rng = np.random.default_rng(seed)
     arrays = {}
     for name, shape in sizes.shapes().items():
-        fan_in = 1 if name == "attention.queries" else shape[-1]
+        fan_in = 1 if name == "attention.queries" else math.prod(shape[1:] or shape)
         limit = gain / math.sqrt(fan_in)
-        arrays[name] = rng.uniform(-limit, limit, shape).astype(np.float32)
+        array = rng.uniform(-limit, limit, shape) + name.endswith("norm.weight")
+        arrays[name] = array.astype(np.float32)
     return Model(kind_of(sizes), sizes, arrays, task or {}, {"by": "random_model", "seed": seed})

@@ -1,0 +1,171 @@
+"""The student for image patches: the policy core's vision AttentionNeuron as a torch module.
+
+It computes what `an_control.policy` computes (Tang & Ha 2021, section 3.3), for many ticks of many
+episodes at once, and its parameters are the model file's arrays under their names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from an_control.policy import Model, VisionSizes
+from an_control.policy.positions import positional_table
+from an_control.policy.random_model import random_model
+from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, kind_of
+from an_control.policy.vision_weights import NORM_EPSILON, WHITE
+
+NEVER = -1e9
+"""The score of a patch that is absent."""
+
+
+class Memory(NamedTuple):
+    """What the head with the LSTM carries from tick to tick, for B episodes."""
+
+    output: Tensor
+    """(B, hidden)"""
+    cell: Tensor
+    """(B, hidden)"""
+    message: Tensor
+    """(B, M, m), of the last tick."""
+    stays: Tensor
+    """(B, 1, 1), the share of that message that stays."""
+
+
+class VisionStudent(nn.Module):
+    """Patches (..., N, f, p, p) uint8, previous actions (..., A), present patches (..., N) bool.
+
+    Weights start at random, uniform within 1 / sqrt(fan-in); `load` takes those of a model.
+    """
+
+    def __init__(self, sizes: VisionSizes, seed: int = 0) -> None:
+        super().__init__()
+        assert isinstance(sizes, TopPatchesSizes | ConvolutionSizes)
+        self.sizes: TopPatchesSizes | ConvolutionSizes = sizes
+        arrays = random_model(sizes, seed).arrays
+        self.weights = nn.ParameterDict(
+            {_key(name): nn.Parameter(torch.from_numpy(array)) for name, array in arrays.items()}
+        )
+        table = positional_table(sizes.queries, sizes.positions).astype(np.float32)
+        places = np.indices((sizes.grid, sizes.grid)).reshape(2, -1).T / sizes.grid
+        self.table: Tensor
+        self.places: Tensor
+        self.register_buffer("table", torch.from_numpy(table), persistent=False)
+        self.register_buffer("places", torch.from_numpy(places.astype(np.float32)), False)
+
+    def load(self, model: Model) -> None:
+        """Take a model's weights; ValueError where its sizes are others."""
+        if model.sizes != self.sizes:
+            raise ValueError(f"sizes: {model.sizes}, not {self.sizes}")
+        with torch.no_grad():
+            for name, array in model.arrays.items():
+                self.weights[_key(name)].copy_(torch.from_numpy(array))
+
+    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+        """This student as a policy's model."""
+        arrays = {
+            name: self.weights[_key(name)].detach().cpu().numpy().astype(np.float32).copy()
+            for name in self.sizes.shapes()
+        }
+        return Model(kind_of(self.sizes), self.sizes, arrays, task, trained)
+
+    def array(self, name: str) -> Tensor:
+        """The parameter of that name."""
+        return self.weights[_key(name)]
+
+    def message(self, patches: Tensor, previous: Tensor, present: Tensor | None = None) -> Tensor:
+        """The message (..., M, m); where no patch is present it is that of no patches."""
+        pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
+        keys = self._linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
+        keys = keys + self._linear(previous, "key.action").unsqueeze(-2)
+        weight, bias = self._norm("value_norm")
+        normed = functional.layer_norm(pixels, pixels.shape[-1:], weight, bias, NORM_EPSILON)
+        values = self._linear(normed.flatten(-2), "value.weight", "value.bias")
+        queries = self._linear(self.table, "query.weight", "query.bias")
+        scores = queries @ keys.transpose(-1, -2) / self.sizes.message**0.5
+        if present is not None:
+            scores = scores.masked_fill(~present.unsqueeze(-2), NEVER)
+            values = values * present.any(-1)[..., None, None]
+        message = torch.relu(scores.softmax(-1) @ values)
+        weight, bias = self._norm("message_norm")
+        return functional.layer_norm(message, message.shape[-1:], weight, bias, NORM_EPSILON)
+
+    def forward(self, patches: Tensor, previous: Tensor, present: Tensor | None = None) -> Tensor:
+        """Actions (B, T, A) of whole episodes (B, T, ...), with the previous actions given.
+
+        For the convolving head these are scores (..., A), from which the best is chosen, and the
+        shape before N is free.
+        """
+        message = self.message(patches, previous, present)
+        if isinstance(self.sizes, ConvolutionSizes):
+            return self.choose(message)
+        memory, actions = self.start(len(patches)), []
+        for tick in message.unbind(1):
+            action, memory = self.act(tick, memory)
+            actions.append(action)
+        return torch.stack(actions, 1)
+
+    def choose(self, message: Tensor) -> Tensor:
+        """Scores (..., A) of the convolving head; the action is that with the largest."""
+        assert isinstance(self.sizes, ConvolutionSizes)
+        grid = self.sizes.grid
+        image = torch.relu(message).transpose(-1, -2).reshape(-1, self.sizes.message, grid, grid)
+        for layer, step in enumerate((2, 1)):
+            weight, bias = (self.array(f"convolution.{layer}.{p}") for p in ("weight", "bias"))
+            image = torch.relu(functional.conv2d(image, weight, bias, step))
+        hidden = torch.relu(self._linear(image.flatten(1), "head.0.weight", "head.0.bias"))
+        scores = self._linear(hidden, "head.1.weight", "head.1.bias")
+        return scores.reshape(*message.shape[:-2], -1)
+
+    def start(self, episodes: int) -> Memory:
+        """What the head with the LSTM remembers at the start of so many episodes."""
+        assert isinstance(self.sizes, TopPatchesSizes)
+        sizes, new = self.sizes, self.table.new_zeros
+        return Memory(
+            new(episodes, sizes.hidden),
+            new(episodes, sizes.hidden),
+            new(episodes, sizes.queries, sizes.message),
+            new(episodes, 1, 1),
+        )
+
+    def act(self, message: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """Actions (B, A) for a tick's messages (B, M, m), and what is remembered of them.
+
+        No gradient goes through the choice of rows.
+        """
+        assert isinstance(self.sizes, TopPatchesSizes)
+        message = (1.0 - memory.stays) * message + memory.stays * memory.message
+        with torch.no_grad():
+            queries = self._linear(message, "self_attention.query", "self_attention.query_bias")
+            keys = self._linear(message, "self_attention.key", "self_attention.key_bias")
+            importance = (queries @ keys.transpose(-1, -2)).softmax(-1).sum(-2)
+            order = importance.argsort(dim=-1, descending=True, stable=True)
+        gates = self._linear(
+            self.places[order[:, : self.sizes.top]].flatten(1), "memory.input", "memory.bias"
+        )
+        gates = gates + self._linear(memory.output, "memory.hidden")
+        enter, forget, candidate, leave = gates.chunk(4, -1)
+        cell = forget.sigmoid() * memory.cell + enter.sigmoid() * candidate.tanh()
+        output = leave.sigmoid() * cell.tanh()
+        action = self._linear(output, "action.weight", "action.bias").tanh()
+        mixed = torch.cat([output, action], -1)
+        hidden = self._linear(mixed, "mixing.0.weight", "mixing.0.bias").tanh()
+        stays = self._linear(hidden, "mixing.1.weight", "mixing.1.bias").sigmoid()
+        return action, Memory(output, cell, message, stays.unsqueeze(-1))
+
+    def _linear(self, x: Tensor, weight: str, bias: str | None = None) -> Tensor:
+        return functional.linear(x, self.array(weight), None if bias is None else self.array(bias))
+
+    def _norm(self, name: str) -> tuple[Tensor | None, Tensor | None]:
+        if not self.sizes.norm_weights:
+            return None, None
+        return self.array(f"{name}.weight"), self.array(f"{name}.bias")
+
+
+def _key(name: str) -> str:
+    """A parameter's name in torch, which allows no dots."""
+    return name.replace(".", "_")

@@ -1,0 +1,89 @@
+"""The torch student for image patches computes what the policy core computes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from an_control.learning.vision import VisionStudent
+from an_control.policy import make_policy
+from an_control.policy.random_model import random_model
+from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
+
+SIZES = {
+    "top_patches": replace(CAR_RACING_SIZES, grid=8, message=5, stack=3, patch=2, hidden=4),
+    "convolution": replace(PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11),
+    "car_racing": CAR_RACING_SIZES,
+    "pong": PONG_SIZES,
+}
+EPISODES, TICKS, PATCHES = 3, 6, 20
+
+
+@pytest.fixture(params=list(SIZES))
+def model(request):
+    return random_model(SIZES[request.param], seed=5, gain=2.0)
+
+
+def episodes(sizes):
+    """Patches (B, T, N, f, p, p) and which of them are present (B, T, N)."""
+    rng = np.random.default_rng(0)
+    shape = EPISODES, TICKS, PATCHES, sizes.stack, sizes.patch, sizes.patch
+    patches = rng.integers(0, 256, shape).astype(np.uint8)
+    present = rng.random(shape[:3]) < 0.7
+    present[0, 2] = False
+    return patches, present
+
+
+def played(model, patches, present):
+    """By the policy core: messages (B, T, M, m), actions and previous actions (B, T, A)."""
+    policy = make_policy(model, engine="numpy")
+    rows = []
+    for episode, there in zip(patches, present, strict=True):
+        policy.reset()
+        for tick, shown in zip(episode, there, strict=True):
+            previous = policy.previous_action
+            action = policy.step_array(tick[shown], np.flatnonzero(shown).astype(str).tolist())
+            rows.append((policy.message, action, previous))
+    parts = (np.array(part) for part in zip(*rows, strict=True))
+    return [part.reshape(*present.shape[:2], *part.shape[1:]) for part in parts]
+
+
+def test_the_student_gives_the_policys_messages_and_actions(model):
+    student = VisionStudent(model.sizes)
+    student.load(model)
+    patches, present = episodes(model.sizes)
+    messages, actions, previous = played(model, patches, present)
+    given = torch.from_numpy(patches), torch.from_numpy(previous), torch.from_numpy(present)
+    with torch.no_grad():
+        np.testing.assert_allclose(student.message(*given), messages, atol=2e-5)
+        found = student(*given).numpy()
+    if model.kind == "vision_convolution":
+        found = np.eye(model.sizes.actions)[found.argmax(-1)]
+    np.testing.assert_allclose(found, actions, atol=1e-5)
+
+
+def test_what_the_student_exports_is_what_it_loaded(model):
+    student = VisionStudent(model.sizes, seed=1)
+    student.load(model)
+    again = student.model({}, {})
+    again.check()
+    assert again.kind == model.kind
+    for name, array in model.arrays.items():
+        np.testing.assert_array_equal(again.arrays[name], array)
+    with pytest.raises(ValueError, match="sizes: "):
+        student.load(random_model(replace(model.sizes, hidden=3)))
+
+
+def test_every_weight_that_a_gradient_can_reach_gets_one(model):
+    """All but those of the choice of rows, which has none."""
+    student = VisionStudent(model.sizes, seed=1)
+    patches, present = (torch.from_numpy(one) for one in episodes(model.sizes))
+    previous = torch.rand(EPISODES, TICKS, model.sizes.actions)
+    student(patches, previous, present).square().sum().backward()
+    if model.kind == "vision_convolution":
+        assert all(one.grad is not None for one in student.parameters())
+    else:
+        reached = {n for n, one in student.weights.items() if one.grad is not None}
+        assert {"memory_input", "action_weight", "memory_hidden"} <= reached
+        assert not any("self_attention" in name for name in reached)
