@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from an_control.learning.fused.loop import (
+    Candidates,
     Conditions,
     Recording,
     as_they_are,
@@ -17,15 +19,17 @@ from an_control.learning.fused.loop import (
     run,
     unrecorded,
 )
+from an_control.learning.fused.policies import LANES
 from an_control.learning.rollouts import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, Model, OrderedSizes
 from an_control.policy.numba_engine import Packed, pack, pack_head
 from an_control.policy.weights import Weights, head_of
 from an_control.wiring.scramble import Scramble, ScrambleSettings
 
-LANES = 16
-CHUNK = 256
-"""Episodes a call: bounds the memory that their scrambling takes."""
+CHUNK = 1024
+"""Episodes at a time: bounds the memory that their scrambling takes."""
+SHARES = 4
+"""Calls for each thread, so that none waits long for another."""
 
 
 class FusedEngine:
@@ -49,24 +53,18 @@ class FusedEngine:
         """See `Engine`; ValueError where the scrambling is none that `can_scramble`."""
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
-        packed = [pack_model(model) for model in models]
+        teams = _teams(models)
         for begin in range(0, len(starts), CHUNK):
             part = starts[begin : begin + CHUNK]
             states, conditions = self.states(part), self.conditions(part, scrambling)
-            tasks = [
-                self._pool.submit(
-                    self._run,
-                    policy,
-                    states[few],
-                    _part(conditions, few),
-                    returns[row, begin:][few],
-                    steps[row, begin:][few],
-                )
-                for row, policy in enumerate(packed)
-                for few in self._shares(len(part), len(models))
-            ]
-            for task in tasks:
-                task.result()
+            tasks = []
+            for rows, team in teams:
+                for some, few in self._shares(len(rows), len(part)):
+                    where = np.ix_(rows[some], np.arange(begin, begin + len(part))[few])
+                    what = team.some(some), states[few], _part(conditions, few)
+                    tasks.append((where, self._pool.submit(self._run, *what)))
+            for where, task in tasks:
+                returns[where], steps[where] = task.result()
         failed = bool(np.isnan(returns).any())
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
@@ -90,17 +88,14 @@ class FusedEngine:
             teaching=np.ascontiguousarray(teaching, np.int64),
         )
         conditions = self.conditions(starts, scrambling)
-        returns, steps = np.zeros(few), np.zeros(few, np.int64)
-        self._run(
-            pack_model(model),
+        _, steps = self._run(
+            Candidates.of([pack_model(model)]),
             self.states(starts),
             conditions,
-            returns,
-            steps,
             pack_model(teacher),
             recording,
         )
-        return recording, conditions, steps
+        return recording, conditions, steps[0]
 
     def states(self, starts: Sequence[Start]) -> np.ndarray:
         """The episodes' first states (R, S)."""
@@ -134,23 +129,25 @@ class FusedEngine:
             np.ascontiguousarray(here[: len(here) if scrambling.drop else 0]),
         )
 
-    def _shares(self, episodes: int, models: int) -> list[slice]:
-        """The slices of the episodes that one call plays: enough of them to busy all threads."""
-        share = CHUNK if models > 2 else max(LANES, CHUNK // 4)
-        return [slice(begin, begin + share) for begin in range(0, episodes, share)]
+    def _shares(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
+        """What one call plays, of models and of episodes: enough calls to busy all threads."""
+        calls = SHARES * self._pool._max_workers
+        if models >= calls:
+            return [(some, slice(None)) for some in _slices(models, calls)]
+        return [(slice(None), few) for few in _slices(episodes, min(calls, -(-episodes // LANES)))]
 
     def _run(
         self,
-        policy: Packed,
+        candidates: Candidates,
         states: np.ndarray,
         conditions: Conditions,
-        returns: np.ndarray,
-        steps: np.ndarray,
         teacher: Packed | None = None,
         recording: Recording | None = None,
-    ) -> None:
+    ) -> tuple[np.ndarray, np.ndarray]:
+        returns = np.zeros((len(candidates.head), len(states)))
+        steps = np.zeros(returns.shape, np.int64)
         run(
-            policy,
+            candidates,
             teacher or nobody(),
             self.lanes.observe,
             self.lanes.advance,
@@ -160,10 +157,10 @@ class FusedEngine:
             self.lanes.steps,
             conditions,
             recording or unrecorded(),
-            LANES,
             returns,
             steps,
         )
+        return returns, steps
 
 
 def can_scramble(scrambling: ScrambleSettings) -> bool:
@@ -187,6 +184,23 @@ def pack_model(model: Model) -> Packed:
     head, widths = pack_head(head_of(arrays, len(model.sizes.head) + 1))
     relu, clip = model.sizes.activation == "relu", model.sizes.output == "clip"
     return nobody()._replace(head=head, widths=widths, form=(1, False, False, relu, clip))
+
+
+def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, Candidates]]:
+    """Models of the same form and sizes together, with their places."""
+    teams: dict[str, list[int]] = {}
+    for place, model in enumerate(models):
+        teams.setdefault(repr(model.sizes), []).append(place)
+    return [
+        (np.array(places), Candidates.of([pack_model(models[place]) for place in places]))
+        for places in teams.values()
+    ]
+
+
+def _slices(count: int, parts: int) -> list[slice]:
+    """`count` things in at most `parts` parts of about the same size."""
+    ends = [count * part // parts for part in range(parts + 1)]
+    return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
 
 
 def _part(conditions: Conditions, few: slice) -> Conditions:

@@ -1,12 +1,14 @@
 """The fused rollout: policy and dynamics in one compiled loop, a queue refilling finished lanes.
 
-Episodes of one policy advance together, each in a lane; a lane whose episode has ended takes the
-next from the queue at once, so that no work is done on finished episodes while any is left.
+Episodes advance together, each in a lane with the weights of its candidate; a lane whose episode
+has ended takes the next from the queue at once, be it another candidate's, so that no work is done
+on finished episodes while any is left.
 """
 
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from numba import njit, typeof, types
 
 from an_control.learning.fused.policies import (
     F32,
+    LANES,
     act,
     add_products,
     advance_cells,
@@ -30,6 +33,34 @@ from an_control.learning.fused.policies import (
 )
 from an_control.policy.exact import LARGEST_READING, ORDINARY
 from an_control.policy.numba_engine import Packed
+
+
+class Candidates(NamedTuple):
+    """P policies of one form and the same sizes, laid out as `Packed` has one of them."""
+
+    gate_rows: np.ndarray
+    """(P, ., 4d) float32."""
+    score_rows: np.ndarray
+    """(P, ., M) float32."""
+    head: np.ndarray
+    """(P, .) float64."""
+    widths: np.ndarray
+    form: tuple[int, bool, bool, bool, bool]
+
+    @classmethod
+    def of(cls, packed: Sequence[Packed]) -> Candidates:
+        first = packed[0]
+        return cls(
+            *(np.stack([getattr(one, name) for one in packed]) for name in cls._fields[:3]),
+            first.widths,
+            first.form,
+        )
+
+    def some(self, rows: slice) -> Candidates:
+        """These of them."""
+        return self._replace(
+            gate_rows=self.gate_rows[rows], score_rows=self.score_rows[rows], head=self.head[rows]
+        )
 
 
 class Conditions(NamedTuple):
@@ -84,7 +115,7 @@ ADVANCE = types.FunctionType(
 
 @njit(
     (
-        typeof(nobody()),
+        typeof(Candidates.of([nobody()])),
         typeof(nobody()),
         OBSERVE,
         ADVANCE,
@@ -94,16 +125,15 @@ ADVANCE = types.FunctionType(
         types.int64,
         typeof(as_they_are()),
         typeof(unrecorded()),
-        types.int64,
-        types.float64[::1],
-        types.int64[::1],
+        types.float64[:, ::1],
+        types.int64[:, ::1],
     ),
     cache=True,
     error_model="numpy",
     nogil=True,
 )
 def run(
-    packed,
+    candidates,
     teacher,
     observe,
     advance,
@@ -113,61 +143,79 @@ def run(
     limit,
     conditions,
     recording,
-    lanes,
     returns,
     steps,
 ):
-    """Play the episodes that begin in `starts` (E, S) to their ends, or `limit` steps.
+    """Every candidate's episodes from `starts` (E, S) on, to their ends or for `limit` steps.
 
-    Fills `returns` and `steps` (E,); a return is NaN where a reward or a reading was not finite.
+    Fills `returns` and `steps` (P, E); a return is NaN where a reward or reading was not finite.
     """
     episodes, states = starts.shape
+    jobs = episodes * candidates.head.shape[0]
     order, every, noise, here = conditions
     slots = channels + noise.shape[2]
-    recurrent, taught = packed.gate_rows.shape[0] > 0, teacher.head.shape[0] > 0
-    gates, queries = packed.gate_rows.shape[1], packed.score_rows.shape[1]
+    form, widths = candidates.form, candidates.widths
+    recurrent, taught = candidates.gate_rows.shape[1] > 0, teacher.head.shape[0] > 0
+    gates, queries = candidates.gate_rows.shape[2], candidates.score_rows.shape[2]
     d, widest = gates // 4, slots
     padded = d + -d % 8
-    first, (inputs, products, softmax, _, _) = 1 + packed.form[0] + actions, packed.form
-    hidden, weights = np.zeros((padded, gates), F32), np.zeros((padded, queries), F32)
-    if recurrent:
-        hidden[:d] = packed.gate_rows[first : first + d]
-        weights[:d] = packed.score_rows[1:]
-    for width in packed.widths:
+    first, (inputs, _, softmax, _, _) = 1 + form[0] + actions, form
+    # What is made here cannot overlap, which the compiler must know to vectorise.
+    rows = np.zeros((candidates.gate_rows.shape[1], gates, LANES), F32)
+    hidden, weights = np.zeros((padded, gates, LANES), F32), np.zeros((padded, queries, LANES), F32)
+    bias, head = np.zeros((queries, LANES), F32), np.zeros((candidates.head.shape[1], LANES))
+    lesson = np.zeros((teacher.head.shape[0], LANES))
+    for i in range(teacher.head.shape[0]):
+        for lane in range(LANES):
+            lesson[i, lane] = teacher.head[i]
+    for width in widths:
         widest = max(widest, width)
     for width in teacher.widths:
         widest = max(widest, width)
     widest = max(widest, 2 * queries)
 
-    state = np.zeros((states, lanes))
-    content, shown = np.zeros((channels, lanes), F32), np.zeros((slots, lanes), F32)
-    present, place = np.ones((slots, lanes)), np.zeros((channels, lanes), np.int64)
-    h, c = np.zeros((slots, padded, lanes), F32), np.zeros((slots, d, lanes), F32)
-    last = np.zeros((slots, lanes), F32)
-    action, label = np.zeros((actions, lanes), F32), np.zeros((actions, lanes), F32)
-    common, z = np.zeros((gates, lanes), F32), np.zeros((slots, gates, lanes), F32)
-    drive = np.zeros((inputs, gates, lanes), F32)
-    if recurrent and not products:
-        for f in range(inputs):
-            for g in range(gates):
-                drive[f, g] = packed.gate_rows[1 + f, g]
-    score, work = np.zeros((slots, queries, lanes), F32), np.zeros((2, lanes), F32)
-    narrow = np.zeros((queries, lanes), F32)
-    sums, mass = np.zeros((queries, lanes)), np.zeros((queries, lanes))
-    x, y = np.zeros((widest, lanes)), np.zeros((widest, lanes))
-    reward, ended = np.zeros(lanes), np.zeros(lanes, np.bool_)
-    size, count, total = np.zeros(lanes), np.zeros(lanes), np.zeros(lanes)
-    grids, shift = np.zeros(lanes), np.zeros(lanes)
-    episode, at = np.full(lanes, -2, np.int64), np.zeros(lanes, np.int64)
+    state = np.zeros((states, LANES))
+    content, shown = np.zeros((channels, LANES), F32), np.zeros((slots, LANES), F32)
+    present, place = np.ones((slots, LANES)), np.zeros((channels, LANES), np.int64)
+    h, c = np.zeros((slots, padded, LANES), F32), np.zeros((slots, d, LANES), F32)
+    last = np.zeros((slots, LANES), F32)
+    action, label = np.zeros((actions, LANES), F32), np.zeros((actions, LANES), F32)
+    common, z = np.zeros((gates, LANES), F32), np.zeros((slots, gates, LANES), F32)
+    drive = np.zeros((inputs, gates, LANES), F32)
+    score, work = np.zeros((slots, queries, LANES), F32), np.zeros((2, LANES), F32)
+    narrow = np.zeros((queries, LANES), F32)
+    sums, mass = np.zeros((queries, LANES)), np.zeros((queries, LANES))
+    x, y = np.zeros((widest, LANES)), np.zeros((widest, LANES))
+    reward, ended = np.zeros(LANES), np.zeros(LANES, np.bool_)
+    size, count, total = np.zeros(LANES), np.zeros(LANES), np.zeros(LANES)
+    grids, shift = np.zeros(LANES), np.zeros(LANES)
+    episode, at = np.full(LANES, -2, np.int64), np.zeros(LANES, np.int64)
+    player = np.full(LANES, -1, np.int64)
 
     following, active = 0, 0
     while True:
-        for lane in range(lanes):
+        for lane in range(LANES):
             if episode[lane] == -2:
                 episode[lane], at[lane], total[lane] = -1, 0, 0.0
-                if following < episodes:
-                    episode[lane] = following
+                if following < jobs:
+                    candidate, episode[lane] = following // episodes, following % episodes
                     following, active = following + 1, active + 1
+                    if candidate != player[lane]:
+                        player[lane] = candidate
+                        for k in range(rows.shape[0]):
+                            for g in range(gates):
+                                rows[k, g, lane] = candidates.gate_rows[candidate, k, g]
+                        if recurrent:
+                            for k in range(d):
+                                for g in range(gates):
+                                    hidden[k, g, lane] = rows[first + k, g, lane]
+                                for q in range(queries):
+                                    w = candidates.score_rows[candidate, 1 + k, q]
+                                    weights[k, q, lane] = w
+                            for q in range(queries):
+                                bias[q, lane] = candidates.score_rows[candidate, 0, q]
+                        for i in range(head.shape[0]):
+                            head[i, lane] = candidates.head[candidate, i]
                 for i in range(actions):
                     action[i, lane] = F32(0.0)
                 for i in range(slots):
@@ -188,10 +236,10 @@ def run(
         observe(state, content)
         if order.shape[0] == 0:
             for i in range(channels):
-                for lane in range(lanes):
+                for lane in range(LANES):
                     shown[i, lane] = content[i, lane]
         else:
-            for lane in range(lanes):
+            for lane in range(LANES):
                 e, t = max(0, episode[lane]), at[lane]
                 if t == 0 or (every > 0 and t % every == 0):
                     block = t // every if every > 0 else 0
@@ -200,55 +248,55 @@ def run(
                 for i in range(channels):
                     shown[i, lane] = content[place[i, lane], lane]
         if noise.shape[0] > 0:
-            for lane in range(lanes):
+            for lane in range(LANES):
                 for i in range(slots - channels):
                     shown[channels + i, lane] = noise[max(0, episode[lane]), at[lane], i]
         if here.shape[0] > 0:
-            for lane in range(lanes):
+            for lane in range(LANES):
                 for i in range(channels):
                     present[i, lane] = here[max(0, episode[lane]), place[i, lane]]
                     shown[i, lane] *= F32(present[i, lane])
 
-        for lane in range(lanes):
+        for lane in range(LANES):
             size[lane], count[lane] = 0.0, 0.0
         for i in range(slots):
-            for lane in range(lanes):
+            for lane in range(LANES):
                 size[lane] = max(size[lane], abs(np.float64(shown[i, lane])))
                 count[lane] += present[i, lane]
-        for lane in range(lanes):
+        for lane in range(LANES):
             grid = max(size[lane], ORDINARY) * count[lane]
             if grid != grids[lane]:
                 grids[lane], shift[lane] = grid, shift_of(grid)
 
         if recurrent:
-            gate_inputs(packed, action, common, drive)
+            gate_inputs(form, rows, action, common, drive)
             if padded == 8 and inputs == 1:
                 small_gates(shown, common, drive, hidden, h, z)
             else:
                 drive_gates(shown, last, z, common, drive)
-                add_products(z, hidden, h, 0)
+                add_products(z, hidden, h)
                 squash(z)
             advance_cells(z, h, c)
             if padded == 8 and not softmax:
-                small_attention(packed.score_rows, weights, h, score)
+                small_attention(bias, weights, h, score)
             else:
-                bias_scores(packed.score_rows, score)
-                add_products(score, weights, h, 0)
+                bias_scores(bias, score)
+                add_products(score, weights, h)
                 attend(softmax, score, work)
             sum_message(softmax, score, shown, present, shift, sums, mass)
             close_message(softmax, sums, mass, narrow, x)
         else:
             for i in range(slots):
-                for lane in range(lanes):
+                for lane in range(LANES):
                     x[i, lane] = np.float64(shown[i, lane])
-        act(packed, x, y, action)
+        act(form, head, widths, x, y, action)
 
         if taught:
             for i in range(channels):
-                for lane in range(lanes):
+                for lane in range(LANES):
                     x[i, lane] = np.float64(content[i, lane])
-            act(teacher, x, y, label)
-            for lane in range(lanes):
+            act(teacher.form, lesson, teacher.widths, x, y, label)
+            for lane in range(LANES):
                 e, t = episode[lane], at[lane]
                 if e >= 0:
                     for i in range(actions):
@@ -260,14 +308,14 @@ def run(
                         recording.observations[e, t, i] = content[i, lane]
 
         advance(state, action, reward, ended)
-        for lane in range(lanes):
+        for lane in range(LANES):
             e = episode[lane]
             if e >= 0:
                 total[lane] += reward[lane]
                 at[lane] += 1
                 sound = np.isfinite(total[lane]) and size[lane] <= LARGEST_READING
                 if ended[lane] or at[lane] >= limit or not sound:
-                    returns[e] = total[lane] if sound else np.nan
-                    steps[e] = at[lane]
+                    returns[player[lane], e] = total[lane] if sound else np.nan
+                    steps[player[lane], e] = at[lane]
                     episode[lane] = -2
                     active -= 1

@@ -1,8 +1,9 @@
 """The policies' arithmetic over lanes: episodes side by side, lane last in every array.
 
-Every lane computes what the policy core's compiled engine computes, operation for operation and
-in the same order, so that a fused episode has the same bits as one played tick by tick. The
-compiler vectorises over lanes; without fast-math flags it fuses and reorders nothing.
+Every lane has its own weights, so that candidates play side by side. It computes what the policy
+core's compiled engine computes, operation for operation and in the same order, so that a fused
+episode has the same bits as one played tick by tick. The compiler vectorises over lanes, whose
+number is fixed for that; without fast-math flags it fuses and reorders nothing.
 """
 
 # mypy: allow-untyped-defs
@@ -23,117 +24,104 @@ MASS = np.float64(ROUND_MASS)
 
 
 @njit(inline="always", error_model="numpy")
-def gate_inputs(packed, action, common, drive):
-    """What all channels share: `common` (4d, L), and what drives a channel, `drive` (F, 4d, L)."""
-    rows, (inputs, products, _, _, _) = packed.gate_rows, packed.form
-    actions, (gates, lanes) = action.shape[0], common.shape
+def gate_inputs(form, rows, action, common, drive):
+    """What all channels share: `common` (4d, L), and what drives a channel, `drive` (F, 4d, L).
+
+    `rows` (., 4d, L) are the gates' weights, as `Packed` orders them.
+    """
+    inputs, products, _, _, _ = form
+    actions, gates = action.shape[0], common.shape[0]
     hidden = gates // 4
     for g in range(gates):
-        w = rows[0, g]
-        for lane in range(lanes):
-            common[g, lane] = w
-    for a in range(actions):
+        for lane in range(LANES):
+            common[g, lane] = rows[0, g, lane]
+        for a in range(actions):
+            for lane in range(LANES):
+                common[g, lane] += rows[1 + inputs + a, g, lane] * action[a, lane]
+    for f in range(inputs):
         for g in range(gates):
-            w = rows[1 + inputs + a, g]
-            for lane in range(lanes):
-                common[g, lane] += w * action[a, lane]
-    if products:
-        for f in range(inputs):
-            for g in range(gates):
-                w = rows[1 + f, g]
-                for lane in range(lanes):
-                    drive[f, g, lane] = w
+            for lane in range(LANES):
+                drive[f, g, lane] = rows[1 + f, g, lane]
+        if products:
             for a in range(actions):
                 row = 1 + inputs + actions + hidden + f * actions + a
                 for g in range(gates):
-                    w = rows[row, g]
-                    for lane in range(lanes):
-                        drive[f, g, lane] += w * action[a, lane]
+                    for lane in range(LANES):
+                        drive[f, g, lane] += rows[row, g, lane] * action[a, lane]
 
 
 @njit(inline="always", error_model="numpy")
-def add_products(out, rows, x, first):
-    """``out[i] += rows[first:].T @ x[i, first:]``: out (N, W, L), rows (K, W), x (N, K, L).
+def add_products(out, rows, x):
+    """``out[i] += rows.T @ x[i]`` in every lane: out (N, W, L), rows (K, W, L), x (N, K, L).
 
-    K - `first` is a multiple of 8 (rows and x are padded with zeros, which change no bit).
+    K is a multiple of 8 (rows and x are padded with zeros, which change no bit).
     """
-    channels, width, lanes = out.shape
-    for i in range(channels):
-        for k in range(first, rows.shape[0], 8):
-            for j in range(width):
-                w0, w1, w2, w3 = rows[k, j], rows[k + 1, j], rows[k + 2, j], rows[k + 3, j]
-                w4, w5, w6, w7 = rows[k + 4, j], rows[k + 5, j], rows[k + 6, j], rows[k + 7, j]
-                for lane in range(lanes):
-                    total = out[i, j, lane] + w0 * x[i, k, lane]
-                    total = total + w1 * x[i, k + 1, lane]
-                    total = total + w2 * x[i, k + 2, lane]
-                    total = total + w3 * x[i, k + 3, lane]
-                    total = total + w4 * x[i, k + 4, lane]
-                    total = total + w5 * x[i, k + 5, lane]
-                    total = total + w6 * x[i, k + 6, lane]
-                    out[i, j, lane] = total + w7 * x[i, k + 7, lane]
+    channels, width, _ = out.shape
+    for k in range(0, rows.shape[0], 8):
+        for j in range(width):
+            for i in range(channels):
+                for lane in range(LANES):
+                    total = out[i, j, lane] + rows[k, j, lane] * x[i, k, lane]
+                    total = total + rows[k + 1, j, lane] * x[i, k + 1, lane]
+                    total = total + rows[k + 2, j, lane] * x[i, k + 2, lane]
+                    total = total + rows[k + 3, j, lane] * x[i, k + 3, lane]
+                    total = total + rows[k + 4, j, lane] * x[i, k + 4, lane]
+                    total = total + rows[k + 5, j, lane] * x[i, k + 5, lane]
+                    total = total + rows[k + 6, j, lane] * x[i, k + 6, lane]
+                    out[i, j, lane] = total + rows[k + 7, j, lane] * x[i, k + 7, lane]
 
 
 @njit(inline="always", error_model="numpy")
 def drive_gates(shown, last, z, common, drive):
     """What drives the gates `z` (N, 4d, L) beside h: the readings `shown` (N, L), their change."""
-    channels, gates, lanes = z.shape
+    channels, gates, _ = z.shape
     for i in range(channels):
         for g in range(gates):
-            for lane in range(lanes):
+            for lane in range(LANES):
                 z[i, g, lane] = common[g, lane] + drive[0, g, lane] * shown[i, lane]
         if drive.shape[0] > 1:
-            for lane in range(lanes):
+            for lane in range(LANES):
                 known = last[i, lane] == last[i, lane]
                 change = shown[i, lane] - last[i, lane] if known else F32(0.0)
                 last[i, lane] = change
             for g in range(gates):
-                for lane in range(lanes):
+                for lane in range(LANES):
                     z[i, g, lane] += drive[1, g, lane] * last[i, lane]
-            for lane in range(lanes):
+            for lane in range(LANES):
                 last[i, lane] = shown[i, lane]
 
 
 @njit(inline="always", error_model="numpy")
 def small_gates(shown, common, drive, hidden, h, z):
-    """`drive_gates`, `add_products` and `squash` in one, for one input and K = 8.
-
-    The loop over lanes has a fixed length and much to do, so that it stays one for the compiler
-    to vectorise.
-    """
-    for i in range(z.shape[0]):
-        for g in range(z.shape[1]):
-            w0, w1, w2, w3 = hidden[0, g], hidden[1, g], hidden[2, g], hidden[3, g]
-            w4, w5, w6, w7 = hidden[4, g], hidden[5, g], hidden[6, g], hidden[7, g]
+    """`drive_gates`, `add_products` and `squash` in one, for one input and K = 8."""
+    for g in range(z.shape[1]):
+        for i in range(z.shape[0]):
             for lane in range(LANES):
                 total = common[g, lane] + drive[0, g, lane] * shown[i, lane]
-                total = total + w0 * h[i, 0, lane]
-                total = total + w1 * h[i, 1, lane]
-                total = total + w2 * h[i, 2, lane]
-                total = total + w3 * h[i, 3, lane]
-                total = total + w4 * h[i, 4, lane]
-                total = total + w5 * h[i, 5, lane]
-                total = total + w6 * h[i, 6, lane]
-                z[i, g, lane] = tanh(total + w7 * h[i, 7, lane])
+                total = total + hidden[0, g, lane] * h[i, 0, lane]
+                total = total + hidden[1, g, lane] * h[i, 1, lane]
+                total = total + hidden[2, g, lane] * h[i, 2, lane]
+                total = total + hidden[3, g, lane] * h[i, 3, lane]
+                total = total + hidden[4, g, lane] * h[i, 4, lane]
+                total = total + hidden[5, g, lane] * h[i, 5, lane]
+                total = total + hidden[6, g, lane] * h[i, 6, lane]
+                z[i, g, lane] = tanh(total + hidden[7, g, lane] * h[i, 7, lane])
 
 
 @njit(inline="always", error_model="numpy")
-def small_attention(rows, weights, h, score):
+def small_attention(bias, weights, h, score):
     """`bias_scores`, `add_products` and `attend` in one, for tanh attention and K = 8."""
-    for i in range(score.shape[0]):
-        for q in range(score.shape[1]):
-            w = rows[0, q]
-            w0, w1, w2, w3 = weights[0, q], weights[1, q], weights[2, q], weights[3, q]
-            w4, w5, w6, w7 = weights[4, q], weights[5, q], weights[6, q], weights[7, q]
+    for q in range(score.shape[1]):
+        for i in range(score.shape[0]):
             for lane in range(LANES):
-                total = w + w0 * h[i, 0, lane]
-                total = total + w1 * h[i, 1, lane]
-                total = total + w2 * h[i, 2, lane]
-                total = total + w3 * h[i, 3, lane]
-                total = total + w4 * h[i, 4, lane]
-                total = total + w5 * h[i, 5, lane]
-                total = total + w6 * h[i, 6, lane]
-                score[i, q, lane] = tanh(total + w7 * h[i, 7, lane])
+                total = bias[q, lane] + weights[0, q, lane] * h[i, 0, lane]
+                total = total + weights[1, q, lane] * h[i, 1, lane]
+                total = total + weights[2, q, lane] * h[i, 2, lane]
+                total = total + weights[3, q, lane] * h[i, 3, lane]
+                total = total + weights[4, q, lane] * h[i, 4, lane]
+                total = total + weights[5, q, lane] * h[i, 5, lane]
+                total = total + weights[6, q, lane] * h[i, 6, lane]
+                score[i, q, lane] = tanh(total + weights[7, q, lane] * h[i, 7, lane])
 
 
 @njit(inline="always", error_model="numpy")
@@ -160,20 +148,19 @@ def advance_cells(z, h, c):
 
 
 @njit(inline="always", error_model="numpy")
-def bias_scores(rows, score):
-    """Begin the scores (N, M, L) at their biases, the first of `rows`."""
-    channels, queries, lanes = score.shape
+def bias_scores(bias, score):
+    """Begin the scores (N, M, L) at their biases (M, L)."""
+    channels, queries, _ = score.shape
     for i in range(channels):
         for q in range(queries):
-            w = rows[0, q]
-            for lane in range(lanes):
-                score[i, q, lane] = w
+            for lane in range(LANES):
+                score[i, q, lane] = bias[q, lane]
 
 
 @njit(inline="always", error_model="numpy")
 def attend(softmax, score, work):
     """The attention (N, M, L) in place of the scores; `work` (2, L) is room for a softmax."""
-    channels, queries, lanes = score.shape
+    channels, queries, _ = score.shape
     if not softmax:
         for i in range(channels):
             for q in range(queries):
@@ -181,36 +168,36 @@ def attend(softmax, score, work):
                     score[i, q, lane] = tanh(score[i, q, lane])
         return
     for i in range(channels):
-        for lane in range(lanes):
+        for lane in range(LANES):
             work[0, lane], work[1, lane] = score[i, 0, lane], F32(0.0)
         for q in range(1, queries):
-            for lane in range(lanes):
+            for lane in range(LANES):
                 more = score[i, q, lane] > work[0, lane]
                 work[0, lane] = score[i, q, lane] if more else work[0, lane]
         for q in range(queries):
-            for lane in range(lanes):
+            for lane in range(LANES):
                 score[i, q, lane] = exp(score[i, q, lane] - work[0, lane])
         for q in range(queries):
-            for lane in range(lanes):
+            for lane in range(LANES):
                 work[1, lane] += score[i, q, lane]
         for q in range(queries):
-            for lane in range(lanes):
+            for lane in range(LANES):
                 score[i, q, lane] /= work[1, lane]
 
 
 @njit(inline="always", error_model="numpy")
 def sum_message(softmax, score, shown, present, shift, sums, mass):
     """The message's exact sums (M, L) over the channels; an absent one shows zero."""
-    channels, queries, lanes = score.shape
+    channels, queries, _ = score.shape
     for q in range(queries):
-        for lane in range(lanes):
+        for lane in range(LANES):
             sums[q, lane], mass[q, lane] = 0.0, 0.0
         for i in range(channels):
-            for lane in range(lanes):
+            for lane in range(LANES):
                 weight, reading = np.float64(score[i, q, lane]), np.float64(shown[i, lane])
                 sums[q, lane] += (shift[lane] + weight * reading) - shift[lane]
             if softmax:
-                for lane in range(lanes):
+                for lane in range(LANES):
                     weight = np.float64(score[i, q, lane]) * present[i, lane]
                     mass[q, lane] += (weight + MASS) - MASS
 
@@ -218,58 +205,55 @@ def sum_message(softmax, score, shown, present, shift, sums, mass):
 @njit(inline="always", error_model="numpy")
 def close_message(softmax, sums, mass, narrow, message):
     """The head's input (., L) float64 from the sums; `narrow` (M, L) float32 is room."""
-    queries, lanes = sums.shape
+    queries = sums.shape[0]
     if softmax:
         for q in range(queries - 1):
-            for lane in range(lanes):
+            for lane in range(LANES):
                 message[q, lane] = sums[q, lane]
                 message[queries - 1 + q, lane] = mass[q, lane] - 1.0
         return
     for q in range(queries):
-        for lane in range(lanes):
+        for lane in range(LANES):
             narrow[q, lane] = F32(sums[q, lane])
     for q in range(queries):
         for lane in range(LANES):
             narrow[q, lane] = tanh(narrow[q, lane])
     for q in range(queries):
-        for lane in range(lanes):
+        for lane in range(LANES):
             message[q, lane] = np.float64(narrow[q, lane])
 
 
 @njit(inline="always", error_model="numpy")
-def act(packed, x, y, action):
-    """The head: `x` (W, L) holds its input and is overwritten, as `y` is; into `action` (A, L)."""
-    head, widths = packed.head, packed.widths
-    _, _, _, relu, clip = packed.form
-    layers, lanes, at = len(widths), action.shape[1], 0
+def act(form, head, widths, x, y, action):
+    """The head (., L): `x` (W, L) holds its input, overwritten as `y` is; into `action` (A, L)."""
+    _, _, _, relu, clip = form
+    layers, at = len(widths), 0
     inputs = (len(head) - _numbers_behind(widths)) // widths[0] - 1
     for layer in range(layers):
         width = widths[layer]
         for j in range(width):
-            b = head[at + j]
-            for lane in range(lanes):
-                y[j, lane] = b
+            for lane in range(LANES):
+                y[j, lane] = head[at + j, lane]
         at += width
         for i in range(inputs):
             for j in range(width):
-                w = head[at + j]
-                for lane in range(lanes):
-                    y[j, lane] += w * x[i, lane]
+                for lane in range(LANES):
+                    y[j, lane] += head[at + j, lane] * x[i, lane]
             at += width
         last = layer == layers - 1
         for j in range(width):
             if last and clip:
-                for lane in range(lanes):
+                for lane in range(LANES):
                     x[j, lane] = min(max(y[j, lane], -1.0), 1.0)
             elif last or not relu:
-                for lane in range(lanes):
+                for lane in range(LANES):
                     x[j, lane] = tanh(F32(y[j, lane]))
             else:
-                for lane in range(lanes):
+                for lane in range(LANES):
                     x[j, lane] = max(y[j, lane], 0.0)
         inputs = width
     for a in range(action.shape[0]):
-        for lane in range(lanes):
+        for lane in range(LANES):
             action[a, lane] = F32(x[a, lane])
 
 
