@@ -30,6 +30,7 @@ from an_control.learning.fused.policies import (
     small_gates,
     squash,
     sum_message,
+    take_weights,
 )
 from an_control.policy.exact import LARGEST_READING, ORDINARY
 from an_control.policy.numba_engine import Packed
@@ -49,11 +50,12 @@ class Candidates(NamedTuple):
 
     @classmethod
     def of(cls, packed: Sequence[Packed]) -> Candidates:
-        first = packed[0]
         return cls(
-            *(np.stack([getattr(one, name) for one in packed]) for name in cls._fields[:3]),
-            first.widths,
-            first.form,
+            np.stack([one.gate_rows for one in packed]),
+            np.stack([one.score_rows for one in packed]),
+            np.stack([one.head for one in packed]),
+            packed[0].widths,
+            packed[0].form,
         )
 
     def some(self, rows: slice) -> Candidates:
@@ -160,7 +162,6 @@ def run(
     d, widest = gates // 4, slots
     padded = d + -d % 8
     first, (inputs, _, softmax, _, _) = 1 + form[0] + actions, form
-    # What is made here cannot overlap, which the compiler must know to vectorise.
     rows = np.zeros((candidates.gate_rows.shape[1], gates, LANES), F32)
     hidden, weights = np.zeros((padded, gates, LANES), F32), np.zeros((padded, queries, LANES), F32)
     bias, head = np.zeros((queries, LANES), F32), np.zeros((candidates.head.shape[1], LANES))
@@ -202,20 +203,10 @@ def run(
                     following, active = following + 1, active + 1
                     if candidate != player[lane]:
                         player[lane] = candidate
-                        for k in range(rows.shape[0]):
+                        take_weights(candidates, candidate, lane, rows, bias, weights, head)
+                        for k in range(d):
                             for g in range(gates):
-                                rows[k, g, lane] = candidates.gate_rows[candidate, k, g]
-                        if recurrent:
-                            for k in range(d):
-                                for g in range(gates):
-                                    hidden[k, g, lane] = rows[first + k, g, lane]
-                                for q in range(queries):
-                                    w = candidates.score_rows[candidate, 1 + k, q]
-                                    weights[k, q, lane] = w
-                            for q in range(queries):
-                                bias[q, lane] = candidates.score_rows[candidate, 0, q]
-                        for i in range(head.shape[0]):
-                            head[i, lane] = candidates.head[candidate, i]
+                                hidden[k, g, lane] = rows[first + k, g, lane]
                 for i in range(actions):
                     action[i, lane] = F32(0.0)
                 for i in range(slots):

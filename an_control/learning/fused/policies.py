@@ -23,6 +23,21 @@ HALF = F32(0.5)
 MASS = np.float64(ROUND_MASS)
 
 
+@njit(error_model="numpy", nogil=True)
+def take_weights(candidates, candidate, lane, rows, bias, weights, head):
+    """Put a candidate's weights into a lane: `rows` (., 4d, L) of the gates, the scores' `bias`
+    (M, L) and `weights` (K, M, L), and `head` (., L)."""
+    for k in range(rows.shape[0]):
+        for g in range(rows.shape[1]):
+            rows[k, g, lane] = candidates.gate_rows[candidate, k, g]
+    for q in range(bias.shape[0]):
+        bias[q, lane] = candidates.score_rows[candidate, 0, q]
+        for k in range(candidates.score_rows.shape[1] - 1):
+            weights[k, q, lane] = candidates.score_rows[candidate, 1 + k, q]
+    for i in range(head.shape[0]):
+        head[i, lane] = candidates.head[candidate, i]
+
+
 @njit(inline="always", error_model="numpy")
 def gate_inputs(form, rows, action, common, drive):
     """What all channels share: `common` (4d, L), and what drives a channel, `drive` (F, 4d, L).
