@@ -24,10 +24,14 @@ SLICE_S = 0.05
 
 @contextmanager
 def ros(args: Sequence[str] | None = None) -> Iterator[None]:
-    """rclpy from here to the end of the block."""
-    rclpy.init(
-        args=None if args is None else list(args), signal_handler_options=SignalHandlerOptions.NO
-    )
+    """rclpy from here to the end of the block. Raises ValueError for arguments it cannot take."""
+    try:
+        rclpy.init(
+            args=None if args is None else list(args),
+            signal_handler_options=SignalHandlerOptions.NO,
+        )
+    except RuntimeError as error:
+        raise ValueError(f"ROS arguments: {error}") from None
     try:
         yield
     finally:

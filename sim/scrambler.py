@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rclpy.clock import Clock, ClockType
+from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
@@ -182,19 +183,19 @@ class ScramblerNode(Node):
 
 def main(args: Sequence[str] | None = None) -> int:
     """The executable `scrambler`; returns the exit status: 0 stopped, 2 bad input."""
-    with ros(args), signals() as stopped:
-        try:
+    try:
+        with ros(args), signals() as stopped:
             node = ScramblerNode()
-        except ValueError as error:
-            print(f"scrambler: {error}", file=sys.stderr)
-            return 2
-        executor = new_executor(node.context)
-        executor.add_node(node)
-        while not stopped():
-            executor.spin_once(timeout_sec=SLICE_S)
-        executor.remove_node(node)
-        executor.shutdown()
-        node.destroy_node()
+            executor = new_executor(node.context)
+            executor.add_node(node)
+            while not stopped():
+                executor.spin_once(timeout_sec=SLICE_S)
+            executor.remove_node(node)
+            executor.shutdown()
+            node.destroy_node()
+    except (ValueError, NameValidationException) as error:
+        print(f"scrambler: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 
 from an_control.wiring import WiringError, load_wiring
@@ -127,23 +129,24 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 done or stopped, 1 no policy to be reached, 2 bad input."""
-    with ros(args):
-        node = Node("simulator")
-
-        def log(progress: Progress) -> None:
-            if progress.finished is not None:
-                one, name = progress.finished, f"episode {progress.episode}"
-                node.get_logger().info(f"{name}: return {one.return_:.1f} in {one.steps} steps")
-
-        try:
-            summary = simulate(node, read_settings(node), log)
-        except (BridgeError, ValueError) as error:
-            print(f"simulator: {error}", file=sys.stderr)
-            return 1 if isinstance(error, BridgeError) else 2
-        finally:
-            node.destroy_node()
+    try:
+        with ros(args):
+            node = Node("simulator")
+            try:
+                summary = simulate(node, read_settings(node), partial(_log, node))
+            finally:
+                node.destroy_node()
+    except (BridgeError, ValueError, NameValidationException) as error:
+        print(f"simulator: {error}", file=sys.stderr)
+        return 1 if isinstance(error, BridgeError) else 2
     print("\n".join(summary.lines()), flush=True)
     return 0
+
+
+def _log(node: Node, progress: Progress) -> None:
+    if progress.finished is not None:
+        one, name = progress.finished, f"episode {progress.episode}"
+        node.get_logger().info(f"{name}: return {one.return_:.1f} in {one.steps} steps")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -171,7 +172,8 @@ class Verb:
 def _policy_node(namespace: str, wiring: Path, model: Path, realtime: bool) -> Iterator[list[int]]:
     """The policy node as a process; the list given gets its exit status if it ends too early.
 
-    This process then stops as if it had got SIGTERM.
+    This process then stops as if it had got SIGTERM. The node ends with this process, where
+    util-linux is there to see to it, even if that is killed.
     """
     values = {
         "wiring": wiring,
@@ -183,6 +185,7 @@ def _policy_node(namespace: str, wiring: Path, model: Path, realtime: bool) -> I
     }
     process = subprocess.Popen(
         [
+            *(["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []),
             sys.executable,
             "-m",
             "an_control.ros.node",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,15 @@ def test_a_signal_ends_it_with_what_has_finished_and_leaves_nothing(
         assert process.returncode == 0, errors
         assert "Traceback" not in errors and "steps/s" in out
         assert len(json.loads((tmp_path / "r.json").read_text())["episodes"]) >= 1
+        program.wait(lambda: not program.processes(), "no process left", 10)
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
+def test_killed_it_takes_its_policy_node_with_it(program, ant_model):
+    with endless(program, ant_model) as process:
+        walking(process)
+        process.kill()
+        process.communicate()
         program.wait(lambda: not program.processes(), "no process left", 10)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,21 @@ def test_without_a_policy_it_ends_with_1_and_says_why(pendulum):
     code, _, err = finish(simulator(simulation=pendulum, policy="nobody", start_timeout_s=0.3))
     assert code == 1
     assert "/nobody/reset_state" in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("module", ["simulator", "scrambler"])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-p", "episodes"], "episodes"),
+        (["--nonsense"], "--nonsense"),
+        (["-r", "__ns:=//x"], "//x"),
+    ],
+)
+def test_arguments_that_ros_cannot_take_end_with_2_and_one_line(capsys, module, arguments, said):
+    main = import_module(f"an_control_sim.{module}").main
+    assert main(["--ros-args", *arguments]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
