@@ -15,10 +15,11 @@ from rich.table import Table
 
 from an_control.cli import InputError, write_json
 from an_control.cli.bench_inference import CHANNELS, linearity, one_core_rows
-from an_control.policy import AttentionSizes, read_model
+from an_control.policy import AttentionSizes, VisionSizes, read_model
 from an_control.share import share_path
 
 INFERENCE_COLUMNS = {
+    "task": "task",
     "engine": "engine",
     "channels": "channels",
     "step_array_p50_us": "array p50",
@@ -49,7 +50,7 @@ class Verb:
     steps a second of the environment alone, beside the package's own. training: steps a second of
     the rollout engines, beside a plain rollout."""
     model: Path | None = None
-    """A .safetensors model file; by default random weights of the size of the authors' Ant policy
+    """A .safetensors model file; by default random weights of the size of the authors' policies
     (in lockstep: the Ant policy that ships)."""
     seconds: float = 1.0
     """How long each figure is measured, about."""
@@ -61,7 +62,8 @@ class Verb:
             raise InputError(f"--seconds {self.seconds}: must be over 0 and at most 600")
         if self.model is not None:
             sizes = read_model(self.model).sizes
-            if not isinstance(sizes, AttentionSizes):
+            vision = isinstance(sizes, VisionSizes) and self.what == "inference"
+            if not isinstance(sizes, AttentionSizes) and not vision:
                 raise InputError(f"--model {self.model}: must be an attention_neuron")
             if self.what == "ros" and sizes.actions != ANT_ACTIONS:
                 found = f"{sizes.actions} actions"
@@ -83,7 +85,7 @@ class Verb:
     def _inference(self) -> dict[str, Any]:
         rows = list(one_core_rows(self.model, self.seconds))
         _show("a tick on one core, us", INFERENCE_COLUMNS, rows)
-        ratios = linearity(rows)
+        ratios = linearity(rows) if any(row["inputs"] == "readings" for row in rows) else {}
         low, middle, high = CHANNELS[1:]
         for engine, ratio in ratios.items():
             print(

@@ -19,10 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy import EngineName, Policy, make_policy, read_model
+from an_control.policy import EngineName, Model, Policy, VisionNeuron, make_policy, read_model
 from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, VisionSizes
+from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, PONG_TASK
 
 CHANNELS = (28, 100, 1_000, 10_000)
+RANDOM = ((ANT_SIZES, ANT_TASK), (CAR_RACING_SIZES, CAR_RACING_TASK), (PONG_SIZES, PONG_TASK))
+"""What is measured where no model is given: the sizes of the authors' policies."""
 WARM_UP_TICKS = 50
 FEWEST_TICKS = 30
 INPUTS = 16
@@ -36,7 +40,8 @@ Row = dict[str, Any]
 def one_core_rows(model: Path | None, seconds: float) -> Iterator[Row]:
     """A row for each engine and number of channels, as they are measured on one core.
 
-    `model` is a model file or None for random weights; RuntimeError where the measuring failed.
+    `model` is a model file or None for random weights of the authors' Ant, CarRacing and Pong;
+    RuntimeError where the measuring failed.
     """
     command = [sys.executable, "-m", "an_control.cli.bench_inference", str(seconds)]
     command += [] if model is None else [str(model)]
@@ -51,7 +56,11 @@ def one_core_rows(model: Path | None, seconds: float) -> Iterator[Row]:
 
 def linearity(rows: Iterable[Row]) -> dict[str, float]:
     """For each engine the time of a further channel among many over that among few; 1 is linear."""
-    time_us = {(row["engine"], row["channels"]): row["step_array_p50_us"] for row in rows}
+    time_us = {
+        (row["engine"], row["channels"]): row["step_array_p50_us"]
+        for row in rows
+        if row["inputs"] == "readings"
+    }
     low, middle, high = CHANNELS[1:]
     ratios = {}
     for engine in {engine for engine, _ in time_us}:
@@ -64,12 +73,22 @@ def linearity(rows: Iterable[Row]) -> dict[str, float]:
 def measure(policy: Policy, channels: int, seconds: float) -> Row:
     """Median and 99th percentile of both ways to give readings, in microseconds."""
     ids = tuple(f"channel_{i}" for i in range(channels))
-    inputs = np.random.default_rng(0).standard_normal((INPUTS, channels))
-    readings = [dict(zip(ids, values.tolist(), strict=True)) for values in inputs]
+    rng = np.random.default_rng(0)
+    readings: list[dict[str, Any]]
+    inputs: np.ndarray
+    if isinstance(policy, VisionNeuron):
+        shape = INPUTS, channels, *policy.no_patches.shape[1:]
+        inputs = rng.integers(0, 256, shape).astype(np.uint8)
+        readings = [dict(zip(ids, patches, strict=True)) for patches in inputs]
+    else:
+        inputs = rng.standard_normal((INPUTS, channels))
+        readings = [dict(zip(ids, values.tolist(), strict=True)) for values in inputs]
     policy.reset()
     by_array = _quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
     by_id = _quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
     return {
+        "task": policy.model.task.get("name", "?"),
+        "inputs": "patches" if isinstance(policy, VisionNeuron) else "readings",
         "engine": policy.engine,
         "channels": channels,
         "step_array_p50_us": by_array[0],
@@ -96,16 +115,26 @@ def _quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float,
     return float(p50), float(p99)
 
 
-def main(seconds: str, model: str | None = None) -> None:
+def main(seconds: str, path: str | None = None) -> None:
     """The process that measures: one JSON line a row."""
-    weights = random_model(ANT_SIZES) if model is None else read_model(model)
+    models = [random_model(sizes, task=task) for sizes, task in RANDOM]
+    if path is not None:
+        models = [read_model(path)]
     engines: list[EngineName] = ["numpy"]
     if importlib.util.find_spec("numba") is not None:
         engines.append("numba")
-    for engine in engines:
-        policy = make_policy(weights, engine=engine)
-        for channels in CHANNELS:
-            print(json.dumps(measure(policy, channels, float(seconds))), flush=True)
+    for model in models:
+        for engine in engines:
+            policy = make_policy(model, engine=engine)
+            for channels in _channels(model):
+                print(json.dumps(measure(policy, channels, float(seconds))), flush=True)
+
+
+def _channels(model: Model) -> tuple[int, ...]:
+    """Numbers of channels to measure: of patches the task's, of readings any."""
+    if isinstance(model.sizes, VisionSizes):
+        return (len(model.task.get("channels", ())) or 256,)
+    return CHANNELS
 
 
 if __name__ == "__main__":

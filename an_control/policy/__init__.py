@@ -12,9 +12,16 @@ from an_control.policy.attention_neuron import AttentionNeuron, Engine
 from an_control.policy.model_file import Model, ModelError, read_model, write_model
 from an_control.policy.numpy_engine import NumpyEngine
 from an_control.policy.ordered import Ordered
-from an_control.policy.sizes import AttentionSizes, OrderedSizes, Sizes, VisionSizes
+from an_control.policy.sizes import (
+    AttentionSizes,
+    OrderedSizes,
+    Sizes,
+    TopPatchesSizes,
+    VisionSizes,
+)
 from an_control.policy.vision import VisionNeuron
-from an_control.policy.vision_engine import NumpyVision, VisionEngine
+from an_control.policy.vision_engine import NumpyVision
+from an_control.policy.vision_heads import Convolution, TopPatches
 from an_control.policy.vision_weights import VisionWeights
 from an_control.policy.weights import Weights
 
@@ -85,7 +92,7 @@ def make_policy(
     if isinstance(model.sizes, OrderedSizes):
         return Ordered(model)
     if isinstance(model.sizes, VisionSizes):
-        return VisionNeuron(model, _vision_engine(model.sizes, VisionWeights.of(model), engine))
+        return _vision(model, model.sizes, engine)
     return AttentionNeuron(model, _engine(model.sizes, Weights.of(model), engine), keep_ticks)
 
 
@@ -98,20 +105,30 @@ def dry_run(policy: Policy) -> None:
 
 
 def _engine(sizes: AttentionSizes, weights: Weights, name: EngineName | None) -> Engine:
-    compiled = importlib.util.find_spec("numba") is not None
-    if name == "numpy" or (name is None and not compiled):
+    if not _compiled(name):
         return NumpyEngine(sizes, weights)
-    if not compiled:
-        raise ValueError("engine: 'numba' is not installed (pip install numba)")
     from an_control.policy.numba_engine import NumbaEngine
 
     return NumbaEngine(sizes, weights)
 
 
-def _vision_engine(
-    sizes: VisionSizes, weights: VisionWeights, name: EngineName | None
-) -> VisionEngine:
-    return NumpyVision(sizes, weights)
+def _vision(model: Model, sizes: VisionSizes, name: EngineName | None) -> VisionNeuron:
+    weights, top = VisionWeights.of(model), isinstance(sizes, TopPatchesSizes)
+    if not _compiled(name):
+        head = TopPatches(model) if top else Convolution(model)
+        return VisionNeuron(model, NumpyVision(sizes, weights), head)
+    from an_control.policy.vision_numba import NumbaConvolution, NumbaTopPatches, NumbaVision
+
+    head = NumbaTopPatches(model) if top else NumbaConvolution(model)
+    return VisionNeuron(model, NumbaVision(sizes, weights), head)
+
+
+def _compiled(name: EngineName | None) -> bool:
+    """Whether the engine is to be numba; ValueError where it is asked for and not there."""
+    installed = importlib.util.find_spec("numba") is not None
+    if name == "numba" and not installed:
+        raise ValueError("engine: 'numba' is not installed (pip install numba)")
+    return installed and name != "numpy"
 
 
 def _numbered(model: Model) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.sizes import TopPatchesSizes, VisionSizes
+from an_control.policy.sizes import VisionSizes
 from an_control.policy.vision_engine import VisionEngine
-from an_control.policy.vision_heads import Convolution, TopPatches, VisionHead
+from an_control.policy.vision_heads import VisionHead
 
 
 class VisionNeuron:
@@ -22,17 +22,17 @@ class VisionNeuron:
     Args:
         model: a model of one of the vision kinds.
         engine: computes the message from the patches.
+        head: computes the action from the message.
     """
 
-    def __init__(self, model: Model, engine: VisionEngine) -> None:
+    def __init__(self, model: Model, engine: VisionEngine, head: VisionHead) -> None:
         assert isinstance(model.sizes, VisionSizes)
         self.model = model
         self._sizes: VisionSizes = model.sizes
         self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
         self._engine = engine
         self._shape = model.sizes.stack, model.sizes.patch, model.sizes.patch
-        top = isinstance(model.sizes, TopPatchesSizes)
-        self._head: VisionHead = TopPatches(model) if top else Convolution(model)
+        self._head = head
         self.reset()
 
     def reset(self) -> None:

@@ -20,6 +20,14 @@ BLOCK = 128
 """Queries whose scores of all patches fit the processor's cache."""
 
 
+def attention_bits(patches: int) -> int:
+    """How fine a grid attention weights and values, all within [-1, 1], may have each.
+
+    The sum over so many patches of their products, on a grid of twice as many bits, then fits 53.
+    """
+    return (53 - max(patches - 1, 0).bit_length()) // 2
+
+
 class VisionEngine(Protocol):
     """What computes the message of a tick."""
 
@@ -50,7 +58,7 @@ class NumpyVision:
         block = min(BLOCK, queries)
         self._scores = np.empty((block, patches))
         self._values = np.ones((patches, message + 1))
-        bits = (53 - (max(patches, 1) - 1).bit_length()) // 2
+        bits = attention_bits(patches)
         self._to_values = shifter(np.float64(2.0**-bits))
         self._to_attention = F32(1.5 * 2.0 ** (23 - bits))
 
@@ -60,25 +68,28 @@ class NumpyVision:
             self._arrange(len(patches))
         if not len(patches):
             return self._normed(np.zeros((self._sizes.queries, self._sizes.message), F32))
-        pixels = patches.reshape(len(patches), self._sizes.stack, -1).transpose(1, 0, 2)
-        pixels = pixels.astype(np.float64)
+        flat = patches.reshape(len(patches), self._sizes.stack, self._sizes.patch**2)
+        pixels = flat.transpose(1, 0, 2).astype(np.float64)
         keys = np.ascontiguousarray(self._keys(pixels, previous).T)
         self._values[:, :-1] = self._value(pixels)
         for start in range(0, self._sizes.queries, BLOCK):
             rows = slice(start, min(start + BLOCK, self._sizes.queries))
             scores = self._scores[: rows.stop - start]
-            exponential = self._exponential[rows]
             np.dot(self._queries[rows], keys, out=scores)
-            scores -= scores.max(axis=1, keepdims=True)
-            exponential[...] = scores
-            np.exp(exponential, out=exponential)
-            exponential += self._to_attention
-            exponential -= self._to_attention
-            scores[...] = exponential
+            self._weigh(scores, self._exponential[rows])
             np.dot(scores, self._values, out=self._sum[rows])
         message = self._sum[:, :-1] / self._sum[:, -1:]
         message *= self._weights.value_scale
         return self._normed(message.astype(F32))
+
+    def _weigh(self, scores: np.ndarray, exponential: np.ndarray) -> None:
+        """Turn scores (rows, N) into attention weights before normalising, on their grid."""
+        scores -= scores.max(axis=1, keepdims=True)
+        exponential[...] = scores
+        np.exp(exponential, out=exponential)
+        exponential += self._to_attention
+        exponential -= self._to_attention
+        scores[...] = exponential
 
     def _keys(self, pixels: np.ndarray, previous: np.ndarray) -> np.ndarray:
         """(N, m) in [-1, 1]: from the differences of frames (f, N, p) and the previous action."""

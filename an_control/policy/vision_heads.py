@@ -22,7 +22,7 @@ class VisionHead(Protocol):
 
 
 class TopPatches:
-    """CarRacing's head (section 4.3 of the paper; Tang, Nguyen & Ha 2020, Neuroevolution of
+    """CarRacing's head (section 4.4 of the paper; Tang, Nguyen & Ha 2020, Neuroevolution of
     self-interpretable agents): a self-attention picks the most important rows of the message, and
     an LSTM sees where they lie in the grid. How much of the last message stays is the head's.
     """
@@ -83,21 +83,27 @@ class TopPatches:
 
 
 class Convolution:
-    """PuzzlePong's head (section 4.4 of the paper): two convolutions, two layers, the best action.
+    """PuzzlePong's head (section 4.3 of the paper): two convolutions, two layers, the best action.
 
     The action is one-hot.
     """
 
+    WINDOWS = ((4, 2), (3, 1))
+    """Each convolution's window and step."""
+
     def __init__(self, model: Model) -> None:
         assert isinstance(model.sizes, ConvolutionSizes)
-        self._sizes = model.sizes
+        self._sizes, self._array = model.sizes, model.arrays
         self._layers = [
             np.ascontiguousarray(weight.transpose(2, 3, 1, 0).reshape(-1, len(weight)))
             for weight in (model.arrays[f"convolution.{layer}.weight"] for layer in (0, 1))
         ]
-        self._array = model.arrays
+        # Its inputs come plane by plane in the file, and pixel by pixel from the convolution.
+        hidden, side = model.arrays["head.0.weight"], model.sizes.planes[1]
+        by_plane = hidden.reshape(len(hidden), -1, side * side)
+        self._hidden_weight = by_plane.transpose(0, 2, 1).reshape(len(hidden), -1)
         self.scores = np.zeros(model.sizes.actions, F32)
-        """(A,) of the last tick."""
+        """(A,) of the last tick: the action with the largest was chosen."""
 
     def reset(self) -> np.ndarray:
         """Nothing to forget; returns what counts as the previous action (A,)."""
@@ -105,18 +111,24 @@ class Convolution:
 
     def __call__(self, message: np.ndarray) -> np.ndarray:
         """The action (A,) float32: 1 for the chosen one, else 0."""
-        grid, (_, second) = self._sizes.grid, self._sizes.planes
+        self.scores = self.score(message)
+        return self._one_hot(int(self.scores.argmax()))
+
+    def score(self, message: np.ndarray) -> np.ndarray:
+        """(A,) for a message (M, m), which is an image row by row."""
+        grid = self._sizes.grid
         image = np.maximum(message, 0.0).reshape(grid, grid, -1)
-        for layer, (size, step) in enumerate(((4, 2), (3, 1))):
+        for layer, (size, step) in enumerate(self.WINDOWS):
             windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
             windows = windows[::step, ::step].transpose(0, 1, 3, 4, 2)
             rows, columns = windows.shape[:2]
             image = windows.reshape(rows * columns, -1).dot(self._layers[layer])
             image += self._array[f"convolution.{layer}.bias"]
             image = np.maximum(image, 0.0).reshape(rows, columns, -1)
-        hidden = _linear(self._array, "head.0", image.reshape(second * second, -1).T.ravel())
-        self.scores = _linear(self._array, "head.1", np.maximum(hidden, 0.0))
-        return self._one_hot(int(self.scores.argmax()))
+        return self._last(self._hidden_weight.dot(image.ravel()) + self._array["head.0.bias"])
+
+    def _last(self, hidden: np.ndarray) -> np.ndarray:
+        return _linear(self._array, "head.1", np.maximum(hidden, 0.0))
 
     def _one_hot(self, chosen: int) -> np.ndarray:
         action = np.zeros(self._sizes.actions, F32)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from an_control.cli import bench_inference, main
 from an_control.policy import AttentionSizes, OrderedSizes, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.sizes import CAR_RACING_SIZES
 
 
 @pytest.fixture
@@ -63,7 +65,12 @@ def test_inference_is_measured_with_one_thread(monkeypatch):
 
 def test_linearity_is_one_where_every_channel_costs_the_same():
     rows = [
-        {"engine": "numpy", "channels": n, "step_array_p50_us": 20.0 + 0.1 * n}
+        {
+            "inputs": "readings",
+            "engine": "numpy",
+            "channels": n,
+            "step_array_p50_us": 20.0 + 0.1 * n,
+        }
         for n in bench_inference.CHANNELS
     ]
     assert bench_inference.linearity(rows) == {"numpy": pytest.approx(1.0)}
@@ -73,7 +80,17 @@ def test_a_row_has_the_median_and_the_99th_percentile():
     policy = make_policy(random_model(ANT_SIZES), engine="numpy")
     row = bench_inference.measure(policy, 28, 0.02)
     assert row["channels"] == 28 and row["engine"] == "numpy"
-    assert np.isfinite(list(row.values())[2:]).all()
+    assert np.isfinite([row[f"step_{way}p50_us"] for way in ("", "array_")]).all()
+
+
+def test_a_vision_policy_is_measured_on_its_tasks_patches(saved, tmp_path):
+    result = tmp_path / "result.json"
+    model = saved(replace(CAR_RACING_SIZES, grid=4))
+    command = ["bench", "inference", "--seconds", "0.02", "--model", str(model)]
+    assert main([*command, "--json", str(result)]) == 0
+    shown = json.loads(result.read_text())
+    assert {(row["inputs"], row["channels"]) for row in shown["rows"]} == {("patches", 256)}
+    assert shown["linearity"] == {}
 
 
 @pytest.mark.parametrize(

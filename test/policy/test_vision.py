@@ -1,6 +1,7 @@
 """The policy for image patches: the authors' record, any patches in any order, sound models."""
 
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from an_control.policy.authors import import_authors
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, sizes_from
 
-ENGINES = ["numpy"]
+ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 SMALL = {
     "top_patches": replace(CAR_RACING_SIZES, grid=8, message=5, stack=3, patch=2, hidden=4),
     "convolution": replace(PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11),

@@ -1,0 +1,192 @@
+"""The vision policies with numba: what is elementwise, and what is slow in both heads.
+
+What depends on the patches' order is elementwise over them here too. Behind the message nothing
+does; there the compiler may reorder sums, which it does the same way every time.
+"""
+
+# mypy: allow-untyped-defs
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from an_control.policy.elementary import exp
+from an_control.policy.model_file import Model
+from an_control.policy.vision_engine import NumpyVision
+from an_control.policy.vision_heads import Convolution, TopPatches
+from an_control.policy.vision_weights import NORM_EPSILON
+
+F32 = np.float32
+EPSILON = F32(NORM_EPSILON)
+
+
+class NumbaVision(NumpyVision):
+    """`NumpyVision` with what is elementwise compiled."""
+
+    name = "numba"
+
+    def _weigh(self, scores: np.ndarray, exponential: np.ndarray) -> None:
+        _weigh(scores, exponential, self._to_attention)
+
+    def _normed(self, message: np.ndarray) -> np.ndarray:
+        _norm(message, self._norm_weight, self._norm_bias)
+        return message
+
+
+class NumbaTopPatches(TopPatches):
+    """`TopPatches` with its self-attention compiled."""
+
+    def importance(self, message: np.ndarray) -> np.ndarray:
+        array = self._array
+        queries = message.dot(array["self_attention.query"].T) + array["self_attention.query_bias"]
+        keys = message.dot(array["self_attention.key"].T) + array["self_attention.key_bias"]
+        few = (0, 0), (0, max(4 - queries.shape[1], 0))
+        keys = np.ascontiguousarray(np.pad(keys, few).T)
+        return _importance(np.pad(queries, few), keys)
+
+
+class NumbaConvolution(Convolution):
+    """`Convolution`, compiled."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self._hidden = np.ascontiguousarray(self._hidden_weight.T)
+
+    def score(self, message: np.ndarray) -> np.ndarray:
+        array, grid = self._array, self._sizes.grid
+        image = np.maximum(message, F32(0.0)).reshape(grid, grid, -1)
+        for layer, (size, step) in enumerate(self.WINDOWS):
+            bias = array[f"convolution.{layer}.bias"]
+            image = _convolve(image, self._layers[layer], bias, size, step)
+        hidden = array["head.0.bias"].copy()
+        _add_rows(hidden, self._hidden, image.ravel())
+        return self._last(hidden)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _weigh(scores, exponential, grid):
+    """As `NumpyVision._weigh`; `grid` is the shifter to the weights' grid."""
+    row = np.empty(scores.shape[1], F32)
+    for m in range(len(scores)):
+        largest = _largest(scores[m])
+        for n in range(len(row)):
+            row[n] = (exp(F32(scores[m, n] - largest)) + grid) - grid
+        for n in range(len(row)):
+            exponential[m, n] = row[n]
+            scores[m, n] = row[n]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _norm(message, weight, bias):
+    """The layer norm of what is positive in the message (M, m), in place."""
+    width = message.shape[1]
+    for m in range(len(message)):
+        mean, variance = F32(0.0), F32(0.0)
+        for j in range(width):
+            message[m, j] = max(message[m, j], F32(0.0))
+            mean += message[m, j]
+        mean /= F32(width)
+        for j in range(width):
+            message[m, j] -= mean
+            variance += message[m, j] * message[m, j]
+        deviation = np.sqrt(variance / F32(width) + EPSILON)
+        for j in range(width):
+            message[m, j] = message[m, j] / deviation * weight[j] + bias[j]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _importance(queries, keys):
+    """(M,): column sums of the softmax over rows of queries (M, a) times keys (a, M)."""
+    rows = len(queries)
+    scores, largest = np.empty(rows, F32), np.full(rows, F32(-np.inf))
+    importance, turned = np.zeros(rows, F32), queries.T.copy()
+    for j in range(rows):  # row after row of the largest: to look along one is many times slower
+        _multiply(scores, turned, keys[:, j])
+        for i in range(rows):
+            largest[i] = scores[i] if scores[i] > largest[i] else largest[i]
+    for i in range(rows):
+        _multiply(scores, keys, queries[i])
+        top = largest[i]
+        for j in range(rows):
+            scores[j] = exp(scores[j] - top)
+        share = F32(1.0) / _sum(scores)
+        for j in range(rows):
+            importance[j] += scores[j] * share
+    return importance
+
+
+@njit(inline="always", error_model="numpy")
+def _multiply(out, rows, x):
+    """``out = x @ rows`` for four or more x."""
+    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+    for j in range(len(out)):
+        out[j] = x0 * rows[0, j] + x1 * rows[1, j] + x2 * rows[2, j] + x3 * rows[3, j]
+    for k in range(4, len(x)):
+        for j in range(len(out)):
+            out[j] += x[k] * rows[k, j]
+
+
+@njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
+def _largest(x):
+    largest = x[0]
+    for i in range(len(x)):
+        largest = x[i] if x[i] > largest else largest
+    return largest
+
+
+@njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
+def _sum(x):
+    total = F32(0.0)
+    for i in range(len(x)):
+        total += x[i]
+    return total
+
+
+@njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
+def _convolve(image, weights, bias, size, step):
+    """The positive part of an image (rows, columns, planes) convolved with size x size windows."""
+    planes = image.shape[2]
+    rows = (image.shape[0] - size) // step + 1
+    columns = (image.shape[1] - size) // step + 1
+    out = np.empty((rows, columns, len(bias)), F32)
+    total, window = np.empty(len(bias), F32), np.empty(size * size * planes, F32)
+    for r in range(rows):
+        for c in range(columns):
+            at = 0
+            for i in range(size):
+                for j in range(size):
+                    for k in range(planes):
+                        window[at] = image[r * step + i, c * step + j, k]
+                        at += 1
+            total[:] = bias
+            _add_rows_of_all(total, weights, window)
+            for k in range(len(bias)):
+                out[r, c, k] = max(total[k], F32(0.0))
+    return out
+
+
+@njit(inline="always", error_model="numpy")
+def _add_rows_of_all(out, rows, x):
+    """``out += x @ rows``, four rows at a time."""
+    count, width = len(x), len(out)
+    whole = count - count % 4
+    for k in range(0, whole, 4):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        for j in range(width):
+            total = out[j] + rows[k, j] * x0
+            total = total + rows[k + 1, j] * x1
+            total = total + rows[k + 2, j] * x2
+            out[j] = total + rows[k + 3, j] * x3
+    for k in range(whole, count):
+        for j in range(width):
+            out[j] += rows[k, j] * x[k]
+
+
+@njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
+def _add_rows(out, rows, x):
+    """``out += x @ rows`` for many x that are zero: their rows are not even read."""
+    for k in range(len(x)):
+        number = x[k]
+        if number != F32(0.0):
+            for j in range(len(out)):
+                out[j] += rows[k, j] * number
