@@ -12,6 +12,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import cv2
 import gymnasium
 import numpy as np
 from gymnasium.utils import seeding
@@ -29,6 +30,8 @@ STEP_S = CARTPOLE_TASK["step_s"]
 LIMIT_M = 2.4
 TOTAL_KG = CART_KG + POLE_KG
 POLE_KG_M = POLE_KG * POLE_M
+PICTURE = (240, 480)
+"""Rows and columns of what `render` gives."""
 
 CARTPOLE_CHANNELS = tuple(CARTPOLE_TASK["channels"])
 CARTPOLE_ACTUATORS = tuple(CARTPOLE_TASK["actuators"])
@@ -178,11 +181,12 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     channels = CARTPOLE_CHANNELS
     actuators = CARTPOLE_ACTUATORS
     step_s = STEP_S
-    metadata = {"render_modes": [], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
+    metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
     lanes = Lanes(start, observe, advance, states=6, steps=1000)
     batched = Batched(observe_batch, advance_batch)
 
-    def __init__(self) -> None:
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
         bound = np.array([np.inf, np.inf, 1.0, 1.0, np.inf], np.float32)
         self.observation_space = gymnasium.spaces.Box(-bound, bound, dtype=np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -206,15 +210,27 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
         advance(self._state, action.reshape(1, 1), self._reward, self._ended)
         return self._observe(), float(self._reward[0]), bool(self._ended[0]), False, {}
 
-    def sensors(self) -> dict[str, float | np.ndarray]:
-        """The physical readings behind the last observation: m, m/s, rad, rad/s."""
+    def sensors(self) -> dict[str, list[float]]:
+        """The joints behind the last observation, cart and pole: m and rad, m/s and rad/s."""
         position, velocity, angle, spin = self._state[:4, 0].tolist()
-        return {
-            "cart_position": position,
-            "cart_velocity": velocity,
-            "pole_angle": angle,
-            "pole_velocity": spin,
-        }
+        return {"joint_position": [position, angle], "joint_velocity": [velocity, spin]}
+
+    def render(self) -> np.ndarray | None:  # type: ignore[override]
+        """The track, the cart and the pole from the side: uint8 (240, 480, 3) RGB."""
+        if self.render_mode is None:
+            return None
+        position, sin, cos = self._state[[0, 4, 5], 0]
+        picture = np.full((*PICTURE, 3), 255, np.uint8)
+        scale = PICTURE[1] / (2.2 * LIMIT_M)
+        x, y = round(PICTURE[1] / 2 + scale * position), round(0.6 * PICTURE[0])
+        tip = round(x + scale * POLE_M * sin), round(y - scale * POLE_M * cos)
+        ends = [round(PICTURE[1] / 2 + scale * end) for end in (-LIMIT_M, LIMIT_M)]
+        cv2.line(picture, (ends[0], y + 8), (ends[1], y + 8), (160, 160, 160), 2, cv2.LINE_AA)
+        for end in ends:
+            cv2.line(picture, (end, y - 8), (end, y + 24), (160, 160, 160), 2, cv2.LINE_AA)
+        cv2.rectangle(picture, (x - 20, y - 8), (x + 20, y + 8), (60, 60, 60), cv2.FILLED)
+        cv2.line(picture, (x, y), tip, (200, 90, 40), 8, cv2.LINE_AA)
+        return picture
 
     def _observe(self) -> np.ndarray:
         observe(self._state, self._observation)

@@ -35,7 +35,7 @@ depends on its seed alone."""
 class Verb:
     """Run a simulated robot and the policy node as two processes over ROS 2, in lockstep."""
 
-    task: tyro.conf.Positional[Literal["ant"]]
+    task: tyro.conf.Positional[Literal["ant", "cartpole"]]
     """Which robot."""
     model: Path | None = None
     """A .safetensors model file; by default the one that ships for the task."""
@@ -65,7 +65,8 @@ class Verb:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        for package, extra in (("rclpy", "ros"), ("pybullet", "sim"), ("gymnasium", "sim")):
+        needed = [("rclpy", "ros"), ("gymnasium", "sim"), ("numba", "sim")]
+        for package, extra in [*needed, ("pybullet", "sim")] if self.task == "ant" else needed:
             if importlib.util.find_spec(package) is None:
                 raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
         if self.episodes < 1:

@@ -70,6 +70,31 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
     assert "episode 2" in ended.stdout and "steps/s" in ended.stdout and "latency" in ended.stdout
 
 
+def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
+    import gymnasium
+
+    from an_control import load_policy
+    from an_control.learning.evaluate import evaluate
+    from an_control.policy.tasks import CARTPOLE_CHANNELS
+    from an_control.share import share_path
+    from an_control.wiring.scramble import ScrambleSettings, Shuffle
+
+    results = []
+    for name, more in (("plain", ()), ("shuffled", ("--shuffle", "reset+50"))):
+        path = tmp_path / f"{name}.json"
+        ended = program.run("sim", "cartpole", "--seed", 4, "--episodes", 3, "--json", path, *more)
+        assert ended.returncode == 0, ended.stderr
+        results.append([one["return"] for one in json.loads(path.read_text())["episodes"]])
+    name = "an_control_sim:an_control/CartPoleSwingUpHarder-v0"
+    environment = gymnasium.make(name, disable_env_checker=True)
+    policy = load_policy(share_path("models/cartpole.safetensors"))
+    for returns, shuffle in zip(results, (Shuffle(), Shuffle(True, 50)), strict=True):
+        settings = ScrambleSettings(shuffle)
+        alone = evaluate(policy, environment, tuple(CARTPOLE_CHANNELS), 3, 4, settings)
+        assert returns == [one.total for one in alone]
+    environment.close()
+
+
 def test_in_real_time_it_walks_too_and_takes_as_long_as_it_should(program, ant_model, tmp_path):
     path = tmp_path / "r.json"
     ended = program.run(

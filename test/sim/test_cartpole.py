@@ -39,10 +39,8 @@ def test_it_moves_and_rewards_as_published(env):
     for seed in range(20):
         observation, _ = env.reset(seed=seed)
         sensors = env.unwrapped.sensors()
-        state = tuple(
-            sensors[name]
-            for name in ("cart_position", "cart_velocity", "pole_angle", "pole_velocity")
-        )
+        (x, th), (v, w) = sensors["joint_position"], sensors["joint_velocity"]
+        state = x, v, th, w
         done, steps = False, 0
         while not done and steps < 100:
             action = rng.uniform(-1.5, 1.5, 1).astype(np.float32)
@@ -109,3 +107,15 @@ def test_an_action_that_is_none_is_refused(env, action):
     env.reset(seed=0)
     with pytest.raises(ValueError, match="not one finite number"):
         env.unwrapped.step(action)
+
+
+def test_it_draws_the_pole_where_it_stands():
+    name = "an_control_sim:an_control/CartPoleSwingUpHarder-v0"
+    env = gymnasium.make(name, render_mode="rgb_array")
+    observation, _ = env.reset(seed=3)
+    picture = env.render()
+    pole = np.argwhere((picture == (200, 90, 40)).all(axis=2))
+    cart = np.argwhere((picture == (60, 60, 60)).all(axis=2))
+    down, right = pole.mean(axis=0) - cart.mean(axis=0)
+    assert np.sign(right) == np.sign(observation[3]) and np.sign(-down) == np.sign(observation[2])
+    env.close()
