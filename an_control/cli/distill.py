@@ -29,11 +29,16 @@ class Verb:
     """Updates a round, where not the recipe's."""
     teacher: Path | None = None
     """A model file of an ordered policy; the ant brings its own teacher."""
+    start: Path | None = None
+    """Of the compiled recipe: a model file of the student to begin with."""
+    rate: float | None = None
+    """Of the compiled recipe: the first learning rate, where not the recipe's."""
     compiled: bool = True
     """Take the compiled recipe for the authors' form, where the environment offers compiled
     functions; else, or with --no-compiled, the staged one with torch."""
     reshuffle: tuple[int, ...] = ()
-    """Of the compiled recipe: steps between unannounced reshuffles, one drawn for each round."""
+    """Of the compiled recipe: steps between unannounced reshuffles (0: none), one drawn for each
+    round."""
     products: bool | None = None
     """Feed the neurons products of reading and previous action, where not as the recipe does."""
     smoke: bool = False
@@ -55,8 +60,9 @@ class Verb:
             return self._run_compiled()
         if self.task not in RECIPES:
             raise InputError(f"task {self.task!r} is not one of {', '.join(RECIPES)}")
-        if self.reshuffle:
-            raise InputError("--reshuffle: only the compiled recipe takes it")
+        for name in ("reshuffle", "start", "rate"):
+            if getattr(self, name):
+                raise InputError(f"--{name}: only the compiled recipe takes it")
         recipe = RECIPES[self.task]
         settings = smoke(recipe.settings) if self.smoke else recipe.settings
         student = settings.student
@@ -83,6 +89,7 @@ class Verb:
         """The compiled recipe: DAgger into the authors' form."""
         from an_control.learning.cloning import Cloning
         from an_control.learning.cloning_run import CloningRun
+        from an_control.learning.forms import Authors
         from an_control.learning.run_folder import RunError
         from an_control.learning.tasks import describe, environment_of, make_environment
 
@@ -93,7 +100,11 @@ class Verb:
             )
         env = make_environment(environment_of(self.task))
         task = describe(env, self.task, environment_of(self.task))
-        settings = Cloning(reshuffle=self.reshuffle)
+        start = None if self.start is None else read_model(self.start)
+        form = Authors(len(task["actuators"]))
+        settings = Cloning(form, reshuffle=self.reshuffle)
+        if self.rate is not None:
+            settings = replace(settings, rate=self.rate)
         if self.smoke:
             settings = replace(settings, rounds=2, updates=3, first_episodes=64, memory=128)
         settings = replace(
@@ -110,6 +121,7 @@ class Verb:
                 settings,
                 self.seed,
                 resume=(self.out / "checkpoint.pickle").exists(),
+                start=None if start is None else form.vector(start),
             )
             if run.round:
                 print(f"{self.out}: {run.round} of {settings.rounds} rounds were done before")

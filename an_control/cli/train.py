@@ -60,8 +60,9 @@ class Verb:
     """Of PGPE: the standard deviations'."""
     decay: float = 0.0
     """Times a candidate's squared length is taken from its fitness."""
-    shuffle: str = "none"
-    """When contents move without a word: none, reset, K (every K steps), reset+K."""
+    shuffle: tuple[str, ...] = ("none",)
+    """When contents move without a word: none, reset, K (every K steps), reset+K; of several, each
+    has as many of the episodes."""
     noise_channels: int = 0
     """Further channels that carry normal noise of standard deviation 0.1."""
     engine: Literal["auto", "fused", "torch", "processes", "dask"] = "auto"
@@ -130,7 +131,7 @@ class Verb:
             rollouts=self.rollouts,
             sigma=self.sigma,
             decay=self.decay,
-            scrambling=self._scrambling(),
+            mixture=self._mixture(),
             validate_every=self.validate_every,
             validation_episodes=self.episodes,
             success=SUCCESS.get(self.task),
@@ -177,9 +178,10 @@ class Verb:
             raise InputError("--hidden: in the attention form every layer is --queries wide")
         return Authors(actions, self.queries, len(self.hidden), self.neuron), None
 
-    def _scrambling(self) -> ScrambleSettings:
-        return ScrambleSettings(
-            shuffle=Shuffle.parse(self.shuffle), noise_channels=self.noise_channels
+    def _mixture(self) -> tuple[ScrambleSettings, ...]:
+        return tuple(
+            ScrambleSettings(shuffle=Shuffle.parse(text), noise_channels=self.noise_channels)
+            for text in self.shuffle or ("none",)
         )
 
     def _search(self, search: Search) -> bool:
@@ -221,7 +223,7 @@ class Verb:
         evaluations = []
         ordered = search.model(search.best).kind == "ordered"
         clean = "none" if ordered else "reset"
-        for protocol in [clean, *([self.shuffle] if self.shuffle not in ("none", clean) else [])]:
+        for protocol in [clean, *(text for text in self.shuffle if text not in ("none", clean))]:
             returns = search.play(
                 search.best,
                 FINAL_SEED,

@@ -58,7 +58,13 @@ class Cloning:
     channel_until: float = 0.6
     """The share of the run at which the channels' loss has faded out."""
     reshuffle: tuple[int, ...] = ()
-    """Steps between unannounced reshuffles, one of them for each round; none without."""
+    """Steps between unannounced reshuffles (0: none), one of them for each round."""
+
+    @property
+    def mixture(self) -> tuple[ScrambleSettings, ...]:
+        """What a round's episodes may be disturbed by."""
+        every = self.reshuffle or (0,)
+        return tuple(ScrambleSettings(shuffle=Shuffle(steps > 0, steps)) for steps in every)
 
     def progress(self, number: float) -> float:
         return number / max(1, self.rounds)
@@ -74,7 +80,9 @@ class Cloner:
         task: dict[str, Any],
         settings: Cloning,
         seed: int,
+        start: np.ndarray | None = None,
     ) -> None:
+        """`start` is the form's vector to begin with; random numbers without."""
         self._engine, self._teacher, self._task = engine, teacher, task
         self.settings, self.seed = settings, seed
         form, channels = settings.form, len(engine.channels)
@@ -85,6 +93,8 @@ class Cloner:
             "channel_bias": (channels,),
         }
         self._vector = self._begin()
+        if start is not None:
+            self._vector[: len(start)] = start
         self._first, self._second = np.zeros((2, len(self._vector)))
         self._updates = 0
         self.history: list[np.ndarray] = []
@@ -161,10 +171,8 @@ class Cloner:
         teaching[mixed & ~at_first] = np.stack(
             [brief[mixed & ~at_first], np.full((mixed & ~at_first).sum(), limit)], 1
         )
-        scrambling = ScrambleSettings()
-        if settings.reshuffle:
-            every = int(rng.choice(settings.reshuffle))
-            scrambling = ScrambleSettings(shuffle=Shuffle(True, every))
+        mixture = settings.mixture
+        scrambling = mixture[int(rng.integers(len(mixture)))] if len(mixture) > 1 else mixture[0]
         model = settings.form.model(student, self._task, {})
         recording, conditions, steps = self._engine.record(
             model, self._teacher, training_starts(rng, count), scrambling, teaching

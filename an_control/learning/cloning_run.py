@@ -18,7 +18,6 @@ from an_control.learning.rollouts import evaluation_starts
 from an_control.learning.run_folder import RunFolder
 from an_control.learning.search import VALIDATION_SEED
 from an_control.policy import Model, OrderedSizes, write_model
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 
 class CloningRun:
@@ -36,6 +35,7 @@ class CloningRun:
         seed: int,
         resume: bool = False,
         validation_episodes: int = 1000,
+        start: np.ndarray | None = None,
     ) -> None:
         if not isinstance(teacher.sizes, OrderedSizes):
             raise ValueError(f"the teacher must be an ordered policy, not {teacher.kind}")
@@ -54,9 +54,10 @@ class CloningRun:
             "settings": asdict(settings),
             "teacher": teacher.trained,
             "validation_episodes": validation_episodes,
+            "start": None if start is None else start.tolist(),
         }
         self.folder = RunFolder(path, config, resume)
-        self._cloner = Cloner(self._engine, teacher, task, settings, seed)
+        self._cloner = Cloner(self._engine, teacher, task, settings, seed, start)
         self.best_validation, self.wall_s = -np.inf, 0.0
         if (state := self.folder.last_checkpoint()) is not None:
             self._cloner.restore(state)
@@ -112,14 +113,15 @@ class CloningRun:
         )
 
     def _validate(self) -> dict[str, float]:
-        scrambling = ScrambleSettings()
-        if self.settings.reshuffle:
-            scrambling = ScrambleSettings(shuffle=Shuffle(True, max(self.settings.reshuffle)))
-        returns = self._engine.play([self.model()], self._validation, scrambling).returns
-        value = float(returns.mean())
+        model = self.model()
+        returns = [
+            self._engine.play([model], self._validation, scrambling).returns
+            for scrambling in self.settings.mixture
+        ]
+        value = float(np.mean(returns))
         if value > self.best_validation:
             self.best_validation = value
-            write_model(self.model_path, self.model())
+            write_model(self.model_path, model)
         return {"validation": value}
 
     def _save(self) -> None:

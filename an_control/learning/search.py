@@ -9,8 +9,9 @@ training never uses; the best mean so far is the run's model.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ import an_control
 from an_control.learning.forms import Form
 from an_control.learning.optimisers import Name, Optimiser, make_optimiser
 from an_control.learning.rollouts import (
+    NOTHING,
     Engine,
     Outcomes,
     RolloutError,
+    Start,
     evaluation_starts,
     training_starts,
 )
@@ -32,7 +35,10 @@ from an_control.wiring.scramble import ScrambleSettings
 
 VALIDATION_SEED = 2**20 + 7
 """Of the validation episodes; evaluations take others."""
-Curriculum = Callable[[int], ScrambleSettings]
+Mixture = Sequence[ScrambleSettings]
+"""Conditions that share the episodes evenly."""
+Curriculum = Callable[[int], Mixture]
+"""The conditions of a generation, by its number."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,9 @@ class SearchSettings:
     sigma: float = 0.1
     decay: float = 0.0
     """Times the squared length of a candidate is taken from its fitness."""
-    scrambling: ScrambleSettings = field(default_factory=ScrambleSettings)
-    """Of all episodes, where no curriculum says otherwise."""
+    mixture: tuple[ScrambleSettings, ...] = (NOTHING,)
+    """Each is that of as many episodes, where no curriculum says otherwise; validation plays all
+    its episodes under each of them."""
     validate_every: int = 10
     validation_episodes: int = 100
     success: float | None = None
@@ -73,9 +80,14 @@ class Search:
         resume: bool = False,
         curriculum: Curriculum | None = None,
     ) -> None:
+        if settings.rollouts < len(settings.mixture):
+            raise ValueError(
+                f"rollouts {settings.rollouts}: must be {len(settings.mixture)} or more, one for"
+                " each of the conditions"
+            )
         self.settings, self.seed = settings, seed
         self._task, self._form, self._engine = task, form, engine
-        self._curriculum = curriculum or (lambda generation: settings.scrambling)
+        self._curriculum = curriculum or (lambda generation: settings.mixture)
         begin = np.zeros(form.size) if start is None else start
         self.folder = RunFolder(
             path,
@@ -156,9 +168,8 @@ class Search:
         rng = np.random.default_rng([self.seed, self.generation])
         candidates = self._optimiser.ask(rng)
         starts = training_starts(rng, settings.rollouts)
-        scrambling = self._curriculum(self.generation)
         models = [self._form.model(candidate, self._task, {}) for candidate in candidates]
-        outcomes = self._engine.play(models, starts, scrambling)
+        outcomes = play_mixture(self._engine, models, starts, self._curriculum(self.generation))
         returns = outcomes.returns.mean(axis=1)
         if not np.isfinite(returns).any():
             raise RolloutError(
@@ -180,7 +191,7 @@ class Search:
         if self.generation % settings.validate_every == 0 or (
             self.generation == settings.generations
         ):
-            line |= self._validate(scrambling)
+            line |= self._validate()
         took = time.perf_counter() - begin
         self.wall_s += took
         return line | {
@@ -188,17 +199,23 @@ class Search:
             "wall_s": round(self.wall_s, 2),
         }
 
-    def _validate(self, scrambling: ScrambleSettings) -> dict[str, float]:
+    def _validate(self) -> dict[str, float]:
         """The mean's return in the validation episodes; keeps the best mean."""
-        returns = self.play(
-            self.mean, VALIDATION_SEED, self.settings.validation_episodes, scrambling
-        ).returns
-        value = float(returns.mean())
+        returns = [
+            self.play(
+                self.mean, VALIDATION_SEED, self.settings.validation_episodes, scrambling
+            ).returns
+            for scrambling in self.settings.mixture
+        ]
+        value = float(np.mean(returns))
         if value > self.best_validation:
             self.best, self.best_validation = self.mean.copy(), value
         line = {"validation": value}
+        if len(returns) > 1:
+            for scrambling, part in zip(self.settings.mixture, returns, strict=True):
+                line[f"validation {scrambling.shuffle}"] = float(part.mean())
         if self.settings.success is not None:
-            line["success_share"] = float((returns > self.settings.success).mean())
+            line["success_share"] = float((np.array(returns) > self.settings.success).mean())
         return line
 
     def _save(self) -> None:
@@ -212,3 +229,19 @@ class Search:
                 "best_validation": self.best_validation,
             }
         )
+
+
+def play_mixture(
+    engine: Engine, models: Sequence[Model], starts: Sequence[Start], mixture: Mixture
+) -> Outcomes:
+    """Every model through every episode, as many of them under each of the conditions."""
+    ends = [len(starts) * i // len(mixture) for i in range(len(mixture) + 1)]
+    parts = [
+        engine.play(models, starts[begin:end], scrambling)
+        for (begin, end), scrambling in zip(pairwise(ends), mixture, strict=True)
+    ]
+    return Outcomes(
+        np.concatenate([part.returns for part in parts], axis=1),
+        np.concatenate([part.steps for part in parts], axis=1),
+        next((part.failure for part in parts if part.failure), None),
+    )

@@ -172,3 +172,19 @@ def test_distill_teaches_the_authors_form_from_the_command_line(tmp_path, teache
 def test_distill_without_a_teacher_says_how_to_get_one(tmp_path, capsys):
     assert main(["distill", "cartpole", "--out", str(tmp_path)]) == 2
     assert "an-control train cartpole --form ordered" in capsys.readouterr().err
+
+
+def test_distill_goes_on_from_a_student_that_is_there(tmp_path, cartpole, teacher):
+    form = Cloning().form
+    start = np.random.default_rng(0).normal(0.0, 0.3, form.size)
+    settings = Cloning(**{**TINY.__dict__, "rate": 1e-9, "final_rate": 1e-9})
+    run = CloningRun(tmp_path, cartpole, CARTPOLE_TASK, teacher, settings, 3, start=start)
+    run.run()
+    np.testing.assert_allclose(form.vector(run.model()), start, atol=1e-5)
+    run.close()
+
+
+def test_no_reshuffle_is_one_of_the_conditions_that_a_round_may_have():
+    every = [one.shuffle for one in Cloning(reshuffle=(0, 100)).mixture]
+    assert [(shuffle.at_reset, shuffle.every) for shuffle in every] == [(False, 0), (True, 100)]
+    assert len(Cloning().mixture) == 1

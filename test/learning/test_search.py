@@ -17,9 +17,9 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.learning.forms import Authors, Whole
-from an_control.learning.rollouts import NOTHING, Outcomes, RolloutError
+from an_control.learning.rollouts import NOTHING, Outcomes, RolloutError, training_starts
 from an_control.learning.run_folder import RunError
-from an_control.learning.search import Search, SearchSettings
+from an_control.learning.search import Search, SearchSettings, play_mixture
 from an_control.policy import OrderedSizes, load_policy, read_model
 from an_control.policy.tasks import CARTPOLE_TASK
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
@@ -231,12 +231,43 @@ def test_a_curriculum_decides_each_generations_conditions(tmp_path, fused):
 
     def harder(generation):
         asked.append(generation)
-        return ScrambleSettings(shuffle=Shuffle(True, 100 - 10 * generation))
+        return [ScrambleSettings(shuffle=Shuffle(True, 100 - 10 * generation))]
 
     Search(
         tmp_path, CARTPOLE_TASK, Authors(), fused, SearchSettings(**SMALL), 1, curriculum=harder
     ).run(lambda line: line["generation"] < 3)
     assert asked == [0, 1, 2]
+
+
+def test_conditions_share_the_episodes_and_are_validated_each(tmp_path, fused, people):
+    clean, moving = NOTHING, ScrambleSettings(shuffle=Shuffle(True, 20))
+    starts = training_starts(np.random.default_rng(0), 5)
+    together = play_mixture(fused, people, starts, [clean, moving])
+    apart = [fused.play(people, starts[:2], clean), fused.play(people, starts[2:], moving)]
+    expected = np.concatenate([part.returns for part in apart], axis=1)
+    assert together.returns.tobytes() == expected.tobytes()
+    run = Search(
+        tmp_path,
+        CARTPOLE_TASK,
+        Authors(),
+        fused,
+        SearchSettings(**SMALL, mixture=(clean, moving)),
+        1,
+    )
+    run.run(lambda line: line["generation"] < 2)
+    line = run.metrics[-1]
+    assert line["validation"] == pytest.approx(
+        np.mean([line["validation none"], line["validation reset+20"]])
+    )
+    with pytest.raises(ValueError, match="rollouts 2"):
+        Search(
+            tmp_path / "few",
+            CARTPOLE_TASK,
+            Authors(),
+            fused,
+            SearchSettings(**SMALL, mixture=(clean, moving, clean)),
+            1,
+        )
 
 
 def train(environment, folder, *further) -> int:
