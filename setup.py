@@ -105,6 +105,7 @@ setup(
         "ros": [f"{name}; {LINUX_X86}" for name in ROS],
         "sim": SIM,
         "train": TRAIN,
+        "sb3": ["stable-baselines3>=2.6"],
         "test": TEST,
         "fuzz": ["atheris>=2.3; python_version < '3.14'"],
     },

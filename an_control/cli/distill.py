@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from an_control.cli import InputError, write_json
 from an_control.policy import read_model
+
+if TYPE_CHECKING:
+    from an_control.learning.run import Distillation
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Verb:
     """Teach a permutation-invariant student what a teacher does; a stopped run goes on."""
 
     task: tyro.conf.Positional[str]
-    """What to learn: a recipe of `an_control.learning.recipes`, such as ant."""
+    """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
     out: Path
     """The run's folder; one that holds a run with the same settings is continued."""
     seed: int = 1
@@ -27,8 +31,11 @@ class Verb:
     """DAgger rounds, where not the recipe's."""
     updates: int | None = None
     """Updates a round, where not the recipe's."""
-    teacher: Path | None = None
-    """A model file of an ordered policy; the ant brings its own teacher."""
+    teacher: str | None = None
+    """A model file of an ordered policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
+    stable-baselines3; the ant brings its own teacher."""
+    device: str = "cpu"
+    """Of the staged recipe: where torch learns, cpu or cuda."""
     start: Path | None = None
     """Of the compiled recipe: a model file of the student to begin with."""
     rate: float | None = None
@@ -49,8 +56,6 @@ class Verb:
     def run(self) -> int:
         if importlib.util.find_spec("torch") is None:
             raise InputError("needs torch (pip install an_control[train])")
-        from an_control.learning.recipes import RECIPES, smoke
-        from an_control.learning.run import Distillation
         from an_control.learning.tasks import has_lanes
 
         for name in ("seed", "rounds", "updates"):
@@ -58,14 +63,39 @@ class Verb:
                 raise InputError(f"--{name} {value}: must be 0 or more")
         if self.compiled and has_lanes(self.task):
             return self._run_compiled()
-        if self.task not in RECIPES:
-            raise InputError(f"task {self.task!r} is not one of {', '.join(RECIPES)}")
         for name in ("reshuffle", "start", "rate"):
             if getattr(self, name):
                 raise InputError(f"--{name}: only the compiled recipe takes it")
-        recipe = RECIPES[self.task]
-        settings = smoke(recipe.settings) if self.smoke else recipe.settings
+        try:
+            run = self._staged()
+        except (ValueError, RuntimeError) as error:
+            raise InputError(str(error)) from error
+        if run.round:
+            print(f"{self.out}: {run.round} of {run.settings.rounds + 1} rounds were done before")
+        run.run(lambda line: print(_shown(line), flush=True))
+        return self._finish(run)
+
+    def _staged(self) -> Distillation:
+        """The run of the staged recipe; ValueError where teacher and task do not fit."""
+        from an_control.learning.imitation import Imitation
+        from an_control.learning.recipes import RECIPES, smoke
+        from an_control.learning.run import Distillation
+        from an_control.learning.tasks import environment_of, make_environment
+        from an_control.learning.teachers import read_teacher
+
+        recipe, environment = RECIPES.get(self.task), environment_of(self.task)
+        settings = Imitation() if recipe is None else recipe.settings
+        with closing(make_environment(environment)) as env:
+            teacher = None if self.teacher is None else read_teacher(self.teacher, env)
+        if teacher is None:
+            if recipe is None:
+                raise ValueError(f"--teacher: {self.task} has none of its own")
+            teacher = recipe.teacher()
+        settings = smoke(settings) if self.smoke else settings
         student = settings.student
+        if teacher.layers is not None:
+            head = tuple(len(bias) for _, bias in teacher.layers[:-1])
+            student = replace(student, head=head)
         if self.products is not None:
             student = replace(student, products=self.products)
         settings = replace(
@@ -74,16 +104,16 @@ class Verb:
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
         )
-        try:
-            run = Distillation(
-                self.out, self.task, recipe.environment, recipe.teacher(), settings, self.seed
-            )
-        except ValueError as error:
-            raise InputError(str(error)) from error
-        if run.round:
-            print(f"{self.out}: {run.round} of {settings.rounds + 1} rounds were done before")
-        run.run(lambda line: print(_shown(line), flush=True))
-        return self._finish(run)
+        return Distillation(
+            self.out,
+            self.task,
+            environment,
+            teacher,
+            settings,
+            self.seed,
+            self.device,
+            self.teacher,
+        )
 
     def _run_compiled(self) -> int:
         """The compiled recipe: DAgger into the authors' form."""
@@ -117,7 +147,7 @@ class Verb:
                 self.out,
                 env,
                 task,
-                read_model(self.teacher),
+                read_model(Path(self.teacher)),
                 settings,
                 self.seed,
                 resume=(self.out / "checkpoint.pickle").exists(),

@@ -144,7 +144,7 @@ class Apprentice:
         self._noise = Noisy(rng, how.noise)
         self._order = rng.permutation(channels)
         if rng.random() < how.absent:
-            self._order = self._order[: channels - int(rng.integers(1, channels // 4 + 1))]
+            self._order = self._order[: channels - int(rng.integers(1, max(1, channels // 4) + 1))]
         self._foreign = 0
         if rng.random() < how.foreign:
             self._foreign = int(rng.integers(1, channels // 5 + 2))

@@ -93,6 +93,7 @@ def train_round(
     rng: np.random.Generator,
 ) -> dict[str, float]:
     """One round of updates in place; returns the means of its last 150 updates."""
+    device = next(student.parameters()).device
     updates = settings.updates if number else settings.identify_updates
     newest = 40 if number else len(episodes)
     streams = Streams(episodes, settings.lanes, settings.steps, settings.disturbance, newest, rng)
@@ -102,7 +103,7 @@ def train_round(
     for update in range(updates):
         for group in optimiser.param_groups:
             group["lr"] = end + (begin - end) * 0.5 * (1.0 + math.cos(math.pi * update / updates))
-        batch = streams.batch()
+        batch = streams.batch().to(device)
         loss, state, figures = _loss(student, batch, _forget(state, batch), settings)
         optimiser.zero_grad()
         loss.backward()

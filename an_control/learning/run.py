@@ -43,7 +43,7 @@ Report = Callable[[dict[str, Any]], None]
 
 
 class Distillation:
-    """One run, new or continued from its folder.
+    """One run, new or continued from its folder, which learns on `device`.
 
     ValueError where the folder holds a run with other settings.
     """
@@ -56,8 +56,12 @@ class Distillation:
         teacher: Teacher,
         settings: Imitation,
         seed: int,
+        device: str = "cpu",
+        taught_by: str | None = None,
     ) -> None:
+        """`taught_by` names the teacher in the folder, where it is not the task's own."""
         torch.set_num_threads(1)
+        self._device = device
         self.folder, self.settings, self.seed = folder, settings, seed
         self._teacher = teacher
         self._env = make_environment(environment)
@@ -67,6 +71,7 @@ class Distillation:
             "seed": seed,
             "settings": json.loads(json.dumps(asdict(settings))),
             "version": an_control.__version__,
+            **({} if taught_by is None else {"teacher": taught_by}),
         }
         self._student = self._new_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
@@ -117,7 +122,7 @@ class Distillation:
         student = Student(readings, actions, self.settings.student)
         if self._teacher.layers is not None:
             student.start_head(self._teacher.layers)
-        return student
+        return student.to(self._device)
 
     def _record(self, rng: np.random.Generator) -> list[Episode]:
         """This round's episodes: the teacher's in round 0, then the student's."""
@@ -147,7 +152,7 @@ class Distillation:
             raise ValueError(f"{config}: this run has other settings; take another folder")
         checkpoint = self.folder / "checkpoint.pt"
         if checkpoint.exists():
-            state = torch.load(checkpoint, weights_only=True)
+            state = torch.load(checkpoint, weights_only=True, map_location=self._device)
             self._student.load_state_dict(state["student"])
             self._optimiser.load_state_dict(state["optimiser"])
             self.metrics = state["metrics"]

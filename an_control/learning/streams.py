@@ -47,6 +47,10 @@ class Batch:
     counts: Tensor  # (K, B) 0 behind an episode's end
     fresh: Tensor  # (B,) True where the lane starts an episode in this piece
 
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device."""
+        return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
+
 
 @dataclass
 class _Lane:
@@ -141,7 +145,7 @@ class Streams:
                 values[:, slot] = _foreign(rng, steps)
                 channel[:, slot] = channels
         if rng.random() < how.empty:
-            gone = rng.choice(channels, int(rng.integers(1, 1 + channels // 4)), False)
+            gone = rng.choice(channels, int(rng.integers(1, 1 + max(1, channels // 4))), False)
             values[:, gone] = present[:, gone] = 0.0
         change = np.diff(values, axis=0, prepend=values[:1])
         return _Lane(

@@ -141,4 +141,4 @@ class Student(nn.Module):
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().numpy().astype(np.float32).copy()
+    return tensor.detach().cpu().numpy().astype(np.float32).copy()

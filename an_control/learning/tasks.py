@@ -85,15 +85,25 @@ class _Shaped(gymnasium.ActionWrapper[Any, Any, Any]):
         space = env.action_space
         assert isinstance(space, spaces.Box)
         self._shape, self._dtype = space.shape, space.dtype
-        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        bounded = np.isfinite(low) & np.isfinite(high)
-        self._middle = np.where(bounded, (low + high) / 2.0, 0.0)
-        self._reach = np.where(bounded, (high - low) / 2.0, 1.0)
+        self._middle, self._reach = _scale(space)
         self.action_space = spaces.Box(-1.0, 1.0, (int(np.prod(space.shape)),), np.float32)
 
     def action(self, action: np.ndarray) -> np.ndarray:
         wide = np.asarray(action, np.float64).reshape(self._shape)
         return (self._middle + self._reach * wide).astype(self._dtype)
+
+
+def to_unit(space: spaces.Box, action: np.ndarray) -> np.ndarray:
+    """An action of this space as the flat one (A,) in [-1, 1] that stands for it."""
+    middle, reach = _scale(space)
+    return ((np.asarray(action, np.float64) - middle) / reach).ravel()
+
+
+def _scale(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
+    """What 0 stands for, and how far 1 is from it; numbers without bounds stand for themselves."""
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    return np.where(bounded, (low + high) / 2.0, 0.0), np.where(bounded, (high - low) / 2.0, 1.0)
 
 
 def _scaled(env: gymnasium.Env[Any, Any], actions: spaces.Box) -> gymnasium.Env[Any, Any]:

@@ -36,7 +36,7 @@ def test_it_leaves_a_model_and_its_figures_and_continues_where_it_was(tmp_path, 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["nothing"], "'nothing' is not one of ant"),
+        (["nothing"], "environment 'nothing'"),
         (["ant", "--seed", "4"], "other settings"),
         (["ant", "--rounds", "-1"], "--rounds -1"),
     ],

@@ -1,0 +1,116 @@
+# ruff: noqa: E402
+"""Whatever acts in an environment can teach a student: our ordered policies, SB3's, functions."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("gymnasium", reason="needs the sim extra")
+
+from an_control.cli import main
+from an_control.learning.imitation import Imitation
+from an_control.learning.recipes import smoke
+from an_control.learning.run import Distillation
+from an_control.learning.tasks import make_environment
+from an_control.learning.teachers import FunctionTeacher, NetworkTeacher, read_teacher
+from an_control.policy import OrderedSizes, make_policy, read_model, write_model
+from an_control.policy.random_model import random_model
+
+PENDULUM = "Pendulum-v1"
+
+
+@pytest.fixture
+def pendulum():
+    env = make_environment(PENDULUM)
+    yield env
+    env.close()
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A policy of stable-baselines3, hardly trained, and its file."""
+    sb3 = pytest.importorskip("stable_baselines3", reason="needs the sb3 extra")
+    learner = sb3.PPO("MlpPolicy", PENDULUM, n_steps=16, batch_size=16, n_epochs=1, device="cpu")
+    learner.learn(16)
+    path = tmp_path_factory.mktemp("sb3") / "ppo.zip"
+    learner.save(path)
+    return learner, path
+
+
+@pytest.mark.parametrize(("activation", "output"), [("tanh", "tanh"), ("relu", "clip")])
+def test_an_ordered_policys_file_teaches_what_the_policy_does(
+    tmp_path, pendulum, activation, output
+):
+    sizes = OrderedSizes(3, 1, [6], activation, output)
+    model = random_model(sizes, seed=3, gain=2.0)
+    path = tmp_path / "teacher.safetensors"
+    write_model(path, model)
+    teacher, policy = read_teacher(str(path), pendulum), make_policy(model)
+    assert isinstance(teacher, NetworkTeacher) == (output == "clip")
+    for observation in np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32):
+        expected = policy.step_array(observation, tuple("abc"))
+        np.testing.assert_allclose(teacher(observation), expected, atol=1e-6)
+
+
+def test_a_policy_of_stable_baselines_teaches_in_our_bounds(learned, pendulum):
+    """The pendulum's torque goes to 2; policies here act within 1."""
+    learner, path = learned
+    teacher = read_teacher(f"ppo:{path}", pendulum)
+    for observation in np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32):
+        action, _ = learner.predict(observation, deterministic=True)
+        np.testing.assert_allclose(teacher(observation), action / 2.0, atol=1e-6)
+
+
+def test_distill_takes_a_policy_of_stable_baselines(learned, tmp_path):
+    out = tmp_path / "run"
+    arguments = ["distill", PENDULUM, "--teacher", f"ppo:{learned[1]}", "--smoke"]
+    assert main([*arguments, "--out", str(out)]) == 0
+    model = read_model(out / "model.safetensors")
+    assert model.task["environment"] == PENDULUM and model.kind == "attention_neuron"
+
+
+def test_a_function_teaches(tmp_path):
+    teacher = FunctionTeacher(lambda observation: 3.0 * observation[:1])
+    assert teacher(np.array([-1.0, 0.0, 0.0], np.float32)) == -1.0
+    run = Distillation(tmp_path, PENDULUM, PENDULUM, teacher, smoke(Imitation()), 1)
+    run.run()
+    run.close()
+    assert run.finished
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_student_learns_on_cuda_and_goes_on_there(tmp_path):
+    teacher = FunctionTeacher(lambda observation: observation[:1])
+    what = tmp_path, PENDULUM, PENDULUM, teacher, smoke(Imitation()), 1, "cuda"
+    for stop in (1, 2):
+        run = Distillation(*what)
+        run.run(stop_after=stop)
+        run.close()
+    assert read_model(run.model_path).kind == "attention_neuron"
+
+
+@pytest.mark.parametrize(
+    ("teacher", "named"),
+    [
+        ("dqn:x.zip", "dqn"),
+        ("teacher.pt", "teacher.pt"),
+        ("ppo:nowhere.zip", "nowhere"),
+        ("wide.safetensors", "5 readings"),
+        ("student.safetensors", "ordered"),
+    ],
+)
+def test_a_teacher_that_cannot_teach_this_is_named(
+    tmp_path, monkeypatch, capsys, teacher, named, people
+):
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "wide.safetensors", random_model(OrderedSizes(5, 1, [4]), seed=0))
+    write_model(tmp_path / "student.safetensors", people[0])
+    if teacher.startswith("ppo"):
+        pytest.importorskip("stable_baselines3", reason="needs the sb3 extra")
+    assert main(["distill", PENDULUM, "--out", "run", "--teacher", teacher]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_a_task_without_a_teacher_of_its_own_says_so(tmp_path, capsys):
+    assert main(["distill", PENDULUM, "--out", str(tmp_path / "run")]) == 2
+    assert "--teacher" in capsys.readouterr().err
