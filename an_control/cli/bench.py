@@ -141,12 +141,15 @@ class Verb:
             {"engine": "engine", "steps_per_s": "steps/s"},
             result["rows"],
         )
-        if result["over_the_authors"] is not None:
-            print(f"fused: {result['over_the_authors']:.0f} times torch modules tick by tick")
-        print(
-            f"fused: {result['over_tick_by_tick']:.0f} times our policy tick by tick,"
-            f" {result['over_evojax_then']:.1f} times what EvoJAX did another day"
-        )
+        for name, what in (
+            ("over_the_authors", "torch modules as the authors', tick by tick"),
+            ("over_tick_by_tick", "our compiled policy tick by tick"),
+            ("over_evojax", "EvoJAX"),
+        ):
+            if result[name] is None:
+                print(f"{what}: not installed, not measured")
+            else:
+                print(f"fused: {result[name]:.3g} times {what}")
         task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
         workers = workers_benchmark(task, self.seconds)
         columns = {"engine": "engine", "one": "one worker", "two": "two", "ratio": "ratio"}

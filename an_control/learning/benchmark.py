@@ -17,14 +17,15 @@ from an_control.learning.processes import Dask, Processes
 from an_control.learning.rollouts import NOTHING, Engine, Start, training_starts
 from an_control.learning.tasks import describe, environment_of, make_environment
 from an_control.policy import Model, make_policy, read_model
+from an_control.policy.authors import positional_table
 from an_control.policy.tasks import CARTPOLE_TASK
 from an_control.share import share_path
 
 POPULATION, ROLLOUTS = 256, 16
+EPISODES = 10
+"""Of a rollout tick by tick."""
 NOISE = 0.02
 """The population's standard deviation about the shipped policy, as in its training."""
-EVOJAX_STEPS_PER_S = 455_000
-"""EvoJAX's permutation-invariant CartPole, population 256 x 16, measured once on another day."""
 
 
 def training_benchmark(seconds: float) -> dict[str, Any]:
@@ -46,28 +47,29 @@ def training_benchmark(seconds: float) -> dict[str, Any]:
             f"fused, {threads} thread{'s'[: threads - 1]}", _rate(engine, people, starts, seconds)
         )
         engine.close()
-    policy, what = make_policy(model), (env, inner.channels, 2, 1, NOTHING)
+    policy, what = make_policy(model), (env, inner.channels, EPISODES, 1, NOTHING)
     tick = row(
         "tick by tick, our compiled policy",
         _median(lambda: sum(result.steps for result in evaluate(policy, *what)), seconds),
     )
     authors = None
     if importlib.util.find_spec("torch") is not None:
-        _as_the_authors(env, model)
+        play = _as_the_authors(model)
+        play(env)
         authors = row(
-            "tick by tick, torch modules as the authors'",
-            _median(lambda: _as_the_authors(env, model), seconds),
+            "tick by tick, torch modules as the authors'", _median(lambda: play(env), seconds)
         )
     env.close()
-    if importlib.util.find_spec("evojax") is None:
-        print(f"EvoJAX is not installed; its rate was {EVOJAX_STEPS_PER_S:,} on another day")
+    evojax = None
+    if importlib.util.find_spec("evojax") is not None:
+        evojax = row("EvoJAX, all cores", _evojax_rate(seconds))
     return {
         "rows": rows,
         "population": POPULATION,
         "rollouts": ROLLOUTS,
         "over_tick_by_tick": fused[2] / tick,
         "over_the_authors": None if authors is None else fused[2] / authors,
-        "over_evojax_then": fused[2] / EVOJAX_STEPS_PER_S,
+        "over_evojax": None if evojax is None else fused[2] / evojax,
     }
 
 
@@ -128,29 +130,82 @@ def _median(play: Callable[[], int], seconds: float) -> float:
     return statistics.median(rates)
 
 
-def _as_the_authors(env: Any, model: Model) -> int:
-    """One episode with the policy as torch modules, a tick at a time; its steps."""
+def _evojax_rate(seconds: float) -> float:
+    """EvoJAX's own task, policy and rollout, of the same population and episodes.
+
+    It computes all steps of all episodes, also behind their ends; they all count here.
+    """
+    import logging
+
+    from evojax.policy.mlp_pi import PermutationInvariantPolicy
+    from evojax.sim_mgr import SimManager
+    from evojax.task.cartpole import CartPoleSwingUp
+
+    quiet = logging.getLogger("an_control.evojax")
+    quiet.setLevel(logging.WARNING)
+    task = CartPoleSwingUp(harder=True)
+    policy = PermutationInvariantPolicy(act_dim=1, hidden_dim=16, logger=quiet)
+    manager = SimManager(
+        n_repeats=ROLLOUTS,
+        test_n_repeats=1,
+        pop_size=POPULATION,
+        n_evaluations=1,
+        policy_net=policy,
+        train_vec_task=task,
+        valid_vec_task=task,
+        logger=quiet,
+    )
+    people = np.random.default_rng(0).normal(0.0, 0.1, (POPULATION, policy.num_params))
+
+    def play() -> int:
+        np.asarray(manager.eval_params(params=people, test=False)[0])
+        return POPULATION * ROLLOUTS * task.max_steps
+
+    play()
+    return _median(play, seconds)
+
+
+def _as_the_authors(model: Model) -> Callable[[Any], int]:
+    """Plays `EPISODES` episodes with the policy as the authors' torch modules; returns its steps.
+
+    As in theirs (Tang & Ha 2021) a tick goes through modules, and queries and keys are projected
+    anew for each.
+    """
     import torch
     from torch import nn
 
     torch.set_num_threads(1)
     arrays = {name: torch.from_numpy(array.copy()) for name, array in model.arrays.items()}
-    cell, query = nn.LSTMCell(2, 8), arrays["attention.queries"]
-    cell.weight_ih.data = torch.cat([arrays["neuron.input"], arrays["neuron.action"]], 1)
-    cell.weight_hh.data, cell.bias_ih.data = arrays["neuron.hidden"], arrays["neuron.bias"]
-    cell.bias_hh.data.zero_()
-    out = nn.Linear(16, 1)
-    out.weight.data, out.bias.data = arrays["head.0.weight"], arrays["head.0.bias"]
-    observation, _ = env.reset(seed=1)
-    state, previous = None, torch.zeros(1)
-    steps, done = 0, False
+    queries, d = arrays["attention.queries"].shape[0], arrays["neuron.hidden"].shape[1]
+    place = torch.from_numpy(positional_table(queries, d)).float()
+    cell, key = nn.LSTMCell(2, d), nn.Linear(d, arrays["attention.key"].shape[0], bias=False)
+    query, out = nn.Linear(d, key.out_features, bias=False), nn.Linear(queries, 1)
     with torch.no_grad():
-        while not done:
-            readings = torch.from_numpy(observation)
-            inputs = torch.stack([readings, previous.expand(5)], -1)
-            state = cell(inputs, state)
-            attention = torch.tanh(query @ (state[0] @ arrays["attention.key"].T).T)
-            previous = torch.tanh(out(torch.tanh(attention @ readings)))
-            observation, _, ended, truncated, _ = env.step(previous.numpy())
-            steps, done = steps + 1, ended or truncated
-    return steps
+        cell.weight_ih.copy_(torch.cat([arrays["neuron.input"], arrays["neuron.action"]], 1))
+        cell.weight_hh.copy_(arrays["neuron.hidden"])
+        cell.bias_ih.copy_(arrays["neuron.bias"])
+        cell.bias_hh.zero_()
+        key.weight.copy_(arrays["attention.key"])
+        query.weight.copy_(torch.linalg.lstsq(place, arrays["attention.queries"]).solution.T)
+        out.weight.copy_(arrays["head.0.weight"])
+        out.bias.copy_(arrays["head.0.bias"])
+    head = nn.Sequential(out, nn.Tanh())
+
+    def play(env: Any) -> int:
+        steps = 0
+        for seed in range(EPISODES):
+            observation, _ = env.reset(seed=seed)
+            state, previous, done = None, torch.zeros(1, 1), False
+            while not done:
+                with torch.no_grad():
+                    readings = torch.from_numpy(observation.copy()).float().unsqueeze(-1)
+                    inputs = torch.cat([readings, torch.vstack([previous] * len(readings))], -1)
+                    state = cell(inputs, state)
+                    attention = torch.tanh(torch.matmul(query(place), key(state[0]).T))
+                    previous = head(torch.tanh(torch.matmul(attention, readings)).T)
+                    action = previous.squeeze(0).numpy()
+                observation, _, ended, truncated, _ = env.step(action)
+                steps, done = steps + 1, ended or truncated
+        return steps
+
+    return play
