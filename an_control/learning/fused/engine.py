@@ -28,7 +28,7 @@ from an_control.wiring.scramble import Scramble, ScrambleSettings
 
 CHUNK = 1024
 """Episodes at a time: bounds the memory that their scrambling takes."""
-SHARES = 4
+SHARES = 2
 """Calls for each thread, so that none waits long for another."""
 
 

@@ -18,7 +18,8 @@ from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
 
 F32 = np.float32
-LANES = 16
+LANES = 64
+"""Four registers of 16: their independent chains of operations hide each other's latency."""
 HALF = F32(0.5)
 MASS = np.float64(ROUND_MASS)
 
@@ -38,7 +39,7 @@ def take_weights(candidates, candidate, lane, rows, bias, weights, head):
         head[i, lane] = candidates.head[candidate, i]
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def gate_inputs(form, rows, action, common, drive):
     """What all channels share: `common` (4d, L), and what drives a channel, `drive` (F, 4d, L).
 
@@ -65,7 +66,7 @@ def gate_inputs(form, rows, action, common, drive):
                         drive[f, g, lane] += rows[row, g, lane] * action[a, lane]
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def add_products(out, rows, x):
     """``out[i] += rows.T @ x[i]`` in every lane: out (N, W, L), rows (K, W, L), x (N, K, L).
 
@@ -86,7 +87,7 @@ def add_products(out, rows, x):
                     out[i, j, lane] = total + rows[k + 7, j, lane] * x[i, k + 7, lane]
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def drive_gates(shown, last, z, common, drive):
     """What drives the gates `z` (N, 4d, L) beside h: the readings `shown` (N, L), their change."""
     channels, gates, _ = z.shape
@@ -106,11 +107,11 @@ def drive_gates(shown, last, z, common, drive):
                 last[i, lane] = shown[i, lane]
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def small_gates(shown, common, drive, hidden, h, z):
     """`drive_gates`, `add_products` and `squash` in one, for one input and K = 8."""
-    for g in range(z.shape[1]):
-        for i in range(z.shape[0]):
+    for i in range(z.shape[0]):
+        for g in range(z.shape[1]):
             for lane in range(LANES):
                 total = common[g, lane] + drive[0, g, lane] * shown[i, lane]
                 total = total + hidden[0, g, lane] * h[i, 0, lane]
@@ -123,11 +124,11 @@ def small_gates(shown, common, drive, hidden, h, z):
                 z[i, g, lane] = tanh(total + hidden[7, g, lane] * h[i, 7, lane])
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def small_attention(bias, weights, h, score):
     """`bias_scores`, `add_products` and `attend` in one, for tanh attention and K = 8."""
-    for q in range(score.shape[1]):
-        for i in range(score.shape[0]):
+    for i in range(score.shape[0]):
+        for q in range(score.shape[1]):
             for lane in range(LANES):
                 total = bias[q, lane] + weights[0, q, lane] * h[i, 0, lane]
                 total = total + weights[1, q, lane] * h[i, 1, lane]
@@ -139,7 +140,7 @@ def small_attention(bias, weights, h, score):
                 score[i, q, lane] = tanh(total + weights[7, q, lane] * h[i, 7, lane])
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def squash(z):
     """tanh of the gates' inputs, in place."""
     for i in range(z.shape[0]):
@@ -148,7 +149,7 @@ def squash(z):
                 z[i, g, lane] = tanh(z[i, g, lane])
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def advance_cells(z, h, c):
     """The LSTMs' cells c (N, d, L) and outputs h (N, K, L), in place, from the gates."""
     d = c.shape[1]
@@ -162,7 +163,7 @@ def advance_cells(z, h, c):
                 h[i, k, lane] = (HALF * z[i, 2 * d + k, lane] + HALF) * tanh(cell)
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def bias_scores(bias, score):
     """Begin the scores (N, M, L) at their biases (M, L)."""
     channels, queries, _ = score.shape
@@ -172,7 +173,7 @@ def bias_scores(bias, score):
                 score[i, q, lane] = bias[q, lane]
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def attend(softmax, score, work):
     """The attention (N, M, L) in place of the scores; `work` (2, L) is room for a softmax."""
     channels, queries, _ = score.shape
@@ -200,7 +201,7 @@ def attend(softmax, score, work):
                 score[i, q, lane] /= work[1, lane]
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def sum_message(softmax, score, shown, present, shift, sums, mass):
     """The message's exact sums (M, L) over the channels; an absent one shows zero."""
     channels, queries, _ = score.shape
@@ -217,7 +218,7 @@ def sum_message(softmax, score, shown, present, shift, sums, mass):
                     mass[q, lane] += (weight + MASS) - MASS
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def close_message(softmax, sums, mass, narrow, message):
     """The head's input (., L) float64 from the sums; `narrow` (M, L) float32 is room."""
     queries = sums.shape[0]
@@ -238,7 +239,7 @@ def close_message(softmax, sums, mass, narrow, message):
             message[q, lane] = np.float64(narrow[q, lane])
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def act(form, head, widths, x, y, action):
     """The head (., L): `x` (W, L) holds its input, overwritten as `y` is; into `action` (A, L)."""
     _, _, _, relu, clip = form
@@ -272,7 +273,7 @@ def act(form, head, widths, x, y, action):
             action[a, lane] = F32(x[a, lane])
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def _numbers_behind(widths):
     """How many numbers a head's layers after the first hold."""
     total = 0
@@ -281,7 +282,7 @@ def _numbers_behind(widths):
     return total
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def shift_of(grid):
     """`round_terms` of the policy core: the shifter for terms of at most `grid` in all."""
     _, bits = math.frexp(grid)
