@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import gymnasium
@@ -18,6 +18,9 @@ import numpy as np
 from an_control.policy.tasks import CAR_RACING_TASK
 from an_control_sim.backgrounds import GRASS, background
 from an_control_sim.camera import STACK, FrameStack, cut
+
+if TYPE_CHECKING:
+    from an_control_sim.car_racing_teacher import CarRacingTeacher
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 with warnings.catch_warnings():
@@ -126,6 +129,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     channels = tuple(CAR_RACING_TASK["channels"])
     actuators = tuple(CAR_RACING_TASK["actuators"])
     step_s = CAR_RACING_TASK["step_s"]
+    plain = GRASS
     metadata = {"render_modes": ["rgb_array"], "render_fps": game.FPS}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None, background: str = GRASS) -> None:
@@ -166,6 +170,12 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def sensors(self) -> dict[str, np.ndarray]:
         """What the camera shows (96, 96, 3), rgb."""
         return {"camera": self._frame}
+
+    def teacher(self) -> CarRacingTeacher:
+        """A driver who knows the track, for pupils who only see."""
+        from an_control_sim.car_racing_teacher import CarRacingTeacher
+
+        return CarRacingTeacher(self.game)
 
     @property
     def frames(self) -> np.ndarray:

@@ -33,9 +33,9 @@ class Verb:
     """Updates a round, where not the recipe's."""
     teacher: str | None = None
     """A model file of an ordered policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
-    stable-baselines3; the ant brings its own teacher."""
+    stable-baselines3; the ant and the camera tasks bring their own teachers."""
     device: str = "cpu"
-    """Of the staged recipe: where torch learns, cpu or cuda."""
+    """Where torch learns, cpu or cuda; not for the compiled recipe."""
     start: Path | None = None
     """Of the compiled recipe: a model file of the student to begin with."""
     rate: float | None = None
@@ -56,11 +56,14 @@ class Verb:
     def run(self) -> int:
         if importlib.util.find_spec("torch") is None:
             raise InputError("needs torch (pip install an_control[train])")
+        from an_control.learning.recipes import CAMERA_RECIPES
         from an_control.learning.tasks import has_lanes
 
         for name in ("seed", "rounds", "updates"):
             if (value := getattr(self, name)) is not None and value < 0:
                 raise InputError(f"--{name} {value}: must be 0 or more")
+        if self.task in CAMERA_RECIPES:
+            return self._run_camera()
         if self.compiled and has_lanes(self.task):
             return self._run_compiled()
         for name in ("reshuffle", "start", "rate"):
@@ -156,6 +159,33 @@ class Verb:
             if run.round:
                 print(f"{self.out}: {run.round} of {settings.rounds} rounds were done before")
             run.run(lambda line: print(_shown(line), flush=True) if "validation" in line else None)
+        except (ValueError, RunError) as error:
+            raise InputError(str(error)) from error
+        return self._finish(run)
+
+    def _run_camera(self) -> int:
+        """DAgger from what the environment's own teacher knows, into image patches."""
+        from an_control.learning.camera_run import CameraRun
+        from an_control.learning.recipes import CAMERA_RECIPES, camera_smoke
+        from an_control.learning.run_folder import RunError
+        from an_control.learning.tasks import describe, environment_of, make_environment
+
+        settings = CAMERA_RECIPES[self.task]
+        if self.smoke:
+            settings = camera_smoke(settings)
+        settings = replace(
+            settings,
+            rounds=settings.rounds if self.rounds is None else self.rounds,
+            updates=settings.updates if self.updates is None else self.updates,
+        )
+        try:
+            env = make_environment(environment_of(self.task))
+            task = describe(env, self.task, environment_of(self.task))
+            resume = (self.out / "checkpoint.pickle").exists()
+            run = CameraRun(self.out, env, task, settings, self.seed, resume, self.device)
+            if run.round:
+                print(f"{self.out}: {run.round} of {settings.rounds} rounds were done before")
+            run.run(lambda line: print(_shown(line), flush=True))
         except (ValueError, RunError) as error:
             raise InputError(str(error)) from error
         return self._finish(run)

@@ -41,8 +41,9 @@ class Verb:
 
     One protocol is given by options. Several are given to --table as comma-separated words:
     none, reset, K (every K steps) or reset+K; then announced; reset or zeroed (what becomes of the
-    neurons' state); noise=N, noise-sd=S, copies=N, drop=SHARE, freeze=SHARE, delay=TICKS. The same
-    seed gives the same starts and permutations under every protocol.
+    neurons' state); noise=N, noise-sd=S, copies=N, drop=SHARE, freeze=SHARE, delay=TICKS;
+    and background=NAME, of CarRacing. The same seed gives the same starts and permutations under
+    every protocol.
     """
 
     model: tyro.conf.Positional[Path]
@@ -102,7 +103,11 @@ class Verb:
         except ValueError as error:
             raise InputError(str(error)) from error
         with closing(env):
-            self._evaluate(task, protocols, _Stage(policy, env, self.seed, self.plots is not None))
+            stage = _Stage(policy, env, self.seed, self.plots is not None)
+            try:
+                self._evaluate(task, protocols, stage)
+            except ValueError as error:
+                raise InputError(str(error)) from error
         return 0
 
     def _environment(self, task: str, policy: Policy) -> gymnasium.Env[Any, Any]:

@@ -32,10 +32,12 @@ def evaluate(
 ) -> list[Result]:
     """Play `episodes` episodes; `channels` name the observation's numbers in their order.
 
-    The same seed gives the same starts and the same permutations under every protocol.
+    The same seed gives the same starts and the same permutations under every protocol. ValueError
+    where the protocol asks for what the environment does not have.
     """
     if isinstance(protocol, ScrambleSettings):
         protocol = Protocol(protocol)
+    _show(env, protocol.background)
     scramble = Scramble(channels, protocol.scrambling, seed)
     results = []
     for start in evaluation_starts(seed, episodes):
@@ -44,6 +46,15 @@ def evaluate(
         if report is not None:
             report(results[-1])
     return results
+
+
+def _show(env: gymnasium.Env[Any, Any], background: str) -> None:
+    """Let a camera's environment take this background, or the one that it has by itself."""
+    inner: Any = env.unwrapped
+    if hasattr(inner, "show"):
+        inner.show(background or inner.plain)
+    elif background:
+        raise ValueError(f"background={background}: {type(inner).__name__} has only one look")
 
 
 def evaluate_fused(

@@ -83,7 +83,7 @@ def play_episode(
     total, done, fell = 0.0, False, False
     while not done:
         shuffles = scramble.shuffles
-        values, ids = scramble.apply(observation, channels)
+        values, ids = scrambled(scramble, observation, channels)
         moved = scramble.shuffles > shuffles
         if moved:
             rewired.append(len(rewards))
@@ -108,6 +108,23 @@ def play_episode(
         np.array(rewards),
         tuple(rewired),
     )
+
+
+def scrambled(
+    scramble: Scramble, observation: np.ndarray, channels: tuple[str, ...]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """One tick of readings (N,) or of patches (N, ...), scrambled, and their ids.
+
+    Patches move, vanish and are copied as readings are; ValueError where more is asked of them.
+    """
+    if observation.ndim == 1:
+        return scramble.apply(observation, channels)
+    settings = scramble.settings
+    for name in ("noise_channels", "freeze", "delay", "spike", "nan"):
+        if getattr(settings, name):
+            raise ValueError(f"{name}: {getattr(settings, name)}, but not for image patches")
+    places, ids = scramble.apply(np.arange(len(channels), dtype=np.float32), channels)
+    return observation[places.astype(np.intp)], ids
 
 
 def forget(policy: Policy) -> None:

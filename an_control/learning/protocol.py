@@ -22,7 +22,8 @@ NUMBERS = {
 }
 ALLOWED = (
     "none, reset, K or reset+K, then announced, a memory of "
-    f"{', '.join(get_args(Memory))}, {', '.join(f'{name}=NUMBER' for name in NUMBERS)}"
+    f"{', '.join(get_args(Memory))}, {', '.join(f'{name}=NUMBER' for name in NUMBERS)},"
+    " background=NAME"
 )
 
 
@@ -38,12 +39,14 @@ class Protocol:
 
     scrambling: ScrambleSettings
     memory: Memory = "kept"
+    background: str = ""
+    """The picture behind what a camera shows, where the environment has several."""
 
     @classmethod
     def parse(cls, text: str) -> Protocol:
         """When contents move, then further words; ValueError naming the word and what is allowed.
 
-        `none`, `reset,noise=5`, `100,announced`, `reset+50,zeroed`, `none,drop=0.1`.
+        `none`, `reset,noise=5`, `100,announced`, `reset+50,zeroed`, `reset,background=marble`.
         """
         when, *words = (word.strip() for word in text.split(","))
         protocol = cls(ScrambleSettings(Shuffle.parse(when), noise_sd=1.0))
@@ -53,6 +56,8 @@ class Protocol:
 
     def _with(self, word: str) -> Protocol:
         name, _, number = word.partition("=")
+        if name == "background" and number:
+            return replace(self, background=number)
         if word in get_args(Memory):
             return replace(self, memory=cast(Memory, word))
         if word == "announced":

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from an_control.learning.camera_cloning import CameraCloning
 from an_control.learning.imitation import Collection, Imitation
 from an_control.learning.student import StudentSizes
 from an_control.learning.tasks import ENVIRONMENTS
 from an_control.learning.teachers import Teacher, packaged_ant_teacher
+from an_control.policy.sizes import ConvolutionSizes
 
 
 @dataclass(frozen=True)
@@ -40,4 +42,39 @@ def smoke(settings: Imitation) -> Imitation:
         updates=2,
         lanes=2,
         steps=10,
+    )
+
+
+CAMERA_RECIPES = {
+    "car_racing": CameraCloning(
+        ConvolutionSizes(
+            actions=3,
+            grid=10,
+            message=16,
+            stack=4,
+            patch=6,
+            positions=8,
+            norm_weights=True,
+            filters=32,
+            hidden=64,
+            first_action=0,
+            choice=False,
+        ),
+    ),
+}
+"""What is learned from patches; the environment brings its teacher."""
+
+
+def camera_smoke(settings: CameraCloning) -> CameraCloning:
+    """The same in seconds; learns next to nothing."""
+    return replace(
+        settings,
+        rounds=2,
+        updates=2,
+        first_updates=2,
+        batch=4,
+        steps=30,
+        first_episodes=1,
+        validate_every=2,
+        validation_episodes=1,
     )

@@ -16,7 +16,9 @@ from gymnasium import spaces
 
 ENVIRONMENTS = {
     "ant": "an_control_sim:an_control/Ant-v0",
+    "car_racing": "an_control_sim:an_control/CarRacing-v0",
     "cartpole": "an_control_sim:an_control/CartPoleSwingUpHarder-v0",
+    "pong": "an_control_sim:an_control/PuzzlePong-v0",
 }
 """Tasks known by a short name."""
 
@@ -29,7 +31,8 @@ def environment_of(task: str) -> str:
 def make_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """The environment of an id, or of ``module:id`` where importing the module registers it.
 
-    Its observations come flat, its actions are flat and in [-1, 1]. ValueError where there is no
+    Its observations come flat, but for image patches (N, f, p, p) uint8, its actions are flat and
+    in [-1, 1]. ValueError where there is no
     such environment, or where its spaces are no Box of readings and Box or Discrete of actions.
     """
     try:
@@ -49,9 +52,15 @@ def make_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, A
             f"environment {environment!r}: its action space is {actions},"
             " only a Box or a Discrete one can be learned here"
         )
-    if len(readings.shape) != 1:
+    if len(readings.shape) != 1 and not of_patches(env):
         env = gymnasium.wrappers.FlattenObservation(env)
     return _Largest(env) if isinstance(actions, spaces.Discrete) else _scaled(env, actions)
+
+
+def of_patches(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether what the environment shows are image patches (N, f, p, p) uint8."""
+    space = env.observation_space
+    return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
 def has_lanes(task: str) -> bool:

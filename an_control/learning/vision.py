@@ -77,8 +77,17 @@ class VisionStudent(nn.Module):
         """The parameter of that name."""
         return self.weights[_key(name)]
 
-    def message(self, patches: Tensor, previous: Tensor, present: Tensor | None = None) -> Tensor:
-        """The message (..., M, m); where no patch is present it is that of no patches."""
+    def message(
+        self,
+        patches: Tensor,
+        previous: Tensor,
+        present: Tensor | None = None,
+        counts: Tensor | None = None,
+    ) -> Tensor:
+        """The message (..., M, m); where no patch is present it is that of no patches.
+
+        `counts` (..., N) says how many patches of the same content each one stands for.
+        """
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
         keys = self._linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
         keys = keys + self._linear(previous, "key.action").unsqueeze(-2)
@@ -87,6 +96,8 @@ class VisionStudent(nn.Module):
         values = self._linear(normed.flatten(-2), "value.weight", "value.bias")
         queries = self._linear(self.table, "query.weight", "query.bias")
         scores = queries @ keys.transpose(-1, -2) / self.sizes.message**0.5
+        if counts is not None:
+            scores = scores + counts.log().clamp(min=NEVER).unsqueeze(-2)
         if present is not None:
             scores = scores.masked_fill(~present.unsqueeze(-2), NEVER)
             values = values * present.any(-1)[..., None, None]
@@ -110,7 +121,7 @@ class VisionStudent(nn.Module):
         return torch.stack(actions, 1)
 
     def choose(self, message: Tensor) -> Tensor:
-        """Scores (..., A) of the convolving head; the action is that with the largest."""
+        """Scores (..., A) of the convolving head: the largest is chosen, or the tanh is taken."""
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
         image = torch.relu(message).transpose(-1, -2).reshape(-1, self.sizes.message, grid, grid)

@@ -23,6 +23,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "inputs": (["value"], ["value", "change"]),
     "products": (False, True),
     "norm_weights": (False, True),
+    "choice": (False, True),
 }
 
 
@@ -196,12 +197,14 @@ class ConvolutionSizes(VisionSizes):
     """With the head of PuzzlePong: the message as an image, convolved; the best of `actions`.
 
     Two convolutions to `filters` planes (4 x 4 by steps of 2, 3 x 3), a layer of `hidden` units.
-    `first_action` counts as the previous one at an episode's start.
+    `first_action` counts as the previous one at an episode's start. Where `choice` is False, the
+    action is not one of several, but the tanh of the head's numbers, zeros at the start.
     """
 
     filters: int
     hidden: int
     first_action: int
+    choice: bool = True
 
     @property
     def planes(self) -> tuple[int, int]:

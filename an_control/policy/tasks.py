@@ -55,5 +55,5 @@ PONG_TASK: dict[str, Any] = {
     "actuators": ["noop", "fire", "right", "left", "right_fire", "left_fire"],
     "step_s": 4 / 60,
 }
-SUCCESS = {"ant": 2000.0, "cartpole": 400.0}
+SUCCESS = {"ant": 2000.0, "cartpole": 400.0, "car_racing": 800.0, "pong": 0.0}
 """The return that counts as a success, by task."""

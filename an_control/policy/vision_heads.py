@@ -107,11 +107,15 @@ class Convolution:
 
     def reset(self) -> np.ndarray:
         """Nothing to forget; returns what counts as the previous action (A,)."""
+        if not self._sizes.choice:
+            return np.zeros(self._sizes.actions, F32)
         return self._one_hot(self._sizes.first_action)
 
     def __call__(self, message: np.ndarray) -> np.ndarray:
-        """The action (A,) float32: 1 for the chosen one, else 0."""
+        """The action (A,) float32: 1 for the chosen one, else 0; or the scores' tanh."""
         self.scores = self.score(message)
+        if not self._sizes.choice:
+            return np.tanh(self.scores)
         return self._one_hot(int(self.scores.argmax()))
 
     def score(self, message: np.ndarray) -> np.ndarray:

@@ -1,0 +1,242 @@
+"""Imitation for cameras: the student drives, a teacher that knows the state labels (DAgger).
+
+The teacher takes over while it finds the student lost, so that no episode is spent off the road.
+Order and place of patches never reach the student, so nothing has to be shuffled to teach it; the
+previous action adds the same to all keys, which a softmax over patches takes out again, so it is
+not taught either.
+
+Most patches show one gray in all frames. All of these have the same key and value, so a batch
+holds one of them with their number: the same gradients for a third of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from an_control.learning.rollouts import TRAINING_SEEDS
+from an_control.learning.vision import VisionStudent
+from an_control.policy import VisionNeuron
+from an_control.policy.sizes import ConvolutionSizes
+
+
+class Teacher(Protocol):
+    """Knows what the student cannot see; `env.unwrapped.teacher()` makes one."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether the teacher acts itself, because the student is lost."""
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the episode should end, because help takes too long."""
+
+    def start(self) -> None:
+        """Called after each reset of the environment."""
+
+    def __call__(self) -> np.ndarray:
+        """The action (A,) in [-1, 1] that it would take now; called once a step."""
+
+
+class Episode(NamedTuple):
+    """T steps: the gray frames (T, H, W) uint8 and the teacher's actions (T, A) float32."""
+
+    frames: np.ndarray
+    labels: np.ndarray
+    total: float
+    helped: float
+    """Share of the steps in which the teacher acted."""
+
+
+@dataclass(frozen=True)
+class CameraCloning:
+    """A run's numbers.
+
+    `hidden` are the least and the most patches that are hidden, as a share: drawn for each
+    episode, and for each example in a batch. `balance` weighs the examples of each button by that
+    power of how rare it is; of no effect where the actions are no choice.
+    """
+
+    student: ConvolutionSizes
+    rounds: int = 100
+    updates: int = 300
+    first_updates: int = 1500
+    batch: int = 32
+    steps: int = 1000
+    """To record in a round, of one episode or several."""
+    first_episodes: int = 8
+    """Of the teacher with noise, before the first round."""
+    memory: int = 300
+    """Newest episodes that are learned from."""
+    newest: int = 30
+    """Of these, the newest that make half of each batch."""
+    rate: float = 1e-3
+    final_rate: float = 6e-5
+    noise: float = 0.1
+    """On the first action of every other round's episode: a random walk of this strength."""
+    hidden: tuple[float, float] = (0.0, 0.0)
+    most_lively: int = 144
+    """Patches that are not of one gray: an example with more of them loses some at random."""
+    average: float = 0.998
+    """How slowly the weights that drive follow those that learn."""
+    loss_scale: tuple[float, ...] = (2.0, 1.0, 1.0)
+    """Weight of each action's error, where the actions are no choice."""
+    balance: float = 0.0
+    key_gain: float = 6.0
+    query_gain: float = 3.0
+    """The first weights' size over that of a usual layer: attention that begins undecided learns
+    slowly."""
+    validate_every: int = 10
+    validation_episodes: int = 3
+
+    def rate_of(self, number: int) -> float:
+        """Constant for two thirds of the run, then falling."""
+        left = 3.0 * (1.0 - number / max(1, self.rounds))
+        return self.final_rate + (self.rate - self.final_rate) * min(1.0, left)
+
+
+def new_student(settings: CameraCloning, seed: int) -> VisionStudent:
+    """A student whose first weights follow from the seed."""
+    student = VisionStudent(settings.student, seed)
+    with torch.no_grad():
+        student.array("key.change").mul_(settings.key_gain)
+        student.array("query.weight").mul_(settings.query_gain)
+        student.array("key.action").zero_()
+    return student
+
+
+def record(
+    env: gymnasium.Env[Any, Any],
+    teacher: Teacher,
+    policy: VisionNeuron | None,
+    settings: CameraCloning,
+    noise: float,
+    rng: np.random.Generator,
+    steps: int,
+) -> Episode:
+    """One episode of so many steps at most; `rng` decides it.
+
+    `policy` drives it where it is not lost, else the teacher, who ends it where help is vain.
+    """
+    inner: Any = env.unwrapped
+    kept = np.flatnonzero(~hide(len(inner.channels), settings.hidden, rng))
+    ids = tuple(inner.channels[i] for i in kept)
+    patches, _ = env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
+    teacher.start()
+    if policy is not None:
+        policy.reset()
+    frames, labels = [], []
+    total, walk, helped = 0.0, 0.0, 0
+    for _ in range(steps):
+        label = teacher()
+        frames.append(inner.frames[-1].copy())
+        labels.append(label)
+        action = label.copy()
+        if teacher.helps:
+            helped += 1
+        elif policy is not None:
+            action = policy.step_array(patches[kept], ids)
+        walk = 0.9 * walk + 0.15 * noise * rng.standard_normal()
+        action[0] = np.clip(action[0] + walk, -1.0, 1.0)
+        patches, reward, terminated, truncated, _ = env.step(action)
+        total += float(reward)
+        if terminated or truncated or teacher.hopeless:
+            break
+    return Episode(np.array(frames), np.array(labels, np.float32), total, helped / len(frames))
+
+
+def hide(patches: int, share: tuple[float, float], rng: np.random.Generator) -> np.ndarray:
+    """(N,) True for the patches that are hidden: a share between both, drawn at random."""
+    hidden = np.zeros(patches, np.bool_)
+    hidden[rng.permutation(patches)[: round(rng.uniform(*share) * patches)]] = True
+    return hidden
+
+
+class Batch(NamedTuple):
+    """B examples: patches (B, K, f, p, p) uint8, each standing for so many (B, K), labels."""
+
+    patches: np.ndarray
+    counts: np.ndarray
+    labels: np.ndarray
+
+
+def draw(episodes: Sequence[Episode], settings: CameraCloning, rng: np.random.Generator) -> Batch:
+    """Half of the examples from the newest episodes, half from all, each step as likely."""
+    stack, patch = settings.student.stack, settings.student.patch
+    frames, labels = [], []
+    for example in range(settings.batch):
+        newest = settings.newest if example % 2 else len(episodes)
+        episode = episodes[-1 - int(rng.integers(min(newest, len(episodes))))]
+        step = int(rng.integers(len(episode.frames)))
+        frames.append(episode.frames[np.maximum(np.arange(step - stack + 1, step + 1), 0)])
+        labels.append(episode.labels[step])
+    views = np.stack(frames)
+    grid = (views.shape[2] // patch) * (views.shape[3] // patch)
+    hidden = np.stack([hide(grid, settings.hidden, rng) for _ in range(settings.batch)])
+    patches, counts = compact(views, patch, hidden, settings.most_lively, rng)
+    return Batch(patches, counts, np.stack(labels))
+
+
+def compact(
+    views: np.ndarray, patch: int, hidden: np.ndarray, most: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """The patches that matter of views (B, f, H, W) uint8, and of how many each is the sign.
+
+    Returns patches (B, K, f, p, p) and counts (B, K): 1 for one that is not of a single gray, the
+    number of all others in one place, 0 where nothing is. `hidden` (B, N) are in none of them, nor
+    are those beyond the `most` lively ones of a view, at random.
+    """
+    batch, stack, height, width = views.shape
+    rows, columns = height // patch, width // patch
+    cut = views.reshape(batch, stack, rows, patch, columns, patch).transpose(0, 2, 4, 1, 3, 5)
+    patches = cut.reshape(batch, rows * columns, -1)
+    lively = (patches != patches[:, :, :1]).any(axis=2) & ~hidden
+    dull = (~lively & ~hidden).sum(axis=1)
+    most = min(most, int(lively.sum(axis=1).max()))
+    number = np.minimum(lively.sum(axis=1), most)
+    order = np.argsort(np.where(lively, rng.random(lively.shape), 2.0), axis=1)[:, :most]
+    chosen = np.zeros((batch, most + 1, patches.shape[2]), np.uint8)
+    chosen[:, :most] = np.take_along_axis(patches, order[:, :, None], axis=1)
+    counts = (np.arange(most + 1) < number[:, None]).astype(np.float32)
+    chosen *= counts[:, :, None] > 0
+    counts[np.arange(batch), number] = dull
+    return chosen.reshape(batch, most + 1, stack, patch, patch), counts
+
+
+def update(
+    student: VisionStudent,
+    optimiser: torch.optim.Optimizer,
+    batch: Batch,
+    settings: CameraCloning,
+) -> float:
+    """One step down the gradient; returns the loss."""
+    device = student.table.device
+    patches, counts, labels = (torch.from_numpy(part).to(device) for part in batch)
+    previous = labels.new_zeros(len(labels), settings.student.actions)
+    scores = student.choose(student.message(patches, previous, counts=counts))
+    loss = _loss(scores, labels, settings)
+    optimiser.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+    optimiser.step()
+    return loss.item()
+
+
+def _loss(scores: Tensor, labels: Tensor, settings: CameraCloning) -> Tensor:
+    if not settings.student.choice:
+        scale = scores.new_tensor(settings.loss_scale)
+        error = functional.smooth_l1_loss(scores.tanh(), labels, reduction="none", beta=0.3)
+        return (error * scale).mean()
+    chosen = labels.argmax(-1)
+    weight = None
+    if settings.balance:
+        seen = torch.bincount(chosen, minlength=scores.shape[-1]).clamp(min=1)
+        weight = (len(chosen) / seen) ** settings.balance
+    return functional.cross_entropy(scores, chosen, weight)

@@ -1,0 +1,118 @@
+"""A driver for CarRacing that reads the track and the car's state: the teacher of those who see.
+
+Pure pursuit (Coulter 1992): the wheel turns with the angle to a point of the centre line ahead,
+which is further off at speed. The speed is what the curvature of the next 100 m allows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from an_control_sim.car_racing import QuickCarRacing, game
+
+NEAR_M, NEAR_S = 8.0, 0.2
+"""The point pursued is NEAR_M + NEAR_S * speed ahead."""
+STEERING = 0.85
+"""Steering for a radian to the pursued point."""
+FASTEST_MPS, SLOWEST_SHARE = 80.0, 0.2
+SIDEWAYS_MPS2, BRAKING_MPS2 = 135.0, 45.0
+GAS, BRAKE = 0.08, 0.09
+"""Of full, for each m/s too slow or too fast."""
+HARDEST_BRAKE = 0.8
+AHEAD = np.arange(30)
+LOST_M, LOST_RAD, LOST_MPS = 5.5, 0.6, 12.0
+FOUND_M, FOUND_RAD = 3.0, 0.25
+HOPELESS_STEPS = 80
+SLOW_STEPS = 15
+START_STEPS = 40
+HELP_STEPS, MORE_STEPS = 25, 5
+
+
+class CarRacingTeacher:
+    """Drives what `game` shows; call `start` after each reset, then the teacher once a step."""
+
+    def __init__(self, game: QuickCarRacing) -> None:
+        self._game = game
+
+    def start(self) -> None:
+        """Learn the new track."""
+        self._points = np.array(self._game.track)[:, 2:4]
+        along = np.roll(self._points, -1, axis=0) - self._points
+        self._heading = np.arctan2(along[:, 1], along[:, 0])
+        turn = np.abs(_wrapped(np.roll(self._heading, -1) - self._heading))
+        curvature = turn / game.TRACK_DETAIL_STEP
+        around = np.concatenate([curvature[-2:], curvature, curvature[:2]])
+        self._curvature = np.convolve(around, np.full(5, 0.2), "valid")
+        self._place = self._steps = self._slow = self._helping = self._helped = 0
+
+    def __call__(self) -> np.ndarray:
+        """The action (3,) float32 in [-1, 1] for the state that the game is in."""
+        car = self._game.car.hull
+        position, speed = np.array(car.position), float(np.hypot(*car.linearVelocity))
+        self._find(position)
+        ahead_m = NEAR_M + NEAR_S * speed
+        angle = self._angle_to(self._point(ahead_m), position, car.angle)
+        steering = float(np.clip(-STEERING * angle, -1.0, 1.0))
+        too_slow = self._speed(angle) - speed
+        gas = np.clip(GAS * too_slow, 0.0, 1.0) * (1.0 - 0.6 * abs(steering))
+        brake = np.clip(-BRAKE * too_slow, 0.0, HARDEST_BRAKE)
+        self._watch(position, speed, car.angle)
+        return np.array([steering, 2.0 * gas - 1.0, 2.0 * brake - 1.0], np.float32)
+
+    @property
+    def helps(self) -> bool:
+        """Whether a pupil is off the road, turned away or stuck, and is not yet back again."""
+        return self._helping > 0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it has helped for so long that a new episode teaches more."""
+        return self._helped > HOPELESS_STEPS
+
+    def _find(self, position: np.ndarray) -> None:
+        """The track's nearest point, looked for near the last one, or everywhere when far off."""
+        near = (self._place + np.arange(-8, 25)) % len(self._points)
+        distance = np.hypot(*(self._points[near] - position).T)
+        self._place = int(near[distance.argmin()])
+        if distance.min() > 20.0:
+            self._place = int(np.hypot(*(self._points - position).T).argmin())
+
+    def _point(self, ahead_m: float) -> np.ndarray:
+        tiles, part = divmod(ahead_m / game.TRACK_DETAIL_STEP, 1.0)
+        first = (self._place + int(tiles)) % len(self._points)
+        second = (first + 1) % len(self._points)
+        return self._points[first] * (1.0 - part) + self._points[second] * part
+
+    def _angle_to(self, point: np.ndarray, position: np.ndarray, angle: float) -> float:
+        x, y = point - position
+        return float(_wrapped(math.atan2(y, x) - angle - math.pi / 2))
+
+    def _speed(self, angle: float) -> float:
+        """What is allowed now, m/s: by each curve ahead and the way left to brake for it."""
+        curvature = self._curvature[(self._place + AHEAD) % len(self._points)]
+        in_curve = SIDEWAYS_MPS2 / np.maximum(curvature, 1e-3)
+        allowed = np.sqrt(in_curve + 2.0 * BRAKING_MPS2 * game.TRACK_DETAIL_STEP * AHEAD).min()
+        turned = max(SLOWEST_SHARE, 1.0 - 1.2 * max(0.0, abs(angle) - 0.3))
+        return float(min(allowed, FASTEST_MPS * min(1.0, turned)))
+
+    def _watch(self, position: np.ndarray, speed: float, angle: float) -> None:
+        x, y = position - self._points[self._place]
+        heading = float(self._heading[self._place])
+        off_m = abs(math.cos(heading) * y - math.sin(heading) * x)
+        off_rad = abs(float(_wrapped(angle + math.pi / 2 - heading)))
+        self._steps += 1
+        self._slow = self._slow + 1 if speed < LOST_MPS and self._steps > START_STEPS else 0
+        if self._helping:
+            self._helping -= 1
+            if not self._helping and (off_m > FOUND_M or off_rad > FOUND_RAD):
+                self._helping = MORE_STEPS
+        elif off_m > LOST_M or off_rad > LOST_RAD or self._slow > SLOW_STEPS:
+            self._helping = HELP_STEPS
+        self._helped = self._helped + 1 if self._helping else 0
+
+
+def _wrapped(angle: np.ndarray | float) -> np.ndarray | float:
+    """The same angle within +-pi."""
+    return (angle + np.pi) % (2.0 * np.pi) - np.pi

@@ -1,0 +1,166 @@
+"""Imitation from image patches: the teacher drives, the student learns, a run goes on as before."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
+    pytest.importorskip(module, reason="needs the sim and train extras")
+import torch  # noqa: E402
+
+from an_control.learning.camera_cloning import (  # noqa: E402
+    compact,
+    draw,
+    new_student,
+    record,
+)
+from an_control.learning.camera_run import CameraRun  # noqa: E402
+from an_control.learning.evaluate import evaluate  # noqa: E402
+from an_control.learning.protocol import Protocol  # noqa: E402
+from an_control.learning.recipes import CAMERA_RECIPES, camera_smoke  # noqa: E402
+from an_control.learning.tasks import describe, environment_of, make_environment  # noqa: E402
+from an_control.policy import make_policy  # noqa: E402
+
+TASKS = sorted(CAMERA_RECIPES)
+
+
+@pytest.fixture(params=TASKS)
+def task(request):
+    return request.param
+
+
+@pytest.fixture
+def env(task):
+    env = make_environment(environment_of(task))
+    yield env
+    env.close()
+
+
+def shown(env, steps=25):
+    """Views (3, 4, H, W) of a moving game, one a while after the other."""
+    env.reset(seed=1)
+    views = []
+    for step in range(steps):
+        env.step(np.full(env.action_space.shape, 0.3, np.float32))
+        if step % 10 == 4:
+            views.append(env.unwrapped.frames.copy())
+    return np.stack(views)
+
+
+def test_patches_of_one_gray_may_be_counted_instead_of_repeated(task, env):
+    views = shown(env)
+    settings = CAMERA_RECIPES[task]
+    student = new_student(settings, 1)
+    hidden = np.zeros((len(views), len(env.unwrapped.channels)), np.bool_)
+    rng = np.random.default_rng(0)
+    hidden[1, rng.permutation(hidden.shape[1])[:50]] = True
+    few, counts = compact(views, 6, hidden, 1000, rng)
+    assert few.shape[1] < hidden.shape[1]
+    np.testing.assert_array_equal(counts.sum(axis=1), (~hidden).sum(axis=1))
+    everything, one_each = [], []
+    for view, absent in zip(views, hidden, strict=True):
+        rows, columns = view.shape[1] // 6, view.shape[2] // 6
+        cut = view.reshape(4, rows, 6, columns, 6).transpose(1, 3, 0, 2, 4)
+        everything.append(cut.reshape(rows * columns, 4, 6, 6))
+        one_each.append((~absent).astype(np.float32))
+    previous = torch.zeros(len(views), settings.student.actions)
+    with torch.no_grad():
+        by_count = student.message(torch.from_numpy(few), previous, counts=torch.from_numpy(counts))
+        by_all = student.message(
+            torch.from_numpy(np.stack(everything)),
+            previous,
+            counts=torch.from_numpy(np.stack(one_each)),
+        )
+    torch.testing.assert_close(by_count, by_all, rtol=1e-4, atol=1e-4)
+
+
+def test_the_student_acts_as_the_policy_that_it_becomes(task, env):
+    settings = CAMERA_RECIPES[task]
+    student = new_student(settings, 2)
+    policy = make_policy(student.model(describe(env, task, environment_of(task)), {}))
+    patches, _ = env.reset(seed=4)
+    for _ in range(10):
+        previous = torch.from_numpy(policy.previous_action)
+        with torch.no_grad():
+            scores = student.choose(student.message(torch.from_numpy(patches), previous))
+        action = policy.step_array(patches, env.unwrapped.channels)
+        if settings.student.choice:
+            assert int(scores.argmax()) == int(action.argmax())
+        else:
+            np.testing.assert_allclose(action, scores.tanh().numpy(), atol=1e-4)
+        patches, *_ = env.step(action)
+
+
+def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
+    patches, _ = env.reset(seed=4)
+    student = new_student(CAMERA_RECIPES[task], 2)
+    with torch.no_grad():
+        student.array("key.action").normal_()
+        messages = [
+            student.message(torch.from_numpy(patches), torch.full((env.action_space.shape), value))
+            for value in (-1.0, 0.0, 1.0)
+        ]
+    for message in messages[1:]:
+        torch.testing.assert_close(message, messages[0], rtol=1e-4, atol=1e-4)
+
+
+def test_hidden_patches_are_in_no_example(task, env):
+    settings = dataclasses.replace(CAMERA_RECIPES[task], hidden=(0.5, 0.5), batch=8)
+    teacher = env.unwrapped.teacher()
+    rng = np.random.default_rng(0)
+    episode = record(env, teacher, None, settings, 0.0, rng, 20)
+    assert episode.labels.shape == (20, env.action_space.shape[0])
+    batch = draw([episode], settings, rng)
+    half = len(env.unwrapped.channels) // 2
+    np.testing.assert_array_equal(batch.counts.sum(axis=1), half)
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(task, tmp_path):
+    settings = dataclasses.replace(camera_smoke(CAMERA_RECIPES[task]), rounds=3)
+    environment = environment_of(task)
+
+    def run(folder, rounds, resume=False):
+        env = make_environment(environment)
+        one = CameraRun(
+            folder, env, describe(env, task, environment), settings, seed=5, resume=resume
+        )
+        one.run(lambda line: line["round"] < rounds)
+        model, metrics = one.model(), one.metrics
+        one.close()
+        return model, metrics
+
+    whole, expected = run(tmp_path / "whole", 3)
+    run(tmp_path / "parts", 1)
+    resumed, metrics = run(tmp_path / "parts", 3, resume=True)
+    for name, array in whole.arrays.items():
+        np.testing.assert_array_equal(array, resumed.arrays[name])
+    timeless = [{k: v for k, v in line.items() if k != "wall_s"} for line in expected]
+    assert [{k: v for k, v in line.items() if k != "wall_s"} for line in metrics] == timeless
+    assert (tmp_path / "parts" / "model.safetensors").exists()
+
+
+def test_shuffled_patches_change_no_bit_of_an_episode(task, env):
+    settings = CAMERA_RECIPES[task]
+    model = new_student(settings, 3).model(describe(env, task, environment_of(task)), {})
+    env = make_environment(environment_of(task), max_episode_steps=60)
+    channels = env.unwrapped.channels
+    totals = [
+        evaluate(make_policy(model), env, channels, 1, 1, Protocol.parse(text))[0]
+        for text in ("none", "reset", "20")
+    ]
+    assert totals[0].rewards.tolist() == totals[1].rewards.tolist() == totals[2].rewards.tolist()
+    assert [one.shuffles for one in totals] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("none,noise=3", "noise_channels: 3, but not for image patches"),
+        ("none,delay=2", "delay: 2"),
+    ],
+)
+def test_what_patches_cannot_suffer_is_refused(env, task, text, message):
+    model = new_student(CAMERA_RECIPES[task], 3).model({}, {})
+    with pytest.raises(ValueError, match=message):
+        evaluate(make_policy(model), env, env.unwrapped.channels, 1, 1, Protocol.parse(text))

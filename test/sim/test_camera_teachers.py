@@ -1,0 +1,67 @@
+"""The teachers of the camera tasks play well, and notice a pupil who is lost."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+for module in ("Box2D", "pygame", "ale_py", "cv2"):
+    pytest.importorskip(module, reason="needs the sim extra")
+
+
+@pytest.fixture
+def car_racing():
+    env = gymnasium.make("an_control_sim:an_control/CarRacing-v0").unwrapped
+    blank = np.zeros((96, 96, 3), np.uint8)
+    env.game._render = lambda mode: blank  # the teacher looks at no pixel
+    yield env
+    env.close()
+
+
+def drive(env, teacher, seed):
+    env.reset(seed=seed)
+    teacher.start()
+    total, helps, done, steps = 0.0, 0, False, 0
+    while not done and steps < 1000:
+        action = teacher()
+        helps += teacher.helps
+        _, reward, done, _, _ = env.step(action)
+        total, steps = total + reward, steps + 1
+    return total, helps
+
+
+def test_the_driver_finishes_its_laps(car_racing):
+    teacher = car_racing.teacher()
+    driven = [drive(car_racing, teacher, seed) for seed in range(900, 906)]
+    assert np.mean([total for total, _ in driven]) > 890
+    assert sum(helps for _, helps in driven) < 60  # of some 5000 steps: in hairpins it slides
+
+
+def test_the_driver_helps_a_pupil_off_the_road_until_it_is_back(car_racing):
+    teacher = car_racing.teacher()
+    car_racing.reset(seed=900)
+    teacher.start()
+    for _ in range(60):
+        car_racing.step(teacher())
+    for _ in range(60):
+        teacher()
+        if teacher.helps:
+            break
+        car_racing.step(np.array([0.8, 0.0, -1.0]))
+    assert teacher.helps
+    helped = 0
+    while teacher.helps and helped < 120:
+        car_racing.step(teacher())
+        helped += 1
+    assert 20 <= helped < 120 and not teacher.hopeless
+
+
+def test_the_driver_gives_up_a_pupil_that_stays_lost(car_racing):
+    teacher = car_racing.teacher()
+    car_racing.reset(seed=900)
+    teacher.start()
+    for _ in range(400):
+        teacher()
+        car_racing.step(np.array([1.0, 1.0, -1.0]))
+        if teacher.hopeless:
+            return
+    raise AssertionError("it never gave up")
