@@ -170,6 +170,9 @@ class Verb:
         from an_control.learning.run_folder import RunError
         from an_control.learning.tasks import describe, environment_of, make_environment
 
+        for name in ("teacher", "reshuffle", "start", "rate", "products"):
+            if getattr(self, name):
+                raise InputError(f"--{name}: not for {self.task}")
         settings = CAMERA_RECIPES[self.task]
         if self.smoke:
             settings = camera_smoke(settings)
