@@ -25,6 +25,7 @@ VERBS = {
     "evaluate": "a model's returns without ROS, by the paper's protocols",
     "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",
     "distill": "teach a permutation-invariant policy what a teacher does",
+    "foresee": "teach a model's monitor what its channels will read next",
     "inspect": "what a model file holds",
     "import-authors": "a model file from the AttentionNeuron authors' weights",
     "campaign": "break what feeds and surrounds the policy node, and measure the wire",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from an_control.cli import InputError, write_json
-from an_control.policy import Policy, load_policy
+from an_control.policy import Model, Monitor, Policy, Watched, make_policy, read_model
 from an_control.policy.tasks import SUCCESS
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
@@ -31,6 +31,10 @@ PROTOCOL = (
     "copies",
     "drop",
     "freeze",
+    "swap",
+    "jitter",
+    "until",
+    "monitor",
 )
 """The options that describe one protocol."""
 
@@ -41,9 +45,9 @@ class Verb:
 
     One protocol is given by options. Several are given to --table as comma-separated words:
     none, reset, K (every K steps) or reset+K; then announced; reset or zeroed (what becomes of the
-    neurons' state); noise=N, noise-sd=S, copies=N, drop=SHARE, freeze=SHARE, delay=TICKS;
-    and background=NAME, of CarRacing. The same seed gives the same starts and permutations under
-    every protocol.
+    neurons' state); noise=N, noise-sd=S, copies=N, drop=SHARE, freeze=SHARE, delay=TICKS,
+    jitter=SD, swap=N, until=STEP, monitor=off|reset|match; and background=NAME, of CarRacing. The
+    same seed gives the same starts and permutations under every protocol.
     """
 
     model: tyro.conf.Positional[Path]
@@ -71,6 +75,16 @@ class Verb:
     """Share of the channels that is absent, drawn anew each episode."""
     freeze: float = 0.0
     """Share of the channels that keeps its first value, drawn anew each episode."""
+    swap: int = 0
+    """How many contents move at each permutation; 0: all."""
+    jitter: float = 0.0
+    """Standard deviation of normal noise on every content."""
+    until: int | None = None
+    """The step from which on nothing moves any more."""
+    monitor: Monitor | None = None
+    """What watches for contents that moved without a word: off, reset (clears the state of the
+    neurons whose content moved), match (brings it to where the content went); by default what the
+    model file says."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()
@@ -95,27 +109,29 @@ class Verb:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
-        policy = load_policy(self.model)
-        task = self.task or str(policy.model.task.get("name", "ant"))
+        model = read_model(self.model)
+        task = self.task or str(model.task.get("name", "ant"))
         try:
             protocols = self._protocols()
-            env = self._environment(task, policy)
+            for protocol in protocols.values():
+                make_policy(model, protocol.monitor, engine="numpy")
+            env = self._environment(task, model)
         except ValueError as error:
             raise InputError(str(error)) from error
         with closing(env):
-            stage = _Stage(policy, env, self.seed, self.plots is not None)
+            stage = _Stage(model, env, self.seed, self.plots is not None)
             try:
                 self._evaluate(task, protocols, stage)
             except ValueError as error:
                 raise InputError(str(error)) from error
         return 0
 
-    def _environment(self, task: str, policy: Policy) -> gymnasium.Env[Any, Any]:
+    def _environment(self, task: str, model: Model) -> gymnasium.Env[Any, Any]:
         from an_control.learning.tasks import environment_of, make_environment
 
         environment = environment_of(task)
         env = make_environment(environment)
-        (actuators,), actions = env.action_space.shape or (0,), policy.model.sizes.actions
+        (actuators,), actions = env.action_space.shape or (0,), model.sizes.actions
         if actuators != actions:
             env.close()
             raise ValueError(
@@ -128,7 +144,11 @@ class Verb:
         from an_control.learning.protocol import Protocol
 
         if self.table:
-            return {text: Protocol.parse(text) for text in self.table}
+            parsed = {text: Protocol.parse(text) for text in self.table}
+            return {
+                text: replace(one, monitor=one.monitor or self.monitor)
+                for text, one in parsed.items()
+            }
         scrambling = ScrambleSettings(
             shuffle=Shuffle.parse(self.shuffle),
             announce=self.announce,
@@ -137,8 +157,10 @@ class Verb:
             copies=self.copies,
             drop=self.drop,
             freeze=self.freeze,
+            swap=self.swap,
+            jitter=self.jitter,
         )
-        return {self.shuffle: Protocol(scrambling, self.memory)}
+        return {self.shuffle: Protocol(scrambling, self.memory, self.until, self.monitor)}
 
     def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: _Stage) -> None:
         from an_control.learning.comparison import compare, markdown, write_table
@@ -149,7 +171,8 @@ class Verb:
             if self.table:
                 returns = [one.total for one in runs[name]]
                 print(f"{name}: {sum(returns) / len(returns):.1f}", flush=True)
-        rows = compare(runs, SUCCESS.get(task) if self.success is None else self.success)
+        success = SUCCESS.get(task) if self.success is None else self.success
+        rows = compare(runs, success, {name: one.until for name, one in protocols.items()})
         about = {"task": task, "model": str(self.model), "seed": self.seed}
         if self.table:
             print(f"\n{markdown(rows)}")
@@ -204,13 +227,14 @@ class _Stage:
     """
 
     def __init__(
-        self, policy: Policy, env: gymnasium.Env[Any, Any], seed: int, stepwise: bool
+        self, model: Model, env: gymnasium.Env[Any, Any], seed: int, stepwise: bool
     ) -> None:
         from an_control.learning.tasks import describe
 
         self.channels: list[str] = describe(env, "", "")["channels"]
-        self._policy, self._env, self._seed = policy, env, seed
+        self._model, self._env, self._seed = model, env, seed
         self._stepwise = stepwise
+        self._policies: dict[Monitor | None, Policy] = {}
 
     def play(
         self,
@@ -221,10 +245,14 @@ class _Stage:
     ) -> list[Result]:
         from an_control.learning.evaluate import can_fuse, evaluate, evaluate_fused
 
-        plain = protocol.memory == "kept" and watch is None
+        if protocol.monitor not in self._policies:
+            self._policies[protocol.monitor] = make_policy(self._model, protocol.monitor)
+        policy = self._policies[protocol.monitor]
+        plain = protocol.memory == "kept" and protocol.until is None and watch is None
+        plain = plain and not isinstance(policy, Watched)
         if plain and not self._stepwise and can_fuse(self._env, protocol.scrambling):
             return evaluate_fused(
-                self._policy.model,
+                self._model,
                 self._env,
                 self.channels,
                 episodes,
@@ -232,7 +260,7 @@ class _Stage:
                 protocol.scrambling,
             )
         return evaluate(
-            self._policy, self._env, self.channels, episodes, self._seed, protocol, report, watch
+            policy, self._env, self.channels, episodes, self._seed, protocol, report, watch
         )
 
 

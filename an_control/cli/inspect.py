@@ -29,6 +29,7 @@ class Verb:
             "sizes": asdict(model.sizes),
             "task": model.task,
             "trained": model.trained,
+            "forward": None if model.forward is None else asdict(model.forward),
             "arrays": {name: list(array.shape) for name, array in model.arrays.items()},
         }
         for title, value in shown.items():

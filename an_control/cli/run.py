@@ -12,6 +12,7 @@ from typing import Literal
 import tyro
 
 from an_control.cli import InputError
+from an_control.policy import Monitor
 from an_control.ros.controller import Controller
 
 
@@ -29,6 +30,9 @@ class Verb:
     """The robot's namespace."""
     mode: Literal["rate", "lockstep"] = "rate"
     """Tick at the wiring's rate, or by stamp for a simulator."""
+    monitor: Monitor | None = None
+    """What watches for contents that moved without a word: off, reset, match; by default what the
+    model file says."""
     use_sim_time: bool = False
     """Follow /clock."""
     check_rate: bool = True
@@ -39,7 +43,7 @@ class Verb:
     def run(self) -> int:
         if importlib.util.find_spec("rclpy") is None:
             raise InputError("needs rclpy: source ROS 2, or pip install 'an_control[ros]'")
-        controller = Controller(str(self.wiring), str(self.model), "numpy")
+        controller = Controller(str(self.wiring), str(self.model), "numpy", monitor=self.monitor)
         if self.check_rate and (refusal := controller.rate_refusal()):
             raise InputError(refusal)
         from an_control.ros.node import main
@@ -50,6 +54,7 @@ class Verb:
             "mode": self.mode,
             "autostart": self.activate,
             "check_rate": self.check_rate,
+            "monitor": self.monitor or "model",
             "use_sim_time": self.use_sim_time,
         }
         arguments = ["--ros-args", *self.ros_args]

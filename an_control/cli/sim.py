@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ import tyro
 
 from an_control.cli import InputError, write_json
 from an_control.cli.run import parameters
+from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS
 from an_control.ros.controller import Controller
 from an_control.share import share_path
@@ -57,6 +58,9 @@ class Verb:
     scrambler: bool = False
     """Read by way of the scrambler even while it changes nothing: its parameters, on the node
     simulator, may then be set at any time."""
+    monitor: Monitor | None = None
+    """What watches for contents that moved without a word: off, reset, match; by default what the
+    model file says."""
     realtime: bool = False
     """Step by the clock instead of in lockstep."""
     video: Path | None = None
@@ -77,7 +81,8 @@ class Verb:
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
         model = self.model or share_path(f"models/{self.task}.safetensors")
         wiring = share_path(f"config/{self.task}.yaml")
-        refusal = Controller(str(wiring), str(model), "numpy").rate_refusal()
+        controller = Controller(str(wiring), str(model), "numpy", monitor=self.monitor)
+        refusal = controller.rate_refusal()
         if refusal:
             raise InputError(refusal)
         try:
@@ -134,7 +139,7 @@ class Verb:
                 seen = Path(folder) / "scrambled.yaml"
                 write_wiring(scrambled_wiring(load_wiring(wiring)), seen)
             node = stack.enter_context(ros_node("simulator", self.task))
-            died = stack.enter_context(_policy_node(self.task, seen, model, self.realtime))
+            died = stack.enter_context(self._policy_node(seen, model))
             tell = stack.enter_context(progress(self.episodes))
             if self.video is not None:
                 stack.enter_context(Recorder(node, self.video))
@@ -157,6 +162,18 @@ class Verb:
         write_json(self.json, self._result(model, summary))
         return 0
 
+    def _policy_node(self, wiring: Path, model: Path) -> AbstractContextManager[list[int]]:
+        values = {
+            "wiring": wiring,
+            "model": model,
+            "mode": "rate" if self.realtime else "lockstep",
+            "autostart": True,
+            "executor": "events",
+            "lockstep_wait_s": SOURCES_S,
+            "monitor": self.monitor or "model",
+        }
+        return _policy_node(self.task, values)
+
     def _result(self, model: Path, summary: Any) -> dict[str, Any]:
         success = float((summary.returns > SUCCESS[self.task]).mean())
         return {
@@ -170,20 +187,12 @@ class Verb:
 
 
 @contextmanager
-def _policy_node(namespace: str, wiring: Path, model: Path, realtime: bool) -> Iterator[list[int]]:
+def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[int]]:
     """The policy node as a process; the list given gets its exit status if it ends too early.
 
     This process then stops as if it had got SIGTERM. The node ends with this process, where
     util-linux is there to see to it, even if that is killed.
     """
-    values = {
-        "wiring": wiring,
-        "model": model,
-        "mode": "rate" if realtime else "lockstep",
-        "autostart": True,
-        "executor": "events",
-        "lockstep_wait_s": SOURCES_S,
-    }
     process = subprocess.Popen(
         [
             *(["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []),

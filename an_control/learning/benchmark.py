@@ -47,7 +47,7 @@ def training_benchmark(seconds: float) -> dict[str, Any]:
             f"fused, {threads} thread{'s'[: threads - 1]}", _rate(engine, people, starts, seconds)
         )
         engine.close()
-    policy, what = make_policy(model), (env, inner.channels, EPISODES, 1, NOTHING)
+    policy, what = make_policy(model, "off"), (env, inner.channels, EPISODES, 1, NOTHING)
     tick = row(
         "tick by tick, our compiled policy",
         _median(lambda: sum(result.steps for result in evaluate(policy, *what)), seconds),

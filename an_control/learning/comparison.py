@@ -14,14 +14,21 @@ from an_control.learning.playing import Result
 HEAD = (
     "| protocol | return | least | median | most | successes | difference | same to the last bit |"
 )
-RULE = "|---|---|---|---|---|---|---|---|"
+BACK_STEPS, BACK_SHARE = (150, 350), 0.95
+"""An episode is back if, in these steps after the last move, its mean reward is this share of that
+which the first protocol's episodes have there."""
 BEGIN, END = "<!-- table {} -->", "<!-- end of table -->"
 
 
 def compare(
-    runs: Mapping[str, Sequence[Result]], success: float | None = None
+    runs: Mapping[str, Sequence[Result]],
+    success: float | None = None,
+    until: Mapping[str, int | None] | None = None,
 ) -> list[dict[str, Any]]:
     """One entry a protocol, by name; the first one is what the others differ from.
+
+    `until` says from which step on nothing moved any more; what share of the episodes was back by
+    then is `back`, None where that is not known.
 
     Differences are those of episodes of the same number, so of the same start: mean, sd, and in
     how many of them the returns are equal to the last bit.
@@ -32,6 +39,8 @@ def compare(
             "protocol": name,
             **summary(results, success),
             "difference": _difference(results, first),
+            "noticed": sum(result.noticed for result in results),
+            "back": _back(results, first, (until or {}).get(name)),
             "episodes": [result.line() for result in results],
         }
         for name, results in runs.items()
@@ -48,9 +57,28 @@ def _difference(results: Sequence[Result], first: Sequence[Result]) -> dict[str,
     }
 
 
+def _back(results: Sequence[Result], first: Sequence[Result], until: int | None) -> float | None:
+    """The share of the episodes that walk on as if nothing had been."""
+    if until is None:
+        return None
+    begin, end = (until + steps for steps in BACK_STEPS)
+    usual = [one.rewards[begin:end].mean() for one in first if len(one.rewards) > begin]
+    if not usual:
+        return None
+    least = BACK_SHARE * float(np.mean(usual))
+    reached = [len(r.rewards) > begin and r.rewards[begin:end].mean() >= least for r in results]
+    return float(np.mean(reached))
+
+
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """The entries of `compare` as a table."""
-    return "\n".join([HEAD, RULE, *(_row(row, first=row is rows[0]) for row in rows)])
+    lines = [HEAD, f"|{'---|' * HEAD.count(' | ')}---|"]
+    lines += [_row(row, first=row is rows[0]) for row in rows]
+    if all(row["back"] is None for row in rows):
+        return "\n".join(lines)
+    backs = ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]
+    more = [" back |", "---|", *(f" {back} |" for back in backs)]
+    return "\n".join(line + end for line, end in zip(lines, more, strict=True))
 
 
 def _row(row: Mapping[str, Any], *, first: bool) -> str:

@@ -38,7 +38,7 @@ def evaluate(
     if isinstance(protocol, ScrambleSettings):
         protocol = Protocol(protocol)
     _show(env, protocol.background)
-    scramble = Scramble(channels, protocol.scrambling, seed)
+    scramble = Scramble(channels, protocol.scrambling, seed, protocol.schedule)
     results = []
     for start in evaluation_starts(seed, episodes):
         ids = tuple(channels)

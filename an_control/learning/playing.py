@@ -15,7 +15,7 @@ import numpy as np
 from an_control.learning.protocol import Protocol
 from an_control.learning.rollouts import Start
 from an_control.learning.tasks import make_environment
-from an_control.policy import AttentionNeuron, Model, Policy, make_policy
+from an_control.policy import AttentionNeuron, Model, Policy, Watched, make_policy
 from an_control.wiring.scramble import Scramble, ScrambleSettings
 
 Watch = Callable[[Policy, Scramble], None]
@@ -29,7 +29,8 @@ TRIES = 2
 class Result:
     """One episode; `fell` where the environment ended it, `distance_m` where it says.
 
-    `rewards` has one number a step, `rewired` the steps before which contents were permuted.
+    `rewards` has one number a step, `rewired` the steps before which contents were permuted,
+    `noticed` is how often a monitor found that they had.
     """
 
     total: float
@@ -40,6 +41,7 @@ class Result:
     wall_s: float
     rewards: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
     rewired: tuple[int, ...] = field(default=(), repr=False)
+    noticed: int = 0
 
     def line(self) -> dict[str, Any]:
         """As `--json` has it."""
@@ -47,6 +49,7 @@ class Result:
             "return": self.total,
             "steps": self.steps,
             "shuffles": self.shuffles,
+            "noticed": self.noticed,
             "fell": self.fell,
             "distance_m": self.distance_m,
         }
@@ -107,6 +110,7 @@ def play_episode(
         time.perf_counter() - begin,
         np.array(rewards),
         tuple(rewired),
+        policy.monitor.rewires if isinstance(policy, Watched) else 0,
     )
 
 
@@ -129,6 +133,8 @@ def scrambled(
 
 def forget(policy: Policy) -> None:
     """Let every neuron start anew; the previous action, which all of them share, stays."""
+    if isinstance(policy, Watched):
+        policy = policy.policy
     if isinstance(policy, AttentionNeuron):
         previous = policy.previous_action
         policy.reset()
@@ -147,7 +153,7 @@ def play(
     An episode that fails twice counts as NaN; it never ends the others.
     """
     model: Model = pickle.loads(pickled_model)
-    policy = make_policy(model)
+    policy = make_policy(model, "off")
     returns, steps = np.full(len(starts), np.nan), np.zeros(len(starts), np.int64)
     failure = None
     for number, start in enumerate(starts):

@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 
 from an_control.learning.playing import Result
-from an_control.policy import AttentionNeuron, Policy
+from an_control.policy import AttentionNeuron, Policy, Watched
 from an_control.wiring.scramble import Scramble
 
 matplotlib.use("Agg")
@@ -41,12 +41,15 @@ class Trace:
 
         For `evaluate`'s `watch`; a policy without attention leaves no trace.
         """
+        watched = isinstance(policy, Watched) and policy.setting == "match"
+        if isinstance(policy, Watched):
+            policy = policy.policy
         if not isinstance(policy, AttentionNeuron):
             return
         nominal = self.channels
         content = {name: place for place, name in enumerate(nominal)}
         shown = dict(zip(scramble.ids, scramble.order, strict=True))
-        announced = scramble.settings.announce
+        announced = scramble.settings.announce or watched
         places, columns = [], []
         for column, name in enumerate(policy.channel_order):
             owner = name if announced else shown.get(name, name)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
+from an_control.policy import Monitor
+from an_control.wiring.scramble import Change, ScrambleSettings, Shuffle
 
 Memory = Literal["kept", "reset", "zeroed"]
 NUMBERS = {
@@ -19,11 +20,13 @@ NUMBERS = {
     "drop": ("drop", float),
     "freeze": ("freeze", float),
     "delay": ("delay", int),
+    "jitter": ("jitter", float),
+    "swap": ("swap", int),
 }
 ALLOWED = (
     "none, reset, K or reset+K, then announced, a memory of "
     f"{', '.join(get_args(Memory))}, {', '.join(f'{name}=NUMBER' for name in NUMBERS)},"
-    " background=NAME"
+    f" until=STEP, monitor={'|'.join(get_args(Monitor))}, background=NAME"
 )
 
 
@@ -35,18 +38,28 @@ class Protocol:
                     stays in its slot
             reset   it is cleared whenever contents move on the way: told when, but not what
             zeroed  it is cleared at every step
+    until   the step from which on nothing moves any more, None = never
+    monitor what watches for it, None = what the model says
     """
 
     scrambling: ScrambleSettings
     memory: Memory = "kept"
+    until: int | None = None
+    monitor: Monitor | None = None
     background: str = ""
     """The picture behind what a camera shows, where the environment has several."""
+
+    @property
+    def schedule(self) -> tuple[Change, ...]:
+        """The changes of the scrambling in each episode."""
+        return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
 
     @classmethod
     def parse(cls, text: str) -> Protocol:
         """When contents move, then further words; ValueError naming the word and what is allowed.
 
-        `none`, `reset,noise=5`, `100,announced`, `reset+50,zeroed`, `reset,background=marble`.
+        `none`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
+        `reset,background=marble`.
         """
         when, *words = (word.strip() for word in text.split(","))
         protocol = cls(ScrambleSettings(Shuffle.parse(when), noise_sd=1.0))
@@ -60,6 +73,10 @@ class Protocol:
             return replace(self, background=number)
         if word in get_args(Memory):
             return replace(self, memory=cast(Memory, word))
+        if name == "monitor" and number in get_args(Monitor):
+            return replace(self, monitor=cast(Monitor, number))
+        if name == "until" and number.isdecimal():
+            return replace(self, until=int(number))
         if word == "announced":
             return replace(self, scrambling=replace(self.scrambling, announce=True))
         try:

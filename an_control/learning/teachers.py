@@ -93,7 +93,7 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     _check_sizes(text, env, (model.sizes.channels,), (model.sizes.actions,))
     if (model.sizes.activation, model.sizes.output) == ("relu", "clip"):
         return NetworkTeacher(head_of(model.arrays, len(model.sizes.head) + 1))
-    policy = make_policy(model)
+    policy = make_policy(model, "off")
     ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))
     return FunctionTeacher(lambda observation: policy.step_array(observation, ids))
 

@@ -9,7 +9,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from an_control.policy.attention_neuron import AttentionNeuron, Engine
+from an_control.policy.forward_model import ForwardModel, Monitor
 from an_control.policy.model_file import Model, ModelError, read_model, write_model
+from an_control.policy.monitor import IdentityMonitor
 from an_control.policy.numpy_engine import NumpyEngine
 from an_control.policy.ordered import Ordered
 from an_control.policy.sizes import (
@@ -23,6 +25,7 @@ from an_control.policy.vision import VisionNeuron
 from an_control.policy.vision_engine import NumpyVision
 from an_control.policy.vision_heads import Convolution, TopPatches
 from an_control.policy.vision_weights import VisionWeights
+from an_control.policy.watched import Watched
 from an_control.policy.weights import Weights
 
 __all__ = [
@@ -38,16 +41,17 @@ __all__ = [
     "Sizes",
     "VisionNeuron",
     "VisionSizes",
+    "Watched",
     "dry_run",
     "load_policy",
     "make_policy",
+    "monitor_of",
     "read_model",
     "write_model",
 ]
 
-Policy = AttentionNeuron | Ordered | VisionNeuron
+Policy = AttentionNeuron | Ordered | VisionNeuron | Watched
 EngineName = Literal["numpy", "numba"]
-Monitor = Literal["off", "reset", "match"]
 
 
 def load_policy(
@@ -62,7 +66,7 @@ def load_policy(
     Args:
         path: a ``.safetensors`` model file.
         monitor: what watches for unannounced rewiring: "off", "reset", "match", or None for what
-            the model file says (no model file carries what "reset" and "match" need yet).
+            the model file says; only a model with a forward model can be watched.
         engine: "numba" (compiled, here and now) or "numpy"; None takes numba where installed.
         keep_ticks: see `AttentionNeuron`.
 
@@ -71,12 +75,7 @@ def load_policy(
     """
     model = read_model(path)
     try:
-        if monitor not in (None, "off"):
-            raise ValueError(
-                f"monitor: {monitor!r}, but this model carries no forward model of its"
-                " channels to watch them by; allowed is 'off'"
-            )
-        policy = make_policy(model, engine=engine, keep_ticks=keep_ticks)
+        policy = make_policy(model, monitor, engine=engine, keep_ticks=keep_ticks)
         dry_run(policy)
     except ValueError as error:
         raise ModelError(f"{path}: {error}") from error
@@ -84,9 +83,43 @@ def load_policy(
 
 
 def make_policy(
-    model: Model, *, engine: EngineName | None = None, keep_ticks: int | None = None
+    model: Model,
+    monitor: Monitor | None = None,
+    *,
+    engine: EngineName | None = None,
+    keep_ticks: int | None = None,
 ) -> Policy:
-    """The policy of a model in memory; ValueError where the engine is unknown or not there."""
+    """The policy of a model in memory, see `load_policy`.
+
+    ValueError where the engine is unknown or not there, or the monitor one that cannot be.
+    """
+    setting = monitor_of(model, monitor)
+    policy = _unwatched(model, engine, keep_ticks)
+    if setting == "off" or isinstance(policy, VisionNeuron):
+        return policy
+    watching = IdentityMonitor(ForwardModel(model), compiled=_compiled(engine))
+    return Watched(policy, watching, setting)
+
+
+def monitor_of(model: Model, asked: Monitor | None) -> Monitor:
+    """What the monitor will do: what is asked for, or what the model says.
+
+    ValueError where the model carries no forward model to watch its channels by.
+    """
+    if asked not in (None, *get_args(Monitor)):
+        allowed = ", ".join(map(repr, get_args(Monitor)))
+        raise ValueError(f"monitor: {asked!r} is not one of {allowed}")
+    if model.forward is None and asked not in (None, "off"):
+        raise ValueError(
+            f"monitor: {asked!r}, but this model carries no forward model of its channels to"
+            " watch them by (an-control foresee makes one); allowed is 'off'"
+        )
+    return asked or ("off" if model.forward is None else model.forward.monitor)
+
+
+def _unwatched(
+    model: Model, engine: EngineName | None, keep_ticks: int | None
+) -> AttentionNeuron | Ordered | VisionNeuron:
     if engine not in (None, *get_args(EngineName)):
         raise ValueError(f"engine: {engine!r} is not one of {', '.join(get_args(EngineName))}")
     if isinstance(model.sizes, OrderedSizes):

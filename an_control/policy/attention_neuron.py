@@ -24,6 +24,7 @@ class Engine(Protocol):
     def clear(self) -> None: ...
     def grow(self, columns: int) -> None: ...
     def keep(self, columns: np.ndarray) -> None: ...
+    def forget(self, columns: np.ndarray) -> None: ...
     def outputs(self, columns: np.ndarray) -> np.ndarray: ...
     def step(
         self,
@@ -69,6 +70,16 @@ class AttentionNeuron:
         self._idle = np.zeros(0, np.int64)
         self._previous = np.zeros(self.model.sizes.actions, np.float32)
         self._arrange(())
+
+    def forget(self, ids: Sequence[str]) -> None:
+        """Let these channels' neurons start anew; ids that it does not know are left out."""
+        columns = [self._column[name] for name in ids if name in self._column]
+        self._engine.forget(np.array(columns, np.int64))
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Let neurons go on under other ids, old to new; together these are the same ids."""
+        self._column = {names.get(name, name): column for name, column in self._column.items()}
+        self._arrange(self._ids)
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
         """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""

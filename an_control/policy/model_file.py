@@ -19,7 +19,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from an_control.policy.sizes import Sizes, sizes_from
+from an_control.policy.forward_model import ForwardSizes
+from an_control.policy.sizes import Sizes, VisionSizes, sizes_from
 
 FORMAT = 1
 LARGEST_FILE = 256 * 2**20
@@ -46,6 +47,7 @@ class Model:
 
     `task` describes what it was trained for (``name``, ``environment``, ``channels`` and
     ``actuators`` in the environment's order, ``step_s``), `trained` how; both may be empty.
+    `forward` describes the forward model that the arrays ``forward.*`` are, where there is one.
     """
 
     kind: str
@@ -53,6 +55,7 @@ class Model:
     arrays: dict[str, np.ndarray]
     task: dict[str, Any] = field(default_factory=dict)
     trained: dict[str, Any] = field(default_factory=dict)
+    forward: ForwardSizes | None = None
 
     @property
     def parameters(self) -> int:
@@ -62,6 +65,11 @@ class Model:
     def check(self) -> None:
         """ValueError unless the arrays are those that the sizes imply, float32 and finite."""
         shapes = self.sizes.shapes()
+        if self.forward is not None:
+            if isinstance(self.sizes, VisionSizes):
+                raise ValueError("forward: there is none for image patches")
+            channels = len(self.task.get("channels", []))
+            shapes |= self.forward.shapes(channels, self.sizes.actions)
         if missing := sorted(shapes.keys() - self.arrays.keys()):
             raise ValueError(f"array {missing[0]!r} is missing")
         if extra := sorted(self.arrays.keys() - shapes.keys()):
@@ -84,16 +92,16 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     try:
         model.check()
         _check_task(model.task)
-        header = json.dumps(
-            {
-                "an_control": FORMAT,
-                "kind": model.kind,
-                "sizes": asdict(model.sizes),
-                "task": model.task,
-                "trained": model.trained,
-            },
-            allow_nan=False,
-        )
+        described = {
+            "an_control": FORMAT,
+            "kind": model.kind,
+            "sizes": asdict(model.sizes),
+            "task": model.task,
+            "trained": model.trained,
+        }
+        if model.forward is not None:
+            described["forward"] = asdict(model.forward)
+        header = json.dumps(described, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ModelError(f"{path}: {error}") from error
     arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays.items()}
@@ -150,7 +158,11 @@ def _decode(content: bytes) -> Model:
             raise ValueError(f"array {name!r} is {tensor['dtype']}, not F32")
         array = np.frombuffer(bytes(tensor["data"]), np.float32).reshape(tensor["shape"])
         arrays[name] = array
-    model = Model(kind, sizes_from(kind, sizes), arrays, header["task"], header["trained"])
+    forward = None
+    if "forward" in header:
+        forward = ForwardSizes.read(header["forward"], header["task"].get("channels", []))
+    task, trained = header["task"], header["trained"]
+    model = Model(kind, sizes_from(kind, sizes), arrays, task, trained, forward)
     model.check()
     return model
 

@@ -110,6 +110,11 @@ class NumbaEngine:
         self._state = self._state[columns]
         self._all = np.arange(len(self._state))
 
+    def forget(self, columns: np.ndarray) -> None:
+        """Set these columns to zero state."""
+        self._state[columns] = 0.0
+        self._state[columns, -1] = np.nan
+
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
         return self._state[columns, : self._sizes.neuron].astype(np.float64)

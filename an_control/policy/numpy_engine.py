@@ -71,6 +71,12 @@ class NumpyEngine:
         self._last = self._last[columns]
         self._arrange(len(self._last), True)
 
+    def forget(self, columns: np.ndarray) -> None:
+        """Set these columns to zero state."""
+        self._output[:-1, columns] = 0.0
+        self._cell[:, columns] = 0.0
+        self._last[columns] = np.nan
+
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
         return self._output[:-1, columns].T.copy()

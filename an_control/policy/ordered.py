@@ -35,6 +35,12 @@ class Ordered:
     def reset(self) -> None:
         """Nothing to forget."""
 
+    def forget(self, ids: Sequence[str]) -> None:
+        """Nothing to forget."""
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Nothing goes by names."""
+
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
         """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
         values = np.fromiter(readings.values(), np.float64, len(readings))

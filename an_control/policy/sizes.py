@@ -259,11 +259,15 @@ def kind_of(sizes: Sizes) -> str:
 
 
 def head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
-    widths = [inputs, *hidden, actions]
+    return layer_shapes("head", [inputs, *hidden, actions])
+
+
+def layer_shapes(name: str, widths: list[int]) -> Shapes:
+    """Of a network's layers: weights (out, in) and biases (out,)."""
     shapes: Shapes = {}
     for layer, (width_in, width_out) in enumerate(pairwise(widths)):
-        shapes[f"head.{layer}.weight"] = (width_out, width_in)
-        shapes[f"head.{layer}.bias"] = (width_out,)
+        shapes[f"{name}.{layer}.weight"] = (width_out, width_in)
+        shapes[f"{name}.{layer}.bias"] = (width_out,)
     return shapes
 
 

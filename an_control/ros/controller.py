@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy import EngineName, Model, Ordered, Policy, load_policy
+from an_control.policy import EngineName, Model, Monitor, Policy, load_policy
 from an_control.safety import EStop, Gate
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError, load_wiring
 from an_control.wiring.errors import Shown
@@ -21,6 +21,7 @@ class Controller:
     Args:
         wiring_path, model_path: the files.
         engine: what computes the policy.
+        monitor: what watches for unannounced rewiring; None for what the model says.
         ramp_s: how long authority grows after every start; 0 = off.
         estop: while it is latched every command is the safe one.
 
@@ -33,12 +34,13 @@ class Controller:
         model_path: str,
         engine: EngineName | None,
         *,
+        monitor: Monitor | None = None,
         ramp_s: float = 0.0,
         estop: EStop | None = None,
     ) -> None:
         self.wiring: Wiring = load_wiring(wiring_path)
         self.table = ChannelTable(self.wiring)
-        self.policy: Policy = load_policy(model_path, engine=engine)
+        self.policy: Policy = load_policy(model_path, monitor, engine=engine)
         self.model_path = model_path
         self.estop = estop or EStop()
         self._next: tuple[str, Policy] | None = None
@@ -115,7 +117,8 @@ class Controller:
 
     def attention(self, ids: tuple[str, ...]) -> np.ndarray | None:
         """(M, N) of the last tick, columns in the order of `ids`; None without attention."""
-        if isinstance(self.policy, Ordered) or set(ids) != set(self.policy.channel_order):
+        attention = getattr(self.policy, "attention", None)
+        if attention is None or set(ids) != set(self.policy.channel_order):
             return None
         column = {name: place for place, name in enumerate(self.policy.channel_order)}
-        return self.policy.attention[:, [column[name] for name in ids]]
+        return attention[:, [column[name] for name in ids]]

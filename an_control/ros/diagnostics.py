@@ -12,6 +12,7 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
+from an_control.policy import Watched
 from an_control.ros.controller import Controller
 from an_control.safety import Watchdog
 from an_control.wiring import SourceStatus
@@ -75,6 +76,7 @@ class Report:
         statuses = [
             self._policy(active),
             self._gate(),
+            *self._monitor(),
             self._watch(active),
             self._estop(),
             self._wiring(sources),
@@ -104,6 +106,26 @@ class Report:
         values = asdict(gate.counts) | {"authority": f"{gate.authority:.2f}"}
         level = WARN if gate.counts.not_finite else OK
         return self._status("gate", level, "commands that the gate changed", values)
+
+    def _monitor(self) -> list[DiagnosticStatus]:
+        """What the identity monitor found, where there is one."""
+        policy = self._controller.policy
+        if not isinstance(policy, Watched):
+            return []
+        monitor = policy.monitor
+        belief = monitor.belief
+        level, text = OK, "contents are where they are wired"
+        if monitor.lost:
+            level, text = WARN, "does not know what the slots show"
+        elif belief:
+            level, text = WARN, f"{len(belief)} contents are not where they are wired"
+        values = {
+            "setting": policy.setting,
+            "rewires noticed": monitor.rewires,
+            "surprise [nats]": f"{monitor.surprise:.1f}",
+        }
+        shows = {f"{slot} shows": content for slot, content in belief.items()}
+        return [self._status("monitor", level, text, values | shows)]
 
     def _watch(self, active: bool) -> DiagnosticStatus:
         watchdog = self._watchdog

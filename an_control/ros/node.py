@@ -86,13 +86,16 @@ class PolicyNode(LifecycleNode):
             settings.wiring,
             settings.model,
             settings.policy_engine,
+            monitor=settings.policy_monitor,
             ramp_s=settings.authority_s,
             estop=self._estop,
         )
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
         watchdog_s = None if settings.watchdog_s < 0.0 else settings.watchdog_s
         controller.rewire(controller.rewired(self._wired.declare(controller.wiring)))
-        self._swap = Swap(controller, settings.policy_engine, self._tell_unswapped)
+        self._swap = Swap(
+            controller, settings.policy_engine, settings.policy_monitor, self._tell_unswapped
+        )
         return Loop(self, controller, wait_s, self.trigger_deactivate, watchdog_s)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:

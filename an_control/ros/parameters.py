@@ -15,9 +15,10 @@ from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from an_control.policy import EngineName
+from an_control.policy import EngineName, Monitor
 
 MODES = ("rate", "lockstep")
+MONITORS = ("model", "off", "reset", "match")
 ENGINES = ("auto", "numpy", "numba")
 EXECUTORS = ("single_threaded", "events")
 RAMP_S = 0.5
@@ -33,6 +34,7 @@ class Settings:
     autostart: bool = False
     check_rate: bool = True
     engine: str = "auto"
+    monitor: str = "model"
     executor: str = "single_threaded"
     lockstep_wait_s: float = 0.5
     watchdog_s: float = -1.0
@@ -42,6 +44,11 @@ class Settings:
     def policy_engine(self) -> EngineName | None:
         """The engine for `load_policy`."""
         return None if self.engine == "auto" else cast(EngineName, self.engine)
+
+    @property
+    def policy_monitor(self) -> Monitor | None:
+        """The monitor's setting for `load_policy`."""
+        return None if self.monitor == "model" else cast(Monitor, self.monitor)
 
     @property
     def authority_s(self) -> float:
@@ -59,6 +66,9 @@ _DESCRIPTIONS = {
     "check_rate": "refuse to activate when the wiring's rate differs from the model's trained step"
     " by more than 10%",
     "engine": "what computes the policy: 'auto' (numba where installed), 'numpy' or 'numba'",
+    "monitor": "what watches for contents that move without a word: 'off', 'reset' (clears the"
+    " state of the neurons whose content moved), 'match' (brings it to where the content went) or"
+    " 'model' (what the model file says)",
     "executor": "'single_threaded', or 'events' (quicker, experimental in rclpy)",
     "lockstep_wait_s": "lockstep: how long to wait for the other sources of a stamp; what has not"
     " come by then is absent",
@@ -67,7 +77,7 @@ _DESCRIPTIONS = {
     "ramp_s": "how long authority grows from the safe command to the policy's, after activation"
     f" and every recovery; 0 = off, -1 = {RAMP_S} in mode 'rate', off in 'lockstep'",
 }
-_CHOICES = {"mode": MODES, "engine": ENGINES, "executor": EXECUTORS}
+_CHOICES = {"mode": MODES, "engine": ENGINES, "monitor": MONITORS, "executor": EXECUTORS}
 _RANGES = {
     "lockstep_wait_s": (0.001, 60.0),
     "watchdog_s": (-1.0, 3600.0),

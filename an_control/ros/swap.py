@@ -9,7 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from an_control.policy import EngineName, Model, dry_run, make_policy, read_model
+from an_control.policy import (
+    EngineName,
+    Model,
+    Monitor,
+    dry_run,
+    make_policy,
+    monitor_of,
+    read_model,
+)
 from an_control.ros.controller import Controller
 
 
@@ -21,9 +29,14 @@ class Swap:
     """
 
     def __init__(
-        self, controller: Controller, engine: EngineName | None, failed: Callable[[str], object]
+        self,
+        controller: Controller,
+        engine: EngineName | None,
+        monitor: Monitor | None,
+        failed: Callable[[str], object],
     ) -> None:
-        self._controller, self._engine, self._failed = controller, engine, failed
+        self._controller, self._engine, self._monitor = controller, engine, monitor
+        self._failed = failed
         self._checked: tuple[str, Model] | None = None
         self._newest = 0
 
@@ -32,6 +45,7 @@ class Swap:
         try:
             model = read_model(path)
             self._controller.check(path, model)
+            monitor_of(model, self._monitor)
         except ValueError as error:
             return str(error)
         if check_rate and (reason := self._controller.rate_refusal(model)):
@@ -49,7 +63,7 @@ class Swap:
 
     def _build(self, path: str, model: Model, number: int) -> None:
         try:
-            policy = make_policy(model, engine=self._engine)
+            policy = make_policy(model, self._monitor, engine=self._engine)
             dry_run(policy)
         except Exception as error:
             self._failed(f"{path}: {error}")

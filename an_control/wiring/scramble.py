@@ -55,6 +55,7 @@ class ScrambleSettings:
     """What is done to the readings; the default does nothing.
 
     shuffle         when the contents behind the ids are permuted
+    swap            how many contents move at each permutation, 0 = all
     announce        the ids move along with their contents (the order changes, the meaning stays)
     noise_channels  channels `noise.0` ... of normal noise with `noise_sd`, added after the shuffle
     copies          channels `copy.0` ... that each repeat a channel's content, drawn anew each
@@ -62,6 +63,7 @@ class ScrambleSettings:
     drop            share of the channels that is absent, drawn anew each episode
     freeze          share of the channels that keeps its first value, drawn anew each episode
     delay           ticks by which every content comes late (the first value until then)
+    jitter          sd of normal noise on every content
     spike, nan      chance of one reading to get a spike of `spike_sd` (normal), or to be NaN
     """
 
@@ -76,16 +78,20 @@ class ScrambleSettings:
     spike_sd: float = 5.0
     nan: float = 0.0
     copies: int = 0
+    swap: int = 0
+    jitter: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("drop", "freeze", "spike", "nan"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"{name}: {value} (allowed: a share from 0 to 1)")
-        for name in ("noise_channels", "copies", "delay", "noise_sd", "spike_sd"):
+        for name in ("noise_channels", "copies", "delay", "noise_sd", "spike_sd", "jitter"):
             value = getattr(self, name)
             if not 0 <= value < np.inf:
                 raise ValueError(f"{name}: {value} (allowed: 0 or more)")
+        if self.swap < 0 or self.swap == 1:
+            raise ValueError(f"swap: {self.swap} (allowed: 0, all contents, or 2 and more)")
 
     @property
     def active(self) -> bool:
@@ -140,7 +146,8 @@ class Scramble:
     def reset(self, episode: int) -> None:
         """Start an episode: step 0, and all random streams anew from (seed, episode)."""
         root = np.random.SeedSequence([self._seed, episode, 1])
-        shuffle, dropped, noise, faults, copied = map(np.random.default_rng, root.spawn(5))
+        streams = map(np.random.default_rng, root.spawn(6))
+        shuffle, dropped, noise, faults, copied, self._jitter_rng = streams
         self._shuffle_rng, self._noise_rng, self._fault_rng = shuffle, noise, faults
         self._drop_rng, self._copy_rng = dropped, copied
         self._step = 0
@@ -243,8 +250,14 @@ class Scramble:
         self._arrange()
 
     def _permutation(self) -> NDArray[np.intp]:
+        """The contents' new places: all drawn anew, or a few of them moved around in a ring."""
         self.shuffles += 1
-        return self._shuffle_rng.permutation(len(self.ids))
+        places = self._shuffle_rng.permutation(len(self.ids))
+        if not self.settings.swap:
+            return places
+        some, moved = places[: self.settings.swap], self._source.copy()
+        moved[some] = self._source[np.roll(some, 1)]
+        return moved
 
     def _draw_dropped(self) -> None:
         count = len(self.ids)
@@ -268,7 +281,10 @@ class Scramble:
         settings = self.settings
         self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels))
         self._copy_ids = tuple(f"{COPY_PREFIX}{i}" for i in range(len(self._copied)))
-        self._faulty = bool(settings.freeze or settings.delay or settings.spike or settings.nan)
+        faults = (
+            settings.freeze, settings.delay, settings.spike, settings.nan, settings.jitter,
+        )  # fmt: skip
+        self._faulty = any(faults)
         self._late = deque(self._late if self._faulty else (), maxlen=settings.delay + 1)
         slots = np.flatnonzero(self._kept[self._source])
         self._shown = self._source[slots]
@@ -296,6 +312,9 @@ class Scramble:
             held = self._held[self._frozen]
             held = np.where(np.isnan(held), faulty[self._frozen], held)
             self._held[self._frozen] = faulty[self._frozen] = held
+        if settings.jitter:
+            sway = self._jitter_rng.normal(0.0, settings.jitter, len(faulty))
+            faulty += sway.astype(np.float32)
         if settings.spike:
             struck = rng.random(len(faulty)) < settings.spike
             faulty += struck * rng.normal(0.0, settings.spike_sd, len(faulty)).astype(np.float32)

@@ -39,6 +39,11 @@ def test_a_protocol_is_read_from_its_words():
         "reset+50, zeroed, noise=5, noise-sd=0.1, copies=3, drop=0.25"
     ) == Protocol(ScrambleSettings(Shuffle(True, 50), False, 5, 0.1, drop=0.25, copies=3), "zeroed")
     assert Protocol.parse("100,announced").scrambling.announce
+    late = Protocol.parse("25,swap=2,jitter=0.02,until=500,monitor=match")
+    assert late.scrambling == ScrambleSettings(
+        Shuffle(False, 25), noise_sd=1.0, swap=2, jitter=0.02
+    )
+    assert late.monitor == "match" and late.schedule == ((500, {"shuffle": Shuffle()}),)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +56,10 @@ def test_a_protocol_is_read_from_its_words():
         ("none,drop=2", "drop"),
         ("none,copies=-1", "copies"),
         ("none,", "''"),
+        ("25,swap=1", "swap"),
+        ("25,jitter=-1", "jitter"),
+        ("25,until=late", "until=late"),
+        ("25,monitor=always", "monitor=always"),
     ],
 )
 def test_words_that_are_none_are_named(text, named):

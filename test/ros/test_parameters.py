@@ -15,7 +15,7 @@ from stand import JOINTS, Stand, nanoseconds, readings_of, stamp_of
 from an_control.ros.outputs import set_stamp
 
 BOTH = pytest.mark.parametrize("stand", ["single_threaded", "events"], indirect=True)
-STRINGS = {"wiring", "model", "mode", "engine", "executor"}
+STRINGS = {"wiring", "model", "mode", "engine", "executor", "monitor"}
 
 
 def set_parameters(stand: Stand, **values: Any) -> str:

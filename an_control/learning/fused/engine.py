@@ -171,6 +171,7 @@ def can_scramble(scrambling: ScrambleSettings) -> bool:
         noise_sd=scrambling.noise_sd,
         drop=scrambling.drop,
         spike_sd=scrambling.spike_sd,
+        swap=scrambling.swap,
     )
     return scrambling == plain and not (scrambling.drop and scrambling.shuffle.every)
 

@@ -1,0 +1,91 @@
+"""``an-control foresee MODEL``."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from an_control.cli import InputError, write_json
+from an_control.policy import Monitor, read_model, write_model
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Learn what a model's channels will read next, and write that into the model file.
+
+    The identity monitor needs it to notice rewiring that nobody announced. Episodes of the model's
+    own task are driven by the model, with exploration; takes a few minutes. The policy itself stays
+    as it is.
+    """
+
+    model: tyro.conf.Positional[Path]
+    """A .safetensors model file."""
+    out: Path | None = None
+    """Where to write it; by default the file itself."""
+    task: str | None = None
+    """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
+    hidden: tuple[int, ...] | None = None
+    """Layers of the network that predicts; by default two of 64, or 192 for over 8 channels."""
+    steps: int = 200_000
+    """Of the task, to learn from."""
+    updates: int = 20_000
+    """Of the network that predicts; the one that tells looks takes half as many."""
+    monitor: Monitor = "match"
+    """What the monitor does with this model, where nobody asks for something else."""
+    seed: int = 1
+    """Decides everything random."""
+    json: Path | None = None
+    """Also write the course of learning here as JSON."""
+
+    def run(self) -> int:
+        for package in ("torch", "gymnasium"):
+            if importlib.util.find_spec(package) is None:
+                raise InputError(f"needs {package} (pip install an_control[train])")
+        from an_control.learning.foresight import Foresight, explore, learn
+        from an_control.learning.tasks import describe, environment_of, make_environment
+
+        for name, least in (("steps", 1), ("updates", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"--{name} {getattr(self, name)}: must be {least} or more")
+        model = read_model(self.model)
+        channels = list(model.task.get("channels", []))
+        name = self.task or str(model.task.get("name", ""))
+        try:
+            env = make_environment(environment_of(name))
+        except ValueError as error:
+            raise InputError(f"--task: {error}") from error
+        hidden = self.hidden or ((64, 64) if len(channels) <= 8 else (192, 192))
+        settings = Foresight(
+            hidden=hidden,
+            looks=max(1, hidden[-1] * 2 // 3),
+            steps=self.steps,
+            updates=self.updates,
+            looks_updates=max(1, self.updates // 2),
+            monitor=self.monitor,
+        )
+        course = []
+
+        def report(what: str, update: int, figures: dict[str, float]) -> None:
+            course.append({"learns": what, "update": update, **figures})
+            shown = "  ".join(f"{name} {value:.3f}" for name, value in figures.items())
+            print(f"{what} {update}: {shown}", flush=True)
+
+        with closing(env):
+            if channels != describe(env, name, name)["channels"]:
+                raise InputError(f"{self.model}: its channels are not those of task {name!r}")
+            traces = explore(env, model, settings, np.random.default_rng(self.seed))
+        print(
+            f"{len(traces)} episodes, {sum(len(one.actions) for one in traces)} steps", flush=True
+        )
+        path = self.out or self.model
+        known = learn(model, traces, settings, self.seed, report)
+        trained = {**model.trained, "forward": {"steps": self.steps, "updates": self.updates}}
+        write_model(path, replace(known, trained=trained))
+        print(path)
+        write_json(self.json, {"model": str(path), "seed": self.seed, "course": course})
+        return 0

@@ -1,0 +1,187 @@
+"""The forward model: what every nominal channel will read next, and how channels look.
+
+One network takes the readings in nominal order and the action, and gives for each channel its
+change and the scale of the error, or for a binary channel the chance that it reads 1. A smaller
+one takes what a single slot read for some ticks, and the actions, and says which channel that
+looks like. They travel in a model file beside the policy; by them the identity monitor tells which
+content is which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from an_control.policy.matching import add_costs
+from an_control.policy.sizes import HEAD_LAYERS, LARGEST, Shapes, layer_shapes
+
+if TYPE_CHECKING:
+    from an_control.policy.model_file import Model
+
+Monitor = Literal["off", "reset", "match"]
+F32 = np.float32
+AddCosts = Callable[..., None]
+Layer = tuple[np.ndarray, np.ndarray]
+WINDOW = 12
+"""Ticks that a slot's looks are told by, at most."""
+LOWEST, HIGHEST = -6.0, 3.0
+"""Bounds of an error's log scale, in units of the channel's usual step."""
+FLOOR = 1e-6
+"""Added to the squared scale of errors."""
+WIDTH = 0.003
+"""The scale within which a reading counts as 0 or 1."""
+
+
+@dataclass(frozen=True)
+class ForwardSizes:
+    """The networks' sizes, and what the monitor does where nobody asks for something else.
+
+    hidden   layers of the network that predicts
+    looks    units in the two layers of the network that tells channels by their looks
+    binary   ids of the channels that read 0 or 1
+    monitor  the default
+    """
+
+    hidden: list[int]
+    looks: int
+    binary: list[str]
+    monitor: Monitor = "match"
+
+    def shapes(self, channels: int, actions: int) -> Shapes:
+        """The arrays' shapes; a usual step and cost for each channel, two units for the looks."""
+        common = WINDOW * (actions + 1)
+        return {
+            **layer_shapes("forward", [channels + actions, *self.hidden, 2 * channels]),
+            "forward.step": (channels,),
+            "forward.usual": (channels,),
+            "looks.units": (2,),
+            "looks.common": (self.looks, common),
+            **layer_shapes("looks", [2 * WINDOW, self.looks, self.looks, channels]),
+        }
+
+    @classmethod
+    def read(cls, header: Any, channels: list[str]) -> ForwardSizes:
+        """From a model file's header; ValueError names key, value and what is allowed."""
+        known = [field.name for field in fields(cls)]
+        if not isinstance(header, Mapping) or sorted(header) != sorted(known):
+            raise ValueError(f"forward: {header!r} is not an object of {', '.join(known)}")
+        hidden, looks, binary, monitor = (header[name] for name in known)
+        if not channels:
+            raise ValueError("forward: needs task.channels, the ids that it is about")
+        if not isinstance(hidden, list) or not 1 <= len(hidden) <= HEAD_LAYERS:
+            raise ValueError(f"forward.hidden: {hidden!r} is not a list of 1 to {HEAD_LAYERS}")
+        for key, width in [*(("hidden", width) for width in hidden), ("looks", looks)]:
+            if type(width) is not int or not 1 <= width <= LARGEST:
+                raise ValueError(f"forward.{key}: {width!r} is not from 1 to {LARGEST}")
+        if not isinstance(binary, list) or any(name not in channels for name in binary):
+            raise ValueError(f"forward.binary: {binary!r} is not a list out of task.channels")
+        if monitor not in get_args(Monitor):
+            allowed = ", ".join(get_args(Monitor))
+            raise ValueError(f"forward.monitor: {monitor!r} is not one of {allowed}")
+        return cls(hidden, looks, binary, monitor)
+
+
+class Prediction(NamedTuple):
+    """Of B ticks for N channels, each (B, N) float32."""
+
+    change: np.ndarray
+    """From the reading before; of a binary channel nothing."""
+    scale: np.ndarray
+    """Of the change's error."""
+    chance: np.ndarray
+    """That a binary channel reads 1."""
+
+
+class ForwardModel:
+    """A model's forward networks, ready to use."""
+
+    def __init__(self, model: Model) -> None:
+        assert model.forward is not None
+        self.sizes = model.forward
+        self.channels: tuple[str, ...] = tuple(model.task["channels"])
+        self.binary = np.array([name in model.forward.binary for name in self.channels])
+        arrays = model.arrays
+        self._layers = _layers(arrays, "forward", len(model.forward.hidden) + 1)
+        self._looks = _layers(arrays, "looks", 3)
+        self._common = np.ascontiguousarray(arrays["looks.common"].T, F32)
+        self._units = arrays["looks.units"]
+        self.actions = len(self._layers[0][0]) - len(self.channels)
+        self.step = arrays["forward.step"].astype(F32)
+        self.usual = arrays["forward.usual"].astype(F32)
+
+    def predict(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
+        """From readings (B, N) in nominal order and the actions (B, A) that followed them."""
+        x = np.concatenate([readings, actions], -1).astype(F32)
+        *hidden, (weight, bias) = self._layers
+        for hidden_weight, hidden_bias in hidden:
+            x = _silu(x @ hidden_weight + hidden_bias)
+        x = x @ weight + bias
+        first, second = np.split(x, 2, -1)
+        scale = self.step * np.exp(np.clip(second, LOWEST, HIGHEST))
+        chance = F32(0.5) * np.tanh(F32(0.5) * first) + F32(0.5)
+        return Prediction(first * self.step, scale, chance)
+
+    def add_costs(
+        self,
+        costs: np.ndarray,
+        moved: np.ndarray,
+        expected: np.ndarray,
+        reads: np.ndarray,
+        seen: Prediction,
+        add: AddCosts = add_costs,
+    ) -> None:
+        """Add to `costs` (slots, channels) what T ticks say; see `matching.add_costs`."""
+        scale = np.sqrt(seen.scale * seen.scale + F32(FLOOR))
+        add(costs, moved, expected, scale, reads, seen.chance, self.binary, self.usual, WIDTH)
+
+    def looks(self, reads: np.ndarray, change: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Costs (slots, channels): what each slot looks like, negative log probabilities.
+
+        From what the slots read (T, N), how it had changed, and the actions before it (T, A); the
+        newest is the last one, and T is `WINDOW` at most.
+        """
+        own, common = looks_of(reads[None], change[None], actions[None], self._units)
+        (first, bias), (second, second_bias), (weight, last_bias) = self._looks
+        x = _silu(own[0] @ first + (common[0] @ self._common + bias))
+        scores = _silu(x @ second + second_bias) @ weight + last_bias
+        scores -= scores.max(1, keepdims=True)
+        costs: np.ndarray = np.log(np.exp(scores).sum(1, keepdims=True)) - scores
+        return costs
+
+
+def looks_of(
+    reads: np.ndarray, change: np.ndarray, actions: np.ndarray, units: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the network of looks takes, of B stretches of T ticks: own (B, N, 2 W), common (B, C).
+
+    Older ticks than there are count as zero; a flag for each tick says if it is there.
+    """
+    batch, ticks, slots = reads.shape
+    own = np.zeros((batch, 2, WINDOW, slots), F32)
+    own[:, 0, WINDOW - ticks :] = np.nan_to_num(reads) / units[0]
+    size = np.nan_to_num(change)
+    own[:, 1, WINDOW - ticks :] = np.sign(size) * np.log1p(np.abs(size) / units[1])
+    common = np.zeros((batch, WINDOW, actions.shape[2] + 1), F32)
+    common[:, WINDOW - ticks :, :-1] = actions
+    common[:, WINDOW - ticks :, -1] = 1.0
+    return own.reshape(batch, 2 * WINDOW, slots).transpose(0, 2, 1), common.reshape(batch, -1)
+
+
+def _layers(arrays: Mapping[str, np.ndarray], name: str, count: int) -> list[Layer]:
+    """Weights (in, out) and biases (out,)."""
+    return [
+        (
+            np.ascontiguousarray(arrays[f"{name}.{layer}.weight"].T, F32),
+            arrays[f"{name}.{layer}.bias"].astype(F32),
+        )
+        for layer in range(count)
+    ]
+
+
+def _silu(x: np.ndarray) -> np.ndarray:
+    """x times its logistic function (Elfwing et al. 2017)."""
+    gated: np.ndarray = x * (F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5))
+    return gated

@@ -1,0 +1,83 @@
+"""Who shows what: costs of slots as channels, and the assignment that costs least.
+
+The cost of slot i as channel k is the negative log likelihood of what the slot reads, were it the
+channel, less a constant; assignments are compared by sums of costs. Plain numpy here,
+`matching_numba` computes the same compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+FREEDOM = 3.0
+"""Degrees of freedom of the errors, which follow Student's t: contacts make heavy tails."""
+UNSURE = 0.02
+"""The least chance that a binary channel reads otherwise than expected."""
+ELSE = 1e-5
+"""Likelihood of a reading that is neither 0 nor 1, as a binary channel."""
+LARGEST_RATIO = 1e6
+
+
+def add_costs(
+    costs: np.ndarray,
+    moved: np.ndarray,
+    expected: np.ndarray,
+    scale: np.ndarray,
+    reads: np.ndarray,
+    chance: np.ndarray,
+    binary: np.ndarray,
+    usual: np.ndarray,
+    width: float,
+) -> None:
+    """Add the costs of T ticks to `costs` (slots, channels) float64.
+
+    By slot: `moved` (T, N), NaN where absent, and what it `reads`; by channel: what is `expected`
+    for `moved`, the error's `scale`, a binary channel's `chance` to read 1 within `width`. An
+    absent slot costs what is `usual` for the channel.
+    """
+    for t in range(len(moved)):
+        ratio = np.minimum(np.abs(moved[t][:, None] - expected[t]) / scale[t], LARGEST_RATIO)
+        smooth = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale[t])
+        likely = np.clip(chance[t], UNSURE, 1.0 - UNSURE)
+        one, zero = (
+            1.0 / (1.0 + ((reads[t][:, None] - level) / width) ** 2 / FREEDOM) ** 2
+            for level in (1.0, 0.0)
+        )
+        either = np.log(width) - np.log(likely * one + (1.0 - likely) * zero + ELSE)
+        tick = np.where(binary, either, smooth)
+        costs += np.where(np.isnan(moved[t])[:, None], usual, tick)
+
+
+def assign(costs: np.ndarray) -> np.ndarray:
+    """The slot of each channel (N,) in the assignment of least cost (slots, channels).
+
+    Shortest augmenting paths with potentials (Jonker & Volgenant 1987).
+    """
+    count = len(costs)
+    slot_price, channel_price = np.zeros(count + 1), np.zeros(count + 1)
+    taker = np.full(count + 1, count)  # of each channel; the last one is where a path begins
+    for slot in range(count):
+        taker[count] = slot
+        channel, least = count, np.full(count, np.inf)
+        came_from, seen = np.full(count, count), np.zeros(count + 1, bool)
+        while taker[channel] != count:
+            seen[channel] = True
+            i = taker[channel]
+            reduced = costs[i] - slot_price[i] - channel_price[:count]
+            better = ~seen[:count] & (reduced < least)
+            least[better], came_from[better] = reduced[better], channel
+            open_ = np.where(seen[:count], np.inf, least)
+            nearest = int(open_.argmin())
+            step = open_[nearest]
+            slot_price[taker[seen]] += step
+            channel_price[seen] -= step
+            least[~seen[:count]] -= step
+            channel = nearest
+        while channel != count:
+            before = came_from[channel]
+            taker[channel] = taker[before]
+            channel = before
+    found: np.ndarray[Any, np.dtype[np.int64]] = taker[:count].astype(np.int64)
+    return found

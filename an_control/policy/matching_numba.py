@@ -1,0 +1,75 @@
+"""`matching`, compiled."""
+
+# mypy: allow-untyped-defs
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from an_control.policy.matching import ELSE, FREEDOM, LARGEST_RATIO, UNSURE
+
+F32 = np.float32
+THIRD = F32(1.0 / FREEDOM)
+LARGEST = F32(LARGEST_RATIO)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def add_costs(costs, moved, expected, scale, reads, chance, binary, usual, width):
+    """See `matching.add_costs`."""
+    count = costs.shape[0]
+    offset = np.log(F32(width))
+    for t in range(moved.shape[0]):
+        for k in range(count):
+            if binary[k]:
+                likely = min(max(chance[t, k], F32(UNSURE)), F32(1.0 - UNSURE))
+                for i in range(count):
+                    z, o = reads[t, i] / F32(width), (reads[t, i] - F32(1.0)) / F32(width)
+                    zero = F32(1.0) / (F32(1.0) + z * z * THIRD) ** 2
+                    one = F32(1.0) / (F32(1.0) + o * o * THIRD) ** 2
+                    mixed = likely * one + (F32(1.0) - likely) * zero
+                    cost = offset - np.log(mixed + F32(ELSE))
+                    costs[i, k] += cost if moved[t, i] == moved[t, i] else usual[k]
+            else:
+                inverse = F32(1.0) / scale[t, k]
+                log_scale = np.log(scale[t, k])
+                for i in range(count):
+                    ratio = min(abs(moved[t, i] - expected[t, k]) * inverse, LARGEST)
+                    cost = F32(2.0) * np.log(F32(1.0) + ratio * ratio * THIRD) + log_scale
+                    costs[i, k] += cost if moved[t, i] == moved[t, i] else usual[k]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def assign(costs):
+    """See `matching.assign`."""
+    count = costs.shape[0]
+    slot_price, channel_price = np.zeros(count + 1), np.zeros(count + 1)
+    taker = np.full(count + 1, count)
+    least, came_from = np.empty(count), np.empty(count, np.int64)
+    seen = np.empty(count + 1, np.bool_)
+    for slot in range(count):
+        taker[count] = slot
+        channel = count
+        least[:] = np.inf
+        seen[:] = False
+        while taker[channel] != count:
+            seen[channel] = True
+            i, step, nearest = taker[channel], np.inf, 0
+            for k in range(count):
+                if not seen[k]:
+                    reduced = costs[i, k] - slot_price[i] - channel_price[k]
+                    if reduced < least[k]:
+                        least[k], came_from[k] = reduced, channel
+                    if least[k] < step:
+                        step, nearest = least[k], k
+            for k in range(count + 1):
+                if seen[k]:
+                    slot_price[taker[k]] += step
+                    channel_price[k] -= step
+                elif k < count:
+                    least[k] -= step
+            channel = nearest
+        while channel != count:
+            before = came_from[channel]
+            taker[channel] = taker[before]
+            channel = before
+    return taker[:count].copy()

@@ -1,0 +1,317 @@
+"""The identity monitor: finds out by itself which slot shows which channel's content.
+
+A slot is a nominal id as it is wired; a content is what a nominal channel means. In every tick the
+forward model says what each channel should read now. While another assignment of slots to channels
+explains the readings clearly better than the present one, contents may have moved: from then on
+that is weighed against "nothing moved" for `WINDOW` ticks. Evidence is a sum of costs (see
+`matching`): at the tick of the move each slot's reading against the channel's expected reading;
+after it the slot's own change against the channel's expected change, which holds whatever was
+believed before; and what the slot looks like since. Expectations depend on the assignment, so it
+is sought by turns: expect, assign.
+
+At the start, and when nothing explains the readings any more, the monitor is lost: it seeks an
+assignment from looks alone, and what it gives out keeps the ids that it had until it found one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from an_control.policy.forward_model import WINDOW, AddCosts, ForwardModel, Prediction
+
+F32 = np.float32
+NOTICE = 10.0
+"""Nats by which another assignment must explain one tick better to be looked into."""
+NOTICE_AGAIN = 60.0
+"""The same while the last one is still looked into, when the present one may be wrong."""
+BELIEVE = 24.0
+"""Nats by which it must explain all ticks since better than "nothing moved" to be believed."""
+MOVED = 2.0
+"""Nats that a moved channel costs: many that move must explain more than a few."""
+TURNS = 3
+"""Of expecting and assigning, at most, in one tick."""
+FADE = 0.97
+"""What remains of the evidence from one tick to the next, when nothing is looked into."""
+REVIEW_TICKS = 4
+"""How often that evidence is asked whether channels were mixed up."""
+FIRST = 8.0
+"""Nats by which each channel is believed to be where it is wired, at the start."""
+LARGEST_LOOK = 8.0
+"""Nats that looks can speak against a channel."""
+LOST = 40.0
+"""Nats a tick above what is usual, lately, at which the monitor is lost."""
+SOUND = 100.0
+"""The same in one tick, up to which an assignment may be right."""
+FOUND_TICKS = 3
+"""Sound ticks in a row after which it is no more lost."""
+
+Assign = Callable[[np.ndarray], np.ndarray]
+
+
+class _Evidence(NamedTuple):
+    """For one assignment: the slot of each channel, costs (slots, channels) under it, its own."""
+
+    slots: np.ndarray
+    costs: np.ndarray
+    total: float
+
+
+class _Record(NamedTuple):
+    """A tick's readings before, the action after them, how they changed, and what they became."""
+
+    before: np.ndarray
+    action: np.ndarray
+    change: np.ndarray
+    reads: np.ndarray
+
+
+class IdentityMonitor:
+    """Watches N slots; `slots` (N,) is where each channel's content is believed to be shown.
+
+    Args:
+        forward: what the channels should read.
+        compiled: take the compiled matching, which needs numba.
+    """
+
+    def __init__(self, forward: ForwardModel, *, compiled: bool) -> None:
+        self.channels = forward.channels
+        self._forward = forward
+        self._add_costs, self._assign = _matching(compiled)
+        self._count = len(forward.channels)
+        self._all = np.arange(self._count)
+        self._usual = float(forward.usual.sum())
+        self._records: deque[_Record] = deque(maxlen=WINDOW)
+        self._warm_up()
+        self.reset()
+
+    def _warm_up(self) -> None:
+        """Compile before the first tick."""
+        costs, readings = np.zeros((self._count, self._count)), np.zeros((1, self._count), F32)
+        seen = self._forward.predict(readings, np.zeros((1, self._forward.actions), F32))
+        self._add(costs, readings, seen.change, readings, seen)
+        self._assign(costs)
+
+    def reset(self) -> None:
+        """Forget everything: the nominal wiring is believed, as at an episode's start."""
+        self.slots = self._all.copy()
+        self.shown = self.slots
+        """(N,) the slot whose content goes out under each channel's id."""
+        self.rewires = 0
+        """How often contents were found to have moved, or to have been mixed up."""
+        self.surprise = 0.0
+        """Nats a tick, lately, above what is usual."""
+        self._missed = 0
+        self._stand_by()
+
+    def _stand_by(self) -> None:
+        """Hold the belief, until all slots are there to be watched."""
+        self._before: np.ndarray | None = None
+        self._lost = True
+        self._records.clear()
+        self._ticks = 0
+
+    @property
+    def belief(self) -> dict[str, str]:
+        """The content that each slot is believed to show, where it is not its own."""
+        names = self.channels
+        pairs = zip(self.slots.tolist(), range(self._count), strict=True)
+        return {names[slot]: names[channel] for slot, channel in sorted(pairs) if slot != channel}
+
+    @property
+    def lost(self) -> bool:
+        """Whether no assignment is known to be right."""
+        return self._lost
+
+    def look(self, readings: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """One tick: readings (N,) float32 by slot, NaN where absent, and the action (A,) before.
+
+        Returns the readings by channel, NaN where the slot that shows it is absent. While a match
+        is unsure a channel's reading is the mean of what its two likeliest slots read.
+        """
+        absent = np.isnan(readings)
+        self._missed = self._missed + 1 if absent.any() else 0
+        if self._missed and (self._before is None or self._missed > WINDOW):
+            self._stand_by()
+            return readings[self.shown]
+        if self._before is None:
+            self._begin(readings)
+        else:
+            self._weigh(readings, action, absent)
+        if not self._lost:
+            self.shown = self.slots
+        estimate = self._estimate(readings)
+        given = readings[self.shown] if self._lost else estimate
+        self._last = np.where(absent[self.slots], self._foreseen, estimate)
+        if self._before is not None and self._missed:
+            readings = np.where(absent, self._before, readings)
+        self._before = readings
+        return given
+
+    def _begin(self, readings: np.ndarray) -> None:
+        """The first tick: the belief is as good as its wiring is likely."""
+        link = np.full((self._count, self._count), FIRST)
+        link[self.slots, self._all] = 0.0
+        self._foreseen = readings[self.slots]
+        self._sound = 0
+        self._look_into(link, self.slots)
+
+    def _weigh(self, readings: np.ndarray, action: np.ndarray, absent: np.ndarray) -> None:
+        """Compare assignments by this tick."""
+        assert self._before is not None
+        seen = self._forward.predict(self._last[None], action[None])
+        expected = self._last + seen.change[0]
+        self._foreseen = np.where(self._forward.binary, seen.chance[0], expected)
+        costs = np.zeros((self._count, self._count))
+        moved = np.where(absent, F32(np.nan), readings)
+        self._add(costs, moved[None], expected[None], readings[None], seen)
+        present = float(costs[self.slots, self._all].sum())
+        looking = self._age < WINDOW
+        self._age += 1
+        self._ticks += 1
+        least = NOTICE_AGAIN if looking else NOTICE
+        if self._sound and self._notice(costs, present, least):
+            return
+        above = present - self._usual
+        self.surprise += 0.1 * (above - self.surprise)
+        self._sound = self._sound + 1 if above < SOUND else 0
+        if self._sound >= FOUND_TICKS:
+            self._lost = False
+        self._records.append(_Record(self._before, action, readings - self._before, readings))
+        if looking:
+            self._settle()
+        elif self.surprise > LOST and self._ticks % REVIEW_TICKS == 0:
+            self._seek()
+        else:
+            self._review(seen)
+
+    def _add(
+        self,
+        costs: np.ndarray,
+        moved: np.ndarray,
+        expected: np.ndarray,
+        reads: np.ndarray,
+        seen: Prediction,
+    ) -> None:
+        self._forward.add_costs(costs, moved, expected, reads, seen, self._add_costs)
+
+    def _notice(self, costs: np.ndarray, present: float, least: float) -> bool:
+        """Whether contents may have moved before this tick, which then is looked into."""
+        if present - float(costs.min(0).sum()) <= least:
+            return False
+        link = self._from_present(costs)
+        slots = self._assign(link)
+        if present - float(link[slots, self._all].sum()) <= least:
+            return False
+        self._look_into(link, slots)
+        return True
+
+    def _from_present(self, costs: np.ndarray) -> np.ndarray:
+        """Costs in which every channel that moves costs something."""
+        link = costs + MOVED
+        link[self.slots, self._all] -= MOVED
+        return link
+
+    def _look_into(self, link: np.ndarray, slots: np.ndarray) -> None:
+        """Contents may have moved; `link` says where to, before anything else is known."""
+        self._old, self._link, self._age = self.slots, link, 0
+        self._records.clear()
+        self._looks: np.ndarray | None = None
+        self._counted = self._lost
+        self._choose([self._evidence(self._old), self._evidence(slots)])
+
+    def _settle(self) -> None:
+        """Look at everything since the move: what is believed now, and what follows from it."""
+        self._looks = self._look_at()
+        found = [self._evidence(self._old), *self._turns(self.slots, TURNS)]
+        if self._age % 3 == 0:
+            found += self._turns(self._assign(self._looks + self._link), TURNS)
+        self._choose(found)
+
+    def _seek(self) -> None:
+        """The belief does not hold: look for any other that explains the newest ticks."""
+        self._lost = True
+        self._old, self._link = self.slots, np.zeros((self._count, self._count))
+        self._counted = False
+        self._looks = self._look_at()
+        found = [self._evidence(self._old)]
+        for start in (self._looks, self._looks + found[0].costs):
+            found += self._turns(self._assign(start), TURNS)
+        self._choose(found)
+        if self.slots is not self._old:
+            self.surprise, self._sound = 0.0, 0
+
+    def _turns(self, slots: np.ndarray, turns: int) -> list[_Evidence]:
+        """What follows from an assignment, and from what follows from it, and so on."""
+        found: list[_Evidence] = []
+        while len(found) < turns and not any((one.slots == slots).all() for one in found):
+            found.append(self._evidence(slots))
+            slots = self._assign(found[-1].costs)
+        return found
+
+    def _choose(self, found: list[_Evidence]) -> None:
+        """Take the best, or the first, the old one, where nothing is enough better."""
+        best = min(found, key=lambda one: one.total)
+        if found[0].total - best.total < BELIEVE:
+            best = found[0]
+        self.slots, self._costs = best.slots, best.costs
+        if not self._counted and best is not found[0]:
+            self.rewires += 1
+            self._counted = True
+
+    def _evidence(self, slots: np.ndarray) -> _Evidence:
+        """Costs since the move, with the expectations that follow from this assignment."""
+        costs = self._link.copy() if self._looks is None else self._link + self._looks
+        if self._records:
+            before, actions, change, reads = map(np.array, zip(*self._records, strict=True))
+            seen = self._forward.predict(np.nan_to_num(before[:, slots]), actions)
+            self._add(costs, change, seen.change, reads, seen)
+        return _Evidence(slots, costs, float(costs[slots, self._all].sum()))
+
+    def _look_at(self) -> np.ndarray:
+        """What the slots look like since the move, or lately."""
+        _, actions, change, reads = map(np.array, zip(*self._records, strict=True))
+        return np.minimum(self._forward.looks(reads, change, actions), LARGEST_LOOK)
+
+    def _review(self, seen: Prediction) -> None:
+        """Nothing is looked into: add to the evidence, and see if channels were mixed up."""
+        newest = self._records[-1]
+        costs = FADE * self._costs
+        self._add(costs, newest.change[None], seen.change, newest.reads[None], seen)
+        costs -= costs[self.slots, self._all]
+        self._costs = costs
+        if self._ticks % REVIEW_TICKS or self._gain().min() > -BELIEVE:
+            return
+        slots = self._assign(self._from_present(costs))
+        gained = costs[self.slots, self._all].sum() - costs[slots, self._all].sum()
+        if gained > BELIEVE:
+            self.slots = slots
+            self.rewires += 1
+
+    def _gain(self) -> np.ndarray:
+        """(N, N): what the costs change by where two channels swap slots."""
+        by_channel = self._costs[self.slots]
+        own = np.diagonal(by_channel)
+        gain: np.ndarray = by_channel + by_channel.T - own[:, None] - own[None, :]
+        return gain
+
+    def _estimate(self, readings: np.ndarray) -> np.ndarray:
+        shown: np.ndarray = readings[self.slots]
+        if self._age >= WINDOW or self.slots is self._old:
+            return shown
+        gain = self._gain()
+        gain[self._all, self._all] = np.inf
+        other = gain.argmin(1)
+        sure = 1.0 / (1.0 + np.exp(-np.clip(gain[self._all, other], -30.0, 30.0)))
+        rival = readings[self.slots[other]]
+        rival = np.where(np.isnan(rival), shown, rival)
+        return (sure * shown + (1.0 - sure) * rival).astype(F32)
+
+
+def _matching(compiled: bool) -> tuple[AddCosts, Assign]:
+    module: Any = import_module(f"an_control.policy.matching{'_numba' if compiled else ''}")
+    return module.add_costs, module.assign

@@ -1,0 +1,133 @@
+"""A policy whose readings pass an identity monitor first: readings in, readings out.
+
+Set to "match", the policy gets every content under its own id, wherever it is wired; set to
+"reset", it gets the readings as they are wired and clears the neurons whose content moved. Ids
+that the task does not know pass by. While nothing moves, the policy gets the readings as they are,
+bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import compress
+
+import numpy as np
+
+from an_control.policy.attention_neuron import AttentionNeuron
+from an_control.policy.exact import LARGEST_READING
+from an_control.policy.forward_model import Monitor
+from an_control.policy.model_file import Model
+from an_control.policy.monitor import IdentityMonitor
+from an_control.policy.ordered import Ordered
+
+
+class Watched:
+    """The same calls as the policy itself.
+
+    Args:
+        policy: acts.
+        monitor: says which slot shows which content.
+        setting: what follows from that, "match" or "reset".
+    """
+
+    def __init__(
+        self, policy: AttentionNeuron | Ordered, monitor: IdentityMonitor, setting: Monitor
+    ) -> None:
+        self.policy, self.monitor, self.setting = policy, monitor, setting
+        self.nominal_ids = policy.nominal_ids
+        self._slot = {name: slot for slot, name in enumerate(self.nominal_ids)}
+        self._ids: tuple[str, ...] | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Start an episode: in the nominal wiring, with nothing remembered."""
+        self.policy.reset()
+        self.monitor.reset()
+        self._action = np.zeros(self.model.sizes.actions, np.float32)
+
+    def step(self, readings: Mapping[str, float]) -> np.ndarray:
+        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
+        values = np.fromiter(readings.values(), np.float64, len(readings))
+        return self.step_array(values, tuple(readings))
+
+    def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
+        values = np.asarray(values)
+        if values.shape != (len(ids),):
+            raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
+        if ids is not self._ids:
+            self._arrange(tuple(ids))
+        monitor = self.monitor
+        was_lost, slots, shown = monitor.lost, monitor.slots, monitor.shown
+        contents = monitor.look(self._by_slot(values), self._action)
+        if self.setting == "match":
+            if was_lost and not monitor.lost:
+                self._carry(shown, monitor.shown)
+            action = self._act(contents, values)
+        else:
+            self._forget(slots, monitor.slots)
+            action = self.policy.step_array(values, ids)
+        self._action = action
+        return action
+
+    def _arrange(self, ids: tuple[str, ...]) -> None:
+        """Note, for as long as the same ids come, which reading belongs where."""
+        if len(set(ids)) != len(ids):
+            twice = next(name for name in ids if ids.count(name) > 1)
+            raise ValueError(f"channel id {twice!r} is given twice")
+        known = [name in self._slot for name in ids]
+        self._from = np.flatnonzero(known)
+        self._to = np.array([self._slot[name] for name in compress(ids, known)], np.int64)
+        self._foreign = np.flatnonzero(~np.array(known, bool))
+        self._foreign_ids = tuple(ids[place] for place in self._foreign)
+        self._given = self.nominal_ids + self._foreign_ids
+        self._ids = ids
+
+    def _by_slot(self, values: np.ndarray) -> np.ndarray:
+        readings = np.full(len(self.nominal_ids), np.nan, np.float32)
+        own = values[self._from]
+        readings[self._to] = np.where(np.abs(own) <= LARGEST_READING, own, np.nan)
+        return readings
+
+    def _act(self, contents: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The policy's action on what there is of the contents, and on what is unknown."""
+        given, ids = contents, self._given
+        present = ~np.isnan(contents)
+        if not present.all():
+            given = contents[present]
+            ids = tuple(compress(self.nominal_ids, present.tolist())) + self._foreign_ids
+        if len(self._foreign):
+            given = np.concatenate([given, values[self._foreign].astype(np.float32)])
+        return self.policy.step_array(given, ids)
+
+    def _carry(self, before: np.ndarray, now: np.ndarray) -> None:
+        """Contents go on under their own ids, as now it is known which these are."""
+        if now is not before:
+            old, new = np.argsort(before), np.argsort(now)  # the channel of each slot
+            names = self.nominal_ids
+            self.policy.rename({names[a]: names[b] for a, b in zip(old, new, strict=True)})
+
+    def _forget(self, before: np.ndarray, now: np.ndarray) -> None:
+        if now is not before:
+            moved = now[now != before]
+            self.policy.forget([self.nominal_ids[slot] for slot in moved])
+
+    @property
+    def model(self) -> Model:
+        """The policy's model."""
+        return self.policy.model
+
+    @property
+    def engine(self) -> str:
+        """Which engine computes: ``numpy`` or ``numba``."""
+        return self.policy.engine
+
+    @property
+    def attention(self) -> np.ndarray | None:
+        """The last step's attention (M, N), columns in `channel_order`; None where it has none."""
+        return None if isinstance(self.policy, Ordered) else self.policy.attention
+
+    @property
+    def channel_order(self) -> tuple[str, ...]:
+        """The ids of the last step's channels; set to "match", of contents."""
+        return self.policy.channel_order

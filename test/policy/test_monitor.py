@@ -1,0 +1,253 @@
+"""The monitor: a forward model in the file, costs and assignments, readings in and readings out."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import an_control
+from an_control.policy import (
+    AttentionSizes,
+    ModelError,
+    OrderedSizes,
+    Watched,
+    make_policy,
+    matching,
+    read_model,
+    write_model,
+)
+from an_control.policy.forward_model import ForwardModel, ForwardSizes
+from an_control.policy.random_model import random_model
+
+CHANNELS = [f"wave_{i}" for i in range(5)]
+SPEEDS = np.array([0.11, 0.17, 0.29, 0.41, 0.53])
+SIZES = AttentionSizes(actions=2, neuron=3, queries=4, key=2, inputs=["value"], head=[5])
+TASK = {"name": "waves", "channels": CHANNELS, "step_s": 0.01}
+FORWARD = ForwardSizes(hidden=[8], looks=4, binary=[])
+
+
+def watched_model(sizes=SIZES, **changes):
+    """A model whose forward network knows that channel i changes by SPEEDS[i] at every tick."""
+    model = random_model(sizes, seed=3, task=TASK)
+    forward = replace(FORWARD, **changes)
+    shapes = forward.shapes(len(CHANNELS), sizes.actions)
+    ours = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    ours["forward.1.bias"][:5] = SPEEDS
+    ours["forward.1.bias"][5:] = -5.0
+    ours["forward.step"][:] = 1.0
+    ours["forward.usual"][:] = -5.0
+    ours["looks.units"][:] = 1.0
+    return replace(model, arrays=model.arrays | ours, forward=forward)
+
+
+def waves(tick):
+    """What the channels read: ramps of different slopes, which start apart."""
+    return (np.arange(5) * 3.0 + SPEEDS * tick).astype(np.float32)
+
+
+def play(policy, orders, ids=tuple(CHANNELS)):
+    """Actions and beliefs, where slot i shows content order[i] at each tick."""
+    found = []
+    for tick, order in enumerate(orders):
+        action = policy.step_array(waves(tick)[list(order)], ids)
+        found.append((action, dict(policy.monitor.belief)))
+    return found
+
+
+STRAIGHT, TURNED = (0, 1, 2, 3, 4), (3, 0, 1, 4, 2)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "waves.safetensors"
+
+
+def test_the_file_carries_the_forward_model_and_its_default(path):
+    write_model(path, watched_model(monitor="reset"))
+    model = read_model(path)
+    assert model.forward == replace(FORWARD, monitor="reset")
+    policy = an_control.load_policy(path)
+    assert isinstance(policy, Watched) and policy.setting == "reset"
+    assert an_control.load_policy(path, monitor="match").setting == "match"
+    assert not isinstance(an_control.load_policy(path, monitor="off"), Watched)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"hidden": [0]}, "forward.hidden: 0"),
+        ({"hidden": []}, "forward.hidden"),
+        ({"looks": "many"}, "forward.looks: 'many'"),
+        ({"binary": ["no such"]}, "forward.binary"),
+        ({"monitor": "always"}, "forward.monitor: 'always' is not one of off, reset, match"),
+        ({"more": 1}, "forward"),
+    ],
+)
+def test_a_bad_description_is_refused_by_name(path, change, named):
+    write_model(path, watched_model())
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    tensors = json.loads(content[8 : 8 + length])
+    header = json.loads(tensors["__metadata__"]["an_control"])
+    header["forward"] |= change
+    tensors["__metadata__"]["an_control"] = json.dumps(header)
+    begin = json.dumps(tensors).encode()
+    path.write_bytes(len(begin).to_bytes(8, "little") + begin + content[8 + length :])
+    with pytest.raises(ModelError, match=named):
+        read_model(path)
+
+
+def test_arrays_that_are_missing_or_wrong_are_refused(path):
+    model = watched_model()
+    lacking = {name: array for name, array in model.arrays.items() if name != "looks.units"}
+    with pytest.raises(ModelError, match=r"looks\.units"):
+        write_model(path, replace(model, arrays=lacking))
+    with pytest.raises(ModelError, match=r"forward"):
+        write_model(path, replace(model, forward=None))
+    broken = model.arrays | {"forward.step": np.full(5, np.nan, np.float32)}
+    with pytest.raises(ModelError, match=r"forward\.step.*not finite"):
+        write_model(path, replace(model, arrays=broken))
+
+
+def test_while_nothing_moves_every_action_has_the_bits_of_the_policy_alone(engine):
+    alone = make_policy(watched_model(), "off", engine=engine)
+    for setting in ("match", "reset"):
+        policy = make_policy(watched_model(), setting, engine=engine)
+        alone.reset()
+        for tick in range(60):
+            action = alone.step_array(waves(tick), tuple(CHANNELS))
+            watched = policy.step_array(waves(tick), tuple(CHANNELS))
+            assert watched.tobytes() == action.tobytes()
+        assert policy.monitor.rewires == 0 and not policy.monitor.lost
+
+
+def test_a_match_gives_every_neuron_its_content_again_at_the_tick_of_the_move(engine):
+    policy = make_policy(watched_model(), "match", engine=engine)
+    plain = [action for action, _ in play(policy, [STRAIGHT] * 40)]
+    policy.reset()
+    found = play(policy, [STRAIGHT] * 20 + [TURNED] * 20)
+    assert policy.monitor.rewires == 1
+    assert found[19][1] == {} and found[20][1] == found[39][1]
+    assert found[20][1] == {CHANNELS[slot]: CHANNELS[place] for slot, place in enumerate(TURNED)}
+    assert all(
+        one.tobytes() == other.tobytes() for (one, _), other in zip(found, plain, strict=True)
+    )
+
+
+def test_an_ordered_policy_can_be_watched_too():
+    policy = make_policy(watched_model(OrderedSizes(5, 2, [6])), "match")
+    plain = [action for action, _ in play(policy, [STRAIGHT] * 40)]
+    policy.reset()
+    found = play(policy, [STRAIGHT] * 20 + [TURNED] * 20)
+    assert all(
+        one.tobytes() == other.tobytes() for (one, _), other in zip(found, plain, strict=True)
+    )
+
+
+def test_a_reset_clears_the_neurons_whose_content_moved_and_no_other(engine):
+    swapped = (1, 0, 2, 3, 4)
+    policy = make_policy(watched_model(), "reset", engine=engine)
+    play(policy, [STRAIGHT] * 20)
+    before = policy.policy.keys
+    policy.step_array(waves(20)[list(swapped)], tuple(CHANNELS))
+    fresh = make_policy(watched_model(), "off", engine=engine)
+    fresh.previous_action = play(make_policy(watched_model(), "match"), [STRAIGHT] * 20)[-1][0]
+    fresh.step_array(waves(20)[list(swapped)], tuple(CHANNELS))
+    cleared = np.isclose(policy.policy.keys, fresh.keys, atol=1e-6).all(1)
+    assert cleared.tolist() == [True, True, False, False, False] and before.shape == (5, 2)
+
+
+def test_ids_that_the_task_does_not_know_pass_by_and_absent_ones_are_left_out(engine):
+    policy = make_policy(watched_model(), "match", engine=engine)
+    ids = (*CHANNELS, "noise.0")
+    for tick in range(20):
+        policy.step_array(np.append(waves(tick), tick % 3), ids)
+    assert set(policy.channel_order) == set(ids)
+    policy.step_array(waves(20)[1:], tuple(CHANNELS[1:]))
+    assert set(policy.channel_order) == set(CHANNELS[1:])
+    gap = waves(21)
+    gap[3] = np.nan
+    policy.step_array(gap, tuple(CHANNELS))
+    assert set(policy.channel_order) == set(CHANNELS) - {CHANNELS[3]}
+    for tick in range(22, 60):
+        policy.step_array(waves(tick), tuple(CHANNELS))
+    assert policy.monitor.rewires == 0 and not policy.monitor.lost
+
+
+def test_a_channel_that_stays_away_does_not_make_it_see_moves():
+    policy = make_policy(watched_model(), "match")
+    for tick in range(80):
+        policy.step_array(waves(tick)[:4], tuple(CHANNELS[:4]))
+    assert policy.monitor.rewires == 0 and policy.monitor.belief == {}
+
+
+def test_a_reset_starts_again_from_the_nominal_wiring():
+    policy = make_policy(watched_model(), "match")
+    first = play(policy, [STRAIGHT] * 10 + [TURNED] * 10)
+    policy.reset()
+    assert policy.monitor.belief == {} and policy.monitor.rewires == 0
+    again = play(policy, [STRAIGHT] * 10 + [TURNED] * 10)
+    assert [action.tobytes() for action, _ in first] == [action.tobytes() for action, _ in again]
+
+
+def test_neurons_go_on_under_other_ids_as_if_these_had_always_been_theirs(engine):
+    names = {"wave_0": "wave_2", "wave_2": "wave_0"}
+    one, other = (make_policy(watched_model(), "off", engine=engine) for _ in range(2))
+    for tick in range(5):
+        one.step_array(waves(tick), tuple(CHANNELS))
+        other.step_array(waves(tick), tuple(names.get(name, name) for name in CHANNELS))
+    one.rename(names)
+    for tick in range(5, 8):
+        values = waves(tick)
+        action = one.step_array(values, tuple(CHANNELS))
+        assert action.tobytes() == other.step_array(values, tuple(CHANNELS)).tobytes()
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 6])
+def test_the_assignment_is_the_cheapest_of_all(count):
+    pytest.importorskip("numba")
+    from an_control.policy import matching_numba
+
+    for seed in range(10):
+        costs = np.random.default_rng(seed).normal(size=(count, count)) * 10
+        every = np.array(list(itertools.permutations(range(count))))
+        least = costs[every, np.arange(count)].sum(1).min()
+        for assign in (matching.assign, matching_numba.assign):
+            slots = assign(costs)
+            assert sorted(slots) == list(range(count))
+            assert costs[slots, np.arange(count)].sum() == pytest.approx(least)
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000), ticks=st.integers(1, 4))
+def test_costs_are_the_same_compiled(seed, ticks):
+    pytest.importorskip("numba")
+    from an_control.policy import matching_numba
+
+    rng = np.random.default_rng(seed)
+
+    def drawn():
+        return rng.normal(size=(ticks, 6)).astype(np.float32)
+
+    moved, binary = drawn(), np.arange(6) >= 4
+    moved[rng.random(moved.shape) < 0.1] = np.nan
+    reads = np.round(rng.random((ticks, 6))).astype(np.float32)
+    chance = rng.random((ticks, 6)).astype(np.float32)
+    usual = rng.normal(size=6).astype(np.float32)
+    rest = (moved, drawn(), np.exp(drawn()), reads, chance, binary, usual, 0.003)
+    plain, compiled = np.zeros((6, 6)), np.zeros((6, 6))
+    matching.add_costs(plain, *rest)
+    matching_numba.add_costs(compiled, *rest)
+    np.testing.assert_allclose(compiled, plain, atol=1e-4, rtol=1e-4)
+
+
+def test_looks_are_probabilities():
+    forward = ForwardModel(watched_model())
+    reads = np.stack([waves(tick) for tick in range(7)])
+    change = np.diff(reads, axis=0, prepend=reads[:1])
+    costs = forward.looks(reads, change, np.zeros((7, 2), np.float32))
+    np.testing.assert_allclose(np.exp(-costs).sum(1), 1.0, rtol=1e-5)
