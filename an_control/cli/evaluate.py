@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from an_control.cli import InputError, write_json
-from an_control.policy import Model, Monitor, Policy, Watched, make_policy, read_model
+from an_control.policy import Model, Monitor, Policy, Watched, make_policy, monitor_of, read_model
 from an_control.policy.tasks import SUCCESS
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
@@ -114,7 +114,7 @@ class Verb:
         try:
             protocols = self._protocols()
             for protocol in protocols.values():
-                make_policy(model, protocol.monitor, engine="numpy")
+                monitor_of(model, protocol.monitor)
             env = self._environment(task, model)
         except ValueError as error:
             raise InputError(str(error)) from error
