@@ -44,12 +44,13 @@ ROS = [
     "ros-visualization-msgs",
     "ros-trajectory-msgs",
 ]
+CAMERA = ["opencv-python-headless>=4.8"]
 SIM = [
     "gymnasium>=1.0",
     "pybullet>=3.2.7",
     "pybullet-envs-gymnasium>=0.6",
     "numba>=0.60",
-    "opencv-python-headless>=4.8",
+    *CAMERA,
     "Box2D>=2.3.10",
     "pygame>=2.6",
     "ale-py>=0.10",
@@ -103,6 +104,7 @@ setup(
     ],
     extras_require={
         "ros": [f"{name}; {LINUX_X86}" for name in ROS],
+        "camera": CAMERA,
         "sim": SIM,
         "train": TRAIN,
         "sb3": ["stable-baselines3>=2.6"],

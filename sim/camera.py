@@ -9,17 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.policy.tasks import PATCH
+from an_control.wiring import image
 
 STACK = 4
 
 
-def cut(frames: np.ndarray, patch: int = PATCH) -> np.ndarray:
-    """Patches (N, k, patch, patch) of frames (k, H, W), in the order of `patch_ids`."""
-    k, height, width = frames.shape
-    rows, columns = height // patch, width // patch
-    grid = frames[:, : rows * patch, : columns * patch]
-    grid = grid.reshape(k, rows, patch, columns, patch).transpose(1, 3, 0, 2, 4)
-    return np.ascontiguousarray(grid.reshape(rows * columns, k, patch, patch))
+def cut(frames: np.ndarray) -> np.ndarray:
+    """Patches (N, k, 6, 6) of frames (k, H, W), in the order of `patch_ids`."""
+    return image.cut(frames, PATCH)
 
 
 class FrameStack:

@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy import EngineName, Model, Monitor, Policy, load_policy
+from an_control.policy import (
+    EngineName,
+    Model,
+    Monitor,
+    Policy,
+    VisionNeuron,
+    VisionSizes,
+    load_policy,
+)
 from an_control.safety import EStop, Gate
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError, load_wiring
+from an_control.wiring.attended import attended_picture, shares
 from an_control.wiring.errors import Shown
 
 RATE_TOLERANCE = 0.1
@@ -51,7 +60,11 @@ class Controller:
         self.check(model_path, self.policy.model)
 
     def check(self, model_path: str, model: Model) -> None:
-        """WiringError where the wiring has not one actuator for each of the model's actions."""
+        """WiringError where the wiring does not fit the model.
+
+        There must be an actuator for each of its actions, and what it reads, numbers or patches.
+        """
+        self._check_images(model_path, model)
         actuators, actions = len(self.wiring.command.actuators), model.sizes.actions
         if actuators != actions:
             raise WiringError(
@@ -60,6 +73,23 @@ class Controller:
                 actuators,
                 f"{actions} actuators, as many as {model_path} has actions",
             )
+
+    def _check_images(self, model_path: str, model: Model) -> None:
+        images, file = self.wiring.images, self.wiring.file
+        sizes = model.sizes
+        if not isinstance(sizes, VisionSizes):
+            if images:
+                allowed = f"fields of numbers, which {model_path} reads"
+                raise WiringError(file, "channels", Shown("images"), allowed)
+            return
+        if not images:
+            allowed = f"images, whose patches {model_path} reads"
+            raise WiringError(file, "channels", Shown("fields of numbers"), allowed)
+        for name in ("patch", "stack"):
+            if getattr(images[0], name) != getattr(sizes, name):
+                allowed = f"{getattr(sizes, name)}, which {model_path} reads"
+                key = f"channels.{self.wiring.channels[0].id}.image.{name}"
+                raise WiringError(file, key, getattr(images[0], name), allowed)
 
     def rate_refusal(self, model: Model | None = None) -> str:
         """Why the policy, or another model, should not run at the wiring's rate, or nothing."""
@@ -87,6 +117,7 @@ class Controller:
     def reset(self) -> None:
         """Forget the episode: the policy's memory and the gate's."""
         self.policy.reset()
+        self.table.begin_anew()
         self.gate.reset()
         self.safe_reason = ""
 
@@ -122,3 +153,19 @@ class Controller:
             return None
         column = {name: place for place, name in enumerate(self.policy.channel_order)}
         return attention[:, [column[name] for name in ids]]
+
+    def attended(self) -> np.ndarray | None:
+        """The first camera's newest frame with the last tick's attention, rgb (H, W, 3); or None.
+
+        What was not there for the policy is covered.
+        """
+        if not self.table.cameras or not isinstance(self.policy, VisionNeuron):
+            return None
+        camera, order = self.table.cameras[0], self.policy.channel_order
+        grid = camera.image.grid
+        return attended_picture(
+            camera.frames[-1],
+            camera.image.patch,
+            shares(self.policy.attention, order, camera.ids).reshape(grid),
+            present=np.isin(camera.ids, order).reshape(grid),
+        )

@@ -74,7 +74,7 @@ class Loop:
         with ExitStack() as opened:
             self._output = CommandOutput(node, controller.wiring.command)
             opened.callback(self._output.close)
-            self._inside = Inside(node)
+            self._inside = Inside(node, sees=bool(controller.wiring.images))
             opened.callback(self._inside.close)
             self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
             opened.callback(node.destroy_publisher, self._publisher)
@@ -196,7 +196,12 @@ class Loop:
         self._output.publish(command, stamp_ns)
         self._watchdog.fed(time.monotonic())
         self._ticks.add(begin_s, time.perf_counter())
-        self._inside.publish(readings, lambda: self.controller.attention(readings.ids), stamp_ns)
+        self._inside.publish(
+            readings,
+            lambda: self.controller.attention(readings.ids),
+            self.controller.attended,
+            stamp_ns,
+        )
         self._tell()
 
     def _tell(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
-from sensor_msgs.msg import JointState
+from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
 from an_control.wiring import CommandConfig, Readings
@@ -68,10 +68,15 @@ class CommandOutput:
 
 
 class Inside:
-    """`~/attention` (M x N) and `~/channels` (id, reading), published while somebody subscribes."""
+    """`~/attention` (M x N) and `~/channels` (id, reading), published while somebody subscribes.
 
-    def __init__(self, node: Node) -> None:
+    A patch's reading is its brightness. With cameras there is `~/attended` too: what the first
+    one saw, and what the policy looked at (see `attended`).
+    """
+
+    def __init__(self, node: Node, *, sees: bool) -> None:
         self._node = node
+        self._attended = node.create_publisher(Image, "~/attended", COMMAND_QOS) if sees else None
         self._attention = node.create_publisher(Float64MultiArray, "~/attention", COMMAND_QOS)
         self._channels = node.create_publisher(JointState, "~/channels", COMMAND_QOS)
 
@@ -79,21 +84,43 @@ class Inside:
         self,
         readings: Readings,
         attention: Callable[[], np.ndarray | None],
+        attended: Callable[[], np.ndarray | None],
         stamp_ns: int,
     ) -> None:
-        """Send a tick's readings and its attention, where the policy has one."""
+        """Send a tick's readings, and its attention as numbers and as a picture, if there are."""
         if self._channels.get_subscription_count():
-            channels = JointState(name=list(readings.ids), position=doubles(readings.values))
+            channels = JointState(name=list(readings.ids), position=doubles(_scalars(readings)))
             set_stamp(channels.header.stamp, stamp_ns)
             self._channels.publish(channels)
         if self._attention.get_subscription_count():
             matrix = attention()
             if matrix is not None:
                 self._attention.publish(_matrix(matrix))
+        if self._attended is not None and self._attended.get_subscription_count():
+            picture = attended()
+            if picture is not None:
+                image = _image(picture)
+                set_stamp(image.header.stamp, stamp_ns)
+                self._attended.publish(image)
 
     def close(self) -> None:
+        if self._attended is not None:
+            self._node.destroy_publisher(self._attended)
         self._node.destroy_publisher(self._attention)
         self._node.destroy_publisher(self._channels)
+
+
+def _scalars(readings: Readings) -> np.ndarray:
+    """(N,): the readings, or the mean brightness of each patch's newest frame."""
+    values = readings.values
+    return values if values.ndim == 1 else values[:, -1].mean(axis=(1, 2))
+
+
+def _image(picture: np.ndarray) -> Image:
+    """An rgb8 message of uint8 pixels (H, W, 3)."""
+    height, width, _ = picture.shape
+    data = array("B", np.ascontiguousarray(picture, np.uint8).tobytes())
+    return Image(height=height, width=width, encoding="rgb8", step=3 * width, data=data)
 
 
 def _matrix(values: np.ndarray) -> Float64MultiArray:

@@ -3,6 +3,7 @@
 from an_control.wiring.command import COMMAND_FIELDS, ActuatorConfig, CommandConfig
 from an_control.wiring.config import ChannelConfig, SourceConfig, Wiring, load_wiring
 from an_control.wiring.errors import WiringError
+from an_control.wiring.image import ImageConfig
 from an_control.wiring.messages import message_class, stamp_reader
 from an_control.wiring.table import ChannelTable, Notice, Readings, SourceStatus
 
@@ -12,6 +13,7 @@ __all__ = [
     "ChannelConfig",
     "ChannelTable",
     "CommandConfig",
+    "ImageConfig",
     "Notice",
     "Readings",
     "SourceConfig",

@@ -17,6 +17,7 @@ from pathlib import Path
 from an_control.wiring.command import COMMAND_FIELDS, ActuatorConfig, CommandConfig
 from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.fields import SYNTAX, parse_field
+from an_control.wiring.image import ImageConfig, read_image
 from an_control.wiring.messages import MESSAGE_TYPE
 from an_control.wiring.strict import Entry, read_yaml
 
@@ -49,16 +50,19 @@ class ChannelConfig:
     """One channel: value = clip(reading * scale + offset), from a field of a source's messages.
 
     The id of a field that names several numbers holds one `*`, which stands for the element's
-    name or index: a wildcard.  max_age_s, where given, overrides the source's.
+    name or index: a wildcard.  max_age_s, where given, overrides the source's.  With `image` the
+    channels are the patches of the source's images, the `*` their ROW.COLUMN, and there is no
+    field.
     """
 
     id: str
     source: str
-    field: str
+    field: str = ""
     scale: float = 1.0
     offset: float = 0.0
     clip: tuple[float, float] | None = None
     max_age_s: float | None = None
+    image: ImageConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,14 @@ class Wiring:
         values = {f"sources.{source.name}.topic": source.topic for source in self.sources}
         for channel in self.channels:
             values[f"channels.{channel.id}.source"] = channel.source
-            values[f"channels.{channel.id}.field"] = channel.field
+            if channel.image is None:
+                values[f"channels.{channel.id}.field"] = channel.field
         return values
+
+    @property
+    def images(self) -> tuple[ImageConfig, ...]:
+        """How cameras are cut into patches; empty where the channels are numbers."""
+        return tuple(channel.image for channel in self.channels if channel.image is not None)
 
     def rewired(self, changes: Mapping[str, object]) -> Wiring:
         """This wiring with other values for some keys of `rewirable`, all taken together.
@@ -125,7 +135,9 @@ class Wiring:
                 replace(
                     one,
                     source=_source_name(entry("channels", one.id, "source"), names),
-                    field=_field(entry("channels", one.id, "field"), "*" in one.id),
+                    field=_field(entry("channels", one.id, "field"), "*" in one.id)
+                    if one.image is None
+                    else "",
                 )
                 for one in self.channels
             ),
@@ -152,15 +164,17 @@ def load_wiring(path: str | Path) -> Wiring:
         raise top["an_control_wiring"].error("1, the version of the format")
     sources = tuple(_source(name, e) for name, e in top["sources"].items("at least one source"))
     names = tuple(source.name for source in sources)
+    channels = tuple(
+        _channel(id_, e, names) for id_, e in top["channels"].items("at least one channel")
+    )
+    _check_images(top["channels"], channels)
     return Wiring(
         file=str(path),
         robot=top["robot"].text("a name (letters, digits, _)", _NAME),
         rate_hz=top["rate_hz"].number("ticks per second, 0.001 to 100000", 1e-3, 1e5),
         min_present_share=top["min_present_share"].number("a share from 0 to 1", 0.0, 1.0),
         sources=sources,
-        channels=tuple(
-            _channel(id_, e, names) for id_, e in top["channels"].items("at least one channel")
-        ),
+        channels=channels,
         command=_command(top["command"]),
     )
 
@@ -186,6 +200,14 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         raise WiringError(
             entry.file, entry.key, id_, "an id of visible ASCII characters, with at most one *"
         )
+    max_age_s: float | None
+    if isinstance(entry.value, dict) and "image" in entry.value:
+        if "*" not in id_:
+            raise WiringError(entry.file, entry.key, id_, "an id with a *, for ROW.COLUMN")
+        fields = entry.fields(("source", "image"), ("max_age_s",))
+        max_age_s = _max_age(fields["max_age_s"]) if "max_age_s" in fields else None
+        source, image = _source_name(fields["source"], sources), read_image(fields["image"])
+        return ChannelConfig(id_, source, max_age_s=max_age_s, image=image)
     fields = entry.fields(("source", "field"), ("scale", "offset", "clip", "max_age_s"))
     return ChannelConfig(
         id=id_,
@@ -196,6 +218,17 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         clip=fields["clip"].range("[lowest, highest]", _FLOAT32) if "clip" in fields else None,
         max_age_s=_max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
     )
+
+
+def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
+    """A policy reads numbers or patches, and patches of one form."""
+    images = [channel.image for channel in channels if channel.image is not None]
+    if images and len(images) < len(channels):
+        raise WiringError(entry.file, entry.key, Shown("fields and images"), "one or the other")
+    if len({(image.patch, image.stack) for image in images}) > 1:
+        raise WiringError(
+            entry.file, entry.key, Shown("images of several forms"), "one patch and one stack"
+        )
 
 
 def _source_name(entry: Entry, sources: tuple[str, ...]) -> str:

@@ -15,6 +15,12 @@ NEVER_NS = 1 << 62
 """An age that no message reaches; as a limit, no limit."""
 
 
+def limit_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
+    """How old a message may be for a channel, whose own `max_age_s` goes before the source's."""
+    limit_s = source.max_age_s if max_age_s is None else max_age_s
+    return max(1, int(limit_s * 1e9)) if limit_s > 0.0 else NEVER_NS
+
+
 @dataclass(frozen=True)
 class SourceStatus:
     """How a source is doing, for diagnostics.
@@ -64,12 +70,12 @@ class Feed:
         for reader in self.readers:
             self.stop += len(reader.ids)
             self._reads.append((reader.read, raw[self.stop - len(reader.ids) : self.stop]))
-            limits += [self._limit_ns(config.max_age_s) for config in reader.configs]
+            limits += [limit_ns(self.config, config.max_age_s) for config in reader.configs]
             listed += [reader.listed] * len(reader.ids)
         self.listed = np.array(listed, bool)
         self.limits = np.array(limits, np.int64)
-        self.shortest = min(limits, default=self._limit_ns(None))
-        self.longest = max(limits, default=self._limit_ns(None))
+        self.shortest = min(limits, default=limit_ns(self.config))
+        self.longest = max(limits, default=limit_ns(self.config))
         self.unread = self.message is not None
         return self.stop
 
@@ -78,15 +84,18 @@ class Feed:
         self.message, self.stamp_ns, self.arrival_ns = old.message, old.stamp_ns, old.arrival_ns
         self.messages, self.messages_read = old.messages, old.messages_read
         self.unread, self.fresh = old.message is not None, old.fresh
+        for mine, theirs in zip(self.readers, old.readers, strict=False):
+            mine.take_over(theirs)
+
+    def begin_anew(self) -> None:
+        """Forget what earlier messages showed: an episode begins."""
+        for reader in self.readers:
+            reader.begin_anew()
 
     @property
     def expected(self) -> int:
         """How many channels there should be."""
         return self._settled + sum([reader.expected for reader in self._growing])
-
-    def _limit_ns(self, max_age_s: float | None) -> int:
-        limit_s = self.config.max_age_s if max_age_s is None else max_age_s
-        return max(1, int(limit_s * 1e9)) if limit_s > 0.0 else NEVER_NS
 
     def age_ns(self, now_ns: int) -> int:
         """Age of the newest message; after a clock that was set back, too old for any limit."""

@@ -58,6 +58,12 @@ class Reader:
         """Why a channel is not in the message read last, None where it is."""
         return None
 
+    def begin_anew(self) -> None:
+        """Forget what earlier messages showed: an episode begins."""
+
+    def take_over(self, old: Reader) -> None:
+        """Go on from what another reader of the same channels has read."""
+
 
 class Scalars(Reader):
     """Numbers at the end of a path of attributes."""

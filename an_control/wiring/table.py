@@ -15,10 +15,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.wiring.camera import CameraReader, is_image, needs_opencv
 from an_control.wiring.compile import compile_source, follow
-from an_control.wiring.config import SourceConfig, Wiring
-from an_control.wiring.errors import WiringError
-from an_control.wiring.feed import Feed, SourceStatus
+from an_control.wiring.config import ChannelConfig, SourceConfig, Wiring
+from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.feed import Feed, SourceStatus, limit_ns
 from an_control.wiring.messages import Resolver, message_class
 
 _FLOAT32 = float(np.finfo(np.float32).max)
@@ -30,12 +31,13 @@ _SHOWN_CHANNELS = 5
 class Readings(NamedTuple):
     """What the channels say at one tick.
 
-    values    float32 (N,), of the channels that are present, all finite
+    values    float32 (N,), of the channels that are present, all finite; of cameras the patches,
+              uint8 (N, stack, patch, patch)
     ids       their ids (N,), the same tuple object for as long as the same ones are present
     expected  how many channels there should be; a wildcard that nothing matched yet counts as one
     """
 
-    values: NDArray[np.float32]
+    values: NDArray[Any]
     ids: tuple[str, ...]
     expected: int
 
@@ -92,8 +94,21 @@ class ChannelTable:
             raise WiringError(file, key, source.type, f"an installed type ({error})") from None
         self.message_classes[source.name] = cls
         channels = [c for c in self.wiring.channels if c.source == source.name]
+        if self.wiring.images:
+            return Feed(source, [self._camera(c, cls, source) for c in channels], ())
         leaves = [leaf for c in channels for leaf in follow(c, cls, self._resolve, file)]
         return Feed(source, *compile_source(leaves, taken))
+
+    def _camera(self, channel: ChannelConfig, cls: Any, source: SourceConfig) -> CameraReader:
+        key = f"channels.{channel.id}.image"
+        fields = cls.get_fields_and_field_types()
+        if not is_image(fields):
+            allowed = "a source of sensor_msgs/msg/Image or sensor_msgs/msg/CompressedImage"
+            raise WiringError(self.wiring.file, key, source.type, allowed)
+        if needs_opencv():
+            allowed = "an installed OpenCV (pip install 'an_control[camera]')"
+            raise WiringError(self.wiring.file, key, Shown("an image"), allowed)
+        return CameraReader(channel, fields, limit_ns(source, channel.max_age_s))
 
     def _lay_out(self) -> None:
         """Give every channel its place; what was known of a channel stays known by its id."""
@@ -161,9 +176,24 @@ class ChannelTable:
             self._last = pattern, fresh
             self._ok = ok
             self._notice(fresh, now_ns, stamp_ns)
-        return Readings(
-            self._values[ok].astype(np.float32), self._ids_of(pattern, ok), self.expected
-        )
+        cameras = self.cameras
+        values = self._values[ok].astype(np.float32)
+        if cameras:
+            values = np.concatenate([camera.patches for camera in cameras])[ok]
+        return Readings(values, self._ids_of(pattern, ok), self.expected)
+
+    @property
+    def cameras(self) -> list[CameraReader]:
+        """What reads the patches of images, in the order of the channels; empty for numbers."""
+        if not self.wiring.images:
+            return []
+        readers = [reader for feed in self._feeds.values() for reader in feed.readers]
+        return [reader for reader in readers if isinstance(reader, CameraReader)]
+
+    def begin_anew(self) -> None:
+        """An episode begins: patches forget the frames before it."""
+        for feed in self._feeds.values():
+            feed.begin_anew()
 
     def _convert(self) -> NDArray[np.bool_]:
         """Scale, offset and clip all channels in float64; which ones are finite float32."""

@@ -16,7 +16,7 @@ CORE = [
     PACKAGE / "safety.py",
 ]
 OURS = ("an_control.policy", "an_control.wiring", "an_control.safety")
-MAY_IMPORT = {"numpy", "yaml", "safetensors", "numba", *sys.stdlib_module_names}
+MAY_IMPORT = {"numpy", "yaml", "safetensors", "numba", "cv2", *sys.stdlib_module_names}
 FORBIDDEN = ["rclpy", "torch", "gymnasium", "pybullet", "an_control.ros", "an_control_sim"]
 
 IMPORT_ALL = f"""

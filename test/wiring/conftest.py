@@ -42,6 +42,19 @@ TYPES = {
         velocity="sequence<double>",
         effort="sequence<double>",
     ),
+    "sensor_msgs/msg/Image": message_type(
+        "Image",
+        header="std_msgs/Header",
+        height="uint32",
+        width="uint32",
+        encoding="string",
+        is_bigendian="uint8",
+        step="uint32",
+        data="sequence<uint8>",
+    ),
+    "sensor_msgs/msg/CompressedImage": message_type(
+        "CompressedImage", header="std_msgs/Header", format="string", data="sequence<uint8>"
+    ),
     "fake_msgs/msg/Scan": message_type(
         "Scan",
         header="std_msgs/Header",

@@ -1,0 +1,55 @@
+"""A picture of what a vision policy looks at: each patch as much coloured as it is attended to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+COLOUR = np.array([255.0, 150.0, 0.0])
+STRONGEST = 0.75
+"""How much of its colour the patch gets that is attended to most."""
+HIDDEN = np.array([60.0, 60.0, 90.0])
+
+
+def attended_picture(
+    frame: NDArray[np.uint8],
+    patch: int,
+    attended: NDArray[np.float64],
+    *,
+    present: NDArray[np.bool_] | None = None,
+    scale: int = 4,
+) -> NDArray[np.uint8]:
+    """An rgb picture (H scale, W scale, 3) of a frame (H, W) or (H, W, 3).
+
+    `attended` (rows, columns) is each patch's share of the attention, of any scale; patches that
+    are not `present` are covered.
+    """
+    picture = np.repeat(frame[..., None], 3, axis=2) if frame.ndim == 2 else frame
+    picture = picture.astype(np.float64)
+    share = STRONGEST * np.sqrt(attended / max(float(attended.max(initial=0.0)), 1e-12))
+    rows, columns = (length * patch for length in attended.shape)
+    seen = picture[:rows, :columns]
+    weight = _spread(share, patch)[..., None]
+    seen[:] = (1.0 - weight) * seen + weight * COLOUR
+    if present is not None:
+        seen[_spread(~present, patch)] = HIDDEN
+    return _spread(np.rint(picture).astype(np.uint8), scale)
+
+
+def shares(
+    attention: NDArray[np.floating], order: Sequence[str], ids: Sequence[str]
+) -> NDArray[np.float64]:
+    """(N,): for each of `ids` the share of all queries' attention, 0 for one not in `order`.
+
+    `attention` (M, n) has its columns in `order`.
+    """
+    column = dict(zip(order, attention.mean(axis=0, dtype=np.float64).tolist(), strict=True))
+    return np.array([column.get(name, 0.0) for name in ids])
+
+
+def _spread(values: NDArray[Any], by: int) -> NDArray[Any]:
+    """Every element (H, W, ...) as `by` x `by` of them."""
+    return np.repeat(np.repeat(values, by, axis=0), by, axis=1)

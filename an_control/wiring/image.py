@@ -1,0 +1,112 @@
+"""What of a camera's image becomes channels: one a patch, named by its row and column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from an_control.wiring.strict import Entry
+
+LONGEST_SIDE = 4096
+MOST_PATCHES = 20_000
+MOST_FRAMES = 16
+Box = tuple[int, int, int, int]
+"""Top, left, height and width in pixels."""
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """How an image becomes patches; all lengths in pixels.
+
+    size   height and width that the policy sees, a multiple of `patch` but for a rest that is cut
+    patch  height and width of a patch
+    stack  how many frames a patch shows, oldest first
+    frame  height and width that every image must have; None: `size`
+    crop   the part of it that is used; None: all
+    black  parts of `size` that are made black: what the policy must not see
+    """
+
+    size: tuple[int, int]
+    patch: int
+    stack: int
+    frame: tuple[int, int] | None = None
+    crop: Box | None = None
+    black: tuple[Box, ...] = ()
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.size[0] // self.patch, self.size[1] // self.patch
+
+    def labels(self) -> list[str]:
+        """``ROW.COLUMN`` of each patch, row by row."""
+        rows, columns = self.grid
+        return [f"{row}.{column}" for row in range(rows) for column in range(columns)]
+
+
+def read_image(entry: Entry) -> ImageConfig:
+    """The entry `image` of a channel; WiringError names the key and what is allowed."""
+    fields = entry.fields(("size", "patch", "stack"), ("frame", "crop", "black"))
+    size = _pair(fields["size"])
+    patch = _whole(fields["patch"], "pixels along a patch's edge, at most the size", 1, min(size))
+    if (size[0] // patch) * (size[1] // patch) > MOST_PATCHES:
+        raise fields["patch"].error(f"an edge that gives at most {MOST_PATCHES} patches")
+    frame = _pair(fields["frame"]) if "frame" in fields else None
+    crop = _box(fields["crop"], frame or size, "the frame") if "crop" in fields else None
+    black: tuple[Box, ...] = ()
+    if "black" in fields:
+        boxes = fields["black"].value
+        if not isinstance(boxes, list):
+            raise fields["black"].error("a list of [top, left, height, width]")
+        key = fields["black"].key
+        black = tuple(_box(Entry(entry.file, key, box), size, "the size") for box in boxes)
+    stack = _whole(fields["stack"], f"frames a patch shows, 1 to {MOST_FRAMES}", 1, MOST_FRAMES)
+    return ImageConfig(size, patch, stack, frame, crop, black)
+
+
+def cut(frames: NDArray[np.uint8], patch: int) -> NDArray[np.uint8]:
+    """Patches (N, k, patch, patch) of frames (k, H, W), row by row; whole patches only."""
+    count, height, width = frames.shape
+    rows, columns = height // patch, width // patch
+    whole = frames[:, : rows * patch, : columns * patch]
+    grid = whole.reshape(count, rows, patch, columns, patch).transpose(1, 3, 0, 2, 4)
+    return np.ascontiguousarray(grid.reshape(rows * columns, count, patch, patch))
+
+
+def put_together(patches: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.uint8]:
+    """The frame (H, W) of patches (N, patch, patch), row by row: what `cut` took apart."""
+    (rows, columns), patch = grid, patches.shape[-1]
+    parts = patches.reshape(rows, columns, patch, patch).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(parts.reshape(rows * patch, columns * patch))
+
+
+def _whole(entry: Entry, what: str, low: int, high: int) -> int:
+    value = entry.number(what, low, high)
+    if value != int(value):
+        raise entry.error(what)
+    return int(value)
+
+
+def _several(entry: Entry, count: int, what: str) -> tuple[int, ...]:
+    if not isinstance(entry.value, list) or len(entry.value) != count:
+        raise entry.error(what)
+    parts = (Entry(entry.file, entry.key, value) for value in entry.value)
+    return tuple(_whole(part, what, 0, LONGEST_SIDE) for part in parts)
+
+
+def _pair(entry: Entry) -> tuple[int, int]:
+    what = f"[height, width] in pixels, each 1 to {LONGEST_SIDE}"
+    height, width = _several(entry, 2, what)
+    if not (height and width):
+        raise entry.error(what)
+    return height, width
+
+
+def _box(entry: Entry, within: tuple[int, int], of: str) -> Box:
+    what = f"[top, left, height, width] within {of}, {within[0]} x {within[1]}"
+    top, left, height, width = _several(entry, 4, what)
+    if not (height and width) or top + height > within[0] or left + width > within[1]:
+        raise entry.error(what)
+    return top, left, height, width
