@@ -92,10 +92,15 @@ def declare_schedule(node: Node) -> tuple[Change, ...]:
     return load_schedule(path) if path else ()
 
 
-def follow_scramble(node: Node, change: Callable[[ScrambleSettings], object] | None) -> None:
+def follow_scramble(
+    node: Node,
+    change: Callable[[ScrambleSettings], object] | None,
+    accept: Callable[[ScrambleSettings], object] | None = None,
+) -> None:
     """Give `change` the settings whenever their parameters are set; bad ones are refused.
 
-    Without `change`, where nothing is read by way of a scrambler, all of them are.
+    `accept` raises ValueError for more that are bad. Without `change`, where nothing is read by
+    way of a scrambler, all of them are.
     """
 
     def check(parameters: list[Parameter[Any]]) -> SetParametersResult:
@@ -104,7 +109,9 @@ def follow_scramble(node: Node, change: Callable[[ScrambleSettings], object] | N
             if change is None:
                 reason = "there is no scrambler: start with scrambler:=true"
             try:
-                _scramble(node.get_parameter, parameters)
+                settings = _scramble(node.get_parameter, parameters)
+                if accept is not None:
+                    accept(settings)
             except ValueError as error:
                 reason = str(error)
         return SetParametersResult(successful=not reason, reason=reason)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,34 @@ from an_control_sim.process import RELIABLE
 RATE_HZ = 30.0
 """Pictures per simulated second that a recording wants."""
 ROWS, COLUMNS = 2, 3
+KEPT = 100
+"""Pictures of a topic that wait for those of the others."""
 
 
 class Recorder:
-    """Records the camera topic while it is entered; OSError where the file cannot be written."""
+    """Records pictures while it is entered; OSError where the file cannot be written.
 
-    def __init__(self, node: Node, path: Path) -> None:
-        self._path = path
+    Args:
+        node: subscribes to the topics, in its namespace.
+        path: what is written.
+        topics: of Image; those that come with one stamp are shown side by side, in one height.
+        rate_hz: pictures a second of a video.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        path: Path,
+        topics: Sequence[str] = ("camera/image_raw",),
+        rate_hz: float = RATE_HZ,
+    ) -> None:
+        self._path, self._rate_hz = path, rate_hz
+        self._waiting: list[dict[int, np.ndarray]] = [{} for _ in topics]
         self._writer: Any = None
         self._sheet: list[np.ndarray] = []
         self._start_s = float("inf")
-        node.create_subscription(Image, "camera/image_raw", self._take, RELIABLE)
+        for waiting, topic in zip(self._waiting, topics, strict=True):
+            node.create_subscription(Image, topic, partial(self._take, waiting), RELIABLE)
 
     def __enter__(self) -> Recorder:
         return self
@@ -41,9 +60,8 @@ class Recorder:
             assert written, "pictures side by side are an image"
             self._path.write_bytes(picture.tobytes())
 
-    def _captioned(self, picture: np.ndarray, stamp: Any) -> np.ndarray:
+    def _captioned(self, picture: np.ndarray, now_s: float) -> np.ndarray:
         """A copy with the seconds since the first picture."""
-        now_s = stamp.sec + stamp.nanosec * 1e-9
         self._start_s = min(self._start_s, now_s)
         captioned = picture.copy()
         text = f"{now_s - self._start_s:.1f} s"
@@ -52,16 +70,36 @@ class Recorder:
         )
         return captioned
 
-    def _take(self, message: Image) -> None:
-        shape = (message.height, message.width, 3)
-        picture = np.frombuffer(message.data, np.uint8).reshape(shape)[..., ::-1]
+    def _take(self, waiting: dict[int, np.ndarray], message: Image) -> None:
+        """Keep a picture until those of all topics are there for its stamp."""
+        stamp_ns = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
+        channels = 1 if message.encoding == "mono8" else 3
+        shape = (message.height, message.width, channels)
+        pixels = np.frombuffer(message.data, np.uint8).reshape(shape)
+        waiting[stamp_ns] = np.broadcast_to(pixels, (*shape[:2], 3))[..., ::-1]
+        while len(waiting) > KEPT:
+            del waiting[min(waiting)]
+        if all(stamp_ns in one for one in self._waiting):
+            pictures = [one.pop(stamp_ns) for one in self._waiting]
+            height = max(len(picture) for picture in pictures)
+            self._write(np.hstack([_of_height(one, height) for one in pictures]), stamp_ns / 1e9)
+
+    def _write(self, picture: np.ndarray, now_s: float) -> None:
         if self._path.suffix == ".png":
-            self._sheet.append(self._captioned(picture, message.header.stamp))
+            self._sheet.append(self._captioned(picture, now_s))
             return
         if self._writer is None:
             codec = cv2.VideoWriter.fourcc(*"mp4v")
-            size = (message.width, message.height)
-            self._writer = cv2.VideoWriter(str(self._path), codec, RATE_HZ, size)
+            size = (picture.shape[1], picture.shape[0])
+            self._writer = cv2.VideoWriter(str(self._path), codec, self._rate_hz, size)
             if not self._writer.isOpened():
                 raise OSError(f"{self._path} cannot be written")
         self._writer.write(np.ascontiguousarray(picture))
+
+
+def _of_height(picture: np.ndarray, height: int) -> np.ndarray:
+    """The picture enlarged, pixels staying square."""
+    width = picture.shape[1] * height // picture.shape[0]
+    return np.asarray(
+        cv2.resize(picture, (width, height), interpolation=cv2.INTER_NEAREST), np.uint8
+    )

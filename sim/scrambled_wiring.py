@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from an_control.wiring import ChannelConfig, SourceConfig, Wiring
+from an_control.wiring import ChannelConfig, ImageConfig, SourceConfig, Wiring
 
 TOPIC = "scrambled"
 
@@ -16,13 +16,26 @@ TOPIC = "scrambled"
 def scrambled_wiring(wiring: Wiring) -> Wiring:
     """All channels from the one topic `scrambled`, by name; the same robot, rate and command.
 
-    Readings come scaled and clipped already. They may be as old as the oldest source may be.
+    Readings come scaled and clipped already, images cropped, gray and blackened. They may be as
+    old as the oldest source may be.
     """
     ages = [source.max_age_s for source in wiring.sources]
     oldest_s = max(ages) if all(ages) else 0.0
     required = any(source.required for source in wiring.sources)
-    source = SourceConfig(TOPIC, TOPIC, "sensor_msgs/msg/JointState", oldest_s, required)
+    type_ = "sensor_msgs/msg/Image" if wiring.images else "sensor_msgs/msg/JointState"
+    source = SourceConfig(TOPIC, TOPIC, type_, oldest_s, required)
+    if wiring.images:
+        channels = tuple(_seen(channel) for channel in wiring.channels)
+        return replace(wiring, sources=(source,), channels=channels)
     return replace(wiring, sources=(source,), channels=(ChannelConfig("*", TOPIC, "position[*]"),))
+
+
+def _seen(channel: ChannelConfig) -> ChannelConfig:
+    """A camera's channel whose images come as the policy sees them."""
+    assert channel.image is not None
+    image, (rows, columns) = channel.image, channel.image.grid
+    size = rows * image.patch, columns * image.patch
+    return ChannelConfig(channel.id, TOPIC, image=ImageConfig(size, image.patch, image.stack))
 
 
 def write_wiring(wiring: Wiring, path: str | Path) -> None:
@@ -46,11 +59,16 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
     Path(path).write_text(text, encoding="utf-8")
 
 
-def _entry(config: Any, key: str) -> dict[str, Any]:
+def _entry(config: Any, key: str = "") -> dict[str, Any]:
     """A config's fields but its name; what is None was not given."""
     fields = {name: value for name, value in vars(config).items() if name != key}
-    return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in fields.items()
-        if value is not None
-    }
+    if fields.get("image") is not None:
+        fields = {name: fields[name] for name in ("source", "image", "max_age_s")}
+    return {name: _plain(value) for name, value in fields.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """A value as YAML has it."""
+    if isinstance(value, ImageConfig):
+        return _entry(value)
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value

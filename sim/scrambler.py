@@ -1,9 +1,10 @@
 """Rewires a robot behind its topics: reads all its channels, scrambles them, publishes one topic.
 
 The robot's readings are made by the wiring, the one translation there is; what goes out is a
-stamped JointState with the channel ids as names and the readings as positions. The policy reads
-that with the derived wiring (`scrambled_wiring`). Inside the simulator the bridge hands over its
-messages directly; as an executable of its own the same object is fed by subscriptions.
+stamped JointState with the channel ids as names and the readings as positions, for a camera an
+image with its patches moved. The policy reads that with the derived wiring (`scrambled_wiring`).
+Inside the simulator the bridge hands over its messages directly; as an executable of its own the
+same object is fed by subscriptions.
 """
 
 from __future__ import annotations
@@ -16,17 +17,16 @@ from typing import Any
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
-from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
-from an_control.ros.outputs import doubles, set_stamp
 from an_control.wiring import ChannelTable, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
 from an_control.wiring.scramble import Change, Scramble, ScrambleSettings
 from an_control_sim.parameters import declare, declare_schedule, declare_scramble, follow_scramble
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, signals
+from an_control_sim.scrambled_messages import scrambled_message
 from an_control_sim.scrambled_wiring import TOPIC
 
 
@@ -48,6 +48,8 @@ class Scrambler:
         schedule: Sequence[Change] = (),
     ) -> None:
         self._table = ChannelTable(wiring)
+        self._out = scrambled_message(wiring)
+        self._out.check(settings, schedule)
         self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
         self._scramble = Scramble((), settings, seed, schedule)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
@@ -57,12 +59,11 @@ class Scrambler:
             self._sources.setdefault(topic, []).append((source.name, stamp_of))
         self._node = node
         self._ids: tuple[str, ...] = ()
-        self._message = JointState()
-        self._publisher = node.create_publisher(JointState, TOPIC, RELIABLE)
+        self._publisher = node.create_publisher(type(self._out.message), TOPIC, RELIABLE)
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
             declare_scramble(node, settings)
-        follow_scramble(node, self.change)
+        follow_scramble(node, self.change, self._out.check)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
 
     @property
@@ -107,14 +108,11 @@ class Scrambler:
             readings = self._table.read(now_ns)
         if readings.ids is not self._ids:
             self._know(readings.ids)
-        values, ids = self._scramble.apply(readings.values, readings.ids)
-        self._message.name = list(ids)
-        self._message.position = doubles(values)
-        set_stamp(self._message.header.stamp, stamp_ns)
+        self._out.fill(readings, self._scramble, stamp_ns)
 
     def send(self) -> None:
         """Publish what was prepared; again for the same step changes nothing."""
-        self._publisher.publish(self._message)
+        self._publisher.publish(self._out.message)
 
     def _know(self, ids: tuple[str, ...]) -> None:
         new = [id_ for id_ in ids if id_ not in self._scramble.ids]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -24,9 +24,20 @@ from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS
 from an_control.ros.controller import Controller
 from an_control.share import share_path
+from an_control.wiring import Wiring, load_wiring
 from an_control.wiring.scramble import Change, ScrambleSettings, Shuffle
 
+if TYPE_CHECKING:
+    from an_control_sim.recorder import Recorder
+
 STOP_S = 5.0
+SIMULATORS = {
+    "ant": ("pybullet",),
+    "cartpole": (),
+    "car_racing": ("Box2D", "pygame", "cv2"),
+    "pong": ("ale_py", "cv2"),
+}
+"""What each task needs beside gymnasium."""
 COMMAND_S, SOURCES_S = 10.0, 5.0
 """Lockstep waits this long for a command, and for all sources: on a busy machine too an episode
 depends on its seed alone."""
@@ -36,7 +47,7 @@ depends on its seed alone."""
 class Verb:
     """Run a simulated robot and the policy node as two processes over ROS 2, in lockstep."""
 
-    task: tyro.conf.Positional[Literal["ant", "cartpole"]]
+    task: tyro.conf.Positional[Literal["ant", "cartpole", "car_racing", "pong"]]
     """Which robot."""
     model: Path | None = None
     """A .safetensors model file; by default the one that ships for the task."""
@@ -64,13 +75,14 @@ class Verb:
     realtime: bool = False
     """Step by the clock instead of in lockstep."""
     video: Path | None = None
-    """Record what the camera sees: .mp4 a video, .png a sheet of pictures."""
+    """Record what the camera sees: .mp4 a video, .png a sheet of pictures. Of a robot that sees by
+    camera itself: its images, and beside them what the policy read, coloured where it looked."""
     json: Path | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
         needed = [("rclpy", "ros"), ("gymnasium", "sim"), ("numba", "sim")]
-        for package, extra in [*needed, ("pybullet", "sim")] if self.task == "ant" else needed:
+        for package, extra in [*needed, *((name, "sim") for name in SIMULATORS[self.task])]:
             if importlib.util.find_spec(package) is None:
                 raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
         if self.episodes < 1:
@@ -111,14 +123,14 @@ class Verb:
         schedule: tuple[Change, ...],
     ) -> int:
         from an_control.cli.sim_view import progress
-        from an_control.wiring import load_wiring
         from an_control_sim.bridge import BridgeError
         from an_control_sim.process import ros_node, signals
-        from an_control_sim.recorder import RATE_HZ, Recorder
+        from an_control_sim.recorder import RATE_HZ
         from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
         from an_control_sim.simulator import SimulatorSettings, simulate
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+        wired = load_wiring(wiring)
         settings = SimulatorSettings(
             simulation=str(share_path(f"config/{self.task}_sim.yaml")),
             wiring=str(wiring),
@@ -129,7 +141,7 @@ class Verb:
             scrambler=self.scrambler,
             scramble=scramble,
             schedule=schedule,
-            camera_hz=0.0 if self.video is None else RATE_HZ,
+            camera_hz=RATE_HZ if self.video is not None and not wired.images else 0.0,
         )
         with ExitStack() as stack:
             stopped = stack.enter_context(signals())
@@ -137,17 +149,17 @@ class Verb:
             if settings.scrambles:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
-                write_wiring(scrambled_wiring(load_wiring(wiring)), seen)
+                write_wiring(scrambled_wiring(wired), seen)
             node = stack.enter_context(ros_node("simulator", self.task))
             died = stack.enter_context(self._policy_node(seen, model))
             tell = stack.enter_context(progress(self.episodes))
             if self.video is not None:
-                stack.enter_context(Recorder(node, self.video))
+                stack.enter_context(_recorder(node, self.video, wired))
             if stopped():
                 return 130
             try:
                 summary = simulate(node, settings, tell)
-            except (BridgeError, OSError) as error:
+            except (BridgeError, OSError, ValueError) as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
         if died:
@@ -184,6 +196,16 @@ class Verb:
             "success_share": success,
             **summary.as_dict(),
         }
+
+
+def _recorder(node: Any, path: Path, wiring: Wiring) -> Recorder:
+    """Of a simulator's picture, or of a camera's images beside what the policy looked at."""
+    from an_control_sim.recorder import Recorder
+
+    if not wiring.images:
+        return Recorder(node, path)
+    topics = wiring.sources[0].topic, "policy/attended"
+    return Recorder(node, path, topics, rate_hz=wiring.rate_hz)
 
 
 @contextmanager

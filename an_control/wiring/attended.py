@@ -1,4 +1,4 @@
-"""A picture of what a vision policy looks at: each patch as much coloured as it is attended to."""
+"""A picture of what a vision policy looks at: patches coloured by how many queries they win."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def attended_picture(
 ) -> NDArray[np.uint8]:
     """An rgb picture (H scale, W scale, 3) of a frame (H, W) or (H, W, 3).
 
-    `attended` (rows, columns) is each patch's share of the attention, of any scale; patches that
-    are not `present` are covered.
+    `attended` (rows, columns) is each patch's share of the queries (see `shares`); patches that are
+    not `present` are covered.
     """
     picture = np.repeat(frame[..., None], 3, axis=2) if frame.ndim == 2 else frame
     picture = picture.astype(np.float64)
@@ -42,12 +42,13 @@ def attended_picture(
 def shares(
     attention: NDArray[np.floating], order: Sequence[str], ids: Sequence[str]
 ) -> NDArray[np.float64]:
-    """(N,): for each of `ids` the share of all queries' attention, 0 for one not in `order`.
+    """(N,): for each of `ids` the share of the queries that attend to it more than to any other.
 
     `attention` (M, n) has its columns in `order`.
     """
-    column = dict(zip(order, attention.mean(axis=0, dtype=np.float64).tolist(), strict=True))
-    return np.array([column.get(name, 0.0) for name in ids])
+    most = np.bincount(attention.argmax(axis=1), minlength=len(order)) if len(order) else ()
+    count = dict(zip(order, most, strict=True))
+    return np.array([count.get(name, 0) / len(attention) for name in ids])
 
 
 def _spread(values: NDArray[Any], by: int) -> NDArray[Any]:

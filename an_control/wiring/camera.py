@@ -112,10 +112,8 @@ def _gray(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
         raise ValueError(f"{len(data)} bytes, not {message.height} rows of {step}")
     pixels = data.reshape(message.height, step)[:, : message.width * depth]
     if encoding == "mono16":
-        order = ">u2" if message.is_bigendian else "<u2"
-        return _cropped(
-            (np.ascontiguousarray(pixels).view(order) >> 8).astype(np.uint8), image
-        ), None
+        high = 0 if message.is_bigendian else 1  # of each pixel's two bytes
+        return _cropped(pixels[:, high::2], image).copy(), None
     picture = _cropped(pixels.reshape(message.height, message.width, depth), image)
     if depth == 1:
         return picture[:, :, 0].copy(), None
@@ -135,7 +133,7 @@ def _unpacked(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
             f"{len(data)} bytes that are no image, format {str(message.format)[:40]!r}"
         )
     _check_size(picture.shape[0], picture.shape[1], image)
-    return _convert("BGR2GRAY")(_cropped(picture, image)), None
+    return _convert("BGR2GRAY")(_cropped(np.asarray(picture, np.uint8), image)), None
 
 
 def _check_size(height: int, width: int, image: ImageConfig) -> None:
