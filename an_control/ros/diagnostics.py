@@ -161,7 +161,8 @@ class Report:
         return self._status("wiring", level, text, values)
 
     def _source(self, source: SourceStatus, since_s: float) -> DiagnosticStatus:
-        text = source.error or f"{source.present} of {source.expected} channels present"
+        present = f"{source.present} of {source.expected} channels present"
+        text = source.error or (present if source.fresh else "no fresh message")
         new = source.messages - self._messages.get(source.name, source.messages)
         topic = self._topics[source.name]
         values = {
@@ -175,7 +176,6 @@ class Report:
             "present share": f"{source.present / max(1, source.expected):.2f}",
         }
         level = OK if _whole(source) else WARN
-        text = text if source.fresh else "no fresh message"
         return self._status(f"source {source.name}", level, text, values)
 
     def _status(

@@ -325,9 +325,9 @@ def test_inside_the_simulator_it_publishes_what_the_pure_scramble_gives(ros, tmp
     pure = Scramble(ids, settings, 7)
     pure.reset(2)
     expected, names = pure.apply(values, ids)
-    assert scrambler._message.name == list(names)
-    assert list(scrambler._message.position) == expected.astype(float).tolist()
-    assert scrambler._message.header.stamp.sec == 1
+    assert scrambler._out.message.name == list(names)
+    assert list(scrambler._out.message.position) == expected.astype(float).tolist()
+    assert scrambler._out.message.header.stamp.sec == 1
     assert scrambler.shuffles == 1
     node.destroy_node()
 
@@ -347,7 +347,7 @@ def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
         for topic, message in zip(("joints", "feet"), messages(1), strict=True):
             scrambler.take(topic, message)
         scrambler.prepare(1_000_000_000)
-        return channels(scrambler._message)
+        return channels(scrambler._out.message)
 
     plain = shown()
     (result,) = node.set_parameters([Parameter("drop", value=0.5)])

@@ -1,0 +1,206 @@
+"""CarRacing and Pong over ROS 2: frames out, commands in, the bits of the game in one process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+pytest.importorskip("Box2D")
+pytest.importorskip("pygame")
+pytest.importorskip("ale_py")
+
+import gymnasium
+from rclpy.node import Node
+
+import an_control
+from an_control.policy import write_model
+from an_control.policy.random_model import random_model
+from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
+from an_control.policy.tasks import CAR_RACING_TASK, PONG_TASK
+from an_control.share import share_path
+from an_control.wiring import ChannelTable, load_wiring
+from an_control.wiring.image import cut
+from an_control.wiring.scramble import Change, Scramble, ScrambleSettings, Shuffle, episode_seed
+from an_control_sim.car_racing import CarRacingEnv
+from an_control_sim.process import ros
+from an_control_sim.puzzle_pong import PuzzlePongEnv
+from an_control_sim.scrambled_messages import scrambled_message
+from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
+from an_control_sim.simulator import SimulatorSettings, simulate
+
+STEPS = 60
+TASKS = {
+    "car_racing": (CarRacingEnv, CAR_RACING_SIZES, CAR_RACING_TASK),
+    "pong": (PuzzlePongEnv, PONG_SIZES, PONG_TASK),
+}
+Bits = list[tuple[bytes, bytes, float]]
+
+
+@pytest.fixture(params=list(TASKS))
+def task(request) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def model(task: str, tmp_path: Path) -> Path:
+    _, sizes, described = TASKS[task]
+    path = tmp_path / "model.safetensors"
+    write_model(path, random_model(sizes, seed=4, gain=3.0, task=described))
+    return path
+
+
+@pytest.fixture
+def bits(task: str, monkeypatch: pytest.MonkeyPatch) -> Bits:
+    """Action, patches and reward of every step that the game makes from now on."""
+    cls, seen = TASKS[task][0], []
+    step = cls.step
+
+    def recorded(self: Any, action: Any) -> Any:
+        result = step(self, action)
+        seen.append((np.asarray(action, np.float32).tobytes(), result[0].tobytes(), result[1]))
+        return result
+
+    monkeypatch.setattr(cls, "step", recorded)
+    return seen
+
+
+def in_process(task: str, model: Path) -> None:
+    """Episode 0 of seed 1, cut short, without ROS."""
+    game = gymnasium.make(TASKS[task][2]["environment"], max_episode_steps=STEPS)
+    policy = an_control.load_policy(model)
+    patches, _ = game.reset(seed=episode_seed(1, 0))
+    over = False
+    while not over:
+        action = policy.step_array(patches, policy.nominal_ids)
+        patches, _, ended, late, _ = game.step(action)
+        over = ended or late
+    game.close()
+
+
+@contextmanager
+def policy_node(task: str, wiring: Path, model: Path) -> Iterator[None]:
+    command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r", f"__ns:=/{task}"]
+    values = {"wiring": wiring, "model": model, "mode": "lockstep", "autostart": "true"}
+    values |= {"lockstep_wait_s": 5.0}
+    for name, value in values.items():
+        command += ["-p", f"{name}:={value}"]
+    process = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def over_ros(task: str, folder: Path, scramble: ScrambleSettings) -> None:
+    text = share_path(f"config/{task}_sim.yaml").read_text()
+    short = folder / "short_sim.yaml"
+    short.write_text(f"{text}\noptions: {{max_episode_steps: {STEPS}}}\n")
+    settings = SimulatorSettings(
+        simulation=str(short),
+        wiring=str(share_path(f"config/{task}.yaml")),
+        seed=1,
+        scramble=scramble,
+        command_timeout_s=10.0,
+    )
+    with ros(["--ros-args", "-r", f"__ns:=/{task}"]):
+        node = Node("simulator")
+        try:
+            summary = simulate(node, settings)
+        finally:
+            node.destroy_node()
+    assert summary.timeouts == 0 and summary.episodes[0].steps == STEPS
+
+
+@pytest.mark.parametrize("scramble", [ScrambleSettings(), ScrambleSettings(Shuffle(True))])
+def test_over_ros_the_game_goes_as_in_process_to_the_last_bit_shuffled_or_not(
+    task, model, bits, tmp_path, scramble
+):
+    """Whatever order the patches have from the reset on, the policy sees the same."""
+    in_process(task, model)
+    expected, bits[:] = list(bits), []
+    wiring = share_path(f"config/{task}.yaml")
+    if scramble.active:
+        write_wiring(scrambled_wiring(load_wiring(wiring)), tmp_path / "scrambled.yaml")
+        wiring = tmp_path / "scrambled.yaml"
+    with policy_node(task, wiring, model):
+        over_ros(task, tmp_path, scramble)
+    assert len(bits) == len(expected) == STEPS
+    assert bits == expected
+
+
+WIRING = """
+an_control_wiring: 1
+robot: seer
+rate_hz: 50
+min_present_share: 0.1
+sources:
+  eye: {topic: image, type: sensor_msgs/msg/Image, max_age_s: 0.1}
+channels:
+  eye.*: {source: eye, image: {size: [13, 20], patch: 4, stack: 2, black: [[0, 0, 1, 20]]}}
+command:
+  topic: drive
+  type: sensor_msgs/msg/JointState
+  field: effort
+  actuators: {a: {limits: [-1, 1], safe: 0.0}}
+"""
+
+
+@pytest.fixture
+def seer(tmp_path: Path):
+    path = tmp_path / "seer.yaml"
+    path.write_text(WIRING)
+    return load_wiring(path)
+
+
+def frame(seed: int) -> Any:
+    from sensor_msgs.msg import Image
+
+    from an_control_sim.outlets import fill_image
+
+    message = Image()
+    pixels = np.random.default_rng(seed).integers(20, 256, (13, 20)).astype(np.uint8)
+    fill_image(message, pixels)
+    message.header.stamp.nanosec = 20_000_000 * (seed + 1)
+    pixels[:1] = 0
+    return message, cut(pixels[None], 4)[:, 0]
+
+
+def test_the_scrambled_image_shows_each_patch_where_the_scramble_has_it(seer, tmp_path):
+    settings = ScrambleSettings(Shuffle(True, 2), drop=0.4)
+    write_wiring(scrambled_wiring(seer), tmp_path / "scrambled.yaml")
+    before = ChannelTable(seer)
+    behind = ChannelTable(load_wiring(tmp_path / "scrambled.yaml"))
+    scramble = Scramble([f"eye.{i}.{j}" for i in range(3) for j in range(5)], settings, 7)
+    out = scrambled_message(seer)
+    for tick in range(5):
+        message, patches = frame(tick)
+        stamp_ns = message.header.stamp.nanosec
+        before.store("eye", message, stamp_ns, 0)
+        out.fill(before.read(0, stamp_ns), scramble, stamp_ns)
+        behind.store("scrambled", out.message, stamp_ns, 0)
+        seen = behind.read(0, stamp_ns)
+        assert len(seen.ids) == 9 and seen.expected == 15
+        content = dict(zip(scramble.ids, scramble.order, strict=True))
+        for name, patch in zip(seen.ids, seen.values[:, -1], strict=True):
+            row, column = map(int, content[name].split(".")[1:])
+            np.testing.assert_array_equal(patch, patches[5 * row + column])
+    assert scramble.shuffles == 3
+
+
+def test_what_cannot_be_done_to_an_image_is_refused_by_name(seer):
+    out = scrambled_message(seer)
+    out.check(ScrambleSettings(Shuffle(True), drop=0.5), [Change(3, {"drop": 0.1})])
+    for bad in ({"noise_channels": 2}, {"announce": True}, {"freeze": 0.1}, {"nan": 0.1}):
+        with pytest.raises(ValueError, match=f"{next(iter(bad))}: .*only shuffle and drop"):
+            out.check(ScrambleSettings(**bad))
+    with pytest.raises(ValueError, match="delay: 3"):
+        out.check(ScrambleSettings(), [Change(5, {"delay": 3})])
