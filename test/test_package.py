@@ -23,7 +23,7 @@ ROS_PACKAGES = {
     "std_msgs", "std_srvs", "trajectory_msgs", "visualization_msgs",
 }  # fmt: skip
 NOT_ON_THE_ROBOT = ROS_PACKAGES | {
-    "an_control_sim", "cma", "cv2", "dask", "distributed", "gymnasium", "matplotlib", "pybullet",
+    "an_control_sim", "cma", "dask", "distributed", "gymnasium", "matplotlib", "pybullet",
     "tensorboard", "torch",
 }  # fmt: skip
 
