@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -75,8 +77,7 @@ class Verb:
             raise InputError(str(error)) from error
         if run.round:
             print(f"{self.out}: {run.round} of {run.settings.rounds + 1} rounds were done before")
-        run.run(lambda line: print(_shown(line), flush=True))
-        return self._finish(run)
+        return self._play(run, lambda line: print(_shown(line), flush=True))
 
     def _staged(self) -> Distillation:
         """The run of the staged recipe; ValueError where teacher and task do not fit."""
@@ -156,12 +157,13 @@ class Verb:
                 resume=(self.out / "checkpoint.pickle").exists(),
                 start=None if start is None else form.vector(start),
             )
-            if run.round:
-                print(f"{self.out}: {run.round} of {settings.rounds} rounds were done before")
-            run.run(lambda line: print(_shown(line), flush=True) if "validation" in line else None)
         except (ValueError, RunError) as error:
             raise InputError(str(error)) from error
-        return self._finish(run)
+        if run.round:
+            print(f"{self.out}: {run.round} of {settings.rounds} rounds were done before")
+        return self._play(
+            run, lambda line: print(_shown(line), flush=True) if "validation" in line else None
+        )
 
     def _run_camera(self) -> int:
         """DAgger from what the environment's own teacher knows, into image patches."""
@@ -186,16 +188,23 @@ class Verb:
             task = describe(env, self.task, environment_of(self.task))
             resume = (self.out / "checkpoint.pickle").exists()
             run = CameraRun(self.out, env, task, settings, self.seed, resume, self.device)
-            if run.round:
-                print(f"{self.out}: {run.round} of {settings.rounds} rounds were done before")
-            run.run(lambda line: print(_shown(line), flush=True))
         except (ValueError, RunError) as error:
             raise InputError(str(error)) from error
-        return self._finish(run)
+        if run.round:
+            print(f"{self.out}: {run.round} of {settings.rounds} rounds were done before")
+        return self._play(run, lambda line: print(_shown(line), flush=True))
 
-    def _finish(self, run: Any) -> int:
-        """Close a run that is done and say what it gave."""
-        run.close()
+    def _play(self, run: Any, report: Callable[[dict[str, Any]], None]) -> int:
+        """The rounds that are left, and what they gave; 1 where one of them failed."""
+        from an_control.learning.run_folder import RunError
+
+        try:
+            run.run(report)
+        except (RunError, OSError) as error:
+            print(f"an-control distill: {error}", file=sys.stderr)
+            return 1
+        finally:
+            run.close()
         print(run.model_path)
         write_json(
             self.json,

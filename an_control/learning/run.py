@@ -1,6 +1,6 @@
 """A distillation's run folder: settings, episodes, metrics and a checkpoint after every round.
 
-    config.json            settings, seed, task, version
+    config.json            settings, seed, task, versions
     episodes_KK.npz        what round KK recorded
     metrics.jsonl          one line a round
     checkpoint.pt          the state after the newest finished round (tensors and numbers only)
@@ -12,8 +12,8 @@ stopped, it continues from its last finished round, and to the same bits.
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -34,6 +34,7 @@ from an_control.learning.episodes import (
     record,
 )
 from an_control.learning.imitation import Imitation, train_round
+from an_control.learning.run_folder import RunFolder
 from an_control.learning.student import Student
 from an_control.learning.tasks import describe, make_environment
 from an_control.learning.teachers import Teacher
@@ -45,7 +46,7 @@ Report = Callable[[dict[str, Any]], None]
 class Distillation:
     """One run, new or continued from its folder, which learns on `device`.
 
-    ValueError where the folder holds a run with other settings.
+    RunError where the folder holds a run with other settings, or the disk refuses.
     """
 
     def __init__(
@@ -62,22 +63,23 @@ class Distillation:
         """`taught_by` names the teacher in the folder, where it is not the task's own."""
         torch.set_num_threads(1)
         self._device = device
-        self.folder, self.settings, self.seed = folder, settings, seed
+        self.settings, self.seed = settings, seed
         self._teacher = teacher
         self._env = make_environment(environment)
         self._task = describe(self._env, name, environment)
-        self._config = {
+        config = {
             "task": self._task,
             "seed": seed,
-            "settings": json.loads(json.dumps(asdict(settings))),
+            "settings": asdict(settings),
             "version": an_control.__version__,
             **({} if taught_by is None else {"teacher": taught_by}),
         }
+        self.folder = RunFolder(folder, config)
         self._student = self._new_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
         self._episodes: list[Episode] = []
         self.metrics: list[dict[str, Any]] = []
-        self._open()
+        self._restore()
 
     @property
     def round(self) -> int:
@@ -90,7 +92,7 @@ class Distillation:
 
     @property
     def model_path(self) -> Path:
-        return self.folder / "model.safetensors"
+        return self.folder.path / "model.safetensors"
 
     def run(self, report: Report | None = None, stop_after: int | None = None) -> None:
         """The rounds that are left (at most up to round `stop_after`), saved one by one."""
@@ -143,27 +145,22 @@ class Distillation:
             ]
         return [record(self._env, self._teacher, make(), rng) for make in makers]
 
-    def _open(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        config = self.folder / "config.json"
-        if not config.exists():
-            _write(config, (json.dumps(self._config, indent=2) + "\n").encode())
-        elif json.loads(config.read_text(encoding="utf-8")) != self._config:
-            raise ValueError(f"{config}: this run has other settings; take another folder")
-        checkpoint = self.folder / "checkpoint.pt"
-        if checkpoint.exists():
-            state = torch.load(checkpoint, weights_only=True, map_location=self._device)
+    def _restore(self) -> None:
+        path = self.folder.path / "checkpoint.pt"
+        if path.exists():
+            state = torch.load(path, weights_only=True, map_location=self._device)
             self._student.load_state_dict(state["student"])
             self._optimiser.load_state_dict(state["optimiser"])
             self.metrics = state["metrics"]
             for number in range(self.round):
-                self._episodes += _read_episodes(self._episodes_path(number))
+                self._episodes += _read_episodes(self.folder.path / _episodes_name(number))
 
     def _save(self, recorded: list[Episode], line: dict[str, Any]) -> None:
-        _write_episodes(self._episodes_path(self.round), recorded)
+        self.folder.write(_episodes_name(self.round), _packed(recorded))
         self.metrics.append(line)
-        lines = "".join(json.dumps(entry) + "\n" for entry in self.metrics)
-        _write(self.folder / "metrics.jsonl", lines.encode())
+        self.folder.write(
+            "metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in self.metrics)
+        )
         trained = {
             "how": "staged imitation",
             "seed": self.seed,
@@ -172,38 +169,33 @@ class Distillation:
             "version": an_control.__version__,
         }
         write_model(self.model_path, self._student.model(self._task, trained))
-        beside = self.folder / ".checkpoint.pt"
+        state = io.BytesIO()
         torch.save(
             {
                 "student": self._student.state_dict(),
                 "metrics": self.metrics,
                 "optimiser": self._optimiser.state_dict(),
             },
-            beside,
+            state,
         )
-        os.replace(beside, self.folder / "checkpoint.pt")
-
-    def _episodes_path(self, number: int) -> Path:
-        return self.folder / f"episodes_{number:02}.npz"
+        self.folder.write("checkpoint.pt", state.getvalue())
 
 
-def _write(path: Path, content: bytes) -> None:
-    beside = path.with_name(f".{path.name}")
-    beside.write_bytes(content)
-    os.replace(beside, path)
+def _episodes_name(number: int) -> str:
+    return f"episodes_{number:02}.npz"
 
 
-def _write_episodes(path: Path, episodes: list[Episode]) -> None:
-    beside = path.with_name(f".{path.name}")
+def _packed(episodes: list[Episode]) -> bytes:
+    content = io.BytesIO()
     np.savez(
-        beside,
+        content,
         lengths=np.array([len(episode) for episode in episodes]),
         totals=np.array([episode.total for episode in episodes]),
         observations=np.concatenate([episode.observations for episode in episodes]),
         previous=np.concatenate([episode.previous for episode in episodes]),
         labels=np.concatenate([episode.labels for episode in episodes]),
     )
-    os.replace(beside, path)
+    return content.getvalue()
 
 
 def _read_episodes(path: Path) -> list[Episode]:

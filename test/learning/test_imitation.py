@@ -13,6 +13,7 @@ from an_control.learning.episodes import Apprentice, Episode, Messy, Noisy, Rewi
 from an_control.learning.recipes import RECIPES, smoke
 from an_control.learning.rollouts import TRAINING_SEEDS
 from an_control.learning.run import Distillation
+from an_control.learning.run_folder import RunError
 from an_control.learning.streams import Disturbance, Streams
 from an_control.learning.student import Student, StudentSizes
 from an_control.learning.tasks import describe, make_environment
@@ -62,8 +63,28 @@ def test_a_run_folder_explains_itself(tmp_path):
 
 def test_a_folder_of_another_run_is_refused(tmp_path):
     distillation(tmp_path).close()
-    with pytest.raises(ValueError, match=r"config\.json.*other settings"):
+    with pytest.raises(RunError, match="other settings"):
         Distillation(tmp_path, "ant", RECIPE.environment, TEACHER, smoke(RECIPE.settings), seed=4)
+
+
+def test_a_full_disk_ends_a_distillation_with_its_last_round_intact(tmp_path, monkeypatch):
+    part = distillation(tmp_path)
+    part.run(stop_after=0)
+    part.close()
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    part = distillation(tmp_path)
+    with monkeypatch.context() as context, pytest.raises(RunError, match="No space left"):
+        context.setattr("os.fsync", full)
+        part.run()
+    part.close()
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+    part = distillation(tmp_path)
+    assert part.round == 1
+    part.close()
 
 
 @pytest.mark.parametrize("products", [False, True])
