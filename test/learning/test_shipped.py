@@ -29,7 +29,7 @@ def test_they_have_the_authors_size(name):
 
 def test_the_cartpole_policy_balances_whatever_the_order_and_among_noise(cartpole):
     shuffled, success = mean_and_success(cartpole, "cartpole", shuffle=Shuffle(True))
-    assert shuffled > 495.0 and success > 0.57
+    assert shuffled > 505.0 and success > 0.58
     among_noise, _ = mean_and_success(cartpole, "cartpole", shuffle=Shuffle(True), noise_channels=5)
     assert among_noise > 0.98 * shuffled
 
