@@ -43,6 +43,8 @@ class Recorder:
         self._writer: Any = None
         self._sheet: list[np.ndarray] = []
         self._start_s = float("inf")
+        self.pictures = 0
+        """How many were recorded."""
         for waiting, topic in zip(self._waiting, topics, strict=True):
             node.create_subscription(Image, topic, partial(self._take, waiting), RELIABLE)
 
@@ -83,6 +85,7 @@ class Recorder:
             pictures = [one.pop(stamp_ns) for one in self._waiting]
             height = max(len(picture) for picture in pictures)
             self._write(np.hstack([_of_height(one, height) for one in pictures]), stamp_ns / 1e9)
+            self.pictures += 1
 
     def _write(self, picture: np.ndarray, now_s: float) -> None:
         if self._path.suffix == ".png":

@@ -102,6 +102,7 @@ class Verb:
                 Shuffle.parse(self.shuffle), self.announce, self.noise_channels, drop=self.drop
             )
             schedule = self._schedule()
+            _check_scrambling(wiring, scramble, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
         print(
@@ -159,7 +160,7 @@ class Verb:
                 return 130
             try:
                 summary = simulate(node, settings, tell)
-            except (BridgeError, OSError, ValueError) as error:
+            except (BridgeError, OSError) as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
         if died:
@@ -196,6 +197,15 @@ class Verb:
             "success_share": success,
             **summary.as_dict(),
         }
+
+
+def _check_scrambling(
+    wiring: Path, scramble: ScrambleSettings, schedule: tuple[Change, ...]
+) -> None:
+    """ValueError naming what cannot be done to what the robot's sensors send."""
+    from an_control_sim.scrambled_messages import scrambled_message
+
+    scrambled_message(load_wiring(wiring)).check(scramble, schedule)
 
 
 def _recorder(node: Any, path: Path, wiring: Wiring) -> Recorder:

@@ -195,3 +195,18 @@ def test_an_interrupt_before_the_first_episode_ends_it_with_130(program, ant_mod
         assert process.returncode in (0, 130), errors
         assert "Traceback" not in errors, errors
         program.wait(lambda: not program.processes(), "no process left", 10)
+
+
+def test_what_cannot_be_done_to_images_ends_it_with_2(program, tmp_path):
+    pytest.importorskip("ale_py")
+    from an_control.policy import write_model
+    from an_control.policy.random_model import random_model
+    from an_control.policy.sizes import PONG_SIZES
+
+    write_model(tmp_path / "pong.safetensors", random_model(PONG_SIZES))
+    ended = program.run(
+        "sim", "pong", "--model", tmp_path / "pong.safetensors", "--noise-channels", 2
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "noise_channels: 2 (allowed: for the images of a camera" in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1, ended.stderr

@@ -100,6 +100,27 @@ def test_the_ant_walks_and_the_launch_ends_with_its_episodes(
     assert "Traceback" not in ant.text
 
 
+@pytest.mark.parametrize("task", ["car_racing", "pong"])
+def test_a_game_seen_by_camera_is_played_and_the_launch_ends_with_it(
+    launch: Callable[..., Launch], task: str, tmp_path: Path
+) -> None:
+    for module in ("Box2D", "ale_py"):
+        pytest.importorskip(module, reason="needs the extra sim")
+    from an_control.policy import write_model
+    from an_control.policy.random_model import random_model
+    from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
+
+    model, short = tmp_path / "model.safetensors", tmp_path / "short_sim.yaml"
+    write_model(model, random_model(CAR_RACING_SIZES if task == "car_racing" else PONG_SIZES))
+    text = share_path(f"config/{task}_sim.yaml").read_text()
+    short.write_text(f"{text}\noptions: {{max_episode_steps: 50}}\n")
+    game = launch(
+        f"{task}_sim.launch.py", f"model:={model}", f"simulation:={short}", "shuffle:=reset"
+    )
+    assert game.end() == 0, game.text
+    assert "in 50 steps" in game.text and "Traceback" not in game.text
+
+
 def test_ctrl_c_stops_the_ant_cleanly(launch: Callable[..., Launch]) -> None:
     ant = launch("ant_sim.launch.py", "episodes:=0", "realtime:=true")
     ant.wait_for("recovered")

@@ -1,0 +1,63 @@
+"""What a recording holds: pictures of one stamp side by side."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+pytest.importorskip("cv2")
+
+import cv2
+from sensor_msgs.msg import Image
+
+from an_control_sim.outlets import fill_image
+from an_control_sim.process import new_executor, ros_node
+from an_control_sim.recorder import Recorder
+
+
+def picture(stamp: int, pixels: np.ndarray) -> Image:
+    message = Image()
+    fill_image(message, pixels)
+    message.header.stamp.sec = stamp
+    return message
+
+
+@pytest.mark.parametrize("suffix", [".png", ".mp4"])
+def test_pictures_of_one_stamp_are_shown_side_by_side_in_one_height(tmp_path, suffix):
+    path = tmp_path / f"seen{suffix}"
+    eye = np.full((24, 24), 90, np.uint8)
+    looked = np.zeros((96, 96, 3), np.uint8)
+    looked[..., 0] = 200  # red
+    with (
+        ros_node("recorder", "here") as node,
+        Recorder(node, path, ("eye", "looked"), 10.0) as recorder,
+    ):
+        executor = new_executor(node.context)
+        executor.add_node(node)
+        publishers = [node.create_publisher(Image, topic, 10) for topic in ("eye", "looked")]
+        end_s = time.monotonic() + 20.0
+        for one in publishers:
+            while not one.get_subscription_count():
+                assert time.monotonic() < end_s
+                executor.spin_once(timeout_sec=0.02)
+        for stamp in (1, 2, 3):
+            publishers[0].publish(picture(stamp, eye))
+            if stamp != 2:
+                publishers[1].publish(picture(stamp, looked))
+        while recorder.pictures < 2:
+            assert time.monotonic() < end_s
+            executor.spin_once(timeout_sec=0.02)
+        executor.remove_node(node)
+        executor.shutdown()
+    if suffix == ".mp4":
+        video = cv2.VideoCapture(str(path))
+        count, (there, seen) = int(video.get(cv2.CAP_PROP_FRAME_COUNT)), video.read()
+        assert there and count == 2 and seen.shape == (96, 192, 3)
+        return
+    sheet = cv2.imread(str(path))
+    assert sheet.shape == (2 * 96, 3 * 192, 3)
+    np.testing.assert_array_equal(sheet[90, 10], [90, 90, 90])
+    np.testing.assert_array_equal(sheet[90, 150], [0, 0, 200])  # as OpenCV has it: blue first
