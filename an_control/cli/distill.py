@@ -39,9 +39,10 @@ class Verb:
     device: str = "cpu"
     """Where torch learns, cpu or cuda; not for the compiled recipe."""
     start: Path | None = None
-    """Of the compiled recipe: a model file of the student to begin with."""
+    """Of the compiled recipe and the camera tasks: a model file of the student to begin with."""
     rate: float | None = None
-    """Of the compiled recipe: the first learning rate, where not the recipe's."""
+    """Of the compiled recipe and the camera tasks: the first learning rate, where not the
+    recipe's."""
     compiled: bool = True
     """Take the compiled recipe for the authors' form, where the environment offers compiled
     functions; else, or with --no-compiled, the staged one with torch."""
@@ -172,7 +173,7 @@ class Verb:
         from an_control.learning.run_folder import RunError
         from an_control.learning.tasks import describe, environment_of, make_environment
 
-        for name in ("teacher", "reshuffle", "start", "rate", "products"):
+        for name in ("teacher", "reshuffle", "products"):
             if getattr(self, name):
                 raise InputError(f"--{name}: not for {self.task}")
         settings = CAMERA_RECIPES[self.task]
@@ -182,12 +183,14 @@ class Verb:
             settings,
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
+            rate=settings.rate if self.rate is None else self.rate,
         )
+        start = None if self.start is None else read_model(self.start)
         try:
             env = make_environment(environment_of(self.task))
             task = describe(env, self.task, environment_of(self.task))
             resume = (self.out / "checkpoint.pickle").exists()
-            run = CameraRun(self.out, env, task, settings, self.seed, resume, self.device)
+            run = CameraRun(self.out, env, task, settings, self.seed, resume, self.device, start)
         except (ValueError, RunError) as error:
             raise InputError(str(error)) from error
         if run.round:

@@ -68,6 +68,7 @@ class CameraCloning:
     rounds: int = 100
     updates: int = 300
     first_updates: int = 1500
+    """In the first round, where the student is new."""
     batch: int = 32
     steps: int = 1000
     """To record in a round, of one episode or several."""

@@ -35,7 +35,8 @@ from an_control.wiring.scramble import ScrambleSettings, Shuffle
 class CameraRun:
     """One run, new or resumed; RunError where the folder holds another one.
 
-    `device` is where torch learns; the student drives on the CPU with the policy's own engine.
+    `device` is where torch learns; the student drives on the CPU with the policy's own engine. It
+    begins with the weights of `start`; ValueError where that has other sizes.
     """
 
     def __init__(
@@ -47,15 +48,25 @@ class CameraRun:
         seed: int,
         resume: bool = False,
         device: str = "cpu",
+        start: Model | None = None,
     ) -> None:
         torch.set_num_threads(1)
         self.settings, self.seed = settings, seed
         self._env, self._task = env, task
         inner: Any = env.unwrapped
         self._teacher: Teacher = inner.teacher()
-        config = {"task": task, "seed": seed, "settings": asdict(settings)}
+        self._started = None if start is None else start.trained
+        config = {
+            "task": task,
+            "seed": seed,
+            "settings": asdict(settings),
+            "start": self._started,
+        }
         self.folder = RunFolder(path, config, resume)
-        self._student = new_student(settings, seed).to(device)
+        self._student = new_student(settings, seed)
+        if start is not None:
+            self._student.load(start)
+        self._student.to(device)
         self._driver = copy.deepcopy(self._student)
         self._optimiser = torch.optim.Adam(self._student.parameters())
         self._episodes: list[Episode] = []
@@ -100,13 +111,15 @@ class CameraRun:
 
     def model(self) -> Model:
         """The student that drives now."""
-        trained = {
+        trained: dict[str, Any] = {
             "how": "DAgger on image patches",
             "seed": self.seed,
             "rounds": self.round,
             "wall_s": round(self.wall_s, 1),
             "version": an_control.__version__,
         }
+        if self._started is not None:
+            trained["start"] = self._started
         return self._driver.model(self._task, trained)
 
     def _round(self, rng: np.random.Generator) -> dict[str, float]:
@@ -125,7 +138,8 @@ class CameraRun:
         for group in self._optimiser.param_groups:
             group["lr"] = settings.rate_of(number)
         losses = []
-        for _ in range(settings.updates if number else settings.first_updates):
+        from_scratch = not number and self._started is None
+        for _ in range(settings.first_updates if from_scratch else settings.updates):
             batch = draw(self._episodes, settings, rng)
             losses.append(update(self._student, self._optimiser, batch, settings))
             self._follow()

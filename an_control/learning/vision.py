@@ -63,7 +63,7 @@ class VisionStudent(nn.Module):
             raise ValueError(f"sizes: {model.sizes}, not {self.sizes}")
         with torch.no_grad():
             for name, array in model.arrays.items():
-                self.weights[_key(name)].copy_(torch.from_numpy(array))
+                self.weights[_key(name)].copy_(torch.tensor(array))
 
     def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
         """This student as a policy's model."""
