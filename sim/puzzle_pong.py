@@ -7,7 +7,7 @@ each action for four frames, the larger of the last two, gray, 84x84.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import gymnasium
@@ -16,6 +16,9 @@ from ale_py import Action, ALEInterface, LoggerMode, roms
 
 from an_control.policy.tasks import PONG_TASK
 from an_control_sim.camera import STACK, FrameStack, cut
+
+if TYPE_CHECKING:
+    from an_control_sim.pong_teacher import PongTeacher
 
 SIDE = 84
 SCORE_ROWS = 10
@@ -53,17 +56,18 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
         ALEInterface.setLoggerMode(LoggerMode.Error)
-        self._console = ALEInterface()
-        self._console.setFloat("repeat_action_probability", 0.0)
-        self._console.setInt("random_seed", 0)
+        self.console = ALEInterface()
+        self.button = Action.NOOP
+        self.console.setFloat("repeat_action_probability", 0.0)
+        self.console.setInt("random_seed", 0)
         cartridge = roms.get_rom_path("pong")
         assert cartridge is not None
-        self._console.loadROM(cartridge)
+        self.console.loadROM(cartridge)
         self.observation_space = gymnasium.spaces.Box(
             0, 255, (len(self.channels), STACK, 6, 6), np.uint8
         )
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(ACTIONS),), np.float32)
-        height, width = self._console.getScreenDims()
+        height, width = self.console.getScreenDims()
         self._screens = np.zeros((2, height, width), np.uint8)
         self._stack = FrameStack(SIDE, SIDE)
 
@@ -72,10 +76,11 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """A new game after 1 to 30 idle frames, which the seed decides."""
         super().reset(seed=seed)
-        self._console.reset_game()
+        self.console.reset_game()
+        self.button = Action.NOOP
         for _ in range(int(self.np_random.integers(1, MOST_IDLE_FRAMES + 1))):
-            self._console.act(Action.NOOP)
-        self._console.getScreenGrayscale(self._screens[0])
+            self.console.act(Action.NOOP)
+        self.console.getScreenGrayscale(self._screens[0])
         self._stack.start(_seen(self._screens[0]))
         return cut(self._stack.frames), {}
 
@@ -84,14 +89,14 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         action = np.asarray(action, np.float64)
         if action.shape != (len(ACTIONS),) or not np.isfinite(action).all():
             raise ValueError(f"action {action!r} is not {len(ACTIONS)} finite numbers")
-        button = ACTIONS[int(np.argmax(action))]
+        self.button = button = ACTIONS[int(np.argmax(action))]
         reward = 0.0
         for frame in range(SKIP):
-            reward += self._console.act(button)
+            reward += self.console.act(button)
             if frame >= SKIP - 2:
-                self._console.getScreenGrayscale(self._screens[frame - SKIP + 2])
+                self.console.getScreenGrayscale(self._screens[frame - SKIP + 2])
         self._stack.add(_seen(self._screens.max(axis=0)))
-        over = self._console.game_over(with_truncation=False)
+        over = self.console.game_over(with_truncation=False)
         return cut(self._stack.frames), reward, over, False, {}
 
     def sensors(self) -> dict[str, np.ndarray]:
@@ -103,14 +108,15 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """The stack of gray frames (4, 84, 84), newest last."""
         return self._stack.frames
 
-    @property
-    def ram(self) -> np.ndarray:
-        """The console's memory (128,) uint8."""
-        return self._console.getRAM()
+    def teacher(self) -> PongTeacher:
+        """A player who knows the console's memory, for pupils who only see."""
+        from an_control_sim.pong_teacher import PongTeacher
+
+        return PongTeacher(self)
 
     def render(self) -> np.ndarray | None:
         """The screen (210, 160, 3), rgb."""
-        return self._console.getScreenRGB() if self.render_mode else None
+        return self.console.getScreenRGB() if self.render_mode else None
 
 
 def _seen(screen: np.ndarray) -> np.ndarray:

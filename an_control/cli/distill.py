@@ -43,6 +43,8 @@ class Verb:
     rate: float | None = None
     """Of the compiled recipe and the camera tasks: the first learning rate, where not the
     recipe's."""
+    hidden: float | None = None
+    """Of the camera tasks: the share of patches that is hidden, drawn anew each episode."""
     compiled: bool = True
     """Take the compiled recipe for the authors' form, where the environment offers compiled
     functions; else, or with --no-compiled, the staged one with torch."""
@@ -67,6 +69,8 @@ class Verb:
                 raise InputError(f"--{name} {value}: must be 0 or more")
         if self.task in CAMERA_RECIPES:
             return self._run_camera()
+        if self.hidden is not None:
+            raise InputError(f"--hidden: not for {self.task}, only for what a camera shows")
         if self.compiled and has_lanes(self.task):
             return self._run_compiled()
         for name in ("reshuffle", "start", "rate"):
@@ -176,6 +180,8 @@ class Verb:
         for name in ("teacher", "reshuffle", "products"):
             if getattr(self, name):
                 raise InputError(f"--{name}: not for {self.task}")
+        if self.hidden is not None and not 0.0 <= self.hidden <= 1.0:
+            raise InputError(f"--hidden {self.hidden}: must be a share from 0 to 1")
         settings = CAMERA_RECIPES[self.task]
         if self.smoke:
             settings = camera_smoke(settings)
@@ -184,6 +190,7 @@ class Verb:
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
             rate=settings.rate if self.rate is None else self.rate,
+            hidden=settings.hidden if self.hidden is None else (self.hidden, self.hidden),
         )
         start = None if self.start is None else read_model(self.start)
         try:

@@ -45,21 +45,29 @@ def smoke(settings: Imitation) -> Imitation:
     )
 
 
+_SEEING = ConvolutionSizes(
+    actions=3,
+    grid=10,
+    message=16,
+    stack=4,
+    patch=6,
+    positions=8,
+    norm_weights=True,
+    filters=32,
+    hidden=64,
+    first_action=0,
+    choice=False,
+)
 CAMERA_RECIPES = {
-    "car_racing": CameraCloning(
-        ConvolutionSizes(
-            actions=3,
-            grid=10,
-            message=16,
-            stack=4,
-            patch=6,
-            positions=8,
-            norm_weights=True,
-            filters=32,
-            hidden=64,
-            first_action=0,
-            choice=False,
-        ),
+    "car_racing": CameraCloning(_SEEING),
+    "pong": CameraCloning(
+        replace(_SEEING, actions=6, hidden=128, choice=True),
+        batch=64,
+        first_episodes=4,
+        steps=2000,
+        noise=0.0,
+        balance=0.5,
+        validation_episodes=1,
     ),
 }
 """What is learned from patches; the environment brings its teacher."""

@@ -121,7 +121,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(task, tmp_path):
     environment = environment_of(task)
 
     def run(folder, rounds, resume=False):
-        env = make_environment(environment)
+        env = make_environment(environment, max_episode_steps=40)
         one = CameraRun(
             folder, env, describe(env, task, environment), settings, seed=5, resume=resume
         )

@@ -65,3 +65,31 @@ def test_the_driver_gives_up_a_pupil_that_stays_lost(car_racing):
         if teacher.hopeless:
             return
     raise AssertionError("it never gave up")
+
+
+def test_the_pong_player_makes_the_first_points_whatever_the_start():
+    env = gymnasium.make("an_control_sim:an_control/PuzzlePong-v0").unwrapped
+    teacher = env.teacher()
+    for seed in range(3):
+        env.reset(seed=seed)
+        teacher.start()
+        points, steps = [], 0
+        while len(points) < 2 and steps < 700:
+            _, reward, *_ = env.step(teacher())
+            points += [reward] if reward else []
+            steps += 1
+        assert points == [1.0, 1.0]
+    env.close()
+
+
+def test_the_pong_player_thinks_on_a_copy_of_the_console():
+    env = gymnasium.make("an_control_sim:an_control/PuzzlePong-v0").unwrapped
+    teacher = env.teacher()
+    env.reset(seed=0)
+    teacher.start()
+    for _ in range(60):
+        before = env.console.getRAM().copy()
+        action = teacher()
+        np.testing.assert_array_equal(env.console.getRAM(), before)
+        env.step(action)
+    env.close()

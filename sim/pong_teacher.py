@@ -1,0 +1,200 @@
+"""A player of Pong that reads the console's memory: the teacher of those who only see.
+
+The button is always pressed: a ball hit with it flies faster. When the ball comes, the player
+tries on a copy of the console which part of the paddle to hit it with, and takes one that scores,
+or else one that does not lose, at random, so that no rally goes round for ever. The paddle follows
+the stick with a lag; a model of it says when to move so that it is in place in time.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from ale_py import Action, ALEInterface
+
+SKIP = 4
+BALL_X, BALL_Y, ENEMY_Y, PADDLE_Y = 49, 54, 50, 51
+"""Addresses in the console's memory."""
+CONTACT_X = 189
+TOP, BOTTOM = 44, 203
+"""Between them the ball's place is reflected."""
+HIGHEST, LOWEST = 38, 203
+"""Of the paddle."""
+STICK = 11.33
+"""What two frames with the stick held move it."""
+CORRECTION = 0.7
+"""Share of the paddle's surprise that is put down to the stick."""
+HITS = (1, 14, 0, 15, 3, 12, 6, 9)
+"""Places on the paddle to hit the ball with, from its top; its ends make the steepest angles."""
+SEEN_STEPS = 14
+THOUGHT_X = 80
+LONGEST_RALLY = 90
+STILL, UP, DOWN = 0, -1, 1
+BUTTONS = {STILL: Action.FIRE, UP: Action.RIGHTFIRE, DOWN: Action.LEFTFIRE}
+PLACES = {STILL: 1, UP: 4, DOWN: 5}
+"""Of these buttons in the environment's action."""
+
+
+class Seen(NamedTuple):
+    """What the memory holds of a step; `x` is 0 where there is no ball."""
+
+    x: int
+    y: int
+    paddle: int
+
+    @classmethod
+    def of(cls, console: ALEInterface) -> Seen:
+        memory = console.getRAM()
+        return cls(int(memory[BALL_X]), int(memory[BALL_Y]), int(memory[PADDLE_Y]))
+
+
+class Stick:
+    """Where the stick is held, which no address tells: by what was pressed and what came of it."""
+
+    def __init__(self, paddle: float) -> None:
+        self.place = paddle
+        self._expected = paddle
+
+    def path(self, paddle: float, moves: list[int]) -> list[float]:
+        """The paddle's places after each two frames, from now on."""
+        stick, places = self.place, [paddle]
+        for move in moves:
+            for _ in range(2):
+                stick = min(max(stick + STICK * move, HIGHEST), LOWEST)
+                paddle += (stick - paddle) / 2.0
+                places.append(paddle)
+        return places
+
+    def see(self, paddle: float) -> None:
+        """Correct by where the paddle is."""
+        self.place += CORRECTION * (paddle - self._expected)
+
+    def press(self, paddle: float, move: int) -> None:
+        """Note what is done in this step."""
+        self._expected = self.path(paddle, [move])[-1]
+        self.place = min(max(self.place + 2.0 * STICK * move, HIGHEST), LOWEST)
+
+
+class Player:
+    """Brings the paddle to where the ball will come, so that it hits at `hit` from the top."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.hit = float(HITS[0])
+        self._stick = Stick(seen.paddle)
+        self._last = seen
+
+    def move(self, seen: Seen, done: int) -> int:
+        """What to do, and what was done in the step before."""
+        last, self._last = self._last, seen
+        self._stick.press(last.paddle, done)
+        self._stick.see(seen.paddle)
+        speed = seen.x - last.x
+        if not (seen.x and last.x) or speed <= 0 or seen.x >= CONTACT_X:
+            return STILL
+        steps = (CONTACT_X - seen.x) / speed
+        if steps > SEEN_STEPS:
+            return STILL
+        goal = _reflected(seen.y + (seen.y - last.y) * steps) - self.hit
+        return self._towards(goal, steps, seen.paddle)
+
+    def comes(self, seen: Seen) -> bool:
+        """Whether the ball is near and comes nearer; ask before `move`."""
+        return bool(self._last.x) and seen.x > self._last.x and seen.x >= CONTACT_X - THOUGHT_X
+
+    def _towards(self, goal: float, steps: float, paddle: int) -> int:
+        """The first move of the plan (wait, then hold one direction) that ends nearest."""
+        whole = int(steps) + 2
+        plans = [(STILL, 0, 0)]
+        for wait in range(min(whole, 8)):
+            held = range(1, min(whole - wait, 9) + 1)
+            plans += [(move, wait, count) for move in (DOWN, UP) for count in held]
+
+        def cost(plan: tuple[int, int, int]) -> float:
+            move, wait, count = plan
+            rest = max(0, whole - wait - count + 1)
+            places = self._stick.path(paddle, [STILL] * wait + [move] * count + [STILL] * rest)
+            at = int(2.0 * steps)
+            part, after = 2.0 * steps - at, min(at + 1, len(places) - 1)
+            there = places[at] * (1.0 - part) + places[after] * part
+            rush = abs(places[after] - places[max(at - 1, 0)]) / 2.0
+            return abs(there - goal) + 0.3 * rush + 0.05 * count + 0.02 * wait
+
+        move, wait, _ = min(plans, key=cost)
+        return STILL if wait else move
+
+
+class PongTeacher:
+    """Plays on a console; call `start` after each reset, then the teacher once a step.
+
+    `env` says in `button` what was last pressed, whoever pressed it.
+    """
+
+    helps = False
+    hopeless = False
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self._console: ALEInterface = env.console
+
+    def start(self) -> None:
+        """Begin a game."""
+        self._rng = np.random.default_rng(0)
+        self._player = Player(Seen.of(self._console))
+        self._thought = False
+
+    def __call__(self) -> np.ndarray:
+        """The action (6,) float32, one-hot, for the state that the console is in."""
+        seen = Seen.of(self._console)
+        done = _direction(self._env.button)
+        if not self._player.comes(seen):
+            self._thought = False
+        elif not self._thought:
+            self._thought = True
+            self._player.hit = self._best_hit(seen, done)
+        action = np.zeros(6, np.float32)
+        action[PLACES[self._player.move(seen, done)]] = 1.0
+        return action
+
+    def _best_hit(self, seen: Seen, done: int) -> float:
+        here = self._console.cloneState()
+        kept = []
+        for hit in self._rng.permutation(HITS).tolist():
+            player = copy.deepcopy(self._player)
+            player.hit = float(hit)
+            points = self._rally(player, seen, done)
+            self._console.restoreState(here)
+            if points > 0:
+                return float(hit)
+            if not points:
+                kept.append(float(hit))
+        return kept[0] if kept else float(HITS[0])
+
+    def _rally(self, player: Player, seen: Seen, done: int) -> float:
+        """Points that this player makes until the ball comes again: 1, 0 or -1."""
+        returned = False
+        for _ in range(LONGEST_RALLY):
+            done = player.move(seen, done)
+            points = sum(self._console.act(BUTTONS[done]) for _ in range(SKIP))
+            if points:
+                return float(points)
+            before, seen = seen.x, Seen.of(self._console)
+            returned = returned or seen.x < before
+            if returned and seen.x > before and seen.x > 120:
+                return 0.0
+        return 0.0
+
+
+def _reflected(y: float) -> float:
+    """Where a ball is that would be at `y` if there were no walls."""
+    span = BOTTOM - TOP
+    along = (y - TOP) % (2.0 * span)
+    return TOP + min(along, 2.0 * span - along)
+
+
+def _direction(button: Action) -> int:
+    """Up, down or still."""
+    if button in (Action.RIGHT, Action.RIGHTFIRE):
+        return UP
+    return DOWN if button in (Action.LEFT, Action.LEFTFIRE) else STILL
