@@ -81,12 +81,16 @@ def play_episode(
     scramble.reset(start.episode)
     observation, info = env.reset(seed=start.environment)
     policy.reset()
+    patches = ScrambledPatches(scramble, channels) if observation.ndim > 1 else None
     rewards: list[float] = []
     rewired: list[int] = []
     total, done, fell = 0.0, False, False
     while not done:
         shuffles = scramble.shuffles
-        values, ids = scrambled(scramble, observation, channels)
+        if patches is None:
+            values, ids = scramble.apply(observation, channels)
+        else:
+            values, ids = patches.apply(observation)
         moved = scramble.shuffles > shuffles
         if moved:
             rewired.append(len(rewards))
@@ -114,21 +118,35 @@ def play_episode(
     )
 
 
-def scrambled(
-    scramble: Scramble, observation: np.ndarray, channels: tuple[str, ...]
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """One tick of readings (N,) or of patches (N, ...), scrambled, and their ids.
+class ScrambledPatches:
+    """One episode's patches (N, f, p, p) through a scramble, as its image would go through it.
 
-    Patches move, vanish and are copied as readings are; ValueError where more is asked of them.
+    Contents that move on the way take their places from the next frame on, so that for some ticks
+    a slot's stack shows what it showed before and what it shows now. ValueError where the scramble
+    does more than to shuffle, drop and copy.
     """
-    if observation.ndim == 1:
-        return scramble.apply(observation, channels)
-    settings = scramble.settings
-    for name in ("noise_channels", "freeze", "delay", "spike", "nan"):
-        if getattr(settings, name):
-            raise ValueError(f"{name}: {getattr(settings, name)}, but not for image patches")
-    places, ids = scramble.apply(np.arange(len(channels), dtype=np.float32), channels)
-    return observation[places.astype(np.intp)], ids
+
+    def __init__(self, scramble: Scramble, channels: tuple[str, ...]) -> None:
+        settings = scramble.settings
+        for name in ("noise_channels", "freeze", "delay", "spike", "nan"):
+            if getattr(settings, name):
+                raise ValueError(f"{name}: {getattr(settings, name)}, but not for image patches")
+        self._scramble, self._channels = scramble, channels
+        self._places = np.arange(len(channels), dtype=np.float32)
+        self._showed: list[dict[str, int]] = []
+
+    def apply(self, patches: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+        """One tick: what each slot shows (m, f, p, p), and the slots' ids."""
+        numbers, ids = self._scramble.apply(self._places, self._channels)
+        places = numbers.astype(np.intp)
+        now = dict(zip(ids, places.tolist(), strict=True))
+        shown = patches[places]
+        for age, before in enumerate(reversed(self._showed), start=1):
+            if before != now:
+                older = [before.get(name, now[name]) for name in ids]
+                shown[:, -1 - age] = patches[older, -1 - age]
+        self._showed = [*self._showed, now][1 - patches.shape[1] :]
+        return shown, ids
 
 
 def forget(policy: Policy) -> None:

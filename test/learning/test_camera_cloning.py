@@ -17,10 +17,12 @@ from an_control.learning.camera_cloning import (  # noqa: E402
 )
 from an_control.learning.camera_run import CameraRun  # noqa: E402
 from an_control.learning.evaluate import evaluate  # noqa: E402
+from an_control.learning.playing import ScrambledPatches  # noqa: E402
 from an_control.learning.protocol import Protocol  # noqa: E402
 from an_control.learning.recipes import CAMERA_RECIPES, camera_smoke  # noqa: E402
 from an_control.learning.tasks import describe, environment_of, make_environment  # noqa: E402
 from an_control.policy import make_policy  # noqa: E402
+from an_control.wiring.scramble import Scramble  # noqa: E402
 
 TASKS = sorted(CAMERA_RECIPES)
 
@@ -140,17 +142,34 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(task, tmp_path):
     assert (tmp_path / "parts" / "model.safetensors").exists()
 
 
-def test_shuffled_patches_change_no_bit_of_an_episode(task, env):
+def test_patches_shuffled_at_the_reset_or_announced_change_no_bit_of_an_episode(task, env):
     settings = CAMERA_RECIPES[task]
     model = new_student(settings, 3).model(describe(env, task, environment_of(task)), {})
     env = make_environment(environment_of(task), max_episode_steps=60)
     channels = env.unwrapped.channels
     totals = [
         evaluate(make_policy(model), env, channels, 1, 1, Protocol.parse(text))[0]
-        for text in ("none", "reset", "20")
+        for text in ("none", "reset", "20,announced")
     ]
     assert totals[0].rewards.tolist() == totals[1].rewards.tolist() == totals[2].rewards.tolist()
     assert [one.shuffles for one in totals] == [0, 1, 2]
+
+
+def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
+    channels = tuple(f"camera.0.{i}" for i in range(5))
+    scramble = Scramble(channels, Protocol.parse("7").scrambling, 1)
+    patches = ScrambledPatches(scramble, channels)
+    orders = []
+    for tick in range(12):
+        view = np.zeros((5, 4, 1, 1), np.int64)  # each pixel says its content and its frame
+        view[..., 0, 0] = 100 * np.arange(5)[:, None] + np.maximum(tick - 3 + np.arange(4), 0)
+        shown, ids = patches.apply(view)
+        orders.append([int(scramble.order[scramble.ids.index(name)][-1]) for name in ids])
+        for age in range(4):
+            at = max(tick - age, 0)
+            expected = [100 * content + at for content in orders[at]]
+            assert shown[:, 3 - age, 0, 0].tolist() == expected
+    assert orders[6] != orders[7]
 
 
 @pytest.mark.parametrize(
