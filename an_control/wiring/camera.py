@@ -48,6 +48,8 @@ class CameraReader(Reader):
 
     def __init__(self, config: ChannelConfig, fields: Any, limit_ns: int) -> None:
         assert config.image is not None
+        # OpenCV reads it when it is imported, which nothing here has done yet.
+        os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(LARGEST_IMAGE))
         image = self.image = config.image
         super().__init__([(config.id.replace(ALL, label), config) for label in image.labels()])
         self._gray = _gray if set(fields) >= _IMAGE else _unpacked
@@ -123,11 +125,13 @@ def _gray(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
 
 def _unpacked(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     """The gray part (H, W) of a CompressedImage that is used."""
-    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(LARGEST_IMAGE))  # read when imported
     import cv2
 
     data = np.frombuffer(message.data, np.uint8)
-    picture = cv2.imdecode(data, cv2.IMREAD_COLOR) if len(data) else None
+    try:
+        picture = cv2.imdecode(data, cv2.IMREAD_COLOR) if len(data) else None
+    except cv2.error:  # larger than it may be, or of a kind that cannot be
+        picture = None
     if picture is None:
         raise ValueError(
             f"{len(data)} bytes that are no image, format {str(message.format)[:40]!r}"

@@ -1,6 +1,8 @@
 """Images become patches with ids that stay; what is no picture of the camera is absent."""
 
 import array
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -189,6 +191,37 @@ def test_a_compressed_image_that_cannot_be_unpacked_is_absent(camera, data):
     table = camera(COMPRESSED)
     assert see(table, packed(None, data=data)).ids == ()
     assert "no image" in table.status(0)[0].error
+
+
+BOMB = r"""
+import struct, zlib
+from types import SimpleNamespace
+import numpy as np
+from an_control.wiring import ChannelConfig, ImageConfig
+from an_control.wiring.camera import CameraReader
+
+def part(kind, data):
+    content = kind + data
+    return struct.pack(">I", len(data)) + content + struct.pack(">I", zlib.crc32(content))
+
+side = 8192
+header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+rows = zlib.compress(bytes((side + 1) * side), 9)
+png = b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", rows) + part(b"IEND", b"")
+stamp = SimpleNamespace(sec=0, nanosec=5)
+message = SimpleNamespace(header=SimpleNamespace(stamp=stamp), format="png", data=png)
+channel = ChannelConfig("eye.*", "eye", image=ImageConfig((side, side), 64, 2))
+try:
+    CameraReader(channel, {"format", "data"}, 10**9).read(message, np.zeros(128 * 128))
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_small_file_that_unpacks_to_a_huge_image_is_refused():
+    """In a process of its own, since OpenCV asks how much it may unpack when it is imported."""
+    done = subprocess.run([sys.executable, "-c", BOMB], capture_output=True, text=True, timeout=60)
+    assert "bytes that are no image, format 'png'" in done.stdout, done.stderr
 
 
 def test_a_frame_that_does_not_come_is_absent_at_its_step(camera):
