@@ -4,6 +4,7 @@
 # make campaign  breaks things around the policy node, measures the wire     (some 6 minutes)
 # make soak      a million ticks under random faults: does anything grow?    (some 10 minutes)
 # make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
+# make ant-policy  trains the shipped ant from nothing into runs/       (some 25 minutes, one core)
 # make tables  the tables and pictures of docs/rewiring.md, from the shipped models (minutes)
 #
 # PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
@@ -31,7 +32,7 @@ DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
 PICTURED = none 100 100,announced
 EVALUATE = OPENBLAS_NUM_THREADS=1 $(BIN)/an-control evaluate
 
-.PHONY: ant test lint bench campaign soak fuzz tables clean
+.PHONY: ant test lint bench campaign soak fuzz tables ant-policy clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -70,6 +71,13 @@ tables-%:
 	$(EVALUATE) models/$*.safetensors --episodes $(EPISODES) --table $(DISTURBED) \
 	  --markdown docs/rewiring.md --title "$* disturbed"
 	$(EVALUATE) models/$*.safetensors --episodes 10 --table $(PICTURED) --plots docs/rewiring/$*
+
+# The models' seeds are those of the shipped file; its card says what came of each step.
+ant-policy: $(VENV)/.test
+	$(BIN)/an-control distill ant --out runs/ant --seed 2
+	$(BIN)/an-control teach ant --out runs/ant_teacher --stop-after 180
+	$(BIN)/an-control distill ant --recipe ant-again --teacher runs/ant_teacher/model.safetensors \
+	  --start runs/ant/model.safetensors --out runs/ant_again --seed 3
 
 clean:
 	rm -rf $(VENV) build install log *.egg-info

@@ -39,7 +39,10 @@ class Verb:
     device: str = "cpu"
     """Where torch learns, cpu or cuda; not for the compiled recipe."""
     start: Path | None = None
-    """Of the compiled recipe and the camera tasks: a model file of the student to begin with."""
+    """A model file of the student to begin with; the staged recipe takes its neurons, keys and
+    queries, and begins the head as the teacher's."""
+    recipe: str | None = None
+    """Of the staged recipe: settings of `an_control.learning.recipes`, where not the task's own."""
     rate: float | None = None
     """Of the compiled recipe and the camera tasks: the first learning rate, where not the
     recipe's."""
@@ -73,7 +76,7 @@ class Verb:
             raise InputError(f"--hidden: not for {self.task}, only for what a camera shows")
         if self.compiled and has_lanes(self.task):
             return self._run_compiled()
-        for name in ("reshuffle", "start", "rate"):
+        for name in ("reshuffle", "rate"):
             if getattr(self, name):
                 raise InputError(f"--{name}: only the compiled recipe takes it")
         try:
@@ -92,7 +95,10 @@ class Verb:
         from an_control.learning.tasks import environment_of, make_environment
         from an_control.learning.teachers import read_teacher
 
-        recipe, environment = RECIPES.get(self.task), environment_of(self.task)
+        if self.recipe is not None and self.recipe not in RECIPES:
+            raise ValueError(f"--recipe {self.recipe!r} is not one of {', '.join(RECIPES)}")
+        recipe = RECIPES.get(self.recipe or self.task)
+        environment = environment_of(self.task)
         settings = Imitation() if recipe is None else recipe.settings
         with closing(make_environment(environment)) as env:
             teacher = None if self.teacher is None else read_teacher(self.teacher, env)
@@ -122,6 +128,7 @@ class Verb:
             self.seed,
             self.device,
             self.teacher,
+            None if self.start is None else read_model(self.start),
         )
 
     def _run_compiled(self) -> int:

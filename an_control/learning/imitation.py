@@ -64,6 +64,8 @@ class Imitation:
     student: StudentSizes = field(default_factory=StudentSizes)
     collection: Collection = field(default_factory=Collection)
     disturbance: Disturbance = field(default_factory=Disturbance)
+    memory_updates: int = 0
+    """Before the first round, of a head with memory alone: it is told the true message."""
     identify_updates: int = 2000
     rounds: int = 20
     updates: int = 600
@@ -75,6 +77,7 @@ class Imitation:
     channel_loss: float = 1.0
     action_loss: float = 1.0
     ordered_loss: float = 0.5
+    expectation_loss: float = 5.0
 
     def rates(self, number: int) -> tuple[float, float]:
         """The learning rate at the begin and the end of a round."""
@@ -96,6 +99,8 @@ def train_round(
     device = next(student.parameters()).device
     updates = settings.updates if number else settings.identify_updates
     newest = 40 if number else len(episodes)
+    if number == 0 and settings.memory_updates:
+        train_memory(student, episodes, settings, rng)
     streams = Streams(episodes, settings.lanes, settings.steps, settings.disturbance, newest, rng)
     begin, end = settings.rates(number)
     state: State | None = None
@@ -104,7 +109,10 @@ def train_round(
         for group in optimiser.param_groups:
             group["lr"] = end + (begin - end) * 0.5 * (1.0 + math.cos(math.pi * update / updates))
         batch = streams.batch().to(device)
-        loss, state, figures = _loss(student, batch, _forget(state, batch), settings)
+        told = None
+        if number == 0 and student.sizes.memory:
+            told = _told(batch, 0.8 - 1.2 * update / updates)
+        loss, state, figures = _loss(student, batch, _forget(student, state, batch), settings, told)
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -114,41 +122,98 @@ def train_round(
     return {name: float(np.mean([figures[name] for figures in last])) for name in last[0]}
 
 
-def _forget(state: State | None, batch: Batch) -> State | None:
-    """The state at the begin of a piece: zero in the lanes that start an episode."""
+def train_memory(
+    student: Student, episodes: Sequence[Episode], settings: Imitation, rng: np.random.Generator
+) -> None:
+    """Teach the memory what the channels will read, and the head to do with it, in place.
+
+    The message is the true one, as of an attention that knows; it lacks empty channels, and now
+    and then everything for some steps, as after a reshuffle.
+    """
+    lanes, updates = 2 * settings.lanes, settings.memory_updates
+    wiring = Disturbance(0.0, 0.0, 0.6, empty_share=0.5)
+    streams = Streams(episodes, lanes, settings.steps, wiring, len(episodes), rng)
+    parts = [student.memory, student.expectation, student.head]
+    parameters = [parameter for part in parts for parameter in part.parameters()]
+    optimiser = torch.optim.Adam(parameters)
+    state = None
+    for update in range(updates):
+        for group in optimiser.param_groups:
+            cosine = 0.5 * (1.0 + math.cos(math.pi * update / updates))
+            group["lr"] = settings.identify_rate * (0.1 + 0.9 * cosine)
+        batch = streams.batch().to(next(student.parameters()).device)
+        message = student.truth(batch) * _blank(batch, rng).unsqueeze(-1)
+        state = _forget(student, state, batch)
+        action, ordered, expected, memory, seen = student.remember(batch, message, state)
+        state = state._replace(memory=memory, message=seen).detach()
+        loss = (
+            settings.action_loss * _action_loss(action, batch)
+            + settings.ordered_loss * _action_loss(ordered, batch)
+            + settings.expectation_loss * _expectation_loss(expected, batch)
+        )
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimiser.step()
+
+
+def _blank(batch: Batch, rng: np.random.Generator) -> Tensor:
+    """(T, B) 0 where a lane's message is missing: some steps of every so many, in most lanes."""
+    steps, lanes = batch.counts.shape
+    seen = np.ones((steps, lanes), np.float32)
+    for lane in np.flatnonzero(rng.random(lanes) < 0.7):
+        every, missing = rng.choice([25, 50, 100]), rng.integers(1, 16)
+        seen[(np.arange(steps) + rng.integers(every)) % every < missing, lane] = 0.0
+    return torch.from_numpy(seen).to(batch.counts.device)
+
+
+def _told(batch: Batch, share: float) -> Tensor:
+    """(T, B) 1 in the first lanes, `share` of them."""
+    steps, lanes = batch.counts.shape
+    first = torch.arange(lanes, device=batch.counts.device) < lanes * share
+    return first.float().expand(steps, lanes)
+
+
+def _forget(student: Student, state: State | None, batch: Batch) -> State:
+    """The state at the begin of a piece: a fresh one in the lanes that start an episode."""
     if state is None:
-        return None
-    slots = batch.values.shape[2]
-    keep = (~batch.fresh).float().repeat_interleave(slots)[None, :, None]
-    return state[0] * keep, state[1] * keep
+        state = student.start(*batch.values.shape[1:])
+    return state.kept((~batch.fresh).float())
 
 
 def _loss(
-    student: Student, batch: Batch, state: State | None, settings: Imitation
+    student: Student, batch: Batch, state: State, settings: Imitation, told: Tensor | None
 ) -> tuple[Tensor, State, dict[str, float]]:
-    scores, (output, cell) = student.identify(batch.values, batch.change, batch.previous, state)
+    outcome = student(batch, state, told)
     weight = batch.present * batch.counts.unsqueeze(-1)
-    wrong = nn.functional.cross_entropy(
-        scores.flatten(0, 2), batch.channel.flatten(), reduction="none"
+    wrong = nn.functional.nll_loss(
+        outcome.attention.flatten(0, 2), batch.channel.flatten(), reduction="none"
     ).view_as(weight)
     channel = (wrong * weight).sum() / weight.sum()
-    routed = student.act(student.route(scores, batch.values, batch.present))
-    action = _action_loss(routed, batch)
-    whole = torch.cat([batch.ordered, torch.zeros_like(batch.ordered)], -1)
-    ordered = _action_loss(student.act(whole), batch)
+    action, ordered = _action_loss(outcome.action, batch), _action_loss(outcome.ordered, batch)
     loss = (
         settings.channel_loss * channel
         + settings.action_loss * action
         + settings.ordered_loss * ordered
     )
-    right = ((scores.argmax(-1) == batch.channel) * weight).sum() / weight.sum()
+    right = ((outcome.attention.argmax(-1) == batch.channel) * weight).sum() / weight.sum()
     figures = {
         "channel_loss": channel.item(),
         "identified": right.item(),
         "action_loss": action.item(),
         "ordered_loss": ordered.item(),
     }
-    return loss, (output.detach(), cell.detach()), figures
+    if outcome.expected is not None:
+        expectation = _expectation_loss(outcome.expected, batch)
+        loss = loss + settings.expectation_loss * expectation
+        figures["expectation_loss"] = expectation.item()
+    return loss, outcome.state.detach(), figures
+
+
+def _expectation_loss(expected: Tensor, batch: Batch) -> Tensor:
+    """Squared error of what was expected to read; mean over the steps."""
+    each = ((expected - batch.ordered) ** 2).mean(-1)
+    return (each * batch.counts).sum() / batch.counts.sum()
 
 
 def _action_loss(action: Tensor, batch: Batch) -> Tensor:

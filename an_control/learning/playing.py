@@ -154,9 +154,7 @@ def forget(policy: Policy) -> None:
     if isinstance(policy, Watched):
         policy = policy.policy
     if isinstance(policy, AttentionNeuron):
-        previous = policy.previous_action
-        policy.reset()
-        policy.previous_action = previous
+        policy.restart_neurons()
 
 
 def play(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from an_control.learning.camera_cloning import CameraCloning
 from an_control.learning.imitation import Collection, Imitation
+from an_control.learning.streams import Disturbance
 from an_control.learning.student import StudentSizes
 from an_control.learning.tasks import ENVIRONMENTS
 from an_control.learning.teachers import Teacher, packaged_ant_teacher
@@ -23,10 +24,66 @@ class Recipe:
 
 
 RECIPES = {
+    # what a task is distilled by from nothing; the others are asked for by --recipe
     "ant": Recipe(
         ENVIRONMENTS["ant"],
         packaged_ant_teacher,
         Imitation(student=StudentSizes(products=True)),
+    ),
+    "ant-again": Recipe(
+        ENVIRONMENTS["ant"],
+        packaged_ant_teacher,
+        Imitation(
+            student=StudentSizes(products=True),
+            collection=Collection(
+                clean=8,
+                noisy=8,
+                messy=16,
+                on_policy=5,
+                rewired=5,
+                mixed=2,
+                absent=0.5,
+                reshuffle=0.005,
+            ),
+            disturbance=Disturbance(empty=0.5, frozen=0.1, doubled=0.2, empty_share=0.3),
+            identify_updates=150,
+            rounds=16,
+            updates=200,
+            identify_rate=1e-3,
+            rate=1e-3,
+            final_rate=2e-4,
+        ),
+    ),
+    "ant-remembering": Recipe(
+        ENVIRONMENTS["ant"],
+        packaged_ant_teacher,
+        Imitation(
+            student=StudentSizes(products=True, memory=64),
+            collection=Collection(
+                clean=8,
+                noisy=8,
+                messy=16,
+                on_policy=3,
+                rewired=6,
+                mixed=3,
+                absent=0.4,
+            ),
+            disturbance=Disturbance(
+                reshuffled=0.6,
+                empty=0.5,
+                frozen=0.1,
+                doubled=0.2,
+                reshuffle_every=(25, 50, 100, 200),
+                empty_share=0.33,
+            ),
+            memory_updates=300,
+            identify_updates=150,
+            rounds=16,
+            updates=150,
+            identify_rate=2e-3,
+            rate=1e-3,
+            final_rate=2e-4,
+        ),
     ),
 }
 
@@ -37,6 +94,7 @@ def smoke(settings: Imitation) -> Imitation:
         settings,
         student=replace(settings.student, neuron=8, key=8),
         collection=Collection(clean=1, noisy=1, messy=1, on_policy=1, rewired=1, mixed=1),
+        memory_updates=min(settings.memory_updates, 3),
         identify_updates=3,
         rounds=2,
         updates=2,

@@ -38,7 +38,7 @@ from an_control.learning.run_folder import RunFolder
 from an_control.learning.student import Student
 from an_control.learning.tasks import describe, make_environment
 from an_control.learning.teachers import Teacher
-from an_control.policy import AttentionNeuron, make_policy, write_model
+from an_control.policy import AttentionNeuron, Model, make_policy, write_model
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -59,12 +59,13 @@ class Distillation:
         seed: int,
         device: str = "cpu",
         taught_by: str | None = None,
+        start: Model | None = None,
     ) -> None:
         """`taught_by` names the teacher in the folder, where it is not the task's own."""
         torch.set_num_threads(1)
         self._device = device
         self.settings, self.seed = settings, seed
-        self._teacher = teacher
+        self._teacher, self._start = teacher, start
         self._env = make_environment(environment)
         self._task = describe(self._env, name, environment)
         config = {
@@ -73,6 +74,7 @@ class Distillation:
             "settings": asdict(settings),
             "version": an_control.__version__,
             **({} if taught_by is None else {"teacher": taught_by}),
+            **({} if start is None else {"start": start.trained}),
         }
         self.folder = RunFolder(folder, config)
         self._student = self._new_student()
@@ -124,6 +126,8 @@ class Distillation:
         student = Student(readings, actions, self.settings.student)
         if self._teacher.layers is not None:
             student.start_head(self._teacher.layers)
+        if self._start is not None:
+            student.start_neurons(self._start)
         return student.to(self._device)
 
     def _record(self, rng: np.random.Generator) -> list[Episode]:

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from an_control.learning.episodes import Episode
 
-RESHUFFLE_EVERY = (30, 60, 120, 250)
-"""Mean steps between two reshuffles of a lane, drawn for the lane."""
 REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
 """A lane changes to another episode at its end, or after so many steps by chance."""
 NEWER_SHARE = 0.4
@@ -25,11 +23,19 @@ NEWER_SHARE = 0.4
 
 @dataclass(frozen=True)
 class Disturbance:
-    """Chances that a lane is reshuffled on the way, has foreign slots, has empty slots."""
+    """Chances that a lane is reshuffled on the way, has foreign, empty, frozen, doubled slots."""
 
     reshuffled: float = 0.4
     foreign: float = 0.3
     empty: float = 0.2
+    frozen: float = 0.0
+    """They keep the reading that they began with."""
+    doubled: float = 0.0
+    """They repeat another slot's channel, their own is absent."""
+    reshuffle_every: tuple[int, ...] = (30, 60, 120, 250)
+    """Mean steps between two reshuffles of a lane, drawn for the lane."""
+    empty_share: float = 0.25
+    """Of a lane's slots, at most."""
     action_noise: float = 0.05
 
 
@@ -133,19 +139,28 @@ class Streams:
         steps, channels = episode.observations.shape
         channel = np.tile(rng.permutation(channels), (steps, 1))
         if rng.random() < how.reshuffled:
-            mean = rng.choice(RESHUFFLE_EVERY)
+            mean = rng.choice(how.reshuffle_every)
             at = 1 + int(rng.exponential(mean))
             while at < steps:
                 channel[at:] = rng.permutation(channels)
                 at += 1 + int(rng.exponential(mean))
         values = np.take_along_axis(episode.observations, channel, 1)
         present = np.ones((steps, channels), np.float32)
+        if how.doubled and rng.random() < how.doubled:
+            slots = rng.permutation(channels)[: 2 * int(rng.integers(1, 1 + _some(channels)))]
+            twice, gone = np.split(slots, 2)
+            values[:, gone], channel[:, gone] = values[:, twice], channel[:, twice]
+        if how.frozen and rng.random() < how.frozen:
+            held = rng.choice(channels, int(rng.integers(1, 1 + _some(channels))), False)
+            values[:, held] = values[0, held]
+            channel[:, held] = channels
         if rng.random() < how.foreign:
             for slot in rng.choice(channels, int(rng.integers(1, 1 + _some(channels))), False):
                 values[:, slot] = _foreign(rng, steps)
                 channel[:, slot] = channels
         if rng.random() < how.empty:
-            gone = rng.choice(channels, int(rng.integers(1, 1 + max(1, channels // 4))), False)
+            most = max(1, int(how.empty_share * channels))
+            gone = rng.choice(channels, int(rng.integers(1, 1 + most)), False)
             values[:, gone] = present[:, gone] = 0.0
         change = np.diff(values, axis=0, prepend=values[:1])
         return _Lane(

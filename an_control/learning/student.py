@@ -9,29 +9,58 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from an_control.learning.streams import Batch
 from an_control.learning.teachers import Layers
 from an_control.policy import AttentionSizes, Model
 
 CHANGE_GAIN = 3.0
 """Changes between steps are small: the neuron's input is this multiple (folded on export)."""
 
-State = tuple[Tensor, Tensor]
-
 
 @dataclass(frozen=True)
 class StudentSizes:
-    """`neuron` LSTM units a channel, `key` numbers a key, `head` the hidden layers."""
+    """`neuron` LSTM units a channel, `key` numbers a key, `head` the hidden layers.
+
+    `memory` GRU units of the head expect what no channel shows; 0 for a head without.
+    """
 
     neuron: int = 32
     key: int = 32
     head: tuple[int, ...] = (128, 64)
     products: bool = False
+    memory: int = 0
+
+
+class State(NamedTuple):
+    """What is carried from step to step: B lanes of N slots; n channels, d, H units."""
+
+    output: Tensor  # (B, N, d)
+    cell: Tensor  # (B, N, d)
+    memory: Tensor  # (B, H)
+    message: Tensor  # (B, 2 n) what was seen at the last step, with a memory
+
+    def kept(self, keep: Tensor) -> State:
+        """This state in the lanes (B,) with 1, a fresh one in those with 0."""
+        return State(*(part * keep.view(-1, *[1] * (part.ndim - 1)) for part in self))
+
+    def detach(self) -> State:
+        return State(*(part.detach() for part in self))
+
+
+class Outcome(NamedTuple):
+    """What a student makes of a piece of T steps."""
+
+    attention: Tensor  # (T, B, N, n + 1) logarithms
+    action: Tensor  # (T, B, A) before it is clipped to [-1, 1]
+    ordered: Tensor  # (T, B, A) the action if it had seen the ordered observation
+    expected: Tensor | None  # (T, B, n) what the memory expected to read
+    state: State
 
 
 class Student(nn.Module):
@@ -44,7 +73,15 @@ class Student(nn.Module):
         self.neuron = nn.LSTM(features, sizes.neuron)
         self.key = nn.Linear(sizes.neuron, sizes.key)
         self.queries = nn.Parameter(torch.randn(channels + 1, sizes.key) / sizes.key**0.5)
-        widths = [2 * channels, *sizes.head, actions]
+        message = 2 * channels
+        if sizes.memory:
+            self.memory = nn.GRUCell(message + actions, sizes.memory)
+            self.expectation = nn.Linear(sizes.memory + message + actions, channels)
+            with torch.no_grad():  # things stay as they are
+                self.expectation.weight[:, sizes.memory :].zero_()
+                self.expectation.weight[:, sizes.memory : sizes.memory + channels].fill_diagonal_(1)
+            message = channels + sizes.memory
+        widths = [message, *sizes.head, actions]
         self.head = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         with torch.no_grad():  # remember by default
             self._lstm["bias_ih_l0"][sizes.neuron : 2 * sizes.neuron] += 1.0
@@ -70,8 +107,67 @@ class Student(nn.Module):
                 layer.weight[:, : weight.shape[1]] = torch.from_numpy(weight)
                 layer.bias.copy_(torch.from_numpy(bias))
 
+    def start_neurons(self, model: Model) -> None:
+        """Let neurons, keys and queries begin as a model's; ValueError where sizes differ."""
+        sizes = model.sizes
+        own = (self.sizes.neuron, self.sizes.key, self.channels + 1, self.sizes.products)
+        if not isinstance(sizes, AttentionSizes) or own != (
+            sizes.neuron,
+            sizes.key,
+            sizes.queries,
+            sizes.products,
+        ):
+            raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
+        arrays = {name: torch.from_numpy(array.copy()) for name, array in model.arrays.items()}
+        inputs = arrays["neuron.input"]
+        inputs[:, 1] /= CHANGE_GAIN
+        parts = [inputs, arrays["neuron.action"]]
+        if self.sizes.products:
+            products = arrays["neuron.products"]
+            products[:, 1] /= CHANGE_GAIN
+            parts.append(products.flatten(1))
+        with torch.no_grad():
+            lstm = self._lstm
+            lstm["weight_ih_l0"].copy_(torch.cat(parts, 1))
+            lstm["weight_hh_l0"].copy_(arrays["neuron.hidden"])
+            lstm["bias_ih_l0"].copy_(arrays["neuron.bias"])
+            lstm["bias_hh_l0"].zero_()
+            self.key.weight.copy_(arrays["attention.key"])
+            self.key.bias.copy_(arrays["attention.key_bias"])
+            self.queries.copy_(arrays["attention.queries"])
+
+    def start(self, lanes: int, slots: int) -> State:
+        """The state at the begin of episodes."""
+        n, sizes = self.channels, self.sizes
+        neurons = self.queries.new_zeros(lanes, slots, sizes.neuron)
+        return State(
+            neurons,
+            neurons,
+            self.queries.new_zeros(lanes, sizes.memory),
+            self.queries.new_zeros(lanes, 2 * n),
+        )
+
+    def forward(self, batch: Batch, state: State, told: Tensor | None = None) -> Outcome:
+        """A piece of many episodes.
+
+        Where `told` (T, B) is 1, the memory gets the true message in place of the attention's.
+        """
+        scores, state = self.identify(batch.values, batch.change, batch.previous, state)
+        attention = scores.log_softmax(-1)
+        if not self.sizes.memory:
+            message = self._route(attention.exp(), batch)
+            message[..., self.channels :] -= 1.0
+            whole = torch.cat([batch.ordered, torch.zeros_like(batch.ordered)], -1)
+            return Outcome(attention, self.act(message), self.act(whole), None, state)
+        message = self._route((2.0 * attention).exp(), batch)
+        if told is not None:
+            message = torch.where(told.unsqueeze(-1) > 0, self.truth(batch), message)
+        action, ordered, expected, memory, seen = self.remember(batch, message, state)
+        state = state._replace(memory=memory, message=seen)
+        return Outcome(attention, action, ordered, expected, state)
+
     def identify(
-        self, values: Tensor, change: Tensor, previous: Tensor, state: State | None = None
+        self, values: Tensor, change: Tensor, previous: Tensor, state: State
     ) -> tuple[Tensor, State]:
         """Scores (T, B, N, channels + 1) of every slot against the queries, and the state.
 
@@ -83,16 +179,55 @@ class Student(nn.Module):
         inputs = [own, shared]
         if self.sizes.products:
             inputs.append((own.unsqueeze(-1) * shared.unsqueeze(-2)).flatten(-2))
-        outputs, state = self.neuron(torch.cat(inputs, -1).reshape(steps, batch * slots, -1), state)
+        outputs, (output, cell) = self.neuron(
+            torch.cat(inputs, -1).reshape(steps, batch * slots, -1),
+            (state.output.flatten(0, 1)[None], state.cell.flatten(0, 1)[None]),
+        )
         scores = self.key(outputs) @ self.queries.T
+        shape = state.output.shape
+        state = state._replace(output=output.view(shape), cell=cell.view(shape))
         return scores.reshape(steps, batch, slots, -1), state
 
+    def remember(self, batch: Batch, message: Tensor, state: State) -> tuple[Tensor, ...]:
+        """What the head makes of a message (T, B, 2 channels): routed values, and masses.
+
+        Returns the actions (T, B, A) on what it sees and on the ordered observation, what it
+        expected to read (T, B, channels), the last memory (B, H) and what was seen last.
+        """
+        n = self.channels
+        memory, lately = state.memory, state.message
+        memories, seen, means = [], [], []
+        for t, (routed, mass) in enumerate(zip(*message.split(n, -1), strict=True)):
+            inputs = torch.cat([lately, batch.previous[t]], -1)
+            memory = self.memory(inputs, memory)
+            mean = self.expectation(torch.cat([memory, inputs], -1))
+            share = mass.clamp(max=1.0)
+            seen.append(routed / mass.clamp(min=1.0) + (1.0 - share) * mean)
+            lately = torch.cat([seen[-1], share], -1)
+            memories.append(memory)
+            means.append(mean)
+        remembered = torch.stack(memories)
+        return (
+            self.act(torch.cat([torch.stack(seen), remembered], -1)),
+            self.act(torch.cat([batch.ordered, remembered], -1)),
+            torch.stack(means),
+            memory,
+            lately,
+        )
+
+    def truth(self, batch: Batch) -> Tensor:
+        """The message (T, B, 2 channels) of an attention that knows."""
+        n = self.channels
+        shown = batch.values.new_zeros(*batch.channel.shape[:2], n + 1)
+        shown = shown.scatter(-1, batch.channel, batch.present)[..., :n]
+        return torch.cat([batch.ordered * shown, shown], -1)
+
     @staticmethod
-    def route(scores: Tensor, values: Tensor, present: Tensor) -> Tensor:
-        """The message (T, B, 2 channels): routed values, and the mass of each query less one."""
-        weights = scores.softmax(-1)[..., :-1] * present.unsqueeze(-1)
-        routed = (values.unsqueeze(-2) @ weights).squeeze(-2)
-        return torch.cat([routed, weights.sum(2) - 1.0], -1)
+    def _route(weights: Tensor, batch: Batch) -> Tensor:
+        """The message (T, B, 2 channels): routed values, and the mass of each query."""
+        weights = weights[..., :-1] * batch.present.unsqueeze(-1)
+        routed = (batch.values.unsqueeze(-2) @ weights).squeeze(-2)
+        return torch.cat([routed, weights.sum(-2)], -1)
 
     def act(self, message: Tensor) -> Tensor:
         """The action (..., A) before it is clipped to [-1, 1]."""
@@ -121,6 +256,8 @@ class Student(nn.Module):
             products = inputs[:, end:].reshape(-1, 2, self.actions).copy()
             products[:, 1] *= CHANGE_GAIN
             arrays["neuron.products"] = products
+        if self.sizes.memory:
+            arrays |= self._memory_arrays()
         for place, layer in enumerate(self._layers):
             arrays[f"head.{place}.weight"] = _array(layer.weight)
             arrays[f"head.{place}.bias"] = _array(layer.bias)
@@ -136,8 +273,22 @@ class Student(nn.Module):
             attention="softmax",
             activation="relu",
             output="clip",
+            memory=self.sizes.memory,
         )
         return Model("attention_neuron", sizes, arrays, task, trained)
+
+    def _memory_arrays(self) -> dict[str, np.ndarray]:
+        memory, units = self.memory, self.sizes.memory
+        bias = memory.bias_ih.clone()
+        bias[: 2 * units] += memory.bias_hh[: 2 * units]
+        return {
+            "memory.input": _array(memory.weight_ih),
+            "memory.hidden": _array(memory.weight_hh),
+            "memory.bias": _array(bias),
+            "memory.hidden_bias": _array(memory.bias_hh[2 * units :]),
+            "expectation.weight": _array(self.expectation.weight),
+            "expectation.bias": _array(self.expectation.bias),
+        }
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -104,6 +104,8 @@ class _Population:
             weights = [Weights.of(model) for model in models]
             if models[0].sizes.products or self._sizes.inputs != ["value"]:  # type: ignore[union-attr]
                 raise ValueError("the torch engine knows no products or changes as inputs")
+            if models[0].sizes.memory:  # type: ignore[union-attr]
+                raise ValueError("the torch engine knows no head with a memory")
             self._input = self._stack([w.features[0] for w in weights])
             self._action = self._stack([w.action.T for w in weights])
             self._hidden = self._stack([w.hidden.T for w in weights])

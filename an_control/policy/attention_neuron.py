@@ -21,6 +21,7 @@ class Engine(Protocol):
 
     name: str
 
+    def start(self) -> None: ...
     def clear(self) -> None: ...
     def grow(self, columns: int) -> None: ...
     def keep(self, columns: np.ndarray) -> None: ...
@@ -65,10 +66,15 @@ class AttentionNeuron:
 
     def reset(self) -> None:
         """Forget every channel and the previous action, as at an episode's start."""
+        self._engine.start()
+        self._previous = np.zeros(self.model.sizes.actions, np.float32)
+        self.restart_neurons()
+
+    def restart_neurons(self) -> None:
+        """Forget every channel; the previous action and the head's memory stay."""
         self._engine.clear()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
-        self._previous = np.zeros(self.model.sizes.actions, np.float32)
         self._arrange(())
 
     def forget(self, ids: Sequence[str]) -> None:

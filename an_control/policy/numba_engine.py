@@ -17,7 +17,7 @@ from numba import njit
 from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
 from an_control.policy.sizes import AttentionSizes
-from an_control.policy.weights import Weights
+from an_control.policy.weights import MemoryWeights, Weights
 
 F32 = np.float32
 LANES = 8
@@ -39,6 +39,37 @@ class Packed(NamedTuple):
     widths: np.ndarray
     form: tuple[int, bool, bool, bool, bool]
     """Inputs; products, softmax, relu, clip or not."""
+
+
+class PackedMemory(NamedTuple):
+    """The head's memory as compiled code takes it, float32; empty arrays where there is none."""
+
+    state: np.ndarray
+    """(H + 2n,): the units, what was seen last."""
+    input: np.ndarray
+    """(2n + A, 3H)"""
+    hidden: np.ndarray
+    """(H, 3H)"""
+    bias: np.ndarray
+    """(3H,), and behind it (H,) of the new values, inside the reset."""
+    expectation: np.ndarray
+    """(1 + H + 2n + A, n): bias, units, what was seen last, previous action."""
+
+
+def pack_memory(weights: MemoryWeights | None) -> PackedMemory:
+    """Lay out a head's memory."""
+    if weights is None:
+        none, row = np.zeros((0, 0), F32), np.zeros(0, F32)
+        return PackedMemory(row, none, none, row, none)
+    bias = np.concatenate([weights.bias, weights.hidden_bias])
+    expectation = np.concatenate([weights.expectation_bias[None], weights.expectation.T])
+    return PackedMemory(
+        np.zeros(len(weights.hidden_bias) + 2 * len(weights.expectation_bias), F32),
+        np.ascontiguousarray(weights.input.T, F32),
+        np.ascontiguousarray(weights.hidden.T, F32),
+        bias.astype(F32),
+        expectation.astype(F32),
+    )
 
 
 def pack(sizes: AttentionSizes, weights: Weights) -> Packed:
@@ -80,7 +111,8 @@ class NumbaEngine:
         if sizes.attention == "softmax":
             score_rows[0, sizes.queries :] = NEVER
         self._packed = packed._replace(score_rows=score_rows)
-        self.clear()
+        self._memory = pack_memory(weights.memory)
+        self.start()
         self._warm_up()
 
     def _warm_up(self) -> None:
@@ -89,10 +121,15 @@ class NumbaEngine:
         previous = np.zeros(self._sizes.actions, F32)
         for columns in (None, np.array([1, 0])):
             self.step(np.zeros(2, F32), columns, previous, np.float64(1.0))
+        self.start()
+
+    def start(self) -> None:
+        """Forget everything."""
+        self._memory.state[:] = 0.0
         self.clear()
 
     def clear(self) -> None:
-        """Forget every column."""
+        """Forget every column; the head's memory stays."""
         self._state = np.zeros((0, 2 * self._sizes.neuron + 1), F32)
         self._attention = np.zeros((0, self._packed.score_rows.shape[1]), F32)
         self._message = np.zeros(self._sizes.message)
@@ -137,6 +174,7 @@ class NumbaEngine:
             self._state,
             self._attention,
             self._message,
+            self._memory,
             *self._packed,
         )
 
@@ -183,6 +221,7 @@ def _tick(
     state,
     attention,
     message,
+    memory,
     gate_rows,
     score_rows,
     head,
@@ -192,7 +231,7 @@ def _tick(
     """One tick. Rows of `gate_rows` (., 4d): bias, inputs, actions, outputs h, products."""
     inputs, products, softmax, relu, clip = form
     gates, d, queries = gate_rows.shape[1], gate_rows.shape[1] // 4, score_rows.shape[1]
-    actions = len(previous)
+    actions, remembers = len(previous), len(memory.state) > 0
     score_bias, score_w = score_rows[0], score_rows[1:]
     hidden = gate_rows[1 + inputs + actions : 1 + inputs + actions + d]
 
@@ -250,6 +289,10 @@ def _tick(
                 total += score[q]
             for q in range(queries):
                 score[q] /= total
+            if remembers:
+                for q in range(queries):
+                    score[q] *= score[q]
+            for q in range(queries):
                 mass[q] += (np.float64(score[q]) + ROUND_MASS) - ROUND_MASS
         else:
             for q in range(queries):
@@ -265,10 +308,38 @@ def _tick(
         for q in range(routed):
             message[q] = sums[q]
             message[routed + q] = mass[q] - 1.0
+        if remembers:
+            return _act(_remember(memory, message, previous), head, widths, relu, clip)
     else:
         for q in range(len(message)):
             message[q] = tanh(F32(sums[q]))
     return _act(message, head, widths, relu, clip)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _remember(memory, message, previous):
+    """Advance the head's memory; see `an_control.policy.memory`. Returns the head's input."""
+    units, routed = memory.hidden.shape[0], len(message) // 2
+    entering = memory.bias[: 3 * units].copy()
+    _add_product(entering, memory.input, np.concatenate((memory.state[units:], previous)))
+    staying = np.zeros(3 * units, F32)
+    staying[2 * units :] = memory.bias[3 * units :]
+    _add_product(staying, memory.hidden, memory.state[:units].copy())
+    for k in range(units):
+        reset = F32(0.5) * tanh(entering[k] + staying[k]) + F32(0.5)
+        keep = F32(0.5) * tanh(entering[units + k] + staying[units + k]) + F32(0.5)
+        new = tanh(entering[2 * units + k] + reset * staying[2 * units + k])
+        memory.state[k] = new + keep * (memory.state[k] - new)
+    expected = memory.expectation[0].copy()
+    _add_product(expected, memory.expectation[1:], np.concatenate((memory.state, previous)))
+    seen = np.empty(routed + units)
+    for q in range(routed):
+        mass = message[routed + q] + 1.0
+        share = min(mass, 1.0)
+        seen[q] = message[q] / max(mass, 1.0) + (1.0 - share) * expected[q]
+        memory.state[units + q], memory.state[units + routed + q] = seen[q], share
+    seen[routed:] = memory.state[:units]
+    return seen
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

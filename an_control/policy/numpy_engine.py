@@ -12,6 +12,7 @@ import numpy as np
 
 from an_control.policy.exact import ROUND_MASS, ROUND_OUTPUT, exact_weights
 from an_control.policy.head import Head
+from an_control.policy.memory import Memory
 from an_control.policy.sizes import AttentionSizes
 from an_control.policy.weights import Weights
 
@@ -46,10 +47,17 @@ class NumpyEngine:
         self._products = None if weights.products is None else weights.products.astype(F32)
         self._track_change = "change" in sizes.inputs
         self._shift = np.zeros(())
+        self._memory = None if weights.memory is None else Memory(weights.memory)
+        self.start()
+
+    def start(self) -> None:
+        """Forget everything."""
+        if self._memory is not None:
+            self._memory.clear()
         self.clear()
 
     def clear(self) -> None:
-        """Forget every column."""
+        """Forget every column; the head's memory stays."""
         self._output = np.ones((self._sizes.neuron + 1, 0))
         self._cell = np.zeros((self._sizes.neuron, 0), F32)
         self._last = np.zeros(0, F32)
@@ -109,8 +117,14 @@ class NumpyEngine:
             self._scatter(columns)
         if self._sizes.attention == "tanh":
             np.tanh(self._message, out=self._message)
-        else:
-            self._message[self._sizes.queries - 1 :] -= 1.0
+            return self._head(self._message)
+        routed = self._sizes.queries - 1
+        mass = self._message[routed:]
+        if self._memory is not None:
+            entering = self._memory.step(previous, self._message[:routed], mass)
+            mass -= 1.0
+            return self._head(entering)
+        mass -= 1.0
         return self._head(self._message)
 
     def _arrange(self, channels: int, whole: bool) -> None:
@@ -186,11 +200,13 @@ class NumpyEngine:
         attention += self._scores_bias
         if self._sizes.attention == "tanh":
             np.tanh(attention, out=attention)
-        else:
-            attention -= attention.max(axis=0)
-            np.exp(attention, out=attention)
-            # A reduction would sum a lone channel's queries in another order than many channels'.
-            attention /= np.add.accumulate(attention, axis=0)[-1]
+            return
+        attention -= attention.max(axis=0)
+        np.exp(attention, out=attention)
+        # A reduction would sum a lone channel's queries in another order than many channels'.
+        attention /= np.add.accumulate(attention, axis=0)[-1]
+        if self._memory is not None:
+            attention *= attention
 
     def _add_message(self, block: _Block, values: np.ndarray) -> None:
         """Add the block's attention times raw readings (eq. 3 of the paper), summed exactly."""

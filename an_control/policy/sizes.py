@@ -33,7 +33,8 @@ class AttentionSizes:
 
     `attention` is the paper's ``tanh`` or a ``softmax`` over the queries for each channel, whose
     last query stands for "none of them". `products` adds the products of each channel's inputs
-    with the previous action to the neuron's inputs.
+    with the previous action to the neuron's inputs. `memory` GRU units (0: none) let a head behind
+    softmax attention fill in what no channel shows, see `an_control.policy.memory`.
     """
 
     actions: int
@@ -46,10 +47,11 @@ class AttentionSizes:
     attention: Literal["tanh", "softmax"] = "tanh"
     activation: Literal["tanh", "relu"] = "tanh"
     output: Literal["tanh", "clip"] = "tanh"
+    memory: int = 0
 
     @property
     def message(self) -> int:
-        """Length of the attention message, which is the head's input."""
+        """Length of the attention message, which is the head's input where it has no memory."""
         return self.queries if self.attention == "tanh" else 2 * (self.queries - 1)
 
     def shapes(self) -> Shapes:
@@ -65,10 +67,23 @@ class AttentionSizes:
         }
         if self.products:
             shapes["neuron.products"] = (gates, features, self.actions)
-        return shapes | head_shapes(self.message, self.head, self.actions)
+        if not self.memory:
+            return shapes | head_shapes(self.message, self.head, self.actions)
+        units, message = self.memory, self.message
+        shapes |= {
+            "memory.input": (3 * units, message + self.actions),
+            "memory.hidden": (3 * units, units),
+            "memory.bias": (3 * units,),
+            "memory.hidden_bias": (units,),
+            "expectation.weight": (message // 2, units + message + self.actions),
+            "expectation.bias": (message // 2,),
+        }
+        return shapes | head_shapes(message // 2 + units, self.head, self.actions)
 
     def check(self) -> None:
         """ValueError where the numbers do not fit each other."""
+        if self.memory and self.attention != "softmax":
+            raise ValueError(f"sizes.memory: {self.memory}, tanh attention allows 0")
         if self.attention == "softmax" and self.queries < 2:
             raise ValueError(f"sizes.queries: {self.queries}, softmax attention needs at least 2")
 
@@ -301,6 +316,6 @@ def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
         for layer, width in enumerate(value):
             _check(f"{key}[{layer}]", width, None)
     else:
-        least = 0 if key == "sizes.first_action" else 1
+        least = 0 if key in ("sizes.first_action", "sizes.memory") else 1
         if type(value) is not int or not least <= value <= LARGEST:
             raise ValueError(f"{key}: {value!r} is not a whole number from {least} to {LARGEST}")

@@ -16,6 +16,31 @@ from an_control.policy.sizes import AttentionSizes
 
 
 @dataclass(frozen=True)
+class MemoryWeights:
+    """Folded arrays of the head's memory, float64. Gates: reset, update, new (rows, 3H)."""
+
+    input: np.ndarray  # (3H, 2n + A): last readings and their masses, previous action
+    hidden: np.ndarray  # (3H, H)
+    bias: np.ndarray  # (3H,)
+    hidden_bias: np.ndarray  # (H,) of the new values, inside the reset
+    expectation: np.ndarray  # (n, H + 2n + A): expected readings
+    expectation_bias: np.ndarray  # (n,)
+
+    @classmethod
+    def of(cls, array: dict[str, np.ndarray]) -> MemoryWeights:
+        units = len(array["memory.hidden_bias"])
+        half = np.where(np.arange(3 * units) < 2 * units, 0.5, 1.0)
+        return cls(
+            input=array["memory.input"] * half[:, None],
+            hidden=array["memory.hidden"] * half[:, None],
+            bias=array["memory.bias"] * half,
+            hidden_bias=array["memory.hidden_bias"],
+            expectation=array["expectation.weight"],
+            expectation_bias=array["expectation.bias"],
+        )
+
+
+@dataclass(frozen=True)
 class Weights:
     """Folded arrays, float64. Gates in the order input, forget, output, candidate (rows, 4d)."""
 
@@ -27,6 +52,7 @@ class Weights:
     scores: np.ndarray  # (M, d): attention scores from a neuron's output
     scores_bias: np.ndarray  # (M,)
     head: tuple[tuple[np.ndarray, np.ndarray], ...]  # (out, in), (out,) a layer
+    memory: MemoryWeights | None = None
 
     @classmethod
     def of(cls, model: Model) -> Weights:
@@ -53,6 +79,7 @@ class Weights:
             scores=array["attention.queries"] @ array["attention.key"],
             scores_bias=array["attention.queries"] @ array["attention.key_bias"],
             head=head_of(array, len(sizes.head) + 1),
+            memory=MemoryWeights.of(array) if sizes.memory else None,
         )
 
 

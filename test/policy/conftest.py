@@ -39,6 +39,15 @@ FORMS = {
 }
 """One model of each combination of attention, inputs and products; the rest of the sizes vary."""
 
+EXPECTING = {
+    "memory6-change-products": AttentionSizes(
+        8, 8, 9, 5, ["value", "change"], [7], True, "softmax", "relu", "clip", memory=6
+    ),
+    "memory1-value": AttentionSizes(2, 3, 5, 4, ["value"], [], attention="softmax", memory=1),
+}
+"""Heads that expect what they will read."""
+FORMS |= EXPECTING
+
 ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 
 
@@ -51,6 +60,12 @@ def engine(request: pytest.FixtureRequest) -> str:
 def model(request: pytest.FixtureRequest):
     """A random model of one of the forms, its weights large enough to saturate now and then."""
     return random_model(FORMS[request.param], seed=len(request.param), gain=2.0)
+
+
+@pytest.fixture(params=list(EXPECTING))
+def expecting(request: pytest.FixtureRequest):
+    """Sizes of a policy whose head has a memory."""
+    return EXPECTING[request.param]
 
 
 @pytest.fixture(scope="session")

@@ -216,7 +216,8 @@ def test_attention_message_and_keys_can_be_asked_for(model, engine):
     if model.sizes.attention == "softmax":
         weights = np.exp(scores - scores.max(axis=0))
         expected = (weights / weights.sum(axis=0))[:-1]
-    np.testing.assert_allclose(policy.attention, expected, atol=2e-6)
+    if not model.sizes.memory:  # else see test_memory
+        np.testing.assert_allclose(policy.attention, expected, atol=2e-6)
 
 
 def test_reset_forgets_everything(policy):

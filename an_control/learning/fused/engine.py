@@ -179,6 +179,8 @@ def can_scramble(scrambling: ScrambleSettings) -> bool:
 def pack_model(model: Model) -> Packed:
     """A model's weights as the compiled rollout takes them."""
     if isinstance(model.sizes, AttentionSizes):
+        if model.sizes.memory:
+            raise ValueError("compiled rollouts know no head with a memory")
         return pack(model.sizes, Weights.of(model))
     assert isinstance(model.sizes, OrderedSizes)
     arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}

@@ -1,0 +1,72 @@
+"""``an-control teach TASK --out RUN``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from an_control.cli import InputError, write_json
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Improve a task's ordered teacher by its return (PPO), for `distill` to imitate.
+
+    A stopped run goes on.
+    """
+
+    task: tyro.conf.Positional[str]
+    """What to learn: a recipe of `an_control.learning.recipes`, such as ant."""
+    out: Path
+    """The run's folder; one that holds a run with the same settings is continued."""
+    iterations: int = 500
+    """Of 8,192 steps each; the rates fall over so many."""
+    stop_after: int | None = None
+    """End here, though the rates were meant to fall further."""
+    seed: int = 1
+    """Decides everything random."""
+    smoke: bool = False
+    """Seconds instead of minutes: proves that it runs, learns next to nothing."""
+    json: Path | None = None
+    """Also write the iterations' figures here as JSON."""
+
+    def run(self) -> int:
+        if importlib.util.find_spec("torch") is None:
+            raise InputError("needs torch (pip install an_control[train])")
+        from an_control.learning.ppo import PpoSettings
+        from an_control.learning.ppo_run import PpoRun
+        from an_control.learning.recipes import RECIPES
+        from an_control.learning.run_folder import RunError
+
+        for name in ("iterations", "stop_after", "seed"):
+            if (value := getattr(self, name)) is not None and value < (name != "seed"):
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be 1 or more")
+        if self.task not in RECIPES:
+            raise InputError(f"task {self.task!r} is not one of {', '.join(RECIPES)}")
+        recipe, settings = RECIPES[self.task], PpoSettings(iterations=self.iterations)
+        if self.smoke:
+            settings = replace(settings, iterations=2, environments=2, steps=20, batch=20)
+        layers = recipe.teacher().layers
+        if layers is None:
+            raise InputError(f"task {self.task!r}: its teacher is no network")
+        try:
+            run = PpoRun(self.out, self.task, recipe.environment, layers, settings, self.seed)
+        except RunError as error:
+            print(f"an-control teach: {error}", file=sys.stderr)
+            return 1
+        run.run(_show, self.stop_after)
+        run.close()
+        print(run.model_path)
+        result = {"task": self.task, "iterations": run.metrics, "model": str(run.model_path)}
+        write_json(self.json, result)
+        return 0
+
+
+def _show(line: dict[str, Any]) -> None:
+    if "validation" in line:
+        print("  ".join(f"{name} {value:.4g}" for name, value in line.items()), flush=True)

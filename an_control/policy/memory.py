@@ -1,0 +1,71 @@
+"""The head's memory: it fills in what no channel shows, and carries the gait meanwhile.
+
+A GRU (Cho et al. 2014) remembers what was seen and done. From it, and from the last tick, comes
+the reading that the head expects at each query. Squared attention routes the readings, so that a
+neuron that does not know its channel yet hardly speaks; the more of a query's mass is missing, the
+more counts what was expected. With attention w (softmax over the queries q for each channel n) and
+readings o:
+
+    h       = GRU([x, m, a], h)                x, m: seen at the last tick, a: the last action
+    mu      = expectation([h, x, m, a])        linear
+    m       = min(sum over n of w^2, 1)
+    x       = (sum over n of w^2 o) / max(sum over n of w^2, 1) + (1 - m) mu
+    action  = head([x, h])
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from an_control.policy.weights import MemoryWeights
+
+
+class Memory:
+    """Holds the memory and computes its part of a tick, in numpy float32."""
+
+    def __init__(self, weights: MemoryWeights) -> None:
+        self._input = weights.input.astype(np.float32)
+        self._hidden = weights.hidden.astype(np.float32)
+        self._bias = weights.bias.astype(np.float32)
+        self._hidden_bias = weights.hidden_bias.astype(np.float32)
+        self._expectation = weights.expectation.astype(np.float32)
+        self._expectation_bias = weights.expectation_bias.astype(np.float32)
+        self._channels = len(weights.expectation_bias)
+        self.clear()
+
+    def clear(self) -> None:
+        """Remember nothing."""
+        self._units = np.zeros(len(self._hidden_bias), np.float32)
+        self._last = np.zeros(self._input.shape[1], np.float32)
+        self._remembered = np.zeros(len(self._units) + len(self._last), np.float32)
+
+    def step(self, previous: np.ndarray, routed: np.ndarray, mass: np.ndarray) -> np.ndarray:
+        """One tick, given the previous action (A,) and the message.
+
+        `mass` (n,) are sums of squared attention, `routed` (n,) of these times readings. Returns
+        the head's input (n + H,).
+        """
+        units, count = self._units, len(self._units)
+        self._last[2 * self._channels :] = previous
+        entering = self._input.dot(self._last)
+        entering += self._bias
+        staying = self._hidden.dot(units)
+        gates = entering[: 2 * count] + staying[: 2 * count]
+        np.tanh(gates, out=gates)
+        gates *= np.float32(0.5)
+        gates += np.float32(0.5)
+        new = staying[2 * count :] + self._hidden_bias
+        new *= gates[:count]
+        new += entering[2 * count :]
+        np.tanh(new, out=new)
+        units -= new
+        units *= gates[count:]
+        units += new
+        self._remembered[:count], self._remembered[count:] = units, self._last
+        expected = self._expectation.dot(self._remembered)
+        expected += self._expectation_bias
+        n = self._channels
+        share = np.minimum(mass, 1.0)
+        seen = routed / np.maximum(mass, 1.0) + (1.0 - share) * expected
+        self._last[:n], self._last[n : 2 * n] = seen, share
+        return np.concatenate([seen, units])
