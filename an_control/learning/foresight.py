@@ -33,6 +33,7 @@ from an_control.policy.matching import FREEDOM
 F32 = np.float32
 Report = Callable[[str, int, dict[str, float]], None]
 """Told what is learned, how many updates were made, and figures."""
+CALM, LOST = ("plain",), ("lost",)
 MODES = (
     "plain",
     "plain",
@@ -46,9 +47,11 @@ MODES = (
     "lost",
 )
 """What a stretch of a disturbed episode can be, each as likely as it is often here."""
+EPISODES = (CALM, MODES, MODES, LOST, MODES)
+"""The modes of one episode after the other."""
 OURS = ("forward.", "looks.")
 """What the names of these arrays begin with."""
-CALM = 4000
+CALM_STEPS = 4000
 """Undisturbed steps whose costs count as usual, at most."""
 
 
@@ -95,16 +98,16 @@ class Explorer:
         self._ids = self._policy.nominal_ids
         self._settings, self._rng = settings, rng
 
-    def start(self, disturbed: bool) -> None:
-        """Begin an episode, with or without such stretches."""
+    def start(self, modes: Sequence[str]) -> None:
+        """Begin an episode of stretches in these modes."""
         self._policy.reset()
         self._confused.reset()
-        self._mode, self._left, self._disturbed = "plain", 0, disturbed
+        self._modes = modes
         self._begin()
 
     def _begin(self) -> None:
         rng = self._rng
-        self._mode = str(rng.choice(MODES))
+        self._mode = str(rng.choice(self._modes))
         brief = self._mode in ("random", "crossed")
         self._left = int(rng.integers(3, 20) if brief else rng.integers(20, 120))
         self._sd = self._settings.noise * rng.random()
@@ -118,7 +121,7 @@ class Explorer:
     def act(self, readings: np.ndarray) -> np.ndarray:
         """The action (A,) for readings (N,)."""
         own = self._policy.step_array(readings, self._ids)
-        if not self._disturbed:
+        if self._modes == CALM:
             return own
         if self._left <= 0:
             self._begin()
@@ -146,19 +149,20 @@ def _tell(policy: Policy, action: np.ndarray) -> None:
 def explore(
     env: gymnasium.Env[Any, Any], model: Model, settings: Foresight, rng: np.random.Generator
 ) -> list[Trace]:
-    """Whole episodes until there are enough steps, every fourth undisturbed."""
+    """Whole episodes until there are enough steps."""
     explorer, steps = Explorer(model, settings, rng), 0
     traces: list[Trace] = []
     while steps < settings.steps:
         observation, _ = env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
-        explorer.start(disturbed=len(traces) % 4 != 0)
+        modes = EPISODES[len(traces) % len(EPISODES)]
+        explorer.start(modes)
         readings, actions, done = [observation], [], False
         while not done:
             actions.append(explorer.act(observation))
             observation, _, terminated, truncated, _ = env.step(actions[-1])
             readings.append(observation)
             done = terminated or truncated
-        traces.append(Trace(np.array(readings), np.array(actions), len(traces) % 4 != 0))
+        traces.append(Trace(np.array(readings), np.array(actions), modes != CALM))
         steps += len(actions)
     return traces
 
@@ -248,7 +252,7 @@ def _arrays(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
 def _usual(forward: ForwardModel, traces: Sequence[Trace]) -> np.ndarray:
     """What each channel's readings cost (N,), in steps that nothing disturbed."""
     calm = _flat([trace for trace in traces if not trace.disturbed] or traces)
-    before, actions, after = (part[-CALM:] for part in calm[:3])
+    before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict(before, actions)
     forward.add_costs(costs, after - before, seen.change, after, seen)
     usual: np.ndarray = (np.diagonal(costs) / len(before)).astype(F32)

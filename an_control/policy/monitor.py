@@ -3,14 +3,15 @@
 A slot is a nominal id as it is wired; a content is what a nominal channel means. In every tick the
 forward model says what each channel should read now. While another assignment of slots to channels
 explains the readings clearly better than the present one, contents may have moved: from then on
-that is weighed against "nothing moved" for `WINDOW` ticks. Evidence is a sum of costs (see
+that is weighed against "nothing moved" for `LOOKING` ticks. Evidence is a sum of costs (see
 `matching`): at the tick of the move each slot's reading against the channel's expected reading;
 after it the slot's own change against the channel's expected change, which holds whatever was
 believed before; and what the slot looks like since. Expectations depend on the assignment, so it
 is sought by turns: expect, assign.
 
 At the start, and when nothing explains the readings any more, the monitor is lost: it seeks an
-assignment from looks alone, and what it gives out keeps the ids that it had until it found one.
+assignment from looks alone. What it gives out keeps the ids that it had, and goes on under its own
+ids when the assignment is found, the neurons with it. Contents that move meanwhile are followed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ BELIEVE = 24.0
 """Nats by which it must explain all ticks since better than "nothing moved" to be believed."""
 MOVED = 2.0
 """Nats that a moved channel costs: many that move must explain more than a few."""
+LOOKING = 20
+"""Ticks for which an assignment is looked into."""
+BLIND_TICKS = 6
+"""For so long after a move the model's predictions alone say what the channels read."""
+BLINDER = 1.2
+"""By which a prediction's errors grow in the next."""
 TURNS = 3
 """Of expecting and assigning, at most, in one tick."""
 FADE = 0.97
@@ -43,12 +50,14 @@ FIRST = 8.0
 """Nats by which each channel is believed to be where it is wired, at the start."""
 LARGEST_LOOK = 8.0
 """Nats that looks can speak against a channel."""
-LOST = 40.0
-"""Nats a tick above what is usual, lately, at which the monitor is lost."""
-SOUND = 100.0
+LOST, LOST_CHANNEL = 15.0, 1.0
+"""Nats a tick above what is usual, lately, at which the monitor is lost; and those a channel."""
+SOUND, SOUND_CHANNEL = 20.0, 3.0
 """The same in one tick, up to which an assignment may be right."""
 FOUND_TICKS = 3
-"""Sound ticks in a row after which it is no more lost."""
+"""Sound ticks in a row after which it is no more lost, if it is sure."""
+SURE = 6.0
+"""Nats that no two channels may be nearer to being mixed up."""
 
 Assign = Callable[[np.ndarray], np.ndarray]
 
@@ -84,8 +93,10 @@ class IdentityMonitor:
         self._add_costs, self._assign = _matching(compiled)
         self._count = len(forward.channels)
         self._all = np.arange(self._count)
+        self._least_lost = LOST + LOST_CHANNEL * self._count
+        self._most_sound = SOUND + SOUND_CHANNEL * self._count
         self._usual = float(forward.usual.sum())
-        self._records: deque[_Record] = deque(maxlen=WINDOW)
+        self._records: deque[_Record] = deque(maxlen=LOOKING)
         self._warm_up()
         self.reset()
 
@@ -144,6 +155,8 @@ class IdentityMonitor:
             self._weigh(readings, action, absent)
         if not self._lost:
             self.shown = self.slots
+        elif self._moving and self._age < LOOKING:
+            self.shown = self.slots[np.argsort(self._old)[self._shown_before]]
         estimate = self._estimate(readings)
         given = readings[self.shown] if self._lost else estimate
         self._last = np.where(absent[self.slots], self._foreseen, estimate)
@@ -159,6 +172,7 @@ class IdentityMonitor:
         self._foreseen = readings[self.slots]
         self._sound = 0
         self._look_into(link, self.slots)
+        self._moving = False
 
     def _weigh(self, readings: np.ndarray, action: np.ndarray, absent: np.ndarray) -> None:
         """Compare assignments by this tick."""
@@ -166,11 +180,12 @@ class IdentityMonitor:
         seen = self._forward.predict(self._last[None], action[None])
         expected = self._last + seen.change[0]
         self._foreseen = np.where(self._forward.binary, seen.chance[0], expected)
+        self._scale = seen.scale
         costs = np.zeros((self._count, self._count))
         moved = np.where(absent, F32(np.nan), readings)
         self._add(costs, moved[None], expected[None], readings[None], seen)
         present = float(costs[self.slots, self._all].sum())
-        looking = self._age < WINDOW
+        looking = self._age < LOOKING
         self._age += 1
         self._ticks += 1
         least = NOTICE_AGAIN if looking else NOTICE
@@ -178,16 +193,18 @@ class IdentityMonitor:
             return
         above = present - self._usual
         self.surprise += 0.1 * (above - self.surprise)
-        self._sound = self._sound + 1 if above < SOUND else 0
-        if self._sound >= FOUND_TICKS:
-            self._lost = False
+        self._sound = self._sound + 1 if above < self._most_sound else 0
         self._records.append(_Record(self._before, action, readings - self._before, readings))
+        if looking and self._age <= BLIND_TICKS and self._moving:
+            self._follow_blindly(moved, action, readings)
         if looking:
             self._settle()
-        elif self.surprise > LOST and self._ticks % REVIEW_TICKS == 0:
+        elif self.surprise > self._least_lost and self._ticks % REVIEW_TICKS == 0:
             self._seek()
         else:
             self._review(seen)
+        if self._lost and self._sound >= FOUND_TICKS and self._margin() > SURE:
+            self._lost = False
 
     def _add(
         self,
@@ -208,6 +225,8 @@ class IdentityMonitor:
         if present - float(link[slots, self._all].sum()) <= least:
             return False
         self._look_into(link, slots)
+        self._blind, self._blind_scale = self._foreseen, self._scale
+        self._blind_costs = link.copy()
         return True
 
     def _from_present(self, costs: np.ndarray) -> np.ndarray:
@@ -216,9 +235,19 @@ class IdentityMonitor:
         link[self.slots, self._all] -= MOVED
         return link
 
+    def _follow_blindly(self, moved: np.ndarray, action: np.ndarray, readings: np.ndarray) -> None:
+        """Compare the slots with what was expected before the move, and goes on from there."""
+        seen = self._forward.predict(self._blind[None], action[None])
+        expected = self._blind + seen.change[0]
+        self._blind_scale = np.hypot(seen.scale, F32(BLINDER) * self._blind_scale)
+        seen = seen._replace(scale=self._blind_scale)
+        self._add(self._blind_costs, moved[None], expected[None], readings[None], seen)
+        self._blind = np.where(self._forward.binary, seen.chance[0], expected)
+
     def _look_into(self, link: np.ndarray, slots: np.ndarray) -> None:
         """Contents may have moved; `link` says where to, before anything else is known."""
         self._old, self._link, self._age = self.slots, link, 0
+        self._shown_before, self._moving = self.shown, True
         self._records.clear()
         self._looks: np.ndarray | None = None
         self._counted = self._lost
@@ -228,13 +257,14 @@ class IdentityMonitor:
         """Look at everything since the move: what is believed now, and what follows from it."""
         self._looks = self._look_at()
         found = [self._evidence(self._old), *self._turns(self.slots, TURNS)]
-        if self._age % 3 == 0:
+        if self._moving and self._age <= BLIND_TICKS:
+            found += self._turns(self._assign(self._looks + self._blind_costs), TURNS)
+        elif self._age % 3 == 0:
             found += self._turns(self._assign(self._looks + self._link), TURNS)
         self._choose(found)
 
     def _seek(self) -> None:
         """The belief does not hold: look for any other that explains the newest ticks."""
-        self._lost = True
         self._old, self._link = self.slots, np.zeros((self._count, self._count))
         self._counted = False
         self._looks = self._look_at()
@@ -274,7 +304,8 @@ class IdentityMonitor:
 
     def _look_at(self) -> np.ndarray:
         """What the slots look like since the move, or lately."""
-        _, actions, change, reads = map(np.array, zip(*self._records, strict=True))
+        newest = list(self._records)[-WINDOW:]
+        _, actions, change, reads = map(np.array, zip(*newest, strict=True))
         return np.minimum(self._forward.looks(reads, change, actions), LARGEST_LOOK)
 
     def _review(self, seen: Prediction) -> None:
@@ -284,7 +315,7 @@ class IdentityMonitor:
         self._add(costs, newest.change[None], seen.change, newest.reads[None], seen)
         costs -= costs[self.slots, self._all]
         self._costs = costs
-        if self._ticks % REVIEW_TICKS or self._gain().min() > -BELIEVE:
+        if self._ticks % REVIEW_TICKS or self._margin() > -BELIEVE:
             return
         slots = self._assign(self._from_present(costs))
         gained = costs[self.slots, self._all].sum() - costs[slots, self._all].sum()
@@ -299,9 +330,15 @@ class IdentityMonitor:
         gain: np.ndarray = by_channel + by_channel.T - own[:, None] - own[None, :]
         return gain
 
+    def _margin(self) -> float:
+        """The least that the costs grow by where two channels swap slots."""
+        gain = self._gain()
+        gain[self._all, self._all] = np.inf
+        return float(gain.min())
+
     def _estimate(self, readings: np.ndarray) -> np.ndarray:
         shown: np.ndarray = readings[self.slots]
-        if self._age >= WINDOW or self.slots is self._old:
+        if self._age >= LOOKING or self.slots is self._old:
             return shown
         gain = self._gain()
         gain[self._all, self._all] = np.inf
