@@ -61,6 +61,8 @@ SCRAMBLE = {
     "spike_sd": "standard deviation of the spikes",
     "nan": "chance of a reading to be NaN",
     "copies": "channels added that repeat others",
+    "swap": "how many contents move at each permutation; 0: all",
+    "jitter": "standard deviation of noise on every content",
 }
 """The parameters of `ScrambleSettings` beside shuffle, and what each one means."""
 

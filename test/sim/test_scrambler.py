@@ -50,8 +50,29 @@ def test_any_other_shuffle_text_is_refused_with_what_is_allowed(text):
         Shuffle.parse(text)
 
 
+def test_a_swap_moves_so_many_contents_and_no_other():
+    one = scramble(shuffle="1", swap=2)
+    values = [np.array(tick[0]) % 100 for tick in run(one, 20)]
+    assert all((a != b).sum() == 2 for a, b in pairwise(values))
+    assert all(sorted(a.tolist()) == VALUES.tolist() for a in values)
+
+
+def test_jitter_is_noise_of_that_size_and_changes_no_permutation():
+    plain, noisy = (run(scramble(shuffle="5", jitter=sd), 200) for sd in (0.0, 0.02))
+    apart = np.array([one[0] for one in noisy]) - np.array([one[0] for one in plain])
+    assert 0.018 < apart.std() < 0.022 and abs(apart.mean()) < 0.002
+
+
 @pytest.mark.parametrize(
-    "settings", [{"drop": 1.5}, {"drop": float("nan")}, {"noise_channels": -1}, {"nan": -0.1}]
+    "settings",
+    [
+        {"drop": 1.5},
+        {"drop": float("nan")},
+        {"noise_channels": -1},
+        {"nan": -0.1},
+        {"swap": 1},
+        {"jitter": -1.0},
+    ],
 )
 def test_settings_out_of_bounds_are_refused_by_name(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):

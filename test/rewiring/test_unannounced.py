@@ -1,0 +1,88 @@
+"""Unannounced: contents move without a word, and the monitor brings every one to its own neuron."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from an_control import load_policy
+from an_control.learning.evaluate import evaluate, summary
+from an_control.learning.protocol import Protocol
+from an_control.learning.tasks import environment_of, make_environment
+from an_control.share import share_path
+from an_control_sim.ant import ANT_CHANNELS
+from an_control_sim.cartpole import CARTPOLE_CHANNELS
+
+SEED = 4
+
+
+@pytest.fixture(scope="module")
+def ant_model():
+    path = share_path("models/ant.safetensors")
+    if load_policy(path).model.forward is None:
+        pytest.skip("the shipped Ant carries no forward model")
+    return path
+
+
+def returns(policy, env, channels, episodes, text):
+    results = evaluate(policy, env, channels, episodes, SEED, Protocol.parse(text))
+    return [result.total for result in results], results
+
+
+def test_while_nothing_moves_the_watched_ant_walks_the_same_to_the_last_bit(ant, ant_model):
+    watched, (one,) = returns(load_policy(ant_model, "match"), ant, ANT_CHANNELS, 1, "none")
+    alone, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 1, "none")
+    assert watched == alone and one.noticed == 0
+
+
+def test_all_contents_moved_every_100_steps_the_ant_walks_on(ant, ant_model):
+    policy = load_policy(ant_model, "match")
+    moved, results = returns(policy, ant, ANT_CHANNELS, 2, "100")
+    clean, _ = returns(policy, ant, ANT_CHANNELS, 2, "none")
+    assert np.mean(moved) >= 0.9 * np.mean(clean)
+    assert all(9 <= one.noticed <= 12 for one in results)
+    unwatched, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 1, "100")
+    assert unwatched[0] < moved[0]
+
+
+def test_two_contents_swapped_every_100_steps_are_found_too(ant, ant_model):
+    policy = load_policy(ant_model, "match")
+    moved, _ = returns(policy, ant, ANT_CHANNELS, 1, "100,swap=2")
+    clean, _ = returns(policy, ant, ANT_CHANNELS, 1, "none")
+    assert np.mean(moved) >= 0.9 * np.mean(clean)
+
+
+def test_the_cartpole_keeps_its_return_whatever_moves_between_its_channels():
+    path = share_path("models/cartpole.safetensors")
+    if load_policy(path).model.forward is None:
+        pytest.skip("the shipped CartPole policy carries no forward model")
+    env = make_environment(environment_of("cartpole"))
+    policy = load_policy(path, "match")
+    means = {
+        text: summary(returns(policy, env, CARTPOLE_CHANNELS, 40, text)[1])["mean"]
+        for text in ("none", "25", "reset+100,noise=2")
+    }
+    unwatched = load_policy(path, "off")
+    alone = summary(returns(unwatched, env, CARTPOLE_CHANNELS, 40, "none")[1])["mean"]
+    env.close()
+    assert means["none"] >= 0.99 * alone
+    assert means["25"] >= 0.95 * means["none"]
+    assert means["reset+100,noise=2"] >= 0.8 * means["none"]
+
+
+def test_over_ros_a_watched_ant_returns_what_it_returns_in_process(ant, ant_model, tmp_path):
+    pytest.importorskip("rclpy")
+    from program import Program
+
+    path = tmp_path / "sim.json"
+    ended = Program(tmp_path).run(
+        "sim", "ant", "--model", ant_model, "--episodes", 1, "--seed", SEED,
+        "--shuffle", "100", "--monitor", "match", "--json", path,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    (one,) = json.loads(path.read_text())["episodes"]
+    assert one["timeouts"] == 0 and one["shuffles"] == 9
+    alone, _ = returns(load_policy(ant_model, "match"), ant, ANT_CHANNELS, 1, "100")
+    assert [one["return"]] == alone
