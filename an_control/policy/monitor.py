@@ -29,7 +29,7 @@ F32 = np.float32
 NOTICE = 10.0
 """Nats by which another assignment must explain one tick better to be looked into."""
 NOTICE_AGAIN = 60.0
-"""The same while the last one is still looked into, when the present one may be wrong."""
+"""The same in the `WINDOW` ticks after that, when the present one may be wrong."""
 BELIEVE = 24.0
 """Nats by which it must explain all ticks since better than "nothing moved" to be believed."""
 MOVED = 2.0
@@ -188,7 +188,7 @@ class IdentityMonitor:
         looking = self._age < LOOKING
         self._age += 1
         self._ticks += 1
-        least = NOTICE_AGAIN if looking else NOTICE
+        least = NOTICE_AGAIN if self._age <= WINDOW else NOTICE
         if self._sound and self._notice(costs, present, least):
             return
         above = present - self._usual
@@ -205,6 +205,7 @@ class IdentityMonitor:
             self._review(seen)
         if self._lost and self._sound >= FOUND_TICKS and self._margin() > SURE:
             self._lost = False
+            self._age = self._age if self._moving else LOOKING
 
     def _add(
         self,
