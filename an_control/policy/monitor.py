@@ -124,7 +124,8 @@ class IdentityMonitor:
         self._before: np.ndarray | None = None
         self._lost = True
         self._records.clear()
-        self._ticks = 0
+        self._ticks, self._age = 0, LOOKING
+        self._old = self._shown_before = self.slots
 
     @property
     def belief(self) -> dict[str, str]:
