@@ -19,7 +19,7 @@ class Verb:
 
     npz: tyro.conf.Positional[Path]
     """Their flat parameters: an .npz with one array "params"."""
-    kind: Literal["cartpole_pi", "ant_pi", "ant_mlp", "carracing_pi"]
+    kind: Literal["cartpole_pi", "ant_pi", "ant_mlp", "carracing_pi", "puzzle_pong"]
     """Which of their policies it is."""
     out: Path
     """The model file to write (.safetensors)."""

@@ -17,12 +17,15 @@ from an_control.policy.model_file import Model, ModelError
 from an_control.policy.positions import positional_table
 from an_control.policy.sizes import (
     CAR_RACING_SIZES,
+    PONG_SIZES,
     AttentionSizes,
+    ConvolutionSizes,
     OrderedSizes,
     Sizes,
     TopPatchesSizes,
+    VisionSizes,
 )
-from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK
+from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
 
 LARGEST_PARAMS = 10_000_000
 
@@ -87,9 +90,34 @@ class _Network:
         return _head(take, [self.channels, *self.hidden], self.actions)
 
 
+def _vision(take: _Reader, sizes: VisionSizes, frames_last: bool) -> dict[str, np.ndarray]:
+    """What is before the message; their keys may take pixels in the order (row, column, frame)."""
+    message, actions, pixels = sizes.message, sizes.actions, sizes.patch**2
+    changes = sizes.stack - 1
+    arrays = {
+        "query.weight": take(message, sizes.positions),
+        "query.bias": take(message),
+    }
+    key = take(message, changes * pixels + actions)
+    change = key[:, :-actions]
+    if frames_last:
+        change = change.reshape(message, pixels, changes).transpose(0, 2, 1)
+    arrays |= {
+        "key.change": change.reshape(message, -1),
+        "key.action": key[:, -actions:],
+        "key.bias": take(message),
+        "value.weight": take(message, sizes.stack * pixels),
+        "value.bias": take(message),
+    }
+    if sizes.norm_weights:
+        arrays["value_norm.weight"], arrays["value_norm.bias"] = take(pixels), take(pixels)
+        arrays["message_norm.weight"], arrays["message_norm.bias"] = take(message), take(message)
+    return arrays
+
+
 @dataclass(frozen=True)
 class _TopPatches:
-    """Their policy for CarRacing; its keys take pixels in the order (row, column, frame)."""
+    """Their policy for CarRacing."""
 
     task: dict
 
@@ -100,20 +128,7 @@ class _TopPatches:
     def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
         sizes = self.sizes
         message, hidden, actions = sizes.message, sizes.hidden, sizes.actions
-        changes = sizes.stack - 1
-        arrays = {
-            "query.weight": take(message, sizes.positions),
-            "query.bias": take(message),
-        }
-        key = take(message, changes * sizes.patch**2 + actions)
-        change = key[:, :-actions].reshape(message, -1, changes).transpose(0, 2, 1)
-        arrays |= {
-            "key.change": change.reshape(message, -1),
-            "key.action": key[:, -actions:],
-            "key.bias": take(message),
-            "value.weight": take(message, sizes.stack * sizes.patch**2),
-            "value.bias": take(message),
-        }
+        arrays = _vision(take, sizes, frames_last=True)
         for name in ("query", "key"):
             arrays[f"self_attention.{name}"] = take(sizes.self_attention, message)
             arrays[f"self_attention.{name}_bias"] = take(sizes.self_attention)
@@ -130,10 +145,26 @@ class _TopPatches:
         }
 
 
-_KINDS: dict[str, tuple[str, _Attention | _Network | _TopPatches]] = {
+@dataclass(frozen=True)
+class _Convolution:
+    """Their policy for PuzzlePong."""
+
+    task: dict
+
+    @property
+    def sizes(self) -> ConvolutionSizes:
+        return PONG_SIZES
+
+    def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
+        arrays = _vision(take, self.sizes, frames_last=False)
+        return arrays | {name: take(*shape) for name, shape in self.sizes.head_shapes().items()}
+
+
+_KINDS: dict[str, tuple[str, _Attention | _Network | _TopPatches | _Convolution]] = {
     "cartpole_pi": ("attention_neuron", _Attention(1, 16, 0, False, 1.0, CARTPOLE_TASK)),
     "ant_pi": ("attention_neuron", _Attention(8, 32, 1, True, float(np.sqrt(32.0)), ANT_TASK)),
     "carracing_pi": ("vision_top_patches", _TopPatches(CAR_RACING_TASK)),
+    "puzzle_pong": ("vision_convolution", _Convolution(PONG_TASK)),
     "ant_mlp": ("ordered", _Network(28, (32, 32), 8, ANT_TASK)),
 }
 AUTHORS_KINDS = tuple(_KINDS)

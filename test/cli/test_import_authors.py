@@ -11,8 +11,14 @@ from an_control.cli import main
 from an_control.policy import ModelError, load_policy, read_model
 from an_control.policy.authors import AUTHORS_KINDS, import_authors
 
-PARAMETERS = {"cartpole_pi": 913, "ant_pi": 2504, "ant_mlp": 2248, "carracing_pi": 7212}
-CHANNELS = {"cartpole_pi": 5, "ant_pi": 28, "ant_mlp": 28, "carracing_pi": 256}
+PARAMETERS = {
+    "cartpole_pi": 913,
+    "ant_pi": 2504,
+    "ant_mlp": 2248,
+    "carracing_pi": 7212,
+    "puzzle_pong": 1_687_726,
+}
+CHANNELS = {"cartpole_pi": 5, "ant_pi": 28, "ant_mlp": 28, "carracing_pi": 256, "puzzle_pong": 196}
 
 
 @pytest.fixture
@@ -39,13 +45,13 @@ def test_each_kind_is_imported(npz, tmp_path, capsys, kind):
     assert f"{out}: {kind}, {PARAMETERS[kind]} parameters" in capsys.readouterr().out
     policy = load_policy(out, engine="numpy")
     assert len(policy.nominal_ids) == CHANNELS[kind]
-    patch = (4, 6, 6) if kind == "carracing_pi" else ()
+    patch = (4, 6, 6) if CHANNELS[kind] > 100 else ()
     readings = np.zeros((CHANNELS[kind], *patch), np.uint8 if patch else np.float64)
     action = policy.step_array(readings, policy.nominal_ids)
     assert action.shape == (len(policy.model.task["actuators"]),)
 
 
-@pytest.mark.parametrize("kind", AUTHORS_KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in AUTHORS_KINDS if kind != "puzzle_pong"])
 def test_the_authors_own_weights_are_imported_by_a_process_of_its_own(shared, tmp_path, kind):
     out = tmp_path / "model.safetensors"
     weights = shared / "reference" / "official" / f"{kind}.npz"
