@@ -91,7 +91,7 @@ class Verb:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
-        model = self.model or share_path(f"models/{self.task}.safetensors")
+        model = self.model or _shipped(self.task)
         wiring = share_path(f"config/{self.task}.yaml")
         controller = Controller(str(wiring), str(model), "numpy", monitor=self.monitor)
         refusal = controller.rate_refusal()
@@ -197,6 +197,14 @@ class Verb:
             "success_share": success,
             **summary.as_dict(),
         }
+
+
+def _shipped(task: str) -> Path:
+    """The model that ships for the task; InputError where none does."""
+    try:
+        return share_path(f"models/{task}.safetensors")
+    except FileNotFoundError as error:
+        raise InputError(f"no model ships for {task}: give one with --model") from error
 
 
 def _check_scrambling(
