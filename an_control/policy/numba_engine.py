@@ -42,7 +42,7 @@ class Packed(NamedTuple):
 
 
 class PackedMemory(NamedTuple):
-    """The head's memory as compiled code takes it, float32; empty arrays where there is none."""
+    """The head's memory as compiled code takes it, float32."""
 
     state: np.ndarray
     """(H + 2n,): the units, what was seen last."""
@@ -56,11 +56,8 @@ class PackedMemory(NamedTuple):
     """(1 + H + 2n + A, n): bias, units, what was seen last, previous action."""
 
 
-def pack_memory(weights: MemoryWeights | None) -> PackedMemory:
+def pack_memory(weights: MemoryWeights) -> PackedMemory:
     """Lay out a head's memory."""
-    if weights is None:
-        none, row = np.zeros((0, 0), F32), np.zeros(0, F32)
-        return PackedMemory(row, none, none, row, none)
     bias = np.concatenate([weights.bias, weights.hidden_bias])
     expectation = np.concatenate([weights.expectation_bias[None], weights.expectation.T])
     return PackedMemory(
@@ -111,7 +108,7 @@ class NumbaEngine:
         if sizes.attention == "softmax":
             score_rows[0, sizes.queries :] = NEVER
         self._packed = packed._replace(score_rows=score_rows)
-        self._memory = pack_memory(weights.memory)
+        self._memory = None if weights.memory is None else pack_memory(weights.memory)
         self.start()
         self._warm_up()
 
@@ -125,7 +122,8 @@ class NumbaEngine:
 
     def start(self) -> None:
         """Forget everything."""
-        self._memory.state[:] = 0.0
+        if self._memory is not None:
+            self._memory.state[:] = 0.0
         self.clear()
 
     def clear(self) -> None:
@@ -231,7 +229,7 @@ def _tick(
     """One tick. Rows of `gate_rows` (., 4d): bias, inputs, actions, outputs h, products."""
     inputs, products, softmax, relu, clip = form
     gates, d, queries = gate_rows.shape[1], gate_rows.shape[1] // 4, score_rows.shape[1]
-    actions, remembers = len(previous), len(memory.state) > 0
+    actions = len(previous)
     score_bias, score_w = score_rows[0], score_rows[1:]
     hidden = gate_rows[1 + inputs + actions : 1 + inputs + actions + d]
 
@@ -289,7 +287,7 @@ def _tick(
                 total += score[q]
             for q in range(queries):
                 score[q] /= total
-            if remembers:
+            if memory is not None:
                 for q in range(queries):
                     score[q] *= score[q]
             for q in range(queries):
@@ -308,7 +306,7 @@ def _tick(
         for q in range(routed):
             message[q] = sums[q]
             message[routed + q] = mass[q] - 1.0
-        if remembers:
+        if memory is not None:  # known to the compiler: None is a type of its own
             return _act(_remember(memory, message, previous), head, widths, relu, clip)
     else:
         for q in range(len(message)):

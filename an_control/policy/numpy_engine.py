@@ -44,7 +44,9 @@ class NumpyEngine:
         self._scores, _ = exact_weights(weights.scores)
         self._scores_bias = weights.scores_bias.astype(F32)[:, None]
         self._features = weights.features.astype(F32)
-        self._products = None if weights.products is None else weights.products.astype(F32)
+        self._products: np.ndarray | None = None
+        if weights.products is not None:
+            self._products = weights.products.astype(F32).reshape(-1, sizes.actions)
         self._track_change = "change" in sizes.inputs
         self._shift = np.zeros(())
         self._memory = None if weights.memory is None else Memory(weights.memory)
@@ -162,7 +164,9 @@ class NumpyEngine:
         np.subtract(common, self._round_common, out=self._common)
         if self._products is None:
             return self._features
-        return self._features + self._products.dot(previous)
+        moved: np.ndarray = self._products.dot(previous).reshape(self._features.shape)
+        moved += self._features
+        return moved
 
     def _advance(self, block: _Block, values: np.ndarray, features: np.ndarray) -> None:
         """The shared LSTM cell (section 3.1 of the paper), in place on the block's state."""
