@@ -122,8 +122,8 @@ class ScrambledPatches:
     """One episode's patches (N, f, p, p) through a scramble, as its image would go through it.
 
     Contents that move on the way take their places from the next frame on, so that for some ticks
-    a slot's stack shows what it showed before and what it shows now. ValueError where the scramble
-    does more than to shuffle, drop and copy.
+    a slot's stack shows what it showed before and what it shows now; a slot that was hidden begins
+    with its newest frame. ValueError where the scramble does more than to shuffle, drop and copy.
     """
 
     def __init__(self, scramble: Scramble, channels: tuple[str, ...]) -> None:
@@ -140,12 +140,15 @@ class ScrambledPatches:
         numbers, ids = self._scramble.apply(self._places, self._channels)
         places = numbers.astype(np.intp)
         now = dict(zip(ids, places.tolist(), strict=True))
-        shown = patches[places]
-        for age, before in enumerate(reversed(self._showed), start=1):
-            if before != now:
-                older = [before.get(name, now[name]) for name in ids]
-                shown[:, -1 - age] = patches[older, -1 - age]
-        self._showed = [*self._showed, now][1 - patches.shape[1] :]
+        shown, frames = patches[places], patches.shape[1]
+        history = [*self._showed[:1] * (frames - 1 - len(self._showed)), *self._showed]
+        seen = np.ones(len(ids), bool)
+        for age, before in enumerate(reversed(history), start=1):
+            if before != now or not seen.all():
+                seen &= [name in before for name in ids]
+                older = patches[[before.get(name, 0) for name in ids], -1 - age]
+                shown[:, -1 - age] = np.where(seen[:, None, None], older, shown[:, -age])
+        self._showed = [*self._showed, now][1 - frames :]
         return shown, ids
 
 

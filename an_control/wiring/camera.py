@@ -2,8 +2,8 @@
 
 An image that is not what the wiring says (its size, its encoding, its length), and one in which
 there is nothing to see, makes all its patches absent, with the reason. The frame after it, the
-first of an episode, and one that comes too long after the last, fill the whole stack: a patch
-never shows a change that nobody saw.
+first of an episode, and one that comes too long after the last, fill the whole stack, as does the
+first of a patch that was hidden: a patch never shows a change that nobody saw.
 """
 
 from __future__ import annotations
@@ -93,11 +93,25 @@ class CameraReader(Reader):
             self.frames[:-1] = self.frames[1:]
             self.frames[-1] = gray
         self.patches = cut(self.frames, self.image.patch)
-        self._hidden = None
+        self._hide(alpha)
+        self._stamp_ns = stamp_ns
+
+    def _hide(self, alpha: Gray | None) -> None:
+        """Note which patches are hidden, and let those that no longer are begin anew."""
+        before, self._hidden = self._hidden, None
         if alpha is not None:
             seen = cut(_resized(alpha, self.image.size)[None], self.image.patch)
             self._hidden = seen.reshape(len(seen), -1).max(axis=1) == 0
-        self._stamp_ns = stamp_ns
+        if before is None:
+            return
+        back = before if self._hidden is None else before & ~self._hidden
+        if back.any():
+            rows, columns = self.image.grid
+            part = self.image.patch
+            whole = self.frames[:, : rows * part, : columns * part]
+            spread = np.repeat(np.repeat(back.reshape(rows, columns), part, 0), part, 1)
+            whole[:, spread] = whole[-1, spread]
+            self.patches = cut(self.frames, part)
 
 
 def _gray(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:

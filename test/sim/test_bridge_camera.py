@@ -145,7 +145,7 @@ min_present_share: 0.1
 sources:
   eye: {topic: image, type: sensor_msgs/msg/Image, max_age_s: 0.1}
 channels:
-  eye.*: {source: eye, image: {size: [13, 20], patch: 4, stack: 2, black: [[0, 0, 1, 20]]}}
+  eye.*: {source: eye, image: {size: [13, 20], patch: 4, stack: 4, black: [[0, 0, 1, 20]]}}
 command:
   topic: drive
   type: sensor_msgs/msg/JointState
@@ -194,6 +194,36 @@ def test_the_scrambled_image_shows_each_patch_where_the_scramble_has_it(seer, tm
             row, column = map(int, content[name].split(".")[1:])
             np.testing.assert_array_equal(patch, patches[5 * row + column])
     assert scramble.shuffles == 3
+
+
+@pytest.mark.parametrize("shuffle", ["none", "reset", "reset+1", "2", "reset+5"])
+@pytest.mark.parametrize("drop", [0.0, 0.4])
+def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
+    seer, tmp_path, shuffle, drop
+):
+    """To every frame of every stack: also of a patch that was hidden until now."""
+    from an_control.learning.playing import ScrambledPatches
+
+    write_wiring(scrambled_wiring(seer), tmp_path / "scrambled.yaml")
+    before = ChannelTable(seer)
+    behind = ChannelTable(load_wiring(tmp_path / "scrambled.yaml"))
+    out, settings = scrambled_message(seer), ScrambleSettings(Shuffle.parse(shuffle), drop=drop)
+    channels = [f"eye.{i}.{j}" for i in range(3) for j in range(5)]
+    over_ros, alone = (Scramble(channels, settings, 7) for _ in range(2))
+    patches = ScrambledPatches(alone, tuple(channels))
+    for tick in range(20):
+        message, _ = frame(tick)
+        stamp_ns = message.header.stamp.nanosec
+        before.store("eye", message, stamp_ns, 0)
+        readings = before.read(0, stamp_ns)
+        out.fill(readings, over_ros, stamp_ns)
+        behind.store("scrambled", out.message, stamp_ns, 0)
+        seen = behind.read(0, stamp_ns)
+        values, ids = patches.apply(readings.values)
+        found = dict(zip(seen.ids, seen.values, strict=True))
+        assert found.keys() == set(ids)
+        for name, value in zip(ids, values, strict=True):
+            np.testing.assert_array_equal(found[name], value)
 
 
 def test_what_cannot_be_done_to_an_image_is_refused_by_name(seer):

@@ -244,6 +244,19 @@ def test_patches_that_are_transparent_are_absent_and_named(camera):
     assert notice.channels == ("eye.0.1",) and notice.reason == "the patch is hidden"
 
 
+def test_a_patch_that_was_hidden_begins_with_the_frame_that_shows_it(camera):
+    table = camera()
+    frames = [picture(seed, (8, 12, 3)) for seed in range(3)]
+    for tick, colours in enumerate(frames):
+        alpha = np.full((8, 12, 1), 255, np.uint8)
+        alpha[:4, :4] = 255 if tick == 2 else 0
+        message = image(np.concatenate([colours, alpha], 2), (tick + 1) * STEP_NS, encoding="rgba8")
+        values = dict(zip(*reversed(see(table, message)[:2]), strict=True))
+    grays = [cv2.cvtColor(colours, cv2.COLOR_RGB2GRAY) for colours in frames]
+    np.testing.assert_array_equal(values["eye.0.0"], [grays[2][:4, :4]] * 3)
+    np.testing.assert_array_equal(values["eye.1.2"], [gray[4:, 8:] for gray in grays])
+
+
 @settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
