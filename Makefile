@@ -4,7 +4,7 @@
 # make campaign  breaks things around the policy node, measures the wire     (some 6 minutes)
 # make soak      a million ticks under random faults: does anything grow?    (some 10 minutes)
 # make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
-# make ant-policy  trains the shipped ant from nothing into runs/       (some 25 minutes, one core)
+# make ant-policy  trains the shipped ants from nothing into runs/      (half an hour, one core)
 # make tables  the tables and pictures of docs/rewiring.md, from the shipped models (minutes)
 #
 # PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
@@ -25,7 +25,8 @@ INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
 # What docs/rewiring.md shows, of every model that ships; the first protocol is what the others
 # differ from.
 EPISODES ?= 20
-MODELS = $(basename $(notdir $(wildcard models/*.safetensors)))
+# The ant with a memory has its figures on its card alone.
+MODELS = $(filter-out ant_memory,$(basename $(notdir $(wildcard models/*.safetensors))))
 REWIRED = none 1,announced reset 500 200 100 50 25 1 100,reset 50,reset none,zeroed
 DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
             reset,drop=0.05 reset,drop=0.1 reset,drop=0.2 reset,drop=0.3 reset,drop=0.5
@@ -72,12 +73,15 @@ tables-%:
 	  --markdown docs/rewiring.md --title "$* disturbed"
 	$(EVALUATE) models/$*.safetensors --episodes 10 --table $(PICTURED) --plots docs/rewiring/$*
 
-# The models' seeds are those of the shipped file; its card says what came of each step.
+# The models' seeds are those of the shipped files; their cards say what came of each step.
 ant-policy: $(VENV)/.test
 	$(BIN)/an-control distill ant --out runs/ant --seed 2
 	$(BIN)/an-control teach ant --out runs/ant_teacher --stop-after 180
 	$(BIN)/an-control distill ant --recipe ant-again --teacher runs/ant_teacher/model.safetensors \
 	  --start runs/ant/model.safetensors --out runs/ant_again --seed 3
+	$(BIN)/an-control distill ant --recipe ant-remembering \
+	  --teacher runs/ant_teacher/model.safetensors \
+	  --start runs/ant_again/model.safetensors --out runs/ant_memory --seed 3
 
 clean:
 	rm -rf $(VENV) build install log *.egg-info

@@ -78,7 +78,7 @@ RECIPES = {
             ),
             memory_updates=300,
             identify_updates=150,
-            rounds=16,
+            rounds=8,
             updates=150,
             identify_rate=2e-3,
             rate=1e-3,

@@ -12,8 +12,9 @@ from an_control.share import share_path
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 
-def test_the_shipped_ant_walks_with_its_sensors_shuffled():
-    policy = load_policy(share_path("models/ant.safetensors"))
+@pytest.mark.parametrize("name", ["ant", "ant_memory"])
+def test_the_shipped_ants_walk_with_their_sensors_shuffled(name):
+    policy = load_policy(share_path(f"models/{name}.safetensors"))
     environment = environment_of("ant")
     env = make_environment(environment)
     assert policy.model.task == describe(env, "ant", environment)
