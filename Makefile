@@ -25,11 +25,17 @@ INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
 # What docs/rewiring.md shows, of every model that ships; the first protocol is what the others
 # differ from.
 EPISODES ?= 20
-# The ant with a memory has its figures on its card alone.
-MODELS = $(filter-out ant_memory,$(basename $(notdir $(wildcard models/*.safetensors))))
+EPISODES_cartpole ?= 200
+TABLED = ant cartpole
 REWIRED = none 1,announced reset 500 200 100 50 25 1 100,reset 50,reset none,zeroed
 DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
             reset,drop=0.05 reset,drop=0.1 reset,drop=0.2 reset,drop=0.3 reset,drop=0.5
+WATCHED = none 100 25 10 5 100,swap=2 100,swap=4 25,swap=2 reset+100 reset+25 \
+          100,monitor=off 25,monitor=off 100,monitor=reset 25,monitor=reset \
+          100,monitor=off,reset 25,monitor=off,reset \
+          none,jitter=0.02 100,jitter=0.02 none,jitter=0.05 100,jitter=0.05
+PROMISED = none 25 100 25,until=500 reset+25 reset+100
+PROMISED_CARTPOLE = none,monitor=off none 100 25
 PICTURED = none 100 100,announced
 EVALUATE = OPENBLAS_NUM_THREADS=1 $(BIN)/an-control evaluate
 
@@ -64,14 +70,21 @@ fuzz: $(VENV)/.test
 bench: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control bench inference && $(BIN)/an-control bench ros
 
-tables: $(VENV)/.test $(MODELS:%=tables-%)
+tables: $(VENV)/.test $(TABLED:%=tables-%)
+	$(EVALUATE) models/ant.safetensors --monitor off --episodes $(EPISODES) --table $(REWIRED) \
+	  --markdown docs/rewiring.md --title "ant rewired"
+	$(EVALUATE) models/ant.safetensors --monitor off --episodes $(EPISODES) --table $(DISTURBED) \
+	  --markdown docs/rewiring.md --title "ant disturbed"
+	$(EVALUATE) models/ant.safetensors --episodes 50 --table $(PROMISED) \
+	  --markdown docs/rewiring.md --title "ant promised"
+	$(EVALUATE) models/cartpole.safetensors --episodes 1000 --table $(PROMISED_CARTPOLE) \
+	  --markdown docs/rewiring.md --title "cartpole promised"
+	$(EVALUATE) models/ant.safetensors --monitor off --episodes 10 --table $(PICTURED) \
+	  --plots docs/rewiring/ant
 
 tables-%:
-	$(EVALUATE) models/$*.safetensors --episodes $(EPISODES) --table $(REWIRED) \
-	  --markdown docs/rewiring.md --title "$* rewired"
-	$(EVALUATE) models/$*.safetensors --episodes $(EPISODES) --table $(DISTURBED) \
-	  --markdown docs/rewiring.md --title "$* disturbed"
-	$(EVALUATE) models/$*.safetensors --episodes 10 --table $(PICTURED) --plots docs/rewiring/$*
+	$(EVALUATE) models/$*.safetensors --episodes $(or $(EPISODES_$*),$(EPISODES)) \
+	  --table $(WATCHED) --markdown docs/rewiring.md --title "$* watched"
 
 # The models' seeds are those of the shipped files; their cards say what came of each step.
 ant-policy: $(VENV)/.test

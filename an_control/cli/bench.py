@@ -1,4 +1,4 @@
-"""``an-control bench inference|ros|ant|training``."""
+"""``an-control bench inference|monitor|ros|ant|training``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from an_control.cli import InputError, write_json
 from an_control.cli.bench_inference import CHANNELS, linearity, one_core_rows
-from an_control.policy import AttentionSizes, VisionSizes, read_model
+from an_control.policy import AttentionSizes, EngineName, VisionSizes, read_model
 from an_control.share import share_path
 
 INFERENCE_COLUMNS = {
@@ -26,6 +26,15 @@ INFERENCE_COLUMNS = {
     "step_array_p99_us": "p99",
     "step_p50_us": "dict p50",
     "step_p99_us": "p99",
+}
+MONITOR_COLUMNS = {
+    "engine": "engine",
+    "quiet_p50_us": "quiet tick p50",
+    "quiet_p99_us": "p99",
+    "move_p50_us": "at a move p50",
+    "move_p99_us": "p99",
+    "after_p50_us": "looking into it p50",
+    "after_p99_us": "p99",
 }
 LATENCY_COLUMNS = {"path": "path", "p50_us": "p50", "p99_us": "p99"}
 LOCKSTEP_COLUMNS = {
@@ -44,9 +53,11 @@ ANT_ACTIONS = 8
 class Verb:
     """Measure what the policy, the policy node or the Ant's simulator does here."""
 
-    what: tyro.conf.Positional[Literal["inference", "ros", "ant", "training"]]
-    """inference: a tick of the policy on one core. ros: from sensor message to command, beside a
-    bare echo of the same message, and steps a second of simulator and node in lockstep. ant:
+    what: tyro.conf.Positional[Literal["inference", "monitor", "ros", "ant", "training"]]
+    """inference: a tick of the policy on one core. monitor: what the identity monitor adds to it
+    (of the Ant policy that ships, or of --model), while contents move every 100 steps. ros: from
+    sensor message to command, beside a bare echo of the same message, and steps a second of
+    simulator and node in lockstep. ant:
     steps a second of the environment alone, beside the package's own. training: steps a second of
     the rollout engines, beside a plain rollout."""
     model: Path | None = None
@@ -70,6 +81,7 @@ class Verb:
                 raise InputError(f"--model {self.model}: has {found}, the Ant takes {ANT_ACTIONS}")
         measure = {
             "inference": self._inference,
+            "monitor": self._monitor,
             "ros": self._ros,
             "ant": self._ant,
             "training": self._training,
@@ -93,6 +105,21 @@ class Verb:
                 f" it costs from {low} to {middle}"
             )
         return {"rows": rows, "linearity": ratios}
+
+    def _monitor(self) -> dict[str, Any]:
+        _need("gymnasium", "sim")
+        from an_control.cli.bench_monitor import monitor_rows
+
+        path = self.model or share_path("models/ant.safetensors")
+        model = read_model(path)
+        if model.forward is None:
+            raise InputError(f"{path}: carries no forward model (an-control foresee makes one)")
+        engines: list[EngineName] = ["numpy"]
+        if importlib.util.find_spec("numba") is not None:
+            engines.append("numba")
+        rows = monitor_rows(model, engines, self.seconds)
+        _show("what the monitor adds to a tick, us", MONITOR_COLUMNS, rows)
+        return {"rows": rows}
 
     def _ros(self) -> dict[str, Any]:
         _need("rclpy", "ros")

@@ -125,7 +125,7 @@ def main(seconds: str, path: str | None = None) -> None:
         engines.append("numba")
     for model in models:
         for engine in engines:
-            policy = make_policy(model, engine=engine)
+            policy = make_policy(model, "off", engine=engine)
             for channels in _channels(model):
                 print(json.dumps(measure(policy, channels, float(seconds))), flush=True)
 

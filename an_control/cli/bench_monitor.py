@@ -1,0 +1,60 @@
+"""What the identity monitor costs a tick, measured where it watches: in the model's own task."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from an_control.policy import EngineName, Model, Watched, make_policy
+from an_control.policy.monitor import LOOKING
+
+EVERY = 100
+STEPS = 1000
+
+
+def monitor_rows(model: Model, engines: list[EngineName], seconds: float) -> list[dict[str, Any]]:
+    """A row an engine: quantiles in us of what a watched tick takes longer than one alone.
+
+    All contents move every 100 steps. `quiet` are the ticks in which nothing is looked into,
+    `move` those in which a move is noticed, `after` the ones in which it is looked into.
+    """
+    return [_row(model, engine, seconds) for engine in engines]
+
+
+def _row(model: Model, engine: EngineName, seconds: float) -> dict[str, Any]:
+    from an_control.learning.tasks import environment_of, make_environment
+
+    alone = make_policy(model, "off", engine=engine)
+    watched = make_policy(model, "match", engine=engine)
+    assert isinstance(watched, Watched)
+    taken: dict[str, list[int]] = {"quiet": [], "move": [], "after": []}
+    rng, ids = np.random.default_rng(1), watched.nominal_ids
+    end_ns = time.perf_counter_ns() + int(seconds * 1e9)
+    with closing(make_environment(environment_of(str(model.task["name"])))) as env:
+        while time.perf_counter_ns() < end_ns:
+            observation, _ = env.reset(seed=int(rng.integers(2**31)))
+            alone.reset()
+            watched.reset()
+            order = np.arange(len(ids))
+            for step in range(STEPS):
+                moved = step > 0 and step % EVERY == 0
+                order = rng.permutation(order) if moved else order
+                shown = np.asarray(observation, np.float32)[order]
+                begin_ns = time.perf_counter_ns()
+                alone.step_array(observation, ids)
+                middle_ns = time.perf_counter_ns()
+                action = watched.step_array(shown, ids)
+                cost_ns = time.perf_counter_ns() - middle_ns - (middle_ns - begin_ns)
+                kind = "after" if step % EVERY <= LOOKING else "quiet"
+                taken["move" if moved else kind].append(cost_ns)
+                observation, _, terminated, truncated, _ = env.step(action)
+                if terminated or truncated:
+                    break
+    row: dict[str, Any] = {"engine": engine}
+    for kind, costs in taken.items():
+        for share in (50, 99):
+            row[f"{kind}_p{share}_us"] = float(np.percentile(costs or [0], share)) / 1e3
+    return row
