@@ -11,7 +11,8 @@ import numpy as np
 import tyro
 
 from an_control.cli import InputError, write_json
-from an_control.policy import Monitor, read_model, write_model
+from an_control.policy import Model, Monitor, read_model, write_model
+from an_control.policy.forward_model import NETWORKS
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,9 @@ class Verb:
     """A .safetensors model file."""
     out: Path | None = None
     """Where to write it; by default the file itself."""
+    take: Path | None = None
+    """A watched model of the same channels and actuators to take the networks from, instead of
+    learning: what happens next does not depend on who acts."""
     task: str | None = None
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
     hidden: tuple[int, ...] | None = None
@@ -53,6 +57,8 @@ class Verb:
             if getattr(self, name) < least:
                 raise InputError(f"--{name} {getattr(self, name)}: must be {least} or more")
         model = read_model(self.model)
+        if self.take is not None:
+            return self._take(model, read_model(self.take))
         channels = list(model.task.get("channels", []))
         name = self.task or str(model.task.get("name", ""))
         try:
@@ -88,4 +94,20 @@ class Verb:
         write_model(path, replace(known, trained=trained))
         print(path)
         write_json(self.json, {"model": str(path), "seed": self.seed, "course": course})
+        return 0
+
+    def _take(self, model: Model, other: Model) -> int:
+        """Bring over what another model has learned of the same task."""
+        for key in ("channels", "actuators"):
+            if other.forward is None or other.task.get(key) != model.task.get(key):
+                raise InputError(f"--take {self.take}: has no forward model of the same {key}")
+        assert other.forward is not None
+        ours = {name: array for name, array in other.arrays.items() if name.startswith(NETWORKS)}
+        arrays = {n: array for n, array in model.arrays.items() if not n.startswith(NETWORKS)}
+        trained = {**model.trained, "forward": other.trained.get("forward", {})}
+        forward = replace(other.forward, monitor=self.monitor)
+        path = self.out or self.model
+        write_model(path, replace(model, arrays=arrays | ours, forward=forward, trained=trained))
+        print(path)
+        write_json(self.json, {"model": str(path), "taken": str(self.take)})
         return 0

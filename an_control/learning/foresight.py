@@ -22,6 +22,7 @@ from an_control.policy import AttentionNeuron, Model, Policy, make_policy
 from an_control.policy.forward_model import (
     HIGHEST,
     LOWEST,
+    NETWORKS,
     WINDOW,
     ForwardModel,
     ForwardSizes,
@@ -49,8 +50,6 @@ MODES = (
 """What a stretch of a disturbed episode can be, each as likely as it is often here."""
 EPISODES = (CALM, MODES, MODES, LOST, MODES)
 """The modes of one episode after the other."""
-OURS = ("forward.", "looks.")
-"""What the names of these arrays begin with."""
 CALM_STEPS = 4000
 """Undisturbed steps whose costs count as usual, at most."""
 
@@ -176,7 +175,7 @@ def learn(
 ) -> Model:
     """`model` with a forward model learned from these episodes; the seed decides everything."""
     torch.manual_seed(seed)
-    arrays = {name: a for name, a in model.arrays.items() if not name.startswith(OURS)}
+    arrays = {name: a for name, a in model.arrays.items() if not name.startswith(NETWORKS)}
     predicted, binary = _learn_to_predict(traces, settings, report)
     arrays |= predicted
     arrays |= _learn_looks(traces, settings, np.random.default_rng(seed), report)

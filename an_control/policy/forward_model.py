@@ -25,6 +25,8 @@ Monitor = Literal["off", "reset", "match"]
 F32 = np.float32
 AddCosts = Callable[..., None]
 Layer = tuple[np.ndarray, np.ndarray]
+NETWORKS = ("forward.", "looks.")
+"""What the names of their arrays begin with."""
 WINDOW = 12
 """Ticks that a slot's looks are told by, at most."""
 LOWEST, HIGHEST = -6.0, 3.0

@@ -35,6 +35,9 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
     for name, array in before.arrays.items():
         assert name.startswith(ours) or array.tobytes() == after.arrays[name].tobytes()
     assert isinstance(load_policy(out), Watched)
+    taken = tmp_path / "taken.safetensors"
+    assert main(["foresee", str(model), "--out", str(taken), "--take", str(out)]) == 0
+    assert taken.read_bytes() == out.read_bytes()
     again = tmp_path / "again.safetensors"
     assert main(["foresee", str(model), "--out", str(again), *SHORT]) == 0
     same = read_model(again).arrays
@@ -47,6 +50,7 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
         (("--task", "cartpole"), "channels are not those of task 'cartpole'"),
         (("--task", "nowhere"), "--task"),
         (("--steps", "0"), "--steps 0"),
+        (("--take", str(share_path("models/cartpole.safetensors"))), "--take"),
     ],
 )
 def test_what_cannot_be_learned_ends_with_exit_2(more, named, tmp_path, capsys):
