@@ -54,9 +54,9 @@ LOST, LOST_CHANNEL = 15.0, 1.0
 """Nats a tick above what is usual, lately, at which the monitor is lost; and those a channel."""
 SOUND, SOUND_CHANNEL = 20.0, 3.0
 """The same in one tick, up to which an assignment may be right."""
-FOUND_TICKS = 3
+FOUND_TICKS = 5
 """Sound ticks in a row after which it is no more lost, if it is sure."""
-SURE = 6.0
+SURE = 12.0
 """Nats that no two channels may be nearer to being mixed up."""
 
 Assign = Callable[[np.ndarray], np.ndarray]

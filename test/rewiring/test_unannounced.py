@@ -62,14 +62,14 @@ def test_the_cartpole_keeps_its_return_whatever_moves_between_its_channels():
     policy = load_policy(path, "match")
     means = {
         text: summary(returns(policy, env, CARTPOLE_CHANNELS, 40, text)[1])["mean"]
-        for text in ("none", "25", "reset+100,noise=2")
+        for text in ("none", "25", "reset+100,noise=2,noise-sd=0.1")
     }
     unwatched = load_policy(path, "off")
     alone = summary(returns(unwatched, env, CARTPOLE_CHANNELS, 40, "none")[1])["mean"]
     env.close()
     assert means["none"] >= 0.99 * alone
     assert means["25"] >= 0.95 * means["none"]
-    assert means["reset+100,noise=2"] >= 0.8 * means["none"]
+    assert means["reset+100,noise=2,noise-sd=0.1"] >= 0.8 * means["none"]
 
 
 def test_over_ros_a_watched_ant_returns_what_it_returns_in_process(ant, ant_model, tmp_path):
