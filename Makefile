@@ -5,6 +5,7 @@
 # make soak      a million ticks under random faults: does anything grow?    (some 10 minutes)
 # make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
 # make ant-policy  trains the shipped ants from nothing into runs/      (half an hour, one core)
+# make camera-tables  those of docs/camera_learning.md                     (more than an hour)
 # make tables  the tables and pictures of docs/rewiring.md, from the shipped models (minutes)
 #
 # PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
@@ -37,9 +38,13 @@ WATCHED = none 100 25 10 5 100,swap=2 100,swap=4 25,swap=2 reset+100 reset+25 \
 PROMISED = none 25 100 25,until=500 reset+25 reset+100
 PROMISED_CARTPOLE = none,monitor=off none 100 25
 PICTURED = none 100 100,announced
+CAMERA_EPISODES ?= 100
+LOOKS = reset $(foreach look,mountain marble waves city,reset$(comma)background=$(look))
+RESHUFFLED = reset 500 200 100 50 25
+comma = ,
 EVALUATE = OPENBLAS_NUM_THREADS=1 $(BIN)/an-control evaluate
 
-.PHONY: ant test lint bench campaign soak fuzz tables ant-policy clean
+.PHONY: ant test lint bench campaign soak fuzz tables ant-policy camera-tables clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -95,6 +100,12 @@ ant-policy: $(VENV)/.test
 	$(BIN)/an-control distill ant --recipe ant-remembering \
 	  --teacher runs/ant_teacher/model.safetensors \
 	  --start runs/ant_again/model.safetensors --out runs/ant_memory --seed 3
+
+camera-tables: $(VENV)/.test
+	$(EVALUATE) models/car_racing.safetensors --episodes $(CAMERA_EPISODES) --table $(LOOKS) \
+	  --markdown docs/camera_learning.md --title "car_racing looks"
+	$(EVALUATE) models/car_racing.safetensors --episodes 10 --table $(RESHUFFLED) \
+	  --markdown docs/camera_learning.md --title "car_racing reshuffled"
 
 clean:
 	rm -rf $(VENV) build install log *.egg-info

@@ -87,7 +87,7 @@ class CameraCloning:
     """Patches that are not of one gray: an example with more of them loses some at random."""
     average: float = 0.998
     """How slowly the weights that drive follow those that learn."""
-    loss_scale: tuple[float, ...] = (2.0, 1.0, 1.0)
+    loss_scale: tuple[float, ...] = (12.0, 1.0, 1.0)
     """Weight of each action's error, where the actions are no choice."""
     balance: float = 0.0
     key_gain: float = 6.0

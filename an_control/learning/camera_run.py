@@ -126,7 +126,8 @@ class CameraRun:
         """New episodes, then updates on the newest of all."""
         settings, number = self.settings, self.round
         if number == 0:
-            strengths = np.linspace(0.0, 3.0 * settings.noise, settings.first_episodes)
+            first = settings.first_episodes if self._started is None else 2
+            strengths = np.linspace(0.0, 3.0 * settings.noise, first)
             new = [self._record(None, strength, rng, settings.steps) for strength in strengths]
         else:
             new, left = [], settings.steps
