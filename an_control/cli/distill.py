@@ -18,6 +18,9 @@ from an_control.policy import read_model
 if TYPE_CHECKING:
     from an_control.learning.run import Distillation
 
+MANY = 1000
+"""Patches: more than any view has; where patterns replace the grass, all of them are lively."""
+
 
 @dataclass(frozen=True)
 class Verb:
@@ -48,6 +51,8 @@ class Verb:
     recipe's."""
     hidden: float | None = None
     """Of the camera tasks: the share of patches that is hidden, drawn anew each episode."""
+    backgrounds: float | None = None
+    """Of car_racing: the share of examples in which random patterns replace the grass."""
     compiled: bool = True
     """Take the compiled recipe for the authors' form, where the environment offers compiled
     functions; else, or with --no-compiled, the staged one with torch."""
@@ -72,8 +77,9 @@ class Verb:
                 raise InputError(f"--{name} {value}: must be 0 or more")
         if self.task in CAMERA_RECIPES:
             return self._run_camera()
-        if self.hidden is not None:
-            raise InputError(f"--hidden: not for {self.task}, only for what a camera shows")
+        for name in ("hidden", "backgrounds"):
+            if getattr(self, name) is not None:
+                raise InputError(f"--{name}: not for {self.task}, only for what a camera shows")
         if self.compiled and has_lanes(self.task):
             return self._run_compiled()
         for name in ("reshuffle", "rate"):
@@ -187,8 +193,9 @@ class Verb:
         for name in ("teacher", "reshuffle", "products"):
             if getattr(self, name):
                 raise InputError(f"--{name}: not for {self.task}")
-        if self.hidden is not None and not 0.0 <= self.hidden <= 1.0:
-            raise InputError(f"--hidden {self.hidden}: must be a share from 0 to 1")
+        for name in ("hidden", "backgrounds"):
+            if (share := getattr(self, name)) is not None and not 0.0 <= share <= 1.0:
+                raise InputError(f"--{name} {share}: must be a share from 0 to 1")
         settings = CAMERA_RECIPES[self.task]
         if self.smoke:
             settings = camera_smoke(settings)
@@ -199,6 +206,8 @@ class Verb:
             rate=settings.rate if self.rate is None else self.rate,
             hidden=settings.hidden if self.hidden is None else (self.hidden, self.hidden),
         )
+        if self.backgrounds:
+            settings = replace(settings, backgrounds=self.backgrounds, most_lively=MANY)
         start = None if self.start is None else read_model(self.start)
         try:
             env = make_environment(environment_of(self.task))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import cv2
 import gymnasium
 import numpy as np
 import torch
@@ -25,6 +26,9 @@ from an_control.learning.rollouts import TRAINING_SEEDS
 from an_control.learning.vision import VisionStudent
 from an_control.policy import VisionNeuron
 from an_control.policy.sizes import ConvolutionSizes
+
+GRASS_GRAYS = (159, 177)
+"""Between them is what CarRacing's grass looks like, and hardly anything else."""
 
 
 class Teacher(Protocol):
@@ -85,6 +89,8 @@ class CameraCloning:
     hidden: tuple[float, float] = (0.0, 0.0)
     most_lively: int = 144
     """Patches that are not of one gray: an example with more of them loses some at random."""
+    backgrounds: float = 0.0
+    """Share of the examples of CarRacing in which random patterns stand where the grass is."""
     average: float = 0.998
     """How slowly the weights that drive follow those that learn."""
     loss_scale: tuple[float, ...] = (12.0, 1.0, 1.0)
@@ -160,6 +166,20 @@ def hide(patches: int, share: tuple[float, float], rng: np.random.Generator) -> 
     return hidden
 
 
+def replace_grass(view: np.ndarray, rng: np.random.Generator) -> None:
+    """Put a pattern of blots or blocks where a view (f, H, W) uint8 shows grass, in place.
+
+    It stands still, as the backgrounds of CarRacing do, and is none of these.
+    """
+    cells = rng.integers(2, 25, 2)
+    shades = rng.uniform(0.0, 255.0) + rng.uniform(0.0, 120.0) * rng.standard_normal(cells)
+    soft = cv2.INTER_CUBIC if rng.random() < 0.6 else cv2.INTER_NEAREST
+    pattern = cv2.resize(shades.astype(np.float32), view.shape[:0:-1], interpolation=soft)
+    shown = np.broadcast_to(pattern.clip(0, 255).astype(np.uint8), view.shape)
+    there = (view >= GRASS_GRAYS[0]) & (view <= GRASS_GRAYS[1])
+    view[there] = shown[there]
+
+
 class Batch(NamedTuple):
     """B examples: patches (B, K, f, p, p) uint8, each standing for so many (B, K), labels."""
 
@@ -179,6 +199,8 @@ def draw(episodes: Sequence[Episode], settings: CameraCloning, rng: np.random.Ge
         frames.append(episode.frames[np.maximum(np.arange(step - stack + 1, step + 1), 0)])
         labels.append(episode.labels[step])
     views = np.stack(frames)
+    for view in views[: round(settings.backgrounds * settings.batch)]:
+        replace_grass(view, rng)
     grid = (views.shape[2] // patch) * (views.shape[3] // patch)
     hidden = np.stack([hide(grid, settings.hidden, rng) for _ in range(settings.batch)])
     patches, counts = compact(views, patch, hidden, settings.most_lively, rng)

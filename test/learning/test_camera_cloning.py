@@ -14,6 +14,7 @@ from an_control.learning.camera_cloning import (  # noqa: E402
     draw,
     new_student,
     record,
+    replace_grass,
 )
 from an_control.learning.camera_run import CameraRun  # noqa: E402
 from an_control.learning.evaluate import evaluate  # noqa: E402
@@ -183,3 +184,18 @@ def test_what_patches_cannot_suffer_is_refused(env, task, text, message):
     model = new_student(CAMERA_RECIPES[task], 3).model({}, {})
     with pytest.raises(ValueError, match=message):
         evaluate(make_policy(model), env, env.unwrapped.channels, 1, 1, Protocol.parse(text))
+
+
+def test_patterns_stand_still_where_the_grass_was_and_nowhere_else():
+    env = make_environment(environment_of("car_racing"))
+    view = shown(env, 5)[0]
+    before = view.copy()
+    replace_grass(view, np.random.default_rng(3))
+    changed = view[-1] != before[-1]
+    red, green, blue = env.unwrapped.sensors()["camera"].transpose(2, 0, 1)
+    grass = (red == 100) & (blue == 100) & (green >= 202) & (green <= 228)
+    grass[-12:] = False
+    assert changed.mean() > 0.4 and (changed & ~grass).mean() < 0.02
+    always = (before >= 159).all(axis=0) & (before <= 177).all(axis=0)
+    assert (view[0][always] == view[-1][always]).all()
+    env.close()

@@ -1,0 +1,24 @@
+"""The shipped CarRacing policy drives, its patches shuffled."""
+
+import numpy as np
+import pytest
+
+for module in ("Box2D", "pygame", "cv2"):
+    pytest.importorskip(module, reason="needs the sim extra")
+
+from an_control.learning.evaluate import evaluate  # noqa: E402
+from an_control.learning.tasks import describe, environment_of, make_environment  # noqa: E402
+from an_control.policy import load_policy  # noqa: E402
+from an_control.share import share_path  # noqa: E402
+from an_control.wiring.scramble import ScrambleSettings, Shuffle  # noqa: E402
+
+
+def test_the_shipped_car_racing_policy_drives_with_its_patches_shuffled():
+    policy = load_policy(share_path("models/car_racing.safetensors"))
+    environment = environment_of("car_racing")
+    env = make_environment(environment, max_episode_steps=300)
+    assert policy.model.task == describe(env, "car_racing", environment)
+    shuffled = ScrambleSettings(shuffle=Shuffle(True))
+    results = evaluate(policy, env, policy.nominal_ids, 3, 1, shuffled)
+    env.close()
+    assert np.mean([result.total for result in results]) > 200  # who stands still gets -30
