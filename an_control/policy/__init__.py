@@ -97,7 +97,8 @@ def make_policy(
     policy = _unwatched(model, engine, keep_ticks)
     if setting == "off" or isinstance(policy, VisionNeuron):
         return policy
-    watching = IdentityMonitor(ForwardModel(model), compiled=_compiled(engine))
+    ordered = isinstance(policy, Ordered)
+    watching = IdentityMonitor(ForwardModel(model), compiled=_compiled(engine), ordered=ordered)
     return Watched(policy, watching, setting)
 
 

@@ -10,8 +10,9 @@ believed before; and what the slot looks like since. Expectations depend on the 
 is sought by turns: expect, assign.
 
 At the start, and when nothing explains the readings any more, the monitor is lost: it seeks an
-assignment from looks alone. What it gives out keeps the ids that it had, and goes on under its own
-ids when the assignment is found, the neurons with it. Contents that move meanwhile are followed.
+assignment from looks alone. Until the first move that it notices with a known assignment, what it
+gives out keeps the ids under which it is wired, and then goes on under its own, the neurons with
+it: to a permutation-invariant policy that is the same. Contents that move before are followed.
 """
 
 from __future__ import annotations
@@ -85,9 +86,11 @@ class IdentityMonitor:
     Args:
         forward: what the channels should read.
         compiled: take the compiled matching, which needs numba.
+        ordered: the policy needs every content under its own id, as soon as that is known.
     """
 
-    def __init__(self, forward: ForwardModel, *, compiled: bool) -> None:
+    def __init__(self, forward: ForwardModel, *, compiled: bool, ordered: bool = False) -> None:
+        self._ordered = ordered
         self.channels = forward.channels
         self._forward = forward
         self._add_costs, self._assign = _matching(compiled)
@@ -122,7 +125,9 @@ class IdentityMonitor:
     def _stand_by(self) -> None:
         """Hold the belief, until all slots are there to be watched."""
         self._before: np.ndarray | None = None
-        self._lost = True
+        self._lost = self._as_wired = True
+        self.renames: tuple[np.ndarray, np.ndarray] | None = None
+        """The slots shown under each id until now, and from now on, before anything moved."""
         self._records.clear()
         self._ticks, self._age = 0, LOOKING
         self._old = self._shown_before = self.slots
@@ -146,6 +151,7 @@ class IdentityMonitor:
         is unsure a channel's reading is the mean of what its two likeliest slots read.
         """
         absent = np.isnan(readings)
+        self.renames = None
         self._missed = self._missed + 1 if absent.any() else 0
         if self._missed and (self._before is None or self._missed > WINDOW):
             self._stand_by()
@@ -154,12 +160,14 @@ class IdentityMonitor:
             self._begin(readings)
         else:
             self._weigh(readings, action, absent)
-        if not self._lost:
+        if self._ordered and not self._lost:
+            self._rename()
+        if not self._as_wired:
             self.shown = self.slots
         elif self._moving and self._age < LOOKING:
             self.shown = self.slots[np.argsort(self._old)[self._shown_before]]
         estimate = self._estimate(readings)
-        given = readings[self.shown] if self._lost else estimate
+        given = readings[self.shown] if self._as_wired else estimate
         self._last = np.where(absent[self.slots], self._foreseen, estimate)
         if self._before is not None and self._missed:
             readings = np.where(absent, self._before, readings)
@@ -226,10 +234,17 @@ class IdentityMonitor:
         slots = self._assign(link)
         if present - float(link[slots, self._all].sum()) <= least:
             return False
+        if not self._lost:
+            self._rename()
         self._look_into(link, slots)
         self._blind, self._blind_scale = self._foreseen, self._scale
         self._blind_costs = link.copy()
         return True
+
+    def _rename(self) -> None:
+        """From now on every content goes out under its own id."""
+        if self._as_wired:
+            self.renames, self._as_wired = (self.shown, self.slots), False
 
     def _from_present(self, costs: np.ndarray) -> np.ndarray:
         """Costs in which every channel that moves costs something."""

@@ -58,11 +58,11 @@ class Watched:
         if ids is not self._ids:
             self._arrange(tuple(ids))
         monitor = self.monitor
-        was_lost, slots, shown = monitor.lost, monitor.slots, monitor.shown
+        slots = monitor.slots
         contents = monitor.look(self._by_slot(values), self._action)
         if self.setting == "match":
-            if was_lost and not monitor.lost:
-                self._carry(shown, monitor.shown)
+            if monitor.renames is not None:
+                self._carry(*monitor.renames)
             action = self._act(contents, values)
         else:
             self._forget(slots, monitor.slots)
@@ -102,7 +102,7 @@ class Watched:
 
     def _carry(self, before: np.ndarray, now: np.ndarray) -> None:
         """Contents go on under their own ids, as now it is known which these are."""
-        if now is not before:
+        if (now != before).any():
             old, new = np.argsort(before), np.argsort(now)  # the channel of each slot
             names = self.nominal_ids
             self.policy.rename({names[a]: names[b] for a, b in zip(old, new, strict=True)})
