@@ -55,6 +55,8 @@ LOST, LOST_CHANNEL = 15.0, 1.0
 """Nats a tick above what is usual, lately, at which the monitor is lost; and those a channel."""
 SOUND, SOUND_CHANNEL = 20.0, 3.0
 """The same in one tick, up to which an assignment may be right."""
+UNKNOWN = 100.0
+"""What it is taken to be at the start, where nothing is known."""
 FOUND_TICKS = 5
 """Sound ticks in a row after which it is no more lost, if it is sure."""
 SURE = 12.0
@@ -179,7 +181,7 @@ class IdentityMonitor:
         link = np.full((self._count, self._count), FIRST)
         link[self.slots, self._all] = 0.0
         self._foreseen = readings[self.slots]
-        self._sound = 0
+        self._sound, self.surprise = 0, UNKNOWN
         self._look_into(link, self.slots)
         self._moving = False
 
@@ -198,7 +200,8 @@ class IdentityMonitor:
         self._age += 1
         self._ticks += 1
         least = NOTICE_AGAIN if self._age <= WINDOW else NOTICE
-        if self._sound and self._notice(costs, present, least):
+        known = not self._lost or self.surprise < self._least_lost
+        if self._sound and known and self._notice(costs, present, least):
             return
         above = present - self._usual
         self.surprise += 0.1 * (above - self.surprise)
@@ -213,7 +216,7 @@ class IdentityMonitor:
         else:
             self._review(seen)
         if self._lost and self._sound >= FOUND_TICKS and self._margin() > SURE:
-            self._lost = False
+            self._lost, self.surprise = False, 0.0
             self._age = self._age if self._moving else LOOKING
 
     def _add(
