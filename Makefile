@@ -26,17 +26,14 @@ INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
 # What docs/rewiring.md shows, of every model that ships; the first protocol is what the others
 # differ from.
 EPISODES ?= 20
-EPISODES_cartpole ?= 200
-TABLED = ant cartpole
 REWIRED = none 1,announced reset 500 200 100 50 25 1 100,reset 50,reset none,zeroed
 DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
             reset,drop=0.05 reset,drop=0.1 reset,drop=0.2 reset,drop=0.3 reset,drop=0.5
-WATCHED = none 100 25 10 5 100,swap=2 100,swap=4 25,swap=2 reset+100 reset+25 \
-          100,monitor=off 25,monitor=off 100,monitor=reset 25,monitor=reset \
-          100,monitor=off,reset 25,monitor=off,reset \
-          none,jitter=0.02 100,jitter=0.02 none,jitter=0.05 100,jitter=0.05
-PROMISED = none 25 100 25,until=500 reset+25 reset+100
-PROMISED_CARTPOLE = none,monitor=off none 100 25
+PROMISED = none reset 25 100 25,until=500 reset+100 reset+25 10 5
+WATCHED = none 100,swap=2 25,swap=2 100,swap=4 100,monitor=off,reset 25,monitor=off,reset \
+          25,monitor=off 25,monitor=reset none,jitter=0.02 100,jitter=0.02 none,jitter=0.05 \
+          100,jitter=0.05
+WATCHED_CARTPOLE = none,monitor=off none 100 25 reset reset+100 reset+25 25,monitor=off
 PICTURED = none 100 100,announced
 CAMERA_EPISODES ?= 100
 LOOKS = reset $(foreach look,mountain marble waves city,reset$(comma)background=$(look))
@@ -75,21 +72,19 @@ fuzz: $(VENV)/.test
 bench: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control bench inference && $(BIN)/an-control bench ros
 
-tables: $(VENV)/.test $(TABLED:%=tables-%)
+tables: $(VENV)/.test
 	$(EVALUATE) models/ant.safetensors --monitor off --episodes $(EPISODES) --table $(REWIRED) \
 	  --markdown docs/rewiring.md --title "ant rewired"
 	$(EVALUATE) models/ant.safetensors --monitor off --episodes $(EPISODES) --table $(DISTURBED) \
 	  --markdown docs/rewiring.md --title "ant disturbed"
-	$(EVALUATE) models/ant.safetensors --episodes 50 --table $(PROMISED) \
+	$(EVALUATE) models/ant.safetensors --episodes $(EPISODES) --table $(PROMISED) \
 	  --markdown docs/rewiring.md --title "ant promised"
-	$(EVALUATE) models/cartpole.safetensors --episodes 1000 --table $(PROMISED_CARTPOLE) \
-	  --markdown docs/rewiring.md --title "cartpole promised"
+	$(EVALUATE) models/ant.safetensors --episodes 10 --table $(WATCHED) \
+	  --markdown docs/rewiring.md --title "ant watched"
+	$(EVALUATE) models/cartpole.safetensors --episodes 100 --table $(WATCHED_CARTPOLE) \
+	  --markdown docs/rewiring.md --title "cartpole watched"
 	$(EVALUATE) models/ant.safetensors --monitor off --episodes 10 --table $(PICTURED) \
 	  --plots docs/rewiring/ant
-
-tables-%:
-	$(EVALUATE) models/$*.safetensors --episodes $(or $(EPISODES_$*),$(EPISODES)) \
-	  --table $(WATCHED) --markdown docs/rewiring.md --title "$* watched"
 
 # The models' seeds are those of the shipped files; their cards say what came of each step.
 ant-policy: $(VENV)/.test
