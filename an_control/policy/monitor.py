@@ -55,7 +55,7 @@ LOST, LOST_CHANNEL = 15.0, 1.0
 """Nats a tick above what is usual, lately, at which the monitor is lost; and those a channel."""
 SOUND, SOUND_CHANNEL = 20.0, 3.0
 """The same in one tick, up to which an assignment may be right."""
-UNKNOWN = 100.0
+UNKNOWN = 60.0
 """What it is taken to be at the start, where nothing is known."""
 FOUND_TICKS = 5
 """Sound ticks in a row after which it is no more lost, if it is sure."""
