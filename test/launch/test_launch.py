@@ -114,11 +114,17 @@ def test_a_game_seen_by_camera_is_played_and_the_launch_ends_with_it(
     write_model(model, random_model(CAR_RACING_SIZES if task == "car_racing" else PONG_SIZES))
     text = share_path(f"config/{task}_sim.yaml").read_text()
     short.write_text(f"{text}\noptions: {{max_episode_steps: 50}}\n")
-    game = launch(
-        f"{task}_sim.launch.py", f"model:={model}", f"simulation:={short}", "shuffle:=reset"
-    )
+    arguments = f"task:={task}", f"model:={model}", f"simulation:={short}", "shuffle:=reset"
+    game = launch("sim.launch.py", *arguments)
     assert game.end() == 0, game.text
     assert "in 50 steps" in game.text and "Traceback" not in game.text
+
+
+def test_the_shipped_cartpole_balances_under_its_own_names(launch: Callable[..., Launch]) -> None:
+    cart = launch("sim.launch.py", "task:=cartpole", "shuffle:=reset")
+    assert cart.end() == 0, cart.text
+    assert "cartpole.simulator" in cart.text and "episode 0: return" in cart.text
+    assert "Traceback" not in cart.text
 
 
 def test_ctrl_c_stops_the_ant_cleanly(launch: Callable[..., Launch]) -> None:
