@@ -22,18 +22,19 @@ def mean_and_success(cartpole, name, **scrambling):
     return returns.mean(), (returns > 400.0).mean()
 
 
-@pytest.mark.parametrize("name", ["cartpole", "cartpole_reshuffle"])
-def test_they_have_the_authors_size(name):
-    assert form_of(read_model(share_path(f"models/{name}.safetensors"))) == Authors()
+def test_the_cartpole_policy_has_the_authors_size():
+    assert form_of(read_model(share_path("models/cartpole.safetensors"))) == Authors()
 
 
 def test_the_cartpole_policy_balances_whatever_the_order_and_among_noise(cartpole):
     shuffled, success = mean_and_success(cartpole, "cartpole", shuffle=Shuffle(True))
-    assert shuffled > 505.0 and success > 0.58
+    assert shuffled > 520.0 and success > 0.59
     among_noise, _ = mean_and_success(cartpole, "cartpole", shuffle=Shuffle(True), noise_channels=5)
     assert among_noise > 0.98 * shuffled
 
 
-def test_the_reshuffle_policy_recovers_every_100_steps(cartpole):
+def test_the_reshuffle_policy_balances_and_finds_its_channels_again(cartpole):
+    shuffled, success = mean_and_success(cartpole, "cartpole_reshuffle", shuffle=Shuffle(True))
+    assert shuffled > 560.0 and success > 0.62
     every_100, _ = mean_and_success(cartpole, "cartpole_reshuffle", shuffle=Shuffle(True, 100))
-    assert every_100 > 360.0
+    assert every_100 > 420.0
