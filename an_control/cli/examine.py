@@ -15,7 +15,10 @@ from an_control.policy import load_policy
 
 @dataclass(frozen=True)
 class Verb:
-    """What a policy knows of its channels, and how it does without each of them."""
+    """What a policy knows of its channels, and how it does without each of them.
+
+    The neurons are asked, so the identity monitor is off.
+    """
 
     model: tyro.conf.Positional[Path]
     """A model file with softmax attention."""
@@ -46,7 +49,7 @@ class Verb:
         for name in ("episodes", "every"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} {getattr(self, name)}: must be 1 or more")
-        policy = load_policy(self.model)
+        policy = load_policy(self.model, monitor="off")
         channels = policy.nominal_ids
         try:
             env = make_environment(environment_of(self.task or policy.model.task.get("name", "")))

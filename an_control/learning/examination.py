@@ -80,6 +80,8 @@ def identify(
     sizes = policy.model.sizes
     if not isinstance(sizes, AttentionSizes) or sizes.attention != "softmax":
         raise ValueError("identification: needs softmax attention, one query a nominal channel")
+    if not isinstance(policy, AttentionNeuron):
+        raise ValueError("identification: a monitor puts channels in order before the neurons")
     examiner = _Examiner(channels, every)
     for start in evaluation_starts(seed, episodes):
         examiner.begin()

@@ -26,7 +26,7 @@ def env():
 
 
 def test_the_shipped_ant_knows_its_channels_soon_after_the_reset(env):
-    policy = load_policy(ANT)
+    policy = load_policy(ANT, monitor="off")
     found = identify(policy, env, policy.nominal_ids, 2, 1, 500)
     assert found.first[0].mean() < 0.3 and found.first[100:].mean() > 0.95
     assert found.confusion.sum() > 0
@@ -35,6 +35,12 @@ def test_the_shipped_ant_knows_its_channels_soon_after_the_reset(env):
 def test_a_policy_without_softmax_attention_is_refused(env):
     policy = make_policy(random_model(ANT_SIZES))
     with pytest.raises(ValueError, match="softmax"):
+        identify(policy, env, policy.nominal_ids, 1, 1, 50)
+
+
+def test_a_policy_behind_a_monitor_is_refused(env):
+    policy = load_policy(ANT, monitor="match")
+    with pytest.raises(ValueError, match="monitor"):
         identify(policy, env, policy.nominal_ids, 1, 1, 50)
 
 
