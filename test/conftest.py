@@ -19,8 +19,11 @@ import hypothesis
 import pytest
 
 
-def _own_domain() -> int:
-    """A ROS domain that no other test run on this machine uses for as long as this one lives."""
+def _take_domain() -> int:
+    """Move to a ROS domain where nobody is, neither other test runs nor what earlier tests left.
+
+    Returns the lock that keeps other runs out, to be closed when the domain is left.
+    """
     for number in random.SystemRandom().sample(range(1, 101), 100):
         path = Path(tempfile.gettempdir(), f"an_control_ros_domain_{number}.lock")
         lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
@@ -29,13 +32,13 @@ def _own_domain() -> int:
         except OSError:
             os.close(lock)
         else:
-            return number
+            os.environ["ROS_DOMAIN_ID"] = str(number)
+            return lock
     raise RuntimeError("other test runs hold all of the ROS domains 1 to 100")
 
 
 for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
     os.environ[f"{name}_NUM_THREADS"] = "1"
-os.environ["ROS_DOMAIN_ID"] = str(_own_domain())
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 os.environ["ROS_PYTHON_CHECK_FIELDS"] = "1"
 os.environ["ROS_LOG_DIR"] = tempfile.mkdtemp(prefix="an_control_ros_log_")
@@ -57,6 +60,14 @@ def shared() -> Path:
     if not (path / "reference").is_dir():
         pytest.skip(f"needs the reference data in {path}")
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_domain() -> Iterator[None]:
+    """A ROS domain for each module: a participant that outlives its test disturbs no other."""
+    lock = _take_domain()
+    yield
+    os.close(lock)
 
 
 @pytest.fixture(scope="session", autouse=True)
