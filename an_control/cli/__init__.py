@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import select
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,13 +55,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     module = importlib.import_module(f"an_control.cli.{verb.replace('-', '_')}")
     try:
-        return tyro.cli(module.Verb, prog=f"an-control {verb}", args=rest).run()
+        status = tyro.cli(module.Verb, prog=f"an-control {verb}", args=rest).run()
+        sys.stdout.flush()
+        return status
     except (InputError, ModelError, WiringError) as error:
         print(f"an-control {verb}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"an-control {verb}: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        return 128 + signal.SIGPIPE
+
+
+def _nobody_reads() -> bool:
+    """Whether standard output is a pipe whose reader has gone, as `| head` does; then close it."""
+    try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return False
+    pipe = select.poll()
+    pipe.register(output, 0)
+    gone = any(event & select.POLLERR for _, event in pipe.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return gone
 
 
 def usage() -> str:

@@ -1,8 +1,12 @@
 """`an-control inspect` shows what a model file holds."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
+from program import START
 
 from an_control.cli import main
 from an_control.policy import write_model
@@ -48,3 +52,22 @@ def test_help_is_there(capsys):
         main(["inspect", "--help"])
     assert end.value.code == 0
     assert "model file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_ends_it_without_a_traceback(model, unbuffered):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", START, "inspect", str(model)],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert ended.stderr == b""
+    assert ended.returncode == 141
