@@ -27,6 +27,19 @@ NEVER = F32(-1e30)
 Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 
 
+class Form(NamedTuple):
+    """What compiled code has to know of a policy beside its weights."""
+
+    inputs: int = 1
+    """A channel's inputs."""
+    recurrent: int = 0
+    """How many rows take the neuron's own outputs."""
+    products: bool = False
+    softmax: bool = False
+    relu: bool = False
+    clip: bool = False
+
+
 class Packed(NamedTuple):
     """A policy's weights as compiled code takes them."""
 
@@ -37,8 +50,7 @@ class Packed(NamedTuple):
     head: np.ndarray
     """For each layer the bias (out,), then weights (in, out), float64."""
     widths: np.ndarray
-    form: tuple[int, bool, bool, bool, bool]
-    """Inputs; products, softmax, relu, clip or not."""
+    form: Form
 
 
 class PackedMemory(NamedTuple):
@@ -71,16 +83,18 @@ def pack_memory(weights: MemoryWeights) -> PackedMemory:
 
 def pack(sizes: AttentionSizes, weights: Weights) -> Packed:
     """Lay out an AttentionNeuron's weights."""
-    gates, products = 4 * sizes.neuron, np.zeros((0, 4 * sizes.neuron))
+    gates = len(weights.bias)
+    products = np.zeros((0, gates))
     if weights.products is not None:
         products = weights.products.transpose(0, 2, 1).reshape(-1, gates)
     gate_rows = [weights.bias[None], weights.features, weights.action.T, weights.hidden.T, products]
-    form = (
-        len(sizes.inputs),
-        sizes.products,
-        sizes.attention == "softmax",
-        sizes.activation == "relu",
-        sizes.output == "clip",
+    form = Form(
+        inputs=len(weights.features),
+        recurrent=weights.hidden.shape[1],
+        products=sizes.products,
+        softmax=sizes.attention == "softmax",
+        relu=sizes.activation == "relu",
+        clip=sizes.output == "clip",
     )
     return Packed(
         np.ascontiguousarray(np.concatenate(gate_rows), F32),
@@ -108,6 +122,7 @@ class NumbaEngine:
         if sizes.attention == "softmax":
             score_rows[0, sizes.queries :] = NEVER
         self._packed = packed._replace(score_rows=score_rows)
+        self._plain_form = tuple(packed.form)
         self._memory = None if weights.memory is None else pack_memory(weights.memory)
         self.start()
         self._warm_up()
@@ -173,7 +188,8 @@ class NumbaEngine:
             self._attention,
             self._message,
             self._memory,
-            *self._packed,
+            *self._packed[:-1],
+            self._plain_form,
         )
 
     @property
@@ -211,45 +227,12 @@ def _add_product(out, rows, x):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _tick(
-    values,
-    columns,
-    previous,
-    shift,
-    state,
-    attention,
-    message,
-    memory,
-    gate_rows,
-    score_rows,
-    head,
-    widths,
-    form,
-):
-    """One tick. Rows of `gate_rows` (., 4d): bias, inputs, actions, outputs h, products."""
-    inputs, products, softmax, relu, clip = form
-    gates, d, queries = gate_rows.shape[1], gate_rows.shape[1] // 4, score_rows.shape[1]
-    actions = len(previous)
-    score_bias, score_w = score_rows[0], score_rows[1:]
-    hidden = gate_rows[1 + inputs + actions : 1 + inputs + actions + d]
-
-    common = gate_rows[0].copy()
-    for a in range(actions):
-        for g in range(gates):
-            common[g] += gate_rows[1 + inputs + a, g] * previous[a]
-    drive = gate_rows[1 : 1 + inputs].copy()
-    if products:
-        for f in range(inputs):
-            for a in range(actions):
-                row = 1 + inputs + actions + d + f * actions + a
-                for g in range(gates):
-                    drive[f, g] += gate_rows[row, g] * previous[a]
-
-    sums = np.zeros(queries)
-    mass = np.zeros(queries)
+def _advance_lstm(values, columns, common, drive, hidden, state):
+    """An LSTM's tick. Columns of `state` (., 2d + 1): outputs h, cells c, the last reading."""
+    inputs, gates = drive.shape
+    d = gates // 4
     # Arrays made here cannot overlap, which the compiler must know to vectorise.
     z, c, h = np.empty(gates, F32), np.empty(d, F32), np.empty(d, F32)
-    score = np.empty(queries, F32)
     for n in range(values.shape[0]):
         value, column = values[n], columns[n]
         for k in range(d):
@@ -273,10 +256,57 @@ def _tick(
             h[k] = (F32(0.5) * z[2 * d + k] + F32(0.5)) * tanh(c[k])
         for k in range(d):
             state[column, k], state[column, d + k] = h[k], c[k]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _tick(
+    values,
+    columns,
+    previous,
+    shift,
+    state,
+    attention,
+    message,
+    memory,
+    gate_rows,
+    score_rows,
+    head,
+    widths,
+    plain_form,
+):
+    """One tick. Rows of `gate_rows` (., 4d): bias, inputs, actions, outputs h, products."""
+    form = Form(*plain_form)  # a plain tuple enters compiled code faster
+    inputs, d = form.inputs, score_rows.shape[0] - 1
+    gates, queries, actions = gate_rows.shape[1], score_rows.shape[1], len(previous)
+    score_bias, score_w = score_rows[0], score_rows[1:]
+    behind = 1 + inputs + actions
+    hidden = gate_rows[behind : behind + form.recurrent]
+
+    common = gate_rows[0].copy()
+    for a in range(actions):
+        for g in range(gates):
+            common[g] += gate_rows[1 + inputs + a, g] * previous[a]
+    drive = gate_rows[1 : 1 + inputs].copy()
+    if form.products:
+        for f in range(inputs):
+            for a in range(actions):
+                row = behind + form.recurrent + f * actions + a
+                for g in range(gates):
+                    drive[f, g] += gate_rows[row, g] * previous[a]
+
+    _advance_lstm(values, columns, common, drive, hidden, state)
+
+    sums = np.zeros(queries)
+    mass = np.zeros(queries)
+    h, score = np.empty(d, F32), np.empty(queries, F32)
+    for n in range(values.shape[0]):
+        value, column = values[n], columns[n]
+        for k in range(d):
+            h[k] = state[column, k]
         for q in range(queries):
             score[q] = score_bias[q]
         _add_product(score, score_w, h)
-        if softmax:
+        if form.softmax:
             largest = score[0]
             for q in range(1, queries):
                 largest = score[q] if score[q] > largest else largest
@@ -301,17 +331,17 @@ def _tick(
         for q in range(queries):
             sums[q] += (np.float64(score[q]) * wide + shift) - shift
 
-    if softmax:
+    if form.softmax:
         routed = len(message) // 2
         for q in range(routed):
             message[q] = sums[q]
             message[routed + q] = mass[q] - 1.0
         if memory is not None:  # known to the compiler: None is a type of its own
-            return _act(_remember(memory, message, previous), head, widths, relu, clip)
+            return _act(_remember(memory, message, previous), head, widths, form.relu, form.clip)
     else:
         for q in range(len(message)):
             message[q] = tanh(F32(sums[q]))
-    return _act(message, head, widths, relu, clip)
+    return _act(message, head, widths, form.relu, form.clip)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

@@ -3,25 +3,25 @@
 Every operation is either elementwise over channels (float32, as the authors computed) or an exact
 sum (float64, see `exact`), so no result depends on a channel's place. Many channels are worked
 through in blocks that fit the processor's cache; a few cost little more than numpy's calls, so
-these are few: a row of ones below the neurons' outputs lets their matrix product add the biases.
+these are few.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from an_control.policy.exact import ROUND_MASS, ROUND_OUTPUT, exact_weights
+from an_control.policy.exact import ROUND_MASS, exact_weights
 from an_control.policy.head import Head
 from an_control.policy.memory import Memory
+from an_control.policy.neurons import F32, State, neurons_of
 from an_control.policy.sizes import AttentionSizes
 from an_control.policy.weights import Weights
 
-F32 = np.float32
 BLOCK = 1024
 
 # Arrays without dimensions are cheaper operands than scalars.
-HALF = np.array(0.5, F32)
-TO_OUTPUTS = np.array(ROUND_OUTPUT)
 TO_MASS = np.array(ROUND_MASS)
 
 
@@ -31,23 +31,11 @@ class NumpyEngine:
     name = "numpy"
 
     def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
-        d = sizes.neuron
         self._sizes = sizes
+        self._neurons = neurons_of(sizes, weights)
         self._head = Head(weights.head, sizes.activation, sizes.output)
-        rows = np.column_stack([weights.hidden, weights.bias, weights.action])
-        rows, round_rows = exact_weights(rows)
-        self._hidden = np.ascontiguousarray(rows[:, : d + 1])
-        self._common = self._hidden[:, d]
-        self._round_common = round_rows[:, 0].copy()
-        self._action = np.column_stack([weights.action, weights.bias])
-        self._previous = np.ones(sizes.actions + 1)
         self._scores, _ = exact_weights(weights.scores)
         self._scores_bias = weights.scores_bias.astype(F32)[:, None]
-        self._features = weights.features.astype(F32)
-        self._products: np.ndarray | None = None
-        if weights.products is not None:
-            self._products = weights.products.astype(F32).reshape(-1, sizes.actions)
-        self._track_change = "change" in sizes.inputs
         self._shift = np.zeros(())
         self._memory = None if weights.memory is None else Memory(weights.memory)
         self.start()
@@ -60,36 +48,27 @@ class NumpyEngine:
 
     def clear(self) -> None:
         """Forget every column; the head's memory stays."""
-        self._output = np.ones((self._sizes.neuron + 1, 0))
-        self._cell = np.zeros((self._sizes.neuron, 0), F32)
-        self._last = np.zeros(0, F32)
+        self._hold(self._neurons.fresh(0))
         self._message = np.zeros(self._sizes.message)
-        self._arrange(0, True)
 
     def grow(self, columns: int) -> None:
         """Add `columns` columns at zero state."""
-        self._output = np.pad(self._output, ((0, 0), (0, columns)))
-        self._output[-1] = 1.0
-        self._cell = np.pad(self._cell, ((0, 0), (0, columns)))
-        self._last = np.pad(self._last, (0, columns), constant_values=np.nan)
-        self._arrange(len(self._last), True)
+        fresh = self._neurons.fresh(columns)
+        pairs = zip(self._state, fresh, strict=True)
+        self._hold(tuple(np.concatenate(pair, axis=-1) for pair in pairs))
 
     def keep(self, columns: np.ndarray) -> None:
         """Keep only these columns, in this order."""
-        self._output = self._output.take(columns, axis=1)
-        self._cell = self._cell.take(columns, axis=1)
-        self._last = self._last[columns]
-        self._arrange(len(self._last), True)
+        self._hold(tuple(array.take(columns, axis=-1) for array in self._state))
 
     def forget(self, columns: np.ndarray) -> None:
         """Set these columns to zero state."""
-        self._output[:-1, columns] = 0.0
-        self._cell[:, columns] = 0.0
-        self._last[columns] = np.nan
+        for array, fresh in zip(self._state, self._neurons.fresh(len(columns)), strict=True):
+            array[..., columns] = fresh
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
-        return self._output[:-1, columns].T.copy()
+        return self._state[0][: self._sizes.neuron, columns].T.copy()
 
     def step(
         self,
@@ -108,11 +87,11 @@ class NumpyEngine:
         if columns is not None:
             self._gather(columns)
         self._shift[()] = shift
-        features = self._take_previous(previous)
+        self._neurons.take_previous(previous)
         self._message[:] = 0.0
         for block in self._blocks:
             part = values if len(self._blocks) == 1 else values[block.part]
-            self._advance(block, part, features)
+            self._neurons.advance(block.state, block.room.neurons, part)
             self._attend(block)
             self._add_message(block, part)
         if columns is not None:
@@ -129,77 +108,40 @@ class NumpyEngine:
         mass -= 1.0
         return self._head(self._message)
 
+    def _hold(self, state: State) -> None:
+        """Let this be the state."""
+        self._state = state
+        self._arrange(state[0].shape[-1], True)
+
     def _arrange(self, channels: int, whole: bool) -> None:
         """Lay out a tick on this many channels: on the state itself, or on a copy of a part."""
         self._arranged = channels, whole
-        state: tuple[np.ndarray, ...] = (self._output, self._cell, self._last)
-        if not whole:
-            state = tuple(np.ones((*array.shape[:-1], channels), array.dtype) for array in state)
+        state = self._state if whole else self._neurons.fresh(channels)
         self._working = state
-        rooms = {n: _Room(self._sizes, n) for n in {min(BLOCK, channels), channels % BLOCK}}
+        rooms = {n: self._room(n) for n in {min(BLOCK, channels), channels % BLOCK}}
         self._blocks = []
         for start in range(0, channels, BLOCK):
             part = slice(start, min(start + BLOCK, channels))
-            views = (array[..., part] for array in state)
+            views = tuple(array[..., part] for array in state)
             attention = np.zeros((self._sizes.queries, part.stop - start), F32)
-            self._blocks.append(_Block(part, rooms[part.stop - start], attention, *views))
+            room = rooms[part.stop - start]
+            self._blocks.append(_Block(part, room, attention, views, self._sizes.neuron))
+
+    def _room(self, channels: int) -> _Room:
+        return _Room(self._neurons.room(channels), self._sizes.queries, channels)
 
     def _gather(self, columns: np.ndarray) -> None:
-        output, cell, last = self._working
-        self._output.take(columns, axis=1, out=output, mode="clip")
-        self._cell.take(columns, axis=1, out=cell, mode="clip")
-        self._last.take(columns, out=last, mode="clip")
+        for array, part in zip(self._state, self._working, strict=True):
+            array.take(columns, axis=-1, out=part, mode="clip")
 
     def _scatter(self, columns: np.ndarray) -> None:
-        self._output[:, columns], self._cell[:, columns], self._last[columns] = self._working
-
-    def _take_previous(self, previous: np.ndarray) -> np.ndarray:
-        """Enter the previous action into what is common to all channels, once a tick.
-
-        Returns the weights of each channel's inputs (F, 4d), which it moves in some models.
-        """
-        self._previous[:-1] = previous
-        common = self._action.dot(self._previous)
-        common += self._round_common
-        np.subtract(common, self._round_common, out=self._common)
-        if self._products is None:
-            return self._features
-        moved: np.ndarray = self._products.dot(previous).reshape(self._features.shape)
-        moved += self._features
-        return moved
-
-    def _advance(self, block: _Block, values: np.ndarray, features: np.ndarray) -> None:
-        """The shared LSTM cell (section 3.1 of the paper), in place on the block's state."""
-        room, gates, cell = block.room, block.room.gates, block.cell
-        np.dot(self._hidden, block.output, out=room.recurrent)
-        gates[...] = room.recurrent
-        np.multiply(features[0][:, None], values, out=room.drive)
-        gates += room.drive
-        if self._track_change:
-            change = values - block.last
-            change[np.isnan(block.last)] = 0.0
-            np.multiply(features[1][:, None], change, out=room.drive)
-            gates += room.drive
-            block.last[...] = values
-        np.tanh(gates, out=gates)
-        logistic = room.logistic
-        logistic *= HALF
-        logistic += HALF
-        cell *= room.forget
-        enter = room.enter
-        enter *= room.candidate
-        cell += enter
-        np.tanh(cell, out=enter)
-        enter *= room.leave
-        output = block.output_h
-        output[...] = enter
-        output += TO_OUTPUTS
-        output -= TO_OUTPUTS
+        for array, part in zip(self._state, self._working, strict=True):
+            array[..., columns] = part
 
     def _attend(self, block: _Block) -> None:
         """The block's attention (eq. 2 of the paper, or softmax over the queries)."""
         attention = block.attention
-        np.dot(self._scores, block.output_h, out=block.room.raw)
+        np.dot(self._scores, block.outputs, out=block.room.raw)
         attention[...] = block.room.raw
         attention += self._scores_bias
         if self._sizes.attention == "tanh":
@@ -246,14 +188,8 @@ class NumpyEngine:
 class _Room:
     """Room for the intermediate results of `channels` channels."""
 
-    def __init__(self, sizes: AttentionSizes, channels: int) -> None:
-        d, queries = sizes.neuron, sizes.queries
-        self.recurrent = np.empty((4 * d, channels))
-        self.gates = np.empty((4 * d, channels), F32)
-        self.drive = np.empty((4 * d, channels), F32)
-        self.logistic = self.gates[: 3 * d]
-        self.enter, self.forget = self.gates[:d], self.gates[d : 2 * d]
-        self.leave, self.candidate = self.gates[2 * d : 3 * d], self.gates[3 * d :]
+    def __init__(self, neurons: Any, queries: int, channels: int) -> None:
+        self.neurons = neurons
         self.raw = np.empty((queries, channels))
         self.wide = np.empty(channels)
         self.ones = np.ones(channels)
@@ -263,14 +199,7 @@ class _Block:
     """A block's attention, views of its state, and the room that it shares with its likes."""
 
     def __init__(
-        self,
-        part: slice,
-        room: _Room,
-        attention: np.ndarray,
-        output: np.ndarray,
-        cell: np.ndarray,
-        last: np.ndarray,
+        self, part: slice, room: _Room, attention: np.ndarray, state: State, neuron: int
     ) -> None:
-        self.part, self.room, self.attention = part, room, attention
-        self.output, self.output_h = output, output[:-1]
-        self.cell, self.last = cell, last
+        self.part, self.room, self.attention, self.state = part, room, attention, state
+        self.outputs = state[0][:neuron]

@@ -22,7 +22,7 @@ from an_control.learning.fused.loop import (
 from an_control.learning.fused.policies import LANES
 from an_control.learning.rollouts import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, Model, OrderedSizes
-from an_control.policy.numba_engine import Packed, pack, pack_head
+from an_control.policy.numba_engine import Form, Packed, pack, pack_head
 from an_control.policy.weights import Weights, head_of
 from an_control.wiring.scramble import Scramble, ScrambleSettings
 
@@ -186,7 +186,7 @@ def pack_model(model: Model) -> Packed:
     arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
     head, widths = pack_head(head_of(arrays, len(model.sizes.head) + 1))
     relu, clip = model.sizes.activation == "relu", model.sizes.output == "clip"
-    return nobody()._replace(head=head, widths=widths, form=(1, False, False, relu, clip))
+    return nobody()._replace(head=head, widths=widths, form=Form(relu=relu, clip=clip))
 
 
 def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, Candidates]]:

@@ -33,7 +33,7 @@ from an_control.learning.fused.policies import (
     take_weights,
 )
 from an_control.policy.exact import LARGEST_READING, ORDINARY
-from an_control.policy.numba_engine import Packed
+from an_control.policy.numba_engine import Form, Packed
 
 
 class Candidates(NamedTuple):
@@ -46,7 +46,7 @@ class Candidates(NamedTuple):
     head: np.ndarray
     """(P, .) float64."""
     widths: np.ndarray
-    form: tuple[int, bool, bool, bool, bool]
+    form: Form
 
     @classmethod
     def of(cls, packed: Sequence[Packed]) -> Candidates:
@@ -103,10 +103,8 @@ def unrecorded() -> Recording:
 
 def nobody() -> Packed:
     """No teacher."""
-    form = (1, False, False, False, False)
-    return Packed(
-        np.zeros((0, 0), F32), np.zeros((0, 0), F32), np.zeros(0), np.zeros(0, np.int64), form
-    )
+    rows = np.zeros((0, 0), F32)
+    return Packed(rows, rows, np.zeros(0), np.zeros(0, np.int64), Form())
 
 
 OBSERVE = types.FunctionType(types.void(types.float64[:, ::1], types.float32[:, ::1]))
@@ -157,11 +155,11 @@ def run(
     order, every, noise, here = conditions
     slots = channels + noise.shape[2]
     form, widths = candidates.form, candidates.widths
-    recurrent, taught = candidates.gate_rows.shape[1] > 0, teacher.head.shape[0] > 0
+    attends, taught = candidates.gate_rows.shape[1] > 0, teacher.head.shape[0] > 0
     gates, queries = candidates.gate_rows.shape[2], candidates.score_rows.shape[2]
-    d, widest = gates // 4, slots
-    padded = d + -d % 8
-    first, (inputs, _, softmax, _, _) = 1 + form[0] + actions, form
+    d, widest = max(0, candidates.score_rows.shape[1] - 1), slots
+    padded, first = d + -d % 8, 1 + form.inputs + actions
+    inputs, softmax = form.inputs, form.softmax
     rows = np.zeros((candidates.gate_rows.shape[1], gates, LANES), F32)
     hidden, weights = np.zeros((padded, gates, LANES), F32), np.zeros((padded, queries, LANES), F32)
     bias, head = np.zeros((queries, LANES), F32), np.zeros((candidates.head.shape[1], LANES))
@@ -204,7 +202,7 @@ def run(
                     if candidate != player[lane]:
                         player[lane] = candidate
                         take_weights(candidates, candidate, lane, rows, bias, weights, head)
-                        for k in range(d):
+                        for k in range(form.recurrent):
                             for g in range(gates):
                                 hidden[k, g, lane] = rows[first + k, g, lane]
                 for i in range(actions):
@@ -259,7 +257,7 @@ def run(
             if grid != grids[lane]:
                 grids[lane], shift[lane] = grid, shift_of(grid)
 
-        if recurrent:
+        if attends:
             gate_inputs(form, rows, action, common, drive)
             if padded == 8 and inputs == 1:
                 small_gates(shown, common, drive, hidden, h, z)

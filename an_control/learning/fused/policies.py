@@ -45,9 +45,7 @@ def gate_inputs(form, rows, action, common, drive):
 
     `rows` (., 4d, L) are the gates' weights, as `Packed` orders them.
     """
-    inputs, products, _, _, _ = form
-    actions, gates = action.shape[0], common.shape[0]
-    hidden = gates // 4
+    inputs, actions, gates = form.inputs, action.shape[0], common.shape[0]
     for g in range(gates):
         for lane in range(LANES):
             common[g, lane] = rows[0, g, lane]
@@ -58,9 +56,9 @@ def gate_inputs(form, rows, action, common, drive):
         for g in range(gates):
             for lane in range(LANES):
                 drive[f, g, lane] = rows[1 + f, g, lane]
-        if products:
+        if form.products:
             for a in range(actions):
-                row = 1 + inputs + actions + hidden + f * actions + a
+                row = 1 + inputs + actions + form.recurrent + f * actions + a
                 for g in range(gates):
                     for lane in range(LANES):
                         drive[f, g, lane] += rows[row, g, lane] * action[a, lane]
@@ -242,7 +240,6 @@ def close_message(softmax, sums, mass, narrow, message):
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def act(form, head, widths, x, y, action):
     """The head (., L): `x` (W, L) holds its input, overwritten as `y` is; into `action` (A, L)."""
-    _, _, _, relu, clip = form
     layers, at = len(widths), 0
     inputs = (len(head) - _numbers_behind(widths)) // widths[0] - 1
     for layer in range(layers):
@@ -258,10 +255,10 @@ def act(form, head, widths, x, y, action):
             at += width
         last = layer == layers - 1
         for j in range(width):
-            if last and clip:
+            if last and form.clip:
                 for lane in range(LANES):
                     x[j, lane] = min(max(y[j, lane], -1.0), 1.0)
-            elif last or not relu:
+            elif last or not form.relu:
                 for lane in range(LANES):
                     x[j, lane] = tanh(F32(y[j, lane]))
             else:
