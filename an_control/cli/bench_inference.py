@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,24 @@ import numpy as np
 
 from an_control.policy import EngineName, Model, Policy, VisionNeuron, make_policy, read_model
 from an_control.policy.random_model import ANT_SIZES, random_model
-from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, VisionSizes
+from an_control.policy.sizes import (
+    CAR_RACING_SIZES,
+    PONG_SIZES,
+    AttentionSizes,
+    Sizes,
+    VisionSizes,
+)
 from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, PONG_TASK
 
 CHANNELS = (28, 100, 1_000, 10_000)
-RANDOM = ((ANT_SIZES, ANT_TASK), (CAR_RACING_SIZES, CAR_RACING_TASK), (PONG_SIZES, PONG_TASK))
-"""What is measured where no model is given: the sizes of the authors' policies."""
+STACKED_SIZES = replace(ANT_SIZES, neuron=32, stack=4)
+RANDOM = (
+    (ANT_SIZES, ANT_TASK),
+    (STACKED_SIZES, ANT_TASK),
+    (CAR_RACING_SIZES, CAR_RACING_TASK),
+    (PONG_SIZES, PONG_TASK),
+)
+"""What is measured where no model is given: the authors' sizes, and their Ant's with stacks."""
 WARM_UP_TICKS = 50
 FEWEST_TICKS = 30
 INPUTS = 16
@@ -88,7 +101,7 @@ def measure(policy: Policy, channels: int, seconds: float) -> Row:
     by_id = _quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
     return {
         "task": policy.model.task.get("name", "?"),
-        "inputs": "patches" if isinstance(policy, VisionNeuron) else "readings",
+        "inputs": _inputs(policy.model.sizes),
         "engine": policy.engine,
         "channels": channels,
         "step_array_p50_us": by_array[0],
@@ -96,6 +109,13 @@ def measure(policy: Policy, channels: int, seconds: float) -> Row:
         "step_p50_us": by_id[0],
         "step_p99_us": by_id[1],
     }
+
+
+def _inputs(sizes: Sizes) -> str:
+    """What a neuron gets."""
+    if isinstance(sizes, VisionSizes):
+        return "patches"
+    return "stacked" if isinstance(sizes, AttentionSizes) and sizes.stack else "readings"
 
 
 def _quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float, float]:

@@ -59,6 +59,10 @@ class Verb:
     reshuffle: tuple[int, ...] = ()
     """Of the compiled recipe: steps between unannounced reshuffles (0: none), one drawn for each
     round."""
+    neuron: int | None = None
+    """Units a channel, where not the recipe's (of the compiled recipe 8)."""
+    stack: int | None = None
+    """How many of its newest readings a neuron sees, 0 for an LSTM; where not the recipe's."""
     products: bool | None = None
     """Feed the neurons products of reading and previous action, where not as the recipe does."""
     smoke: bool = False
@@ -72,9 +76,15 @@ class Verb:
         from an_control.learning.recipes import CAMERA_RECIPES
         from an_control.learning.tasks import has_lanes
 
-        for name in ("seed", "rounds", "updates"):
-            if (value := getattr(self, name)) is not None and value < 0:
-                raise InputError(f"--{name} {value}: must be 0 or more")
+        for name, least in (
+            ("seed", 0),
+            ("rounds", 0),
+            ("updates", 0),
+            ("stack", 0),
+            ("neuron", 1),
+        ):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise InputError(f"--{name} {value}: must be {least} or more")
         if self.task in CAMERA_RECIPES:
             return self._run_camera()
         for name in ("hidden", "backgrounds"):
@@ -117,8 +127,8 @@ class Verb:
         if teacher.layers is not None:
             head = tuple(len(bias) for _, bias in teacher.layers[:-1])
             student = replace(student, head=head)
-        if self.products is not None:
-            student = replace(student, products=self.products)
+        chosen = {name: getattr(self, name) for name in ("neuron", "stack", "products")}
+        student = replace(student, **{k: v for k, v in chosen.items() if v is not None})
         settings = replace(
             settings,
             student=student,
@@ -153,7 +163,7 @@ class Verb:
         env = make_environment(environment_of(self.task))
         task = describe(env, self.task, environment_of(self.task))
         start = None if self.start is None else read_model(self.start)
-        form = Authors(len(task["actuators"]))
+        form = Authors(len(task["actuators"]), neuron=self.neuron or 8, stack=self.stack or 0)
         settings = Cloning(form, reshuffle=self.reshuffle)
         if self.rate is not None:
             settings = replace(settings, rate=self.rate)
@@ -190,7 +200,7 @@ class Verb:
         from an_control.learning.run_folder import RunError
         from an_control.learning.tasks import describe, environment_of, make_environment
 
-        for name in ("teacher", "reshuffle", "products"):
+        for name in ("teacher", "reshuffle", "neuron", "stack", "products"):
             if getattr(self, name):
                 raise InputError(f"--{name}: not for {self.task}")
         for name in ("hidden", "backgrounds"):

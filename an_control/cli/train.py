@@ -43,7 +43,9 @@ class Verb:
     queries: int = 16
     """Of the attention form: how many, at the authors' Ant 32."""
     neuron: int = 8
-    """Of the attention form: LSTM units a channel."""
+    """Of the attention form: units a channel."""
+    stack: int = 0
+    """Of the attention form: how many of its newest readings a neuron sees; 0 for an LSTM."""
     optimiser: Literal["cma", "cma-diagonal", "pgpe"] = "cma"
     """CMA-ES by pycma, full or diagonal, or PGPE with centred ranks."""
     generations: int = 300
@@ -104,6 +106,8 @@ class Verb:
         for name in ("generations", "popsize", "rollouts", "validate_every", "episodes"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} {getattr(self, name)}: must be 1 or more")
+        if self.stack < 0:
+            raise InputError(f"--stack {self.stack}: must be 0 or more")
         if self.popsize < 4:
             raise InputError(f"--popsize {self.popsize}: must be 4 or more")
         if not 0.0 < self.sigma < float("inf"):
@@ -176,7 +180,8 @@ class Verb:
             return Whole(OrderedSizes(channels, actions, list(self.hidden or (16,)))), None
         if any(width != self.queries for width in self.hidden):
             raise InputError("--hidden: in the attention form every layer is --queries wide")
-        return Authors(actions, self.queries, len(self.hidden), self.neuron), None
+        layers = len(self.hidden)
+        return Authors(actions, self.queries, layers, self.neuron, stack=self.stack), None
 
     def _mixture(self) -> tuple[ScrambleSettings, ...]:
         return tuple(

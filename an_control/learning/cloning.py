@@ -88,6 +88,8 @@ class Cloner:
         form, channels = settings.form, len(engine.channels)
         if form.hidden_layers:
             raise ValueError("the student's head has one layer here")
+        if form.neuron % 8:
+            raise ValueError(f"neuron: {form.neuron}, allowed here are multiples of 8")
         self._shapes = form.shapes | {
             "channel": (channels, form.neuron),
             "channel_bias": (channels,),
@@ -101,7 +103,15 @@ class Cloner:
         self._memory = Memory(settings.memory, engine.lanes.steps, channels, form.actions)
         self._threads = ThreadPoolExecutor(max(1, settings.batch // LANES))
         self._tapes = [
-            tape(settings.steps, channels, form.neuron, form.queries, form.actions, LANES)
+            tape(
+                settings.steps,
+                channels,
+                form.neuron,
+                form.queries,
+                form.actions,
+                LANES,
+                not form.stack,
+            )
             for _ in range(settings.batch // LANES)
         ]
 
@@ -149,7 +159,8 @@ class Cloner:
     def _begin(self) -> np.ndarray:
         rng, d = np.random.default_rng([self.seed, 0, 2]), self.settings.form.neuron
         arrays = {name: rng.uniform(-0.35, 0.35, shape) for name, shape in self._shapes.items()}
-        arrays["neuron.bias"][d : 2 * d] += 1.0
+        if not self.settings.form.stack:  # remember by default
+            arrays["neuron.bias"][d : 2 * d] += 1.0
         arrays["scores"] = rng.normal(0.0, 0.8, arrays["scores"].shape)
         arrays["head.0.weight"] = rng.normal(0.0, 0.25, arrays["head.0.weight"].shape)
         arrays["head.0.bias"] = np.zeros(self.settings.form.actions)
@@ -233,7 +244,8 @@ class Cloner:
         self, weights: Parameters, chosen: np.ndarray, room: Tape, begin: int, share: float
     ) -> tuple[float, float, float, np.ndarray]:
         """One group of lanes: both losses, the steps counted, the gradient of the vector."""
-        piece = self._memory.piece(chosen, begin, self.settings.steps)
+        stack = self.settings.form.sizes.features
+        piece = self._memory.piece(chosen, begin, self.settings.steps, stack)
         if begin == 0:
             room.h[0], room.c[0] = 0.0, 0.0
         else:
@@ -264,9 +276,9 @@ class Cloner:
             *(
                 np.ascontiguousarray(array, F32)
                 for array in (
-                    arrays["neuron.input"][:, 0],
+                    arrays["neuron.input"],
                     arrays["neuron.action"],
-                    arrays["neuron.hidden"],
+                    arrays.get("neuron.hidden", np.zeros((self.settings.form.neuron, 0))),
                     arrays["neuron.bias"],
                     scores,
                     arrays["head.0.weight"],

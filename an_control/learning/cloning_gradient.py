@@ -1,9 +1,10 @@
 """Back-propagation through time for the AttentionNeuron, compiled; lanes (episodes) last.
 
-The authors' form with one linear layer behind the message: LSTM gates i, f, g, o; attention
-W = tanh(S h); message m = tanh(sum over channels W o); action tanh(out m + bias) (Tang & Ha 2021,
-section 3). For a tanh output, the cross-entropy between an action and its label, both taken as
-chances of +1 against -1, has the plain difference as its gradient, however saturated they are.
+The authors' form with one linear layer behind the message: LSTM gates i, f, g, o, or a layer of
+tanh units on stacked readings; attention W = tanh(S h); message m = tanh(sum over channels W o);
+action tanh(out m + bias) (Tang & Ha 2021, section 3). For a tanh output, the cross-entropy between
+an action and its label, both taken as chances of +1 against -1, has the plain difference as its
+gradient, however saturated they are.
 
 Beside the action, a linear reading of every neuron's output learns which channel it sees; that
 gives the neurons a reason to tell the channels apart before the action's gradient does.
@@ -26,10 +27,10 @@ HALF, ONE = F32(0.5), F32(1.0)
 class Parameters(NamedTuple):
     """The numbers, or their gradients with an axis of lanes behind; all float32."""
 
-    input: np.ndarray  # (4d,)
-    action: np.ndarray  # (4d, A)
-    hidden: np.ndarray  # (4d, d)
-    bias: np.ndarray  # (4d,)
+    input: np.ndarray  # (U, F) U = 4d of an LSTM, d of a stack
+    action: np.ndarray  # (U, A)
+    hidden: np.ndarray  # (4d, d), of a stack (d, 0)
+    bias: np.ndarray  # (U,)
     scores: np.ndarray  # (M, d)
     out: np.ndarray  # (A, M)
     out_bias: np.ndarray  # (A,)
@@ -40,7 +41,7 @@ class Parameters(NamedTuple):
 class Piece(NamedTuple):
     """T steps of L episodes."""
 
-    observed: np.ndarray  # (T, N, L)
+    observed: np.ndarray  # (T, N, F, L) what enters each neuron, the newest reading first
     previous: np.ndarray  # (T, A, L) the actions before
     labels: np.ndarray  # (T, A, L) the teacher's
     counts: np.ndarray  # (T, L) 0 behind an episode's end, else 1
@@ -50,7 +51,7 @@ class Piece(NamedTuple):
 class Tape(NamedTuple):
     """What the way forward leaves for the way back."""
 
-    gates: np.ndarray  # (T, N, 4d, L) after their functions
+    gates: np.ndarray  # (T, N, 4d, L) after their functions, of an LSTM
     h: np.ndarray  # (T + 1, N, d, L)
     c: np.ndarray  # (T + 1, N, d, L)
     squashed: np.ndarray  # (T, N, d, L) tanh(c)
@@ -59,13 +60,16 @@ class Tape(NamedTuple):
     actions: np.ndarray  # (T, A, L)
 
 
-def tape(steps: int, slots: int, d: int, queries: int, actions: int, lanes: int) -> Tape:
+def tape(
+    steps: int, slots: int, d: int, queries: int, actions: int, lanes: int, recurrent: bool = True
+) -> Tape:
     """Room for a piece."""
+    gates, cells = (4 * d, d) if recurrent else (0, 0)
     shapes = (
-        (steps, slots, 4 * d),
+        (steps, slots, gates),
         (steps + 1, slots, d),
-        (steps + 1, slots, d),
-        (steps, slots, d),
+        (steps + 1, slots, cells),
+        (steps, slots, cells),
         (steps, slots, queries),
         (steps, queries),
         (steps, actions),
@@ -79,9 +83,9 @@ OPTIONS: Any = {"cache": True, "error_model": "numpy", "nogil": True, "fastmath"
 @njit(**OPTIONS)
 def forward(w, piece, tape):
     """Fill the tape from its first state on."""
-    steps, slots, lanes = piece.observed.shape
-    gates, d = w.hidden.shape
-    queries, actions = w.scores.shape[0], w.out.shape[0]
+    steps, slots, inputs, lanes = piece.observed.shape
+    gates, queries, actions = w.bias.shape[0], w.scores.shape[0], w.out.shape[0]
+    recurrent = w.hidden.shape[1] > 0
     common, sums = np.zeros((gates, lanes), F32), np.zeros((queries, lanes), F32)
     z = np.zeros((max(gates, queries), lanes), F32)
     for t in range(steps):
@@ -95,30 +99,24 @@ def forward(w, piece, tape):
         for i in range(slots):
             for g in range(gates):
                 for lane in range(lanes):
-                    z[g, lane] = common[g, lane] + w.input[g] * piece.observed[t, i, lane]
-            _add(z, w.hidden, tape.h[t, i])
-            for g in range(gates):
-                if 2 * d <= g < 3 * d:
+                    z[g, lane] = common[g, lane]
+                for f in range(inputs):
                     for lane in range(lanes):
-                        tape.gates[t, i, g, lane] = tanh(z[g, lane])
-                else:
+                        z[g, lane] += w.input[g, f] * piece.observed[t, i, f, lane]
+            if recurrent:
+                _add(z, w.hidden, tape.h[t, i])
+                _lstm(z, tape, t, i)
+            else:
+                for k in range(gates):
                     for lane in range(lanes):
-                        tape.gates[t, i, g, lane] = HALF * tanh(HALF * z[g, lane]) + HALF
-            for k in range(d):
-                for lane in range(lanes):
-                    enter = tape.gates[t, i, k, lane] * tape.gates[t, i, 2 * d + k, lane]
-                    cell = tape.gates[t, i, d + k, lane] * tape.c[t, i, k, lane] + enter
-                    squashed = tanh(cell)
-                    tape.c[t + 1, i, k, lane] = cell
-                    tape.squashed[t, i, k, lane] = squashed
-                    tape.h[t + 1, i, k, lane] = tape.gates[t, i, 3 * d + k, lane] * squashed
+                        tape.h[t + 1, i, k, lane] = tanh(z[k, lane])
             z[:] = F32(0.0)
             _add(z, w.scores, tape.h[t + 1, i])
             for q in range(queries):
                 for lane in range(lanes):
                     weight = tanh(z[q, lane])
                     tape.attention[t, i, q, lane] = weight
-                    sums[q, lane] += weight * piece.observed[t, i, lane]
+                    sums[q, lane] += weight * piece.observed[t, i, 0, lane]
         for q in range(queries):
             for lane in range(lanes):
                 tape.message[t, q, lane] = tanh(sums[q, lane])
@@ -139,9 +137,9 @@ def backward(w, piece, tape, share, gradient):
     `share` weighs the channels' loss. Returns both losses' sums: squared errors of the actions,
     and of the channels' readings.
     """
-    steps, slots, lanes = piece.observed.shape
-    gates, d = w.hidden.shape
-    queries, actions = w.scores.shape[0], w.out.shape[0]
+    steps, slots, inputs, lanes = piece.observed.shape
+    gates, (queries, d), actions = w.bias.shape[0], w.scores.shape, w.out.shape[0]
+    recurrent = w.hidden.shape[1] > 0
     dh, dc = np.zeros((slots, d, lanes), F32), np.zeros((slots, d, lanes), F32)
     du, dm = np.zeros((actions, lanes), F32), np.zeros((queries, lanes), F32)
     ds, dz = np.zeros((queries, lanes), F32), np.zeros((gates, lanes), F32)
@@ -166,35 +164,69 @@ def backward(w, piece, tape, share, gradient):
             for q in range(queries):
                 for lane in range(lanes):
                     weight = tape.attention[t, i, q, lane]
-                    reading = piece.observed[t, i, lane]
+                    reading = piece.observed[t, i, 0, lane]
                     ds[q, lane] = dm[q, lane] * reading * (ONE - weight * weight)
             _back(w.scores, ds, tape.h[t + 1, i], gradient.scores, dh[i])
             if share > F32(0.0):
                 mistaken += _channels_back(w, piece, tape, t, i, share, gradient, dh)
-            for k in range(d):
-                for lane in range(lanes):
-                    enter, forget = tape.gates[t, i, k, lane], tape.gates[t, i, d + k, lane]
-                    new, leave = (
-                        tape.gates[t, i, 2 * d + k, lane],
-                        tape.gates[t, i, 3 * d + k, lane],
-                    )
-                    squashed, back = tape.squashed[t, i, k, lane], dh[i, k, lane]
-                    cell = dc[i, k, lane] + back * leave * (ONE - squashed * squashed)
-                    dz[k, lane] = cell * new * enter * (ONE - enter)
-                    dz[d + k, lane] = cell * tape.c[t, i, k, lane] * forget * (ONE - forget)
-                    dz[2 * d + k, lane] = cell * enter * (ONE - new * new)
-                    dz[3 * d + k, lane] = back * squashed * leave * (ONE - leave)
-                    dc[i, k, lane] = cell * forget
-                    dh[i, k, lane] = F32(0.0)
+            if recurrent:
+                _lstm_back(tape, t, i, dh[i], dc[i], dz)
+            else:
+                for k in range(d):
+                    for lane in range(lanes):
+                        output = tape.h[t + 1, i, k, lane]
+                        dz[k, lane] = dh[i, k, lane] * (ONE - output * output)
+            dh[i] = F32(0.0)
             for g in range(gates):
                 for lane in range(lanes):
                     gradient.bias[g, lane] += dz[g, lane]
-                    gradient.input[g, lane] += dz[g, lane] * piece.observed[t, i, lane]
+                for f in range(inputs):
+                    for lane in range(lanes):
+                        gradient.input[g, f, lane] += dz[g, lane] * piece.observed[t, i, f, lane]
                 for a in range(actions):
                     for lane in range(lanes):
                         gradient.action[g, a, lane] += dz[g, lane] * piece.previous[t, a, lane]
-            _back(w.hidden, dz, tape.h[t, i], gradient.hidden, dh[i])
+            if recurrent:
+                _back(w.hidden, dz, tape.h[t, i], gradient.hidden, dh[i])
     return loss, mistaken
+
+
+@njit(**OPTIONS)
+def _lstm(z, tape, t, i):
+    """Slot i's gates, cells and outputs, from the gates' inputs `z` (4d, L)."""
+    d, lanes = tape.h.shape[2], z.shape[1]
+    for g in range(4 * d):
+        if 2 * d <= g < 3 * d:
+            for lane in range(lanes):
+                tape.gates[t, i, g, lane] = tanh(z[g, lane])
+        else:
+            for lane in range(lanes):
+                tape.gates[t, i, g, lane] = HALF * tanh(HALF * z[g, lane]) + HALF
+    for k in range(d):
+        for lane in range(lanes):
+            enter = tape.gates[t, i, k, lane] * tape.gates[t, i, 2 * d + k, lane]
+            cell = tape.gates[t, i, d + k, lane] * tape.c[t, i, k, lane] + enter
+            squashed = tanh(cell)
+            tape.c[t + 1, i, k, lane] = cell
+            tape.squashed[t, i, k, lane] = squashed
+            tape.h[t + 1, i, k, lane] = tape.gates[t, i, 3 * d + k, lane] * squashed
+
+
+@njit(**OPTIONS)
+def _lstm_back(tape, t, i, dh, dc, dz):
+    """From slot i's outputs `dh` (d, L) to its cells `dc` (d, L), in place, and gates `dz`."""
+    d, lanes = dh.shape
+    for k in range(d):
+        for lane in range(lanes):
+            enter, forget = tape.gates[t, i, k, lane], tape.gates[t, i, d + k, lane]
+            new, leave = tape.gates[t, i, 2 * d + k, lane], tape.gates[t, i, 3 * d + k, lane]
+            squashed, back = tape.squashed[t, i, k, lane], dh[k, lane]
+            cell = dc[k, lane] + back * leave * (ONE - squashed * squashed)
+            dz[k, lane] = cell * new * enter * (ONE - enter)
+            dz[d + k, lane] = cell * tape.c[t, i, k, lane] * forget * (ONE - forget)
+            dz[2 * d + k, lane] = cell * enter * (ONE - new * new)
+            dz[3 * d + k, lane] = back * squashed * leave * (ONE - leave)
+            dc[k, lane] = cell * forget
 
 
 @njit(**OPTIONS)

@@ -70,6 +70,7 @@ class Authors:
     hidden_layers: int = 0
     neuron: int = 8
     key: int = 32
+    stack: int = 0
 
     @cached_property
     def sizes(self) -> AttentionSizes:
@@ -80,6 +81,7 @@ class Authors:
             key=self.key,
             inputs=["value"],
             head=[self.queries] * self.hidden_layers,
+            stack=self.stack,
         )
 
     @cached_property
@@ -116,8 +118,9 @@ class Authors:
         product = right.T @ (arrays.pop("scores") / stretch[:, None])
         left, gain, keys = np.linalg.svd(product)
         query, key = (np.zeros((self.key, self.neuron)) for _ in range(2))
-        query[: self.neuron] = (left * np.sqrt(gain)).T
-        key[: self.neuron] = np.sqrt(gain)[:, None] * keys
+        some = min(self.key, self.neuron)  # the product's rank is no higher
+        query[:some] = (left * np.sqrt(gain)).T[:some]
+        key[:some] = (np.sqrt(gain)[:, None] * keys)[:some]
         arrays |= {
             "attention.queries": positional_table(self.queries, self.neuron) @ query.T,
             "attention.key": key,
@@ -153,7 +156,9 @@ def form_of(model: Model) -> Form:
     """The form of a policy: the authors' where it is one of theirs, else with all numbers free."""
     sizes = model.sizes
     if isinstance(sizes, AttentionSizes):
-        authors = Authors(sizes.actions, sizes.queries, len(sizes.head), sizes.neuron, sizes.key)
+        authors = Authors(
+            sizes.actions, sizes.queries, len(sizes.head), sizes.neuron, sizes.key, sizes.stack
+        )
         if sizes == authors.sizes and authors.holds(model):
             return authors
     return Whole(sizes)

@@ -37,15 +37,20 @@ class Memory:
         self.steps[at] = steps
         self._added += len(steps)
 
-    def piece(self, chosen: np.ndarray, begin: int, steps: int) -> Piece:
-        """Steps from `begin` on of the chosen episodes (L,), lanes last."""
+    def piece(self, chosen: np.ndarray, begin: int, steps: int, stack: int = 1) -> Piece:
+        """Steps from `begin` on of the chosen episodes (L,), lanes last.
+
+        What enters a neuron are its slot's `stack` newest readings, as `AttentionSizes` has it.
+        """
         end = min(begin + steps, self.observations.shape[1])
         previous = np.zeros((len(chosen), end - begin, self.actions.shape[2]), F32)
         first = max(begin - 1, 0)
         previous[:, first - begin + 1 :] = self.actions[chosen, first : end - 1]
+        newest = np.maximum(np.arange(begin, end)[:, None] - np.arange(stack), 0)
+        stacked = self.observations[chosen[:, None, None], newest]  # (L, T, F, N)
         counts = np.arange(begin, end) < self.steps[chosen][:, None]
         arrays = (
-            self.observations[chosen, begin:end],
+            np.swapaxes(stacked, 2, 3),
             previous,
             self.labels[chosen, begin:end],
             counts.astype(F32),

@@ -16,17 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from an_control.learning.streams import Batch
+from an_control.learning.student_neurons import LstmNeuron, StackedNeuron, array_of
 from an_control.learning.teachers import Layers
 from an_control.policy import AttentionSizes, Model
-
-CHANGE_GAIN = 3.0
-"""Changes between steps are small: the neuron's input is this multiple (folded on export)."""
 
 
 @dataclass(frozen=True)
 class StudentSizes:
-    """`neuron` LSTM units a channel, `key` numbers a key, `head` the hidden layers.
+    """`neuron` units a channel, `key` numbers a key, `head` the hidden layers.
 
+    A channel's neuron is an LSTM, or a layer on its `stack` newest readings where that is over 0.
     `memory` GRU units of the head expect what no channel shows; 0 for a head without.
     """
 
@@ -35,13 +34,14 @@ class StudentSizes:
     head: tuple[int, ...] = (128, 64)
     products: bool = False
     memory: int = 0
+    stack: int = 0
 
 
 class State(NamedTuple):
-    """What is carried from step to step: B lanes of N slots; n channels, d, H units."""
+    """What is carried from step to step: B lanes of N slots; n channels, H units."""
 
-    output: Tensor  # (B, N, d)
-    cell: Tensor  # (B, N, d)
+    first: Tensor  # (B, N, .) of the neurons
+    second: Tensor  # (B, N, .) of the neurons
     memory: Tensor  # (B, H)
     message: Tensor  # (B, 2 n) what was seen at the last step, with a memory
 
@@ -69,8 +69,8 @@ class Student(nn.Module):
     def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:
         super().__init__()
         self.channels, self.actions, self.sizes = channels, actions, sizes
-        features = 2 + actions + (2 * actions if sizes.products else 0)
-        self.neuron = nn.LSTM(features, sizes.neuron)
+        what = actions, sizes.neuron, sizes.products
+        self.neuron = StackedNeuron(*what, sizes.stack) if sizes.stack else LstmNeuron(*what)
         self.key = nn.Linear(sizes.neuron, sizes.key)
         self.queries = nn.Parameter(torch.randn(channels + 1, sizes.key) / sizes.key**0.5)
         message = 2 * channels
@@ -83,12 +83,6 @@ class Student(nn.Module):
             message = channels + sizes.memory
         widths = [message, *sizes.head, actions]
         self.head = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-        with torch.no_grad():  # remember by default
-            self._lstm["bias_ih_l0"][sizes.neuron : 2 * sizes.neuron] += 1.0
-
-    @property
-    def _lstm(self) -> dict[str, nn.Parameter]:
-        return dict(self.neuron.named_parameters())
 
     @property
     def _layers(self) -> list[nn.Linear]:
@@ -110,41 +104,28 @@ class Student(nn.Module):
     def start_neurons(self, model: Model) -> None:
         """Let neurons, keys and queries begin as a model's; ValueError where sizes differ."""
         sizes = model.sizes
-        own = (self.sizes.neuron, self.sizes.key, self.channels + 1, self.sizes.products)
-        if not isinstance(sizes, AttentionSizes) or own != (
-            sizes.neuron,
-            sizes.key,
-            sizes.queries,
-            sizes.products,
+        if not isinstance(sizes, AttentionSizes) or self._identifying(self._sizes) != (
+            self._identifying(sizes)
         ):
             raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
-        arrays = {name: torch.from_numpy(array.copy()) for name, array in model.arrays.items()}
-        inputs = arrays["neuron.input"]
-        inputs[:, 1] /= CHANGE_GAIN
-        parts = [inputs, arrays["neuron.action"]]
-        if self.sizes.products:
-            products = arrays["neuron.products"]
-            products[:, 1] /= CHANGE_GAIN
-            parts.append(products.flatten(1))
+        arrays = {name: array.copy() for name, array in model.arrays.items()}
+        self.neuron.begin_as(arrays)
         with torch.no_grad():
-            lstm = self._lstm
-            lstm["weight_ih_l0"].copy_(torch.cat(parts, 1))
-            lstm["weight_hh_l0"].copy_(arrays["neuron.hidden"])
-            lstm["bias_ih_l0"].copy_(arrays["neuron.bias"])
-            lstm["bias_hh_l0"].zero_()
-            self.key.weight.copy_(arrays["attention.key"])
-            self.key.bias.copy_(arrays["attention.key_bias"])
-            self.queries.copy_(arrays["attention.queries"])
+            self.key.weight.copy_(torch.from_numpy(arrays["attention.key"]))
+            self.key.bias.copy_(torch.from_numpy(arrays["attention.key_bias"]))
+            self.queries.copy_(torch.from_numpy(arrays["attention.queries"]))
+
+    @staticmethod
+    def _identifying(sizes: AttentionSizes) -> tuple[object, ...]:
+        """The sizes of what tells channels apart."""
+        return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
     def start(self, lanes: int, slots: int) -> State:
         """The state at the begin of episodes."""
-        n, sizes = self.channels, self.sizes
-        neurons = self.queries.new_zeros(lanes, slots, sizes.neuron)
         return State(
-            neurons,
-            neurons,
-            self.queries.new_zeros(lanes, sizes.memory),
-            self.queries.new_zeros(lanes, 2 * n),
+            *self.neuron.begin(lanes, slots),
+            self.queries.new_zeros(lanes, self.sizes.memory),
+            self.queries.new_zeros(lanes, 2 * self.channels),
         )
 
     def forward(self, batch: Batch, state: State, told: Tensor | None = None) -> Outcome:
@@ -173,20 +154,9 @@ class Student(nn.Module):
 
         `values` and `change` are (T, B, N), `previous` the previous actions (T, B, A).
         """
-        steps, batch, slots = values.shape
-        own = torch.stack([values, CHANGE_GAIN * change], -1)
-        shared = previous.unsqueeze(2).expand(-1, -1, slots, -1)
-        inputs = [own, shared]
-        if self.sizes.products:
-            inputs.append((own.unsqueeze(-1) * shared.unsqueeze(-2)).flatten(-2))
-        outputs, (output, cell) = self.neuron(
-            torch.cat(inputs, -1).reshape(steps, batch * slots, -1),
-            (state.output.flatten(0, 1)[None], state.cell.flatten(0, 1)[None]),
-        )
-        scores = self.key(outputs) @ self.queries.T
-        shape = state.output.shape
-        state = state._replace(output=output.view(shape), cell=cell.view(shape))
-        return scores.reshape(steps, batch, slots, -1), state
+        outputs, neurons = self.neuron.advance(values, change, previous, state[:2])
+        first, second = neurons
+        return self.key(outputs) @ self.queries.T, state._replace(first=first, second=second)
 
     def remember(self, batch: Batch, message: Tensor, state: State) -> tuple[Tensor, ...]:
         """What the head makes of a message (T, B, 2 channels): routed values, and masses.
@@ -239,57 +209,46 @@ class Student(nn.Module):
 
     def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
         """This student as a policy's model."""
-        lstm = self._lstm
-        inputs = _array(lstm["weight_ih_l0"])
-        inputs[:, 1] *= CHANGE_GAIN
-        end = 2 + self.actions
         arrays = {
-            "neuron.input": inputs[:, :2],
-            "neuron.action": inputs[:, 2:end],
-            "neuron.hidden": _array(lstm["weight_hh_l0"]),
-            "neuron.bias": _array(lstm["bias_ih_l0"] + lstm["bias_hh_l0"]),
-            "attention.queries": _array(self.queries),
-            "attention.key": _array(self.key.weight),
-            "attention.key_bias": _array(self.key.bias),
+            **self.neuron.arrays(),
+            "attention.queries": array_of(self.queries),
+            "attention.key": array_of(self.key.weight),
+            "attention.key_bias": array_of(self.key.bias),
         }
-        if self.sizes.products:
-            products = inputs[:, end:].reshape(-1, 2, self.actions).copy()
-            products[:, 1] *= CHANGE_GAIN
-            arrays["neuron.products"] = products
         if self.sizes.memory:
             arrays |= self._memory_arrays()
         for place, layer in enumerate(self._layers):
-            arrays[f"head.{place}.weight"] = _array(layer.weight)
-            arrays[f"head.{place}.bias"] = _array(layer.bias)
+            arrays[f"head.{place}.weight"] = array_of(layer.weight)
+            arrays[f"head.{place}.bias"] = array_of(layer.bias)
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        sizes = AttentionSizes(
+        return Model("attention_neuron", self._sizes, arrays, task, trained)
+
+    @property
+    def _sizes(self) -> AttentionSizes:
+        return AttentionSizes(
             actions=self.actions,
             neuron=self.sizes.neuron,
             queries=self.channels + 1,
             key=self.sizes.key,
-            inputs=["value", "change"],
+            inputs=list(self.neuron.inputs),
             head=list(self.sizes.head),
             products=self.sizes.products,
             attention="softmax",
             activation="relu",
             output="clip",
             memory=self.sizes.memory,
+            stack=self.sizes.stack,
         )
-        return Model("attention_neuron", sizes, arrays, task, trained)
 
     def _memory_arrays(self) -> dict[str, np.ndarray]:
         memory, units = self.memory, self.sizes.memory
         bias = memory.bias_ih.clone()
         bias[: 2 * units] += memory.bias_hh[: 2 * units]
         return {
-            "memory.input": _array(memory.weight_ih),
-            "memory.hidden": _array(memory.weight_hh),
-            "memory.bias": _array(bias),
-            "memory.hidden_bias": _array(memory.bias_hh[2 * units :]),
-            "expectation.weight": _array(self.expectation.weight),
-            "expectation.bias": _array(self.expectation.bias),
+            "memory.input": array_of(memory.weight_ih),
+            "memory.hidden": array_of(memory.weight_hh),
+            "memory.bias": array_of(bias),
+            "memory.hidden_bias": array_of(memory.bias_hh[2 * units :]),
+            "expectation.weight": array_of(self.expectation.weight),
+            "expectation.bias": array_of(self.expectation.bias),
         }
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().cpu().numpy().astype(np.float32).copy()

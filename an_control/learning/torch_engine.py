@@ -106,29 +106,25 @@ class _Population:
                 raise ValueError("the torch engine knows no products or changes as inputs")
             if models[0].sizes.memory:  # type: ignore[union-attr]
                 raise ValueError("the torch engine knows no head with a memory")
-            self._input = self._stack([w.features[0] for w in weights])
-            self._action = self._stack([w.action.T for w in weights])
-            self._hidden = self._stack([w.hidden.T for w in weights])
-            self._bias = self._stack([w.bias for w in weights])
-            self._scores = self._stack([w.scores.T for w in weights])
-            self._scores_bias = self._stack([w.scores_bias for w in weights])
+            self._neurons = (_Stacks if self._sizes.stack else _Lstms)(weights, self._device)  # type: ignore[union-attr]
+            self._scores = self._together([w.scores.T for w in weights])
+            self._scores_bias = self._together([w.scores_bias for w in weights])
             heads = [w.head for w in weights]
         else:
             layers = len(self._sizes.head) + 1
             heads = [head_of(model.arrays, layers) for model in models]
         self._head = [
             (
-                self._stack([weight.T for weight, _ in layer]),
-                self._stack([bias for _, bias in layer]),
+                self._together([weight.T for weight, _ in layer]),
+                self._together([bias for _, bias in layer]),
             )
             for layer in zip(*heads, strict=True)
         ]
 
     def begin(self, rows: int, channels: int, actions: int) -> list[Tensor]:
-        """The memory of `rows` episodes: outputs h, cells c, previous action."""
-        units = self._sizes.neuron if isinstance(self._sizes, AttentionSizes) else 0
-        shapes = (rows, channels, units), (rows, channels, units), (rows, actions)
-        return [torch.zeros(shape, device=self._device) for shape in shapes]
+        """The memory of `rows` episodes: previous action, then the neurons' state."""
+        previous = torch.zeros((rows, actions), device=self._device)
+        return [previous, *(self._neurons.begin(rows, channels) if self._attends else ())]
 
     def act(
         self, observation: Tensor, row: Tensor, memory: list[Tensor]
@@ -137,16 +133,8 @@ class _Population:
         if not self._attends:
             action = self._behind(observation, row)
             return action, memory
-        h, c, previous = memory
-        common = self._bias[row] + _times(previous, self._action[row])
-        gates = (
-            h @ self._hidden[row]
-            + common[:, None]
-            + (observation[..., None] * self._input[row][:, None])
-        )
-        enter, forget, leave, new = torch.tanh(gates).chunk(4, -1)
-        c = (0.5 * forget + 0.5) * c + (0.5 * enter + 0.5) * new
-        h = (0.5 * leave + 0.5) * torch.tanh(c)
+        previous, *state = memory
+        h, *state = self._neurons.advance(observation, previous, row, state)
         scores = h @ self._scores[row] + self._scores_bias[row][:, None]
         if self._sizes.attention == "tanh":  # type: ignore[union-attr]
             message = torch.tanh((torch.tanh(scores) * observation[..., None]).sum(1))
@@ -155,7 +143,7 @@ class _Population:
             routed = (weights * observation[..., None]).sum(1)
             message = torch.cat([routed, weights.sum(1) - 1.0], -1)
         action = self._behind(message, row)
-        return action, [h, c, action]
+        return action, [action, *state]
 
     def _behind(self, x: Tensor, row: Tensor) -> Tensor:
         """The head."""
@@ -166,8 +154,76 @@ class _Population:
         x = _times(x, weight[row]) + bias[row]
         return torch.tanh(x) if self._sizes.output == "tanh" else x.clamp(-1.0, 1.0)
 
-    def _stack(self, arrays: Sequence[np.ndarray]) -> Tensor:
-        return torch.as_tensor(np.stack(arrays).astype(np.float32), device=self._device)
+    def _together(self, arrays: Sequence[np.ndarray]) -> Tensor:
+        return _together(arrays, self._device)
+
+
+class _Neurons:
+    """P policies' neurons: what a form of them keeps (B, N, .), and how it advances."""
+
+    def __init__(self, weights: Sequence[Weights], device: torch.device) -> None:
+        self._device = device
+        self._inputs = _together([w.features for w in weights], device)
+        self._action = _together([w.action.T for w in weights], device)
+        self._hidden = _together([w.hidden.T for w in weights], device)
+        self._bias = _together([w.bias for w in weights], device)
+
+    def _common(self, previous: Tensor, row: Tensor) -> Tensor:
+        """What all channels share, (B, 1, units)."""
+        return (self._bias[row] + _times(previous, self._action[row]))[:, None]
+
+    def begin(self, rows: int, channels: int) -> list[Tensor]:
+        """The state of `rows` episodes."""
+        raise NotImplementedError
+
+    def advance(
+        self, observation: Tensor, previous: Tensor, row: Tensor, state: list[Tensor]
+    ) -> list[Tensor]:
+        """The outputs h (B, N, d), then the state."""
+        raise NotImplementedError
+
+
+class _Lstms(_Neurons):
+    """State: outputs h, cells c."""
+
+    def begin(self, rows: int, channels: int) -> list[Tensor]:
+        shape = rows, channels, self._hidden.shape[1]
+        return [torch.zeros(shape, device=self._device) for _ in range(2)]
+
+    def advance(
+        self, observation: Tensor, previous: Tensor, row: Tensor, state: list[Tensor]
+    ) -> list[Tensor]:
+        h, c = state
+        gates = (
+            h @ self._hidden[row]
+            + self._common(previous, row)
+            + (observation[..., None] * self._inputs[row])
+        )
+        enter, forget, leave, new = torch.tanh(gates).chunk(4, -1)
+        c = (0.5 * forget + 0.5) * c + (0.5 * enter + 0.5) * new
+        h = (0.5 * leave + 0.5) * torch.tanh(c)
+        return [h, h, c]
+
+
+class _Stacks(_Neurons):
+    """State: the newest readings, NaN before the first."""
+
+    def begin(self, rows: int, channels: int) -> list[Tensor]:
+        shape = rows, channels, self._inputs.shape[1]
+        return [torch.full(shape, torch.nan, device=self._device)]
+
+    def advance(
+        self, observation: Tensor, previous: Tensor, row: Tensor, state: list[Tensor]
+    ) -> list[Tensor]:
+        newest = observation[..., None]
+        readings = torch.cat([newest, state[0][..., :-1]], -1)
+        readings = torch.where(readings.isnan(), newest, readings)
+        h = torch.tanh(self._common(previous, row) + readings @ self._inputs[row])
+        return [h, readings]
+
+
+def _together(arrays: Sequence[np.ndarray], device: torch.device) -> Tensor:
+    return torch.as_tensor(np.stack(arrays).astype(np.float32), device=device)
 
 
 def _times(x: Tensor, weights: Tensor) -> Tensor:

@@ -136,6 +136,39 @@ class LstmNeurons:
         _put(enter, output[:-1])
 
 
+class StackedNeurons:
+    """A layer of tanh units on the newest readings. State: outputs (d, N), readings (k, N).
+
+    Where there were fewer readings than k, the first one stands for those before it.
+    """
+
+    def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
+        self._d, self._stack = sizes.neuron, sizes.stack
+        self._inputs = _Inputs(sizes, weights)
+
+    def fresh(self, channels: int) -> State:
+        return np.zeros((self._d, channels)), np.full((self._stack, channels), np.nan, F32)
+
+    def room(self, channels: int) -> _Room:
+        return _Room(self._d, channels)
+
+    def take_previous(self, previous: np.ndarray) -> None:
+        self._common = self._inputs.common(previous).astype(F32)[:, None]
+
+    def advance(self, state: State, room: _Room, values: np.ndarray) -> None:
+        output, readings = state
+        new = np.isnan(readings[0])
+        readings[1:] = readings[:-1]
+        readings[0] = values
+        if new.any():
+            readings[1:, new] = values[new]
+        room.units[...] = self._common
+        for place, reading in enumerate(readings):
+            self._inputs.add(place, reading, room)
+        np.tanh(room.units, out=room.units)
+        _put(room.units, output)
+
+
 def _put(units: np.ndarray, output: np.ndarray) -> None:
     """The outputs on their grid, on which their products with exact weights are exact."""
     output[...] = units
@@ -145,4 +178,4 @@ def _put(units: np.ndarray, output: np.ndarray) -> None:
 
 def neurons_of(sizes: AttentionSizes, weights: Weights) -> Neurons:
     """The neurons of these sizes."""
-    return LstmNeurons(sizes, weights)
+    return (StackedNeurons if sizes.stack else LstmNeurons)(sizes, weights)

@@ -33,7 +33,7 @@ class Form(NamedTuple):
     inputs: int = 1
     """A channel's inputs."""
     recurrent: int = 0
-    """How many rows take the neuron's own outputs."""
+    """How many rows take the neuron's own outputs: d of an LSTM, 0 of stacked readings."""
     products: bool = False
     softmax: bool = False
     relu: bool = False
@@ -44,7 +44,7 @@ class Packed(NamedTuple):
     """A policy's weights as compiled code takes them."""
 
     gate_rows: np.ndarray
-    """Rows (., 4d) float32: bias, inputs, actions, outputs h, products."""
+    """Rows (., U) float32: bias, inputs, actions, outputs h, products; U of `Weights`."""
     score_rows: np.ndarray
     """Rows (., M) float32: bias, outputs h."""
     head: np.ndarray
@@ -123,6 +123,9 @@ class NumbaEngine:
             score_rows[0, sizes.queries :] = NEVER
         self._packed = packed._replace(score_rows=score_rows)
         self._plain_form = tuple(packed.form)
+        d = sizes.neuron
+        self._fresh = np.zeros(d + sizes.stack if sizes.stack else 2 * d + 1, F32)
+        self._fresh[d if sizes.stack else 2 * d :] = np.nan
         self._memory = None if weights.memory is None else pack_memory(weights.memory)
         self.start()
         self._warm_up()
@@ -143,16 +146,14 @@ class NumbaEngine:
 
     def clear(self) -> None:
         """Forget every column; the head's memory stays."""
-        self._state = np.zeros((0, 2 * self._sizes.neuron + 1), F32)
+        self._state = np.zeros((0, len(self._fresh)), F32)
         self._attention = np.zeros((0, self._packed.score_rows.shape[1]), F32)
         self._message = np.zeros(self._sizes.message)
         self._all = np.zeros(0, np.int64)
 
     def grow(self, columns: int) -> None:
         """Add `columns` columns at zero state."""
-        fresh = np.zeros((columns, self._state.shape[1]), F32)
-        fresh[:, -1] = np.nan
-        self._state = np.concatenate([self._state, fresh])
+        self._state = np.concatenate([self._state, np.tile(self._fresh, (columns, 1))])
         self._all = np.arange(len(self._state))
 
     def keep(self, columns: np.ndarray) -> None:
@@ -162,8 +163,7 @@ class NumbaEngine:
 
     def forget(self, columns: np.ndarray) -> None:
         """Set these columns to zero state."""
-        self._state[columns] = 0.0
-        self._state[columns, -1] = np.nan
+        self._state[columns] = self._fresh
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
@@ -259,6 +259,29 @@ def _advance_lstm(values, columns, common, drive, hidden, state):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
+def _advance_stack(values, columns, common, drive, state):
+    """A tick on stacked readings. Columns of `state` (., d + k): outputs h, newest to oldest."""
+    inputs, d = drive.shape
+    h = np.empty(d, F32)
+    for n in range(values.shape[0]):
+        value, column = values[n], columns[n]
+        new = state[column, d] != state[column, d]
+        for f in range(inputs - 1, 0, -1):
+            state[column, d + f] = value if new else state[column, d + f - 1]
+        state[column, d] = value
+        for k in range(d):
+            h[k] = common[k] + drive[0, k] * value
+        for f in range(1, inputs):
+            reading = state[column, d + f]
+            for k in range(d):
+                h[k] += drive[f, k] * reading
+        for k in range(d):
+            h[k] = tanh(h[k])
+        for k in range(d):
+            state[column, k] = h[k]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
 def _tick(
     values,
     columns,
@@ -274,7 +297,7 @@ def _tick(
     widths,
     plain_form,
 ):
-    """One tick. Rows of `gate_rows` (., 4d): bias, inputs, actions, outputs h, products."""
+    """One tick; the weights are those of `Packed`."""
     form = Form(*plain_form)  # a plain tuple enters compiled code faster
     inputs, d = form.inputs, score_rows.shape[0] - 1
     gates, queries, actions = gate_rows.shape[1], score_rows.shape[1], len(previous)
@@ -294,7 +317,10 @@ def _tick(
                 for g in range(gates):
                     drive[f, g] += gate_rows[row, g] * previous[a]
 
-    _advance_lstm(values, columns, common, drive, hidden, state)
+    if form.recurrent:
+        _advance_lstm(values, columns, common, drive, hidden, state)
+    else:
+        _advance_stack(values, columns, common, drive, state)
 
     sums = np.zeros(queries)
     mass = np.zeros(queries)

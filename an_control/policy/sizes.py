@@ -31,6 +31,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 class AttentionSizes:
     """The AttentionNeuron (Tang & Ha 2021, sections 3.1-3.2) for scalar channels.
 
+    A neuron is an LSTM of `neuron` units; or, where `stack` is over 0, a layer of `neuron` tanh
+    units that sees the `stack` newest readings of its channel and remembers nothing else.
     `attention` is the paper's ``tanh`` or a ``softmax`` over the queries for each channel, whose
     last query stands for "none of them". `products` adds the products of each channel's inputs
     with the previous action to the neuron's inputs. `memory` GRU units (0: none) let a head behind
@@ -48,6 +50,12 @@ class AttentionSizes:
     activation: Literal["tanh", "relu"] = "tanh"
     output: Literal["tanh", "clip"] = "tanh"
     memory: int = 0
+    stack: int = 0
+
+    @property
+    def features(self) -> int:
+        """How many inputs a neuron has of its channel."""
+        return self.stack or len(self.inputs)
 
     @property
     def message(self) -> int:
@@ -55,18 +63,19 @@ class AttentionSizes:
         return self.queries if self.attention == "tanh" else 2 * (self.queries - 1)
 
     def shapes(self) -> Shapes:
-        gates, features = 4 * self.neuron, len(self.inputs)
+        units, features = self.neuron if self.stack else 4 * self.neuron, self.features
+        recurrent = {} if self.stack else {"neuron.hidden": (units, self.neuron)}
         shapes: Shapes = {
-            "neuron.input": (gates, features),
-            "neuron.action": (gates, self.actions),
-            "neuron.hidden": (gates, self.neuron),
-            "neuron.bias": (gates,),
+            "neuron.input": (units, features),
+            "neuron.action": (units, self.actions),
+            **recurrent,
+            "neuron.bias": (units,),
             "attention.queries": (self.queries, self.key),
             "attention.key": (self.key, self.neuron),
             "attention.key_bias": (self.key,),
         }
         if self.products:
-            shapes["neuron.products"] = (gates, features, self.actions)
+            shapes["neuron.products"] = (units, features, self.actions)
         if not self.memory:
             return shapes | head_shapes(self.message, self.head, self.actions)
         units, message = self.memory, self.message
@@ -84,6 +93,8 @@ class AttentionSizes:
         """ValueError where the numbers do not fit each other."""
         if self.memory and self.attention != "softmax":
             raise ValueError(f"sizes.memory: {self.memory}, tanh attention allows 0")
+        if self.stack and self.inputs != ["value"]:
+            raise ValueError(f"sizes.inputs: {self.inputs!r}, a stack allows ['value']")
         if self.attention == "softmax" and self.queries < 2:
             raise ValueError(f"sizes.queries: {self.queries}, softmax attention needs at least 2")
 
@@ -316,6 +327,6 @@ def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
         for layer, width in enumerate(value):
             _check(f"{key}[{layer}]", width, None)
     else:
-        least = 0 if key in ("sizes.first_action", "sizes.memory") else 1
+        least = 0 if key in ("sizes.first_action", "sizes.memory", "sizes.stack") else 1
         if type(value) is not int or not least <= value <= LARGEST:
             raise ValueError(f"{key}: {value!r} is not a whole number from {least} to {LARGEST}")

@@ -1,6 +1,6 @@
 """The arrays of a model, folded into what a tick needs.
 
-Two foldings, both exact in mathematics: the logistic function is written as
+Two foldings, both exact in mathematics: an LSTM's logistic function is written as
 ``(tanh(x / 2) + 1) / 2``, with the half in the weights and the three logistic gates first, so that
 one tanh serves all four gates; and queries times keys become one matrix on the neuron's output.
 """
@@ -42,13 +42,16 @@ class MemoryWeights:
 
 @dataclass(frozen=True)
 class Weights:
-    """Folded arrays, float64. Gates in the order input, forget, output, candidate (rows, 4d)."""
+    """Folded arrays, float64, of neurons with U units.
 
-    features: np.ndarray  # (F, 4d)
-    products: np.ndarray | None  # (F, 4d, A)
-    action: np.ndarray  # (4d, A)
-    hidden: np.ndarray  # (4d, d)
-    bias: np.ndarray  # (4d,)
+    U is 4d for an LSTM, its gates in the order input, forget, output, candidate; d for a stack.
+    """
+
+    features: np.ndarray  # (F, U)
+    products: np.ndarray | None  # (F, U, A)
+    action: np.ndarray  # (U, A)
+    hidden: np.ndarray  # (4d, d), for a stack (d, 0): nothing recurs
+    bias: np.ndarray  # (U,)
     scores: np.ndarray  # (M, d): attention scores from a neuron's output
     scores_bias: np.ndarray  # (M,)
     head: tuple[tuple[np.ndarray, np.ndarray], ...]  # (out, in), (out,) a layer
@@ -59,28 +62,34 @@ class Weights:
         sizes = model.sizes
         assert isinstance(sizes, AttentionSizes)
         array = {name: value.astype(np.float64) for name, value in model.arrays.items()}
-        d = sizes.neuron
-        order = np.r_[0 : 2 * d, 3 * d : 4 * d, 2 * d : 3 * d]
-        half = np.where(np.arange(4 * d) < 3 * d, 0.5, 1.0)
-
-        def gates(name: str) -> np.ndarray:
-            rows = array[name][order]
-            return rows * half.reshape(-1, *[1] * (rows.ndim - 1))
-
+        units = _as_they_are if sizes.stack else _gates
         products = None
         if sizes.products:
-            products = np.ascontiguousarray(gates("neuron.products").transpose(1, 0, 2))
+            products = np.ascontiguousarray(units(array["neuron.products"]).transpose(1, 0, 2))
         return cls(
-            features=np.ascontiguousarray(gates("neuron.input").T),
+            features=np.ascontiguousarray(units(array["neuron.input"]).T),
             products=products,
-            action=gates("neuron.action"),
-            hidden=gates("neuron.hidden"),
-            bias=gates("neuron.bias"),
+            action=units(array["neuron.action"]),
+            hidden=units(array.get("neuron.hidden", np.zeros((sizes.neuron, 0)))),
+            bias=units(array["neuron.bias"]),
             scores=array["attention.queries"] @ array["attention.key"],
             scores_bias=array["attention.queries"] @ array["attention.key_bias"],
             head=head_of(array, len(sizes.head) + 1),
             memory=MemoryWeights.of(array) if sizes.memory else None,
         )
+
+
+def _gates(rows: np.ndarray) -> np.ndarray:
+    """An LSTM's rows (4d, ...), folded."""
+    d = len(rows) // 4
+    order = np.r_[0 : 2 * d, 3 * d : 4 * d, 2 * d : 3 * d]
+    half = np.where(np.arange(4 * d) < 3 * d, 0.5, 1.0)
+    folded: np.ndarray = rows[order] * half.reshape(-1, *[1] * (rows.ndim - 1))
+    return folded
+
+
+def _as_they_are(rows: np.ndarray) -> np.ndarray:
+    return rows
 
 
 def head_of(

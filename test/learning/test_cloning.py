@@ -10,23 +10,31 @@ from an_control.cli import main
 from an_control.learning.cloning import Cloner, Cloning
 from an_control.learning.cloning_gradient import Parameters, Piece, backward, forward, tape
 from an_control.learning.cloning_run import CloningRun
+from an_control.learning.forms import Authors
 from an_control.learning.memory import Memory
 from an_control.policy import OrderedSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
 STEPS, SLOTS, D, QUERIES, ACTIONS, LANES = 7, 3, 8, 4, 2, 16
-SHAPES = (
-    (4 * D,),
-    (4 * D, ACTIONS),
-    (4 * D, D),
-    (4 * D,),
-    (QUERIES, D),
-    (ACTIONS, QUERIES),
-    (ACTIONS,),
-    (SLOTS, D),
-    (SLOTS,),
-)
+
+
+def shapes(stack):
+    """Of the parameters: of LSTMs, or of neurons on so many stacked readings."""
+    units = D if stack else 4 * D
+    return (
+        (units, stack or 1),
+        (units, ACTIONS),
+        (units, 0 if stack else D),
+        (units,),
+        (QUERIES, D),
+        (ACTIONS, QUERIES),
+        (ACTIONS,),
+        (SLOTS, D),
+        (SLOTS,),
+    )
+
+
 SHARE = 0.3
 TINY = Cloning(rounds=3, updates=4, first_episodes=32, episodes=32, memory=64, batch=32)
 
@@ -36,8 +44,13 @@ def teacher():
     return random_model(OrderedSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK)
 
 
+@pytest.fixture(params=[0, 3])
+def stack(request):
+    return request.param
+
+
 @pytest.fixture
-def piece():
+def piece(stack):
     rng = np.random.default_rng(0)
 
     def uniform(*shape):
@@ -47,7 +60,7 @@ def piece():
     counts[5:, 3] = 0.0
     channels = np.stack([rng.permutation(SLOTS) for _ in range(STEPS * LANES)], -1)
     return Piece(
-        uniform(STEPS, SLOTS, LANES),
+        uniform(STEPS, SLOTS, stack or 1, LANES),
         uniform(STEPS, ACTIONS, LANES),
         uniform(STEPS, ACTIONS, LANES),
         counts,
@@ -65,11 +78,14 @@ def loss_in_torch(torch, weights, piece):
     h = c = torch.zeros(LANES, SLOTS, D, dtype=torch.float64)
     total = torch.zeros((), dtype=torch.float64)
     for t in range(STEPS):
-        o = observed[t].T
-        z = o[..., None] * inputs + (previous[t].T @ action.T)[:, None] + h @ hidden.T + bias
-        i, f, g, leave = z.chunk(4, -1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = leave.sigmoid() * c.tanh()
+        o = observed[t, :, 0].T
+        z = observed[t].permute(2, 0, 1) @ inputs.T + (previous[t].T @ action.T)[:, None] + bias
+        if hidden.shape[1]:
+            i, f, g, leave = (z + h @ hidden.T).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = leave.sigmoid() * c.tanh()
+        else:
+            h = z.tanh()
         message = ((h @ scores.T).tanh() * o[..., None]).sum(1).tanh()
         u = message @ out.T + out_bias
         chance = (1.0 + labels[t].T) / 2.0
@@ -81,16 +97,18 @@ def loss_in_torch(torch, weights, piece):
         mistaken = 0.5 * ((read - right) ** 2).sum((1, 2))
         total = total + ((entropy.sum(1) + SHARE * mistaken) * counts[t]).sum()
     total.backward()
-    return [array.grad.numpy() for array in w]
+    return [np.zeros(array.shape) if array.grad is None else array.grad.numpy() for array in w]
 
 
-def test_the_compiled_gradient_is_the_gradient(piece):
+def test_the_compiled_gradient_is_the_gradient(piece, stack):
     torch = pytest.importorskip("torch", reason="needs the train extra")
     rng = np.random.default_rng(1)
-    weights = Parameters(*(rng.normal(0.0, 0.5, shape).astype(np.float32) for shape in SHAPES))
-    room = tape(STEPS, SLOTS, D, QUERIES, ACTIONS, LANES)
+    weights = Parameters(
+        *(rng.normal(0.0, 0.5, shape).astype(np.float32) for shape in shapes(stack))
+    )
+    room = tape(STEPS, SLOTS, D, QUERIES, ACTIONS, LANES, not stack)
     forward(weights, piece, room)
-    gradient = Parameters(*(np.zeros((*shape, LANES), np.float32) for shape in SHAPES))
+    gradient = Parameters(*(np.zeros((*shape, LANES), np.float32) for shape in shapes(stack)))
     backward(weights, piece, room, np.float32(SHARE), gradient)
     expected = loss_in_torch(torch, weights, piece)
     for name, ours, theirs in zip(Parameters._fields, gradient, expected, strict=True):
@@ -107,13 +125,23 @@ def test_a_piece_shows_the_action_before_each_step_and_what_each_slot_shows():
     assert first.previous[:, 0, 0].tolist() == [0, 10, 11]
     assert second.previous[:, 0, 0].tolist() == [12, 13, 14]
     assert second.labels[:, 0, 0].tolist() == [-13, -14, -15]
-    assert first.observed[0, :, 0].tolist() == [1, 0]
+    assert first.observed[0, :, 0, 0].tolist() == [1, 0]
     assert second.counts[:, 0].tolist() == [1, 1, 0]
 
 
-def test_the_student_that_records_is_the_student_that_learns(cartpole, fused, teacher):
+def test_a_piece_stacks_each_slots_newest_readings_from_the_episodes_begin_on():
+    memory = Memory(4, 6, 1, 1)
+    readings = np.arange(1, 7, dtype=np.float32).reshape(1, 6, 1)
+    memory.add(readings, np.zeros((1, 6, 1), np.int8), readings, readings, np.array([6]))
+    first, second = (memory.piece(np.zeros(1, int), begin, 3, 3) for begin in (0, 3))
+    assert first.observed[:, 0, :, 0].tolist() == [[1, 1, 1], [2, 1, 1], [3, 2, 1]]
+    assert second.observed[:, 0, :, 0].tolist() == [[4, 3, 2], [5, 4, 3], [6, 5, 4]]
+
+
+def test_the_student_that_records_is_the_student_that_learns(cartpole, fused, teacher, stack):
     """The way forward of learning gives the actions that the compiled rollout took."""
-    cloner = Cloner(fused, teacher, CARTPOLE_TASK, Cloning(rounds=1, reshuffle=(20,)), 5)
+    settings = Cloning(Authors(stack=stack), rounds=1, reshuffle=(20,))
+    cloner = Cloner(fused, teacher, CARTPOLE_TASK, settings, 5)
     cloner.history = [cloner.student] * 3
     cloner._record(0, cloner.student)
     alone = np.flatnonzero(
@@ -124,8 +152,8 @@ def test_the_student_that_records_is_the_student_that_learns(cartpole, fused, te
     agree = 0
     for begin in range(0, len(alone) - LANES, LANES):
         chosen = alone[begin : begin + LANES]
-        piece = cloner._memory.piece(chosen, 0, 40)
-        small = tape(40, 5, D, 16, 1, LANES)
+        piece = cloner._memory.piece(chosen, 0, 40, stack or 1)
+        small = tape(40, 5, D, 16, 1, LANES, not stack)
         forward(weights, piece, small)
         done = cloner._memory.actions[chosen, :40, 0].T
         taught = done == cloner._memory.labels[chosen, :40, 0].T
@@ -167,6 +195,18 @@ def test_distill_teaches_the_authors_form_from_the_command_line(tmp_path, teache
     assert main(arguments) == 0
     assert "2 of 2 rounds were done before" in capsys.readouterr().out
     assert read_model(out / "model.safetensors").sizes.queries == 16
+
+
+@pytest.mark.parametrize("recipe", ["--compiled", "--no-compiled"])
+def test_distill_teaches_neurons_with_stacked_readings(tmp_path, teacher, recipe):
+    path, out = tmp_path / "teacher.safetensors", tmp_path / "run"
+    write_model(path, teacher)
+    arguments = ["distill", "cartpole", "--teacher", str(path), "--out", str(out), "--smoke"]
+    assert main([*arguments, recipe, "--stack", "3", "--neuron", "16"]) == 0
+    model = read_model(out / "model.safetensors")
+    assert (model.sizes.stack, model.sizes.neuron) == (3, 16)
+    assert model.arrays["neuron.input"].shape == (16, 3)
+    assert "neuron.hidden" not in model.arrays
 
 
 def test_distill_without_a_teacher_says_how_to_get_one(tmp_path, capsys):

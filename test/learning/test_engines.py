@@ -37,6 +37,10 @@ FORMS = {
     "authors": AttentionSizes(1, 8, 16, 32, ["value"], []),
     "wide": AttentionSizes(1, 20, 9, 12, ["value", "change"], [7], True, "softmax", "relu", "clip"),
     "change": AttentionSizes(1, 5, 16, 32, ["value", "change"], [16]),
+    "stacked": AttentionSizes(1, 24, 16, 32, ["value"], [], stack=4),
+    "stacked wide": AttentionSizes(
+        1, 20, 9, 12, ["value"], [7], True, "softmax", "relu", "clip", stack=3
+    ),
 }
 
 
@@ -116,9 +120,10 @@ def test_torch_gives_the_same_returns_to_float32_rounding(cartpole, fused, peopl
         for s in range(4)
     ]
     ordered = [random_model(OrderedSizes(5, 1, [8]), seed=s) for s in range(4)]
+    stacked = [random_model(FORMS["stacked"], seed=s) for s in range(4)]
     for device in devices:
         engine = TorchEngine(cartpole.unwrapped, cartpole.unwrapped.channels, 1, device)
-        for models in (people, wide, ordered):
+        for models in (people, wide, stacked, ordered):
             scrambling = ScrambleSettings(shuffle=Shuffle(True, 20))
             ours = engine.play(models, starts, scrambling)
             theirs = fused.play(models, starts, scrambling)

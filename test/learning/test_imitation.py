@@ -89,13 +89,16 @@ def test_a_full_disk_ends_a_distillation_with_its_last_round_intact(tmp_path, mo
     part.close()
 
 
-@pytest.mark.parametrize(("products", "memory"), [(False, 0), (True, 0), (True, 16)])
+@pytest.mark.parametrize(
+    ("products", "memory", "stack"),
+    [(False, 0, 0), (True, 0, 0), (True, 16, 0), (False, 0, 1), (True, 0, 4)],
+)
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 def test_the_exported_policy_acts_as_the_student_over_an_episode(
-    env, tmp_path, products, memory, engine
+    env, tmp_path, products, memory, stack, engine
 ):
     torch.manual_seed(0)
-    student = Student(28, 8, StudentSizes(products=products, memory=memory))
+    student = Student(28, 8, StudentSizes(products=products, memory=memory, stack=stack))
     student.start_head(TEACHER.layers)
     path = tmp_path / "student.safetensors"
     write_model(path, student.model(describe(env, "ant", RECIPE.environment), {}))
@@ -177,9 +180,10 @@ def test_lanes_go_on_where_the_last_piece_ended_and_say_when_they_start_anew():
     assert (batches[0].change[0] == 0).all() and (batches[1].change == 1).all()
 
 
-def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model():
+@pytest.mark.parametrize("stack", [0, 4])
+def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
     torch.manual_seed(1)
-    sizes = StudentSizes(neuron=8, key=5, products=True)
+    sizes = StudentSizes(neuron=8, key=5, products=True, stack=stack)
     first = Student(28, 8, sizes).model({}, {})
     again = Student(28, 8, replace(sizes, memory=6))
     again.start_neurons(first)

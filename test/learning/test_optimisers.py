@@ -66,8 +66,10 @@ def test_the_authors_form_has_no_degenerate_numbers(actions, queries, layers, fr
     assert lstm + projections + queries * actions + actions == theirs
 
 
-def test_the_authors_form_maps_back_exactly():
-    form, rng = Authors(), np.random.default_rng(0)
+@pytest.mark.parametrize("form", [Authors(), Authors(neuron=40), Authors(neuron=24, stack=4)])
+def test_the_authors_form_maps_back_exactly(form):
+    """Also where neurons are wider than keys, which once failed."""
+    rng = np.random.default_rng(0)
     vector = rng.normal(0.0, 0.5, form.size)
     model = form.model(vector, {}, {})
     assert form_of(model) == form

@@ -239,6 +239,15 @@ def test_a_curriculum_decides_each_generations_conditions(tmp_path, fused):
     assert asked == [0, 1, 2]
 
 
+def test_neurons_with_stacked_readings_are_searched(tmp_path):
+    out = tmp_path / "run"
+    arguments = ["train", "cartpole", "--out", str(out), "--stack", "4", "--neuron", "12"]
+    few = ["--generations", "2", "--popsize", "4", "--rollouts", "2", "--episodes", "4"]
+    assert main([*arguments, *few]) == 0
+    sizes = read_model(out / "model.safetensors").sizes
+    assert (sizes.stack, sizes.neuron) == (4, 12)
+
+
 def test_conditions_share_the_episodes_and_are_validated_each(tmp_path, fused, people):
     clean, moving = NOTHING, ScrambleSettings(shuffle=Shuffle(True, 20))
     starts = training_starts(np.random.default_rng(0), 5)

@@ -46,7 +46,17 @@ EXPECTING = {
     "memory1-value": AttentionSizes(2, 3, 5, 4, ["value"], [], attention="softmax", memory=1),
 }
 """Heads that expect what they will read."""
-FORMS |= EXPECTING
+STACKED = {
+    "stack4-authors": AttentionSizes(1, 12, 16, 32, ["value"], [], stack=4),
+    "stack1-softmax": AttentionSizes(
+        2, 5, 6, 4, ["value"], [7], attention="softmax", activation="relu", stack=1
+    ),
+    "stack3-products-memory": AttentionSizes(
+        8, 12, 9, 5, ["value"], [7], True, "softmax", "relu", "clip", memory=6, stack=3
+    ),
+}
+"""Neurons that see their newest readings, and remember nothing else."""
+FORMS |= EXPECTING | STACKED
 
 ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 

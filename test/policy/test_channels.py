@@ -1,11 +1,13 @@
 """Channels come and go: state belongs to an id, and what is not a sound reading is absent."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from an_control.policy import make_policy
+from an_control.policy import AttentionSizes, make_policy
 from an_control.policy.random_model import ANT_SIZES, random_model
 
 IDS = tuple(f"channel_{i}" for i in range(7))
@@ -15,9 +17,11 @@ def readings(tick, channels=7):
     return np.random.default_rng(tick).standard_normal(channels).astype(np.float32)
 
 
-@pytest.fixture
-def policy(engine):
-    return make_policy(random_model(ANT_SIZES, seed=5), engine=engine, keep_ticks=3)
+@pytest.fixture(params=[0, 3])
+def policy(request, engine):
+    """The authors' Ant, and the same with stacked readings."""
+    model = random_model(replace(ANT_SIZES, stack=request.param), seed=5)
+    return make_policy(model, engine=engine, keep_ticks=3)
 
 
 def key_of(policy, channel):
@@ -242,3 +246,42 @@ def test_the_state_waits_one_second_of_the_tasks_steps():
     assert make_policy(model, engine="numpy").keep_ticks == 50
     with pytest.raises(ValueError, match="keep_ticks: -1"):
         make_policy(model, engine="numpy", keep_ticks=-1)
+
+
+def test_a_stacked_neuron_sees_its_k_newest_readings_and_nothing_else(engine):
+    """Two episodes that differ, until the last k readings and the last action are the same."""
+    sizes = AttentionSizes(1, 8, 16, 32, ["value"], [], stack=3)
+    policy = make_policy(random_model(sizes, seed=2, gain=2.0), engine=engine)
+    rng, ids = np.random.default_rng(0), ("a", "b", "c")
+    newest = rng.standard_normal((3, 3))
+    acted = []
+    for steps in (0, 1, 20):
+        policy.reset()
+        for readings in [*rng.standard_normal((steps, 3)), *newest]:
+            policy.previous_action = np.zeros(1, np.float32)
+            action = policy.step_array(readings, ids)
+        acted.append(action.tobytes())
+    assert len(set(acted)) == 1
+
+
+def test_a_stacked_neurons_first_reading_stands_for_those_before_it(engine):
+    sizes = AttentionSizes(1, 8, 16, 32, ["value"], [], stack=3)
+    policy = make_policy(random_model(sizes, seed=2, gain=2.0), engine=engine)
+    first = policy.step({"a": 0.3, "b": -0.8})
+    for _ in range(5):
+        policy.previous_action = np.zeros(1, np.float32)
+        assert policy.step({"a": 0.3, "b": -0.8}).tobytes() == first.tobytes()
+
+
+def test_a_neuron_goes_on_under_another_id_and_starts_anew_where_it_is_to_forget(policy):
+    ticks(policy, 0, 5)
+    other, first = dict(zip(IDS, IDS[1:] + IDS[:1], strict=True)), key_of(policy, IDS[0])
+    policy.rename(other)
+    assert key_of(policy, IDS[1]) == first
+    policy.forget(IDS[:1])
+    policy.previous_action = np.zeros(8, np.float32)
+    policy.step_array(readings(5), IDS)
+    kept, anew = key_of(policy, IDS[1]), key_of(policy, IDS[0])
+    policy.reset()
+    policy.step_array(readings(5), IDS)
+    assert key_of(policy, IDS[0]) == anew and key_of(policy, IDS[1]) != kept

@@ -34,7 +34,7 @@ def test_the_engines_agree(model):
         assert policies[0].channel_order == policies[1].channel_order
         for query in ("attention", "message", "keys"):
             one, other = (getattr(policy, query) for policy in policies)
-            np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
+            np.testing.assert_allclose(one, other, rtol=5e-6, atol=5e-6)
         policies[0].previous_action = compiled
 
 

@@ -177,6 +177,8 @@ WRONG_SIZES = [
     ("head", [[5]]),
     ("head", [1] * 17),
     ("head", {"0": 5}),
+    ("stack", -1),
+    ("stack", True),
     ("colour", "blue"),
 ]
 
@@ -192,6 +194,16 @@ def test_a_missing_size_and_a_lone_softmax_query_are_refused(path):
     refused(save(path, header(sizes=sizes)), "neuron")
     lone = asdict(SIZES) | {"attention": "softmax", "queries": 1}
     refused(save(path, header(sizes=lone)), "softmax attention needs at least 2")
+
+
+def test_a_stack_of_readings_and_their_changes_is_refused(path):
+    both = asdict(SIZES) | {"stack": 4, "inputs": ["value", "change"]}
+    refused(save(path, header(sizes=both)), "sizes.inputs: .*, a stack allows")
+
+
+def test_a_file_from_before_there_were_stacks_is_read(path):
+    old = {key: value for key, value in asdict(SIZES).items() if key != "stack"}
+    assert read_model(save(path, header(sizes=old))).sizes == SIZES
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones(path):

@@ -20,6 +20,7 @@ from an_control.learning.fused.policies import (
     act,
     add_products,
     advance_cells,
+    advance_stacks,
     attend,
     bias_scores,
     close_message,
@@ -29,6 +30,7 @@ from an_control.learning.fused.policies import (
     small_attention,
     small_gates,
     squash,
+    stack_readings,
     sum_message,
     take_weights,
 )
@@ -178,6 +180,7 @@ def run(
     present, place = np.ones((slots, LANES)), np.zeros((channels, LANES), np.int64)
     h, c = np.zeros((slots, padded, LANES), F32), np.zeros((slots, d, LANES), F32)
     last = np.zeros((slots, LANES), F32)
+    readings = np.zeros((slots, 0 if form.recurrent else inputs, LANES), F32)
     action, label = np.zeros((actions, LANES), F32), np.zeros((actions, LANES), F32)
     common, z = np.zeros((gates, LANES), F32), np.zeros((slots, gates, LANES), F32)
     drive = np.zeros((inputs, gates, LANES), F32)
@@ -209,6 +212,8 @@ def run(
                     action[i, lane] = F32(0.0)
                 for i in range(slots):
                     last[i, lane] = F32(np.nan)
+                    for f in range(readings.shape[1]):
+                        readings[i, f, lane] = F32(np.nan)
                     for k in range(d):
                         h[i, k, lane], c[i, k, lane] = F32(0.0), F32(0.0)
                 for i in range(channels):
@@ -259,13 +264,17 @@ def run(
 
         if attends:
             gate_inputs(form, rows, action, common, drive)
-            if padded == 8 and inputs == 1:
-                small_gates(shown, common, drive, hidden, h, z)
+            if not form.recurrent:
+                stack_readings(shown, readings)
+                advance_stacks(readings, common, drive, h)
             else:
-                drive_gates(shown, last, z, common, drive)
-                add_products(z, hidden, h)
-                squash(z)
-            advance_cells(z, h, c)
+                if padded == 8 and inputs == 1:
+                    small_gates(shown, common, drive, hidden, h, z)
+                else:
+                    drive_gates(shown, last, z, common, drive)
+                    add_products(z, hidden, h)
+                    squash(z)
+                advance_cells(z, h, c)
             if padded == 8 and not softmax:
                 small_attention(bias, weights, h, score)
             else:

@@ -106,6 +106,32 @@ def drive_gates(shown, last, z, common, drive):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
+def stack_readings(shown, readings):
+    """Put the readings `shown` (N, L) before the older ones (N, k, L); a NaN was none."""
+    for i in range(readings.shape[0]):
+        for f in range(readings.shape[1] - 1, 0, -1):
+            for lane in range(LANES):
+                older = readings[i, f - 1, lane]
+                readings[i, f, lane] = older if older == older else shown[i, lane]
+        for lane in range(LANES):
+            readings[i, 0, lane] = shown[i, lane]
+
+
+@njit(forceinline=True, error_model="numpy", nogil=True)
+def advance_stacks(readings, common, drive, h):
+    """The outputs h (N, K, L) of a layer of tanh units on the stacked readings (N, k, L)."""
+    for i in range(readings.shape[0]):
+        for g in range(common.shape[0]):
+            for lane in range(LANES):
+                h[i, g, lane] = common[g, lane] + drive[0, g, lane] * readings[i, 0, lane]
+            for f in range(1, readings.shape[1]):
+                for lane in range(LANES):
+                    h[i, g, lane] += drive[f, g, lane] * readings[i, f, lane]
+            for lane in range(LANES):
+                h[i, g, lane] = tanh(h[i, g, lane])
+
+
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def small_gates(shown, common, drive, hidden, h, z):
     """`drive_gates`, `add_products` and `squash` in one, for one input and K = 8."""
     for i in range(z.shape[0]):
