@@ -39,7 +39,7 @@ CAMERA_EPISODES ?= 100
 LOOKS = reset $(foreach look,mountain marble waves city,reset$(comma)background=$(look))
 RESHUFFLED = reset 500 200 100 50 25
 comma = ,
-EVALUATE = OPENBLAS_NUM_THREADS=1 $(BIN)/an-control evaluate
+EVALUATE = $(BIN)/an-control evaluate
 
 .PHONY: ant test lint bench campaign soak fuzz tables ant-policy camera-tables clean
 

@@ -6,7 +6,6 @@ Where the readings are scrambled the policy reads the scrambler's one topic, by 
 derived from the robot's; otherwise it reads the robot's own topics.
 """
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -127,7 +126,6 @@ def node(executable: str, name: str, namespace: str, parameters: dict[str, Any])
         name=name,
         namespace=namespace,
         parameters=[typed],
-        additional_env={"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")},
         output="screen",
         on_exit=end,
     )

@@ -6,7 +6,6 @@
 It acts only once activated: by hand, by a lifecycle manager, or at once with autostart:=true.
 """
 
-import os
 from typing import Any
 
 from launch import LaunchContext, LaunchDescription
@@ -64,7 +63,6 @@ def policy(context: LaunchContext) -> list[Node]:
             name=LaunchConfiguration("name"),
             namespace=LaunchConfiguration("namespace"),
             parameters=[part for part in (params_file, given) if part],
-            additional_env={"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")},
             output="screen",
             on_exit=end,
         )

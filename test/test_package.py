@@ -16,6 +16,7 @@ import pytest
 import an_control
 
 ROOT = Path(__file__).resolve().parent.parent
+TASKS = "/proc/self/task"
 EXECUTABLES = ["an-control", "policy_node", "scrambler", "simulator"]
 ROS_PACKAGES = {
     "builtin_interfaces", "diagnostic_msgs", "geometry_msgs", "launch", "launch_ros",
@@ -195,3 +196,23 @@ def test_another_python_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "Python 3.12.1" in line
     assert [one for one in rest if not one.startswith("make")] == []
     assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="BLAS has but one thread anyway")
+@pytest.mark.parametrize("module", ["an_control.cli", "an_control.ros.node"])
+def test_what_acts_has_one_blas_thread_unless_asked(module):
+    if module == "an_control.ros.node":
+        pytest.importorskip("rclpy")
+
+    count = f"import {module}, numpy, os; print(len(os.listdir({TASKS!r})))"
+
+    def threads(asked: str | None) -> int:
+        unset = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"}
+        counted = subprocess.run(
+            [sys.executable, "-c", count],
+            env=unset | ({} if asked is None else {"OPENBLAS_NUM_THREADS": asked}),
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        return int(counted.stdout)
+
+    assert threads(None) == threads("1") == threads("2") - 1

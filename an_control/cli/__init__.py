@@ -18,6 +18,7 @@ from typing import Any
 
 import tyro
 
+import an_control.threads  # noqa: F401
 from an_control.policy.model_file import ModelError
 from an_control.wiring import WiringError
 

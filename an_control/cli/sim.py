@@ -247,7 +247,6 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
             *parameters(values),
         ],
         start_new_session=True,
-        env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # more threads wait for each other
     )
     died: list[int] = []
     done = threading.Event()
