@@ -16,7 +16,7 @@ NEAR_M, NEAR_S = 8.0, 0.2
 """The point pursued is NEAR_M + NEAR_S * speed ahead."""
 STEERING = 0.85
 """Steering for a radian to the pursued point."""
-FASTEST_MPS, SLOWEST_SHARE = 80.0, 0.2
+FASTEST_MPS, SLOWEST_SHARE = 65.0, 0.2
 SIDEWAYS_MPS2, BRAKING_MPS2 = 135.0, 45.0
 GAS, BRAKE = 0.08, 0.09
 """Of full, for each m/s too slow or too fast."""

@@ -1,9 +1,12 @@
 """A player of Pong that reads the console's memory: the teacher of those who only see.
 
 The button is always pressed: a ball hit with it flies faster. When the ball comes, the player
-tries on a copy of the console which part of the paddle to hit it with, and takes one that scores,
-or else one that does not lose, at random, so that no rally goes round for ever. The paddle follows
-the stick with a lag; a model of it says when to move so that it is in place in time.
+tries on a copy of the console which part of the paddle to hit it with, and takes the first that
+scores, or else the first that does not lose. When it has played the ball it goes to the lowest
+place and waits: a pupil cannot tell a patch of the screen from the one above it, but need not when
+all that it has to do there is to hold the stick down, and each return begins at the same place. A
+game soon goes round in a circle of one scoring rally. The paddle follows the stick with a lag; a
+model of it says when to move so that it is in place in time.
 """
 
 from __future__ import annotations
@@ -26,19 +29,26 @@ STICK = 11.33
 """What two frames with the stick held move it."""
 CORRECTION = 0.7
 """Share of the paddle's surprise that is put down to the stick."""
-HITS = (1, 14, 0, 15, 3, 12, 6, 9)
+HITS = (17, 15, 1, 14, 0, 3, 12, 6, 9)
 """Places on the paddle to hit the ball with, from its top; its ends make the steepest angles."""
 SEEN_STEPS = 14
 THOUGHT_X = 80
-LONGEST_RALLY = 90
+BACK_X = 120
+RETURNS, LONGEST_RALLY = 2, 140
+"""How far a try goes: so often the ball comes back, so many steps."""
 STILL, UP, DOWN = 0, -1, 1
 BUTTONS = {STILL: Action.FIRE, UP: Action.RIGHTFIRE, DOWN: Action.LEFTFIRE}
 PLACES = {STILL: 1, UP: 4, DOWN: 5}
 """Of these buttons in the environment's action."""
+PLANS = np.array(
+    [(STILL, 0, 0)]
+    + [(move, wait, count) for wait in range(8) for move in (DOWN, UP) for count in range(1, 10)]
+).T
+"""To wait so many steps, then hold the stick in this direction for so many: (3, plans)."""
 
 
 class Seen(NamedTuple):
-    """What the memory holds of a step; `x` is 0 where there is no ball."""
+    """What the memory holds of a step; `x` is 0 where there is no ball in play."""
 
     x: int
     y: int
@@ -47,7 +57,8 @@ class Seen(NamedTuple):
     @classmethod
     def of(cls, console: ALEInterface) -> Seen:
         memory = console.getRAM()
-        return cls(int(memory[BALL_X]), int(memory[BALL_Y]), int(memory[PADDLE_Y]))
+        y = int(memory[BALL_Y])
+        return cls(int(memory[BALL_X]) if y else 0, y, int(memory[PADDLE_Y]))
 
 
 class Stick:
@@ -57,15 +68,14 @@ class Stick:
         self.place = paddle
         self._expected = paddle
 
-    def path(self, paddle: float, moves: list[int]) -> list[float]:
-        """The paddle's places after each two frames, from now on."""
-        stick, places = self.place, [paddle]
-        for move in moves:
-            for _ in range(2):
-                stick = min(max(stick + STICK * move, HIGHEST), LOWEST)
-                paddle += (stick - paddle) / 2.0
-                places.append(paddle)
-        return places
+    def path(self, paddle: float, moves: np.ndarray) -> np.ndarray:
+        """The paddle's places (1 + 2 T, P) after each two frames of P plans' moves (T, P)."""
+        stick = np.full(moves.shape[1], self.place)
+        places = [np.full(moves.shape[1], float(paddle))]
+        for move in np.repeat(STICK * moves, 2, axis=0):
+            stick = np.clip(stick + move, HIGHEST, LOWEST)
+            places.append(places[-1] + (stick - places[-1]) / 2.0)
+        return np.array(places)
 
     def see(self, paddle: float) -> None:
         """Correct by where the paddle is."""
@@ -73,7 +83,7 @@ class Stick:
 
     def press(self, paddle: float, move: int) -> None:
         """Note what is done in this step."""
-        self._expected = self.path(paddle, [move])[-1]
+        self._expected = float(self.path(paddle, np.array([[move]]))[-1, 0])
         self.place = min(max(self.place + 2.0 * STICK * move, HIGHEST), LOWEST)
 
 
@@ -91,7 +101,9 @@ class Player:
         self._stick.press(last.paddle, done)
         self._stick.see(seen.paddle)
         speed = seen.x - last.x
-        if not (seen.x and last.x) or speed <= 0 or seen.x >= CONTACT_X:
+        if not (seen.x and last.x) or speed <= 0:
+            return DOWN
+        if seen.x >= CONTACT_X:
             return STILL
         steps = (CONTACT_X - seen.x) / speed
         if steps > SEEN_STEPS:
@@ -106,23 +118,17 @@ class Player:
     def _towards(self, goal: float, steps: float, paddle: int) -> int:
         """The first move of the plan (wait, then hold one direction) that ends nearest."""
         whole = int(steps) + 2
-        plans = [(STILL, 0, 0)]
-        for wait in range(min(whole, 8)):
-            held = range(1, min(whole - wait, 9) + 1)
-            plans += [(move, wait, count) for move in (DOWN, UP) for count in held]
-
-        def cost(plan: tuple[int, int, int]) -> float:
-            move, wait, count = plan
-            rest = max(0, whole - wait - count + 1)
-            places = self._stick.path(paddle, [STILL] * wait + [move] * count + [STILL] * rest)
-            at = int(2.0 * steps)
-            part, after = 2.0 * steps - at, min(at + 1, len(places) - 1)
-            there = places[at] * (1.0 - part) + places[after] * part
-            rush = abs(places[after] - places[max(at - 1, 0)]) / 2.0
-            return abs(there - goal) + 0.3 * rush + 0.05 * count + 0.02 * wait
-
-        move, wait, _ = min(plans, key=cost)
-        return STILL if wait else move
+        move, wait, count = PLANS[:, PLANS[1:].sum(axis=0) <= whole]
+        step = np.arange(whole + 1)[:, None]
+        held = np.where((step >= wait) & (step < wait + count), move, STILL)
+        places = self._stick.path(paddle, held)
+        at = int(2.0 * steps)
+        part = 2.0 * steps - at
+        there = places[at] * (1.0 - part) + places[at + 1] * part
+        rush = np.abs(places[at + 1] - places[max(at - 1, 0)]) / 2.0
+        cost = np.abs(there - goal) + 0.3 * rush + 0.05 * count + 0.02 * wait
+        best = int(cost.argmin())
+        return STILL if wait[best] else int(move[best])
 
 
 class PongTeacher:
@@ -140,7 +146,6 @@ class PongTeacher:
 
     def start(self) -> None:
         """Begin a game."""
-        self._rng = np.random.default_rng(0)
         self._player = Player(Seen.of(self._console))
         self._thought = False
 
@@ -160,7 +165,7 @@ class PongTeacher:
     def _best_hit(self, seen: Seen, done: int) -> float:
         here = self._console.cloneState()
         kept = []
-        for hit in self._rng.permutation(HITS).tolist():
+        for hit in HITS:
             player = copy.deepcopy(self._player)
             player.hit = float(hit)
             points = self._rally(player, seen, done)
@@ -172,17 +177,20 @@ class PongTeacher:
         return kept[0] if kept else float(HITS[0])
 
     def _rally(self, player: Player, seen: Seen, done: int) -> float:
-        """Points that this player makes until the ball comes again: 1, 0 or -1."""
-        returned = False
+        """Points that this player makes until the ball has come back twice: 1, 0 or -1."""
+        returns, away = 0, False
         for _ in range(LONGEST_RALLY):
             done = player.move(seen, done)
             points = sum(self._console.act(BUTTONS[done]) for _ in range(SKIP))
             if points:
                 return float(points)
             before, seen = seen.x, Seen.of(self._console)
-            returned = returned or seen.x < before
-            if returned and seen.x > before and seen.x > 120:
-                return 0.0
+            if 0 < seen.x < before:
+                away = True
+            elif away and seen.x > max(before, BACK_X):
+                returns, away = returns + 1, False
+            if returns == RETURNS:
+                break
         return 0.0
 
 

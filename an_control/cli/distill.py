@@ -49,8 +49,9 @@ class Verb:
     rate: float | None = None
     """Of the compiled recipe and the camera tasks: the first learning rate, where not the
     recipe's."""
-    hidden: float | None = None
-    """Of the camera tasks: the share of patches that is hidden, drawn anew each episode."""
+    hidden: tuple[float, ...] = ()
+    """Of the camera tasks: the share of patches that is hidden, other ones in each episode; two
+    numbers are the least and the most, between which the share is drawn too."""
     backgrounds: float | None = None
     """Of car_racing: the share of examples in which random patterns replace the grass."""
     compiled: bool = True
@@ -88,7 +89,7 @@ class Verb:
         if self.task in CAMERA_RECIPES:
             return self._run_camera()
         for name in ("hidden", "backgrounds"):
-            if getattr(self, name) is not None:
+            if getattr(self, name) not in (None, ()):
                 raise InputError(f"--{name}: not for {self.task}, only for what a camera shows")
         if self.compiled and has_lanes(self.task):
             return self._run_compiled()
@@ -203,9 +204,11 @@ class Verb:
         for name in ("teacher", "reshuffle", "neuron", "stack", "products"):
             if getattr(self, name):
                 raise InputError(f"--{name}: not for {self.task}")
-        for name in ("hidden", "backgrounds"):
-            if (share := getattr(self, name)) is not None and not 0.0 <= share <= 1.0:
-                raise InputError(f"--{name} {share}: must be a share from 0 to 1")
+        shares = self.hidden if self.backgrounds is None else (*self.hidden, self.backgrounds)
+        if not all(0.0 <= share <= 1.0 for share in shares):
+            raise InputError(f"--hidden, --backgrounds {shares}: must be shares from 0 to 1")
+        if len(self.hidden) > 2 or self.hidden != tuple(sorted(self.hidden)):
+            raise InputError(f"--hidden {self.hidden}: must be a share, or the least and the most")
         settings = CAMERA_RECIPES[self.task]
         if self.smoke:
             settings = camera_smoke(settings)
@@ -214,7 +217,7 @@ class Verb:
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
             rate=settings.rate if self.rate is None else self.rate,
-            hidden=settings.hidden if self.hidden is None else (self.hidden, self.hidden),
+            hidden=(self.hidden[0], self.hidden[-1]) if self.hidden else settings.hidden,
         )
         if self.backgrounds:
             settings = replace(settings, backgrounds=self.backgrounds, most_lively=MANY)

@@ -26,6 +26,7 @@ from an_control.learning.rollouts import TRAINING_SEEDS
 from an_control.learning.vision import VisionStudent
 from an_control.policy import VisionNeuron
 from an_control.policy.sizes import ConvolutionSizes
+from an_control.wiring.image import cut
 
 GRASS_GRAYS = (159, 177)
 """Between them is what CarRacing's grass looks like, and hardly anything else."""
@@ -90,7 +91,11 @@ class CameraCloning:
     most_lively: int = 144
     """Patches that are not of one gray: an example with more of them loses some at random."""
     backgrounds: float = 0.0
-    """Share of the examples of CarRacing in which random patterns stand where the grass is."""
+    """Share of the episodes and of the examples of CarRacing in which a random pattern stands where
+    the grass is."""
+    mirrored: tuple[int, ...] = ()
+    """Actions that change their sign where left and right are exchanged, as they are in half of the
+    examples; where there are none, no example is mirrored."""
     average: float = 0.998
     """How slowly the weights that drive follow those that learn."""
     loss_scale: tuple[float, ...] = (12.0, 1.0, 1.0)
@@ -130,7 +135,9 @@ def record(
 ) -> Episode:
     """One episode of so many steps at most; `rng` decides it.
 
-    `policy` drives it where it is not lost, else the teacher, who ends it where help is vain.
+    `policy` drives it where it is not lost, else the teacher, who ends it where help is vain. In a
+    share of `settings.backgrounds` of the episodes it sees a pattern instead of the grass; the
+    episode keeps the frames without it.
     """
     inner: Any = env.unwrapped
     kept = np.flatnonzero(~hide(len(inner.channels), settings.hidden, rng))
@@ -139,6 +146,9 @@ def record(
     teacher.start()
     if policy is not None:
         policy.reset()
+    picture = None
+    if rng.random() < settings.backgrounds:
+        picture = pattern(inner.frames.shape[-1], rng)
     frames, labels = [], []
     total, walk, helped = 0.0, 0.0, 0
     for _ in range(steps):
@@ -149,6 +159,10 @@ def record(
         if teacher.helps:
             helped += 1
         elif policy is not None:
+            if picture is not None:
+                view = inner.frames.copy()
+                replace_grass(view, picture)
+                patches = cut(view, settings.student.patch)
             action = policy.step_array(patches[kept], ids)
         walk = 0.9 * walk + 0.15 * noise * rng.standard_normal()
         action[0] = np.clip(action[0] + walk, -1.0, 1.0)
@@ -166,18 +180,49 @@ def hide(patches: int, share: tuple[float, float], rng: np.random.Generator) -> 
     return hidden
 
 
-def replace_grass(view: np.ndarray, rng: np.random.Generator) -> None:
-    """Put a pattern of blots or blocks where a view (f, H, W) uint8 shows grass, in place.
+def pattern(side: int, rng: np.random.Generator) -> np.ndarray:
+    """A picture (side, side) uint8 of random blots, blocks or stripes, or two of these together."""
+    kinds = rng.permutation([_blots, _blots, _blocks, _stripes, _cuts])[: rng.integers(1, 3)]
+    shades = sum(rng.uniform(10.0, 100.0) * kind(side, rng) for kind in kinds)
+    return np.asarray(np.clip(rng.uniform(0.0, 255.0) + shades, 0.0, 255.0)).astype(np.uint8)
 
-    It stands still, as the backgrounds of CarRacing do, and is none of these.
+
+def _blots(side: int, rng: np.random.Generator) -> np.ndarray:
+    cells = rng.standard_normal(rng.integers(2, 25, 2)).astype(np.float32)
+    return cv2.resize(cells, (side, side), interpolation=cv2.INTER_CUBIC)
+
+
+def _blocks(side: int, rng: np.random.Generator) -> np.ndarray:
+    cells = rng.standard_normal(rng.integers(2, 33, 2)).astype(np.float32)
+    return cv2.resize(cells, (side, side), interpolation=cv2.INTER_NEAREST)
+
+
+def _stripes(side: int, rng: np.random.Generator) -> np.ndarray:
+    """In any direction, bent by blots, soft or hard."""
+    down, across = np.mgrid[0:side, 0:side] / side
+    angle = rng.uniform(0.0, np.pi)
+    along = np.cos(angle) * down + np.sin(angle) * across
+    bent = rng.uniform(2.0, 15.0) * along + rng.uniform(0.0, 0.3) * _blots(side, rng)
+    return np.asarray(np.tanh(rng.uniform(0.5, 5.0) * np.sin(2.0 * np.pi * bent)))
+
+
+def _cuts(side: int, rng: np.random.Generator) -> np.ndarray:
+    """Straight cuts through the picture, each with another shade on its far side."""
+    down, across = np.mgrid[0:side, 0:side] / side - 0.5
+    shades = np.zeros((side, side))
+    for _ in range(rng.integers(1, 6)):
+        angle, place = rng.uniform(0.0, 2.0 * np.pi), rng.uniform(-0.4, 0.4)
+        shades += rng.normal() * (np.cos(angle) * down + np.sin(angle) * across > place)
+    return shades
+
+
+def replace_grass(view: np.ndarray, picture: np.ndarray) -> None:
+    """Put a picture (S, S) uint8 where a view (f, S, S) uint8 shows grass, in place.
+
+    It stands still, as the backgrounds of CarRacing do.
     """
-    cells = rng.integers(2, 25, 2)
-    shades = rng.uniform(0.0, 255.0) + rng.uniform(0.0, 120.0) * rng.standard_normal(cells)
-    soft = cv2.INTER_CUBIC if rng.random() < 0.6 else cv2.INTER_NEAREST
-    pattern = cv2.resize(shades.astype(np.float32), view.shape[:0:-1], interpolation=soft)
-    shown = np.broadcast_to(pattern.clip(0, 255).astype(np.uint8), view.shape)
     there = (view >= GRASS_GRAYS[0]) & (view <= GRASS_GRAYS[1])
-    view[there] = shown[there]
+    np.copyto(view, picture, where=there)
 
 
 class Batch(NamedTuple):
@@ -196,15 +241,25 @@ def draw(episodes: Sequence[Episode], settings: CameraCloning, rng: np.random.Ge
         newest = settings.newest if example % 2 else len(episodes)
         episode = episodes[-1 - int(rng.integers(min(newest, len(episodes))))]
         step = int(rng.integers(len(episode.frames)))
-        frames.append(episode.frames[np.maximum(np.arange(step - stack + 1, step + 1), 0)])
-        labels.append(episode.labels[step])
+        view = episode.frames[np.maximum(np.arange(step - stack + 1, step + 1), 0)]
+        label = episode.labels[step]
+        if settings.mirrored and rng.random() < 0.5:
+            view, label = view[:, :, ::-1], label * _signs(label, settings.mirrored)
+        frames.append(view)
+        labels.append(label)
     views = np.stack(frames)
     for view in views[: round(settings.backgrounds * settings.batch)]:
-        replace_grass(view, rng)
+        replace_grass(view, pattern(view.shape[-1], rng))
     grid = (views.shape[2] // patch) * (views.shape[3] // patch)
     hidden = np.stack([hide(grid, settings.hidden, rng) for _ in range(settings.batch)])
     patches, counts = compact(views, patch, hidden, settings.most_lively, rng)
     return Batch(patches, counts, np.stack(labels))
+
+
+def _signs(label: np.ndarray, mirrored: Sequence[int]) -> np.ndarray:
+    signs = np.ones_like(label)
+    signs[list(mirrored)] = -1.0
+    return signs
 
 
 def compact(

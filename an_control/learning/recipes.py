@@ -117,7 +117,7 @@ _SEEING = ConvolutionSizes(
     choice=False,
 )
 CAMERA_RECIPES = {
-    "car_racing": CameraCloning(_SEEING),
+    "car_racing": CameraCloning(_SEEING, mirrored=(0,)),
     "pong": CameraCloning(
         replace(_SEEING, actions=6, hidden=128, choice=True),
         batch=64,

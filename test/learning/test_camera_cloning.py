@@ -10,9 +10,11 @@ for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
 import torch  # noqa: E402
 
 from an_control.learning.camera_cloning import (  # noqa: E402
+    Episode,
     compact,
     draw,
     new_student,
+    pattern,
     record,
     replace_grass,
 )
@@ -119,6 +121,21 @@ def test_hidden_patches_are_in_no_example(task, env):
     np.testing.assert_array_equal(batch.counts.sum(axis=1), half)
 
 
+def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
+    rng = np.random.default_rng(0)
+    settings = dataclasses.replace(CAMERA_RECIPES["car_racing"], batch=64)
+    frames = np.zeros((1, 96, 96), np.uint8)
+    frames[0, :, :6] = rng.integers(0, 256, (96, 6))
+    episode = Episode(frames, np.array([[0.5, 1.0, -1.0]], np.float32), 0.0, 0.0)
+    batch = draw([episode], settings, rng)
+    straight = batch.labels[:, 0] > 0
+    assert 20 < straight.sum() < 44
+    assert (batch.labels[:, 1:] == (1.0, -1.0)).all()
+    left = np.sort(batch.patches[straight][0], axis=0)
+    right = np.sort(batch.patches[~straight][0][..., ::-1], axis=0)
+    np.testing.assert_array_equal(left, right)
+
+
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(task, tmp_path):
     settings = dataclasses.replace(camera_smoke(CAMERA_RECIPES[task]), rounds=3)
     environment = environment_of(task)
@@ -190,7 +207,7 @@ def test_patterns_stand_still_where_the_grass_was_and_nowhere_else():
     env = make_environment(environment_of("car_racing"))
     view = shown(env, 5)[0]
     before = view.copy()
-    replace_grass(view, np.random.default_rng(3))
+    replace_grass(view, pattern(96, np.random.default_rng(3)))
     changed = view[-1] != before[-1]
     red, green, blue = env.unwrapped.sensors()["camera"].transpose(2, 0, 1)
     grass = (red == 100) & (blue == 100) & (green >= 202) & (green <= 228)
