@@ -182,9 +182,11 @@ def hide(patches: int, share: tuple[float, float], rng: np.random.Generator) -> 
 
 def pattern(side: int, rng: np.random.Generator) -> np.ndarray:
     """A picture (side, side) uint8 of random blots, blocks or stripes, or two of these together."""
-    kinds = rng.permutation([_blots, _blots, _blocks, _stripes, _cuts])[: rng.integers(1, 3)]
-    shades = sum(rng.uniform(10.0, 100.0) * kind(side, rng) for kind in kinds)
-    return np.asarray(np.clip(rng.uniform(0.0, 255.0) + shades, 0.0, 255.0)).astype(np.uint8)
+    kinds = (_blots, _blots, _blocks, _stripes, _cuts)
+    shades = np.full((side, side), rng.uniform(0.0, 255.0))
+    for kind in rng.permutation(len(kinds))[: rng.integers(1, 3)]:
+        shades += rng.uniform(10.0, 100.0) * kinds[kind](side, rng)
+    return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
 
 
 def _blots(side: int, rng: np.random.Generator) -> np.ndarray:
