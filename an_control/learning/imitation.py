@@ -101,7 +101,15 @@ def train_round(
     newest = 40 if number else len(episodes)
     if number == 0 and settings.memory_updates:
         train_memory(student, episodes, settings, rng)
-    streams = Streams(episodes, settings.lanes, settings.steps, settings.disturbance, newest, rng)
+    streams = Streams(
+        episodes,
+        settings.lanes,
+        settings.steps,
+        settings.disturbance,
+        newest,
+        rng,
+        student.sizes.startle,
+    )
     begin, end = settings.rates(number)
     state: State | None = None
     history = []

@@ -7,7 +7,8 @@ back-propagation through one piece; the neurons' state is handed on to the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -19,6 +20,8 @@ from an_control.learning.episodes import Episode
 REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
 """A lane changes to another episode at its end, or after so many steps by chance."""
 NEWER_SHARE = 0.4
+CUTS = 2
+"""Of a batch, where its lanes may be reshuffled if that startles the neurons."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Batch:
     channel: Tensor  # (K, B, N) which channel a slot shows; N for none of them
     present: Tensor  # (K, B, N) 0 where the slot is empty
     counts: Tensor  # (K, B) 0 behind an episode's end
+    moved: Tensor  # (K, B) 1 where the neurons are startled, and begin anew
     fresh: Tensor  # (B,) True where the lane starts an episode in this piece
 
     def to(self, device: torch.device) -> Batch:
@@ -67,6 +71,7 @@ class _Lane:
     labels: np.ndarray
     channel: np.ndarray
     present: np.ndarray
+    moved: np.ndarray
     place: int = 0
 
 
@@ -76,7 +81,8 @@ PER_STEP = [field.name for field in fields(_Lane) if field.name != "place"]
 class Streams:
     """An endless supply of batches; only `rng` decides them.
 
-    `newest` of the episodes are drawn more often than the rest.
+    `newest` of the episodes are drawn more often than the rest. Neurons that are startled by a
+    reshuffle must be run apart before and behind it: all lanes of a batch share its few `CUTS`.
     """
 
     def __init__(
@@ -87,8 +93,12 @@ class Streams:
         disturbance: Disturbance,
         newest: int,
         rng: np.random.Generator,
+        startled: bool = False,
     ) -> None:
         self._episodes, self._steps, self._rng = episodes, steps, rng
+        self._startled = startled
+        self._cuts: list[np.ndarray] = []
+        self._number = 0
         self._disturbance, self._newest = disturbance, newest
         self._lanes: list[_Lane | None] = [None] * lanes
 
@@ -104,6 +114,7 @@ class Streams:
             arrays["previous"].shape, np.float32
         )
         arrays["previous"] = arrays["previous"] + torch.from_numpy(noise)
+        self._number += 1
         return Batch(**arrays, fresh=torch.tensor(fresh))
 
     def _renew(self, i: int) -> bool:
@@ -138,12 +149,12 @@ class Streams:
         rng, how = self._rng, self._disturbance
         steps, channels = episode.observations.shape
         channel = np.tile(rng.permutation(channels), (steps, 1))
+        moved = np.zeros(steps, np.float32)
         if rng.random() < how.reshuffled:
             mean = rng.choice(how.reshuffle_every)
-            at = 1 + int(rng.exponential(mean))
-            while at < steps:
+            for at in self._cut(steps, mean) if self._startled else self._moments(steps, mean):
                 channel[at:] = rng.permutation(channels)
-                at += 1 + int(rng.exponential(mean))
+                moved[at] = self._startled
         values = np.take_along_axis(episode.observations, channel, 1)
         present = np.ones((steps, channels), np.float32)
         if how.doubled and rng.random() < how.doubled:
@@ -163,9 +174,34 @@ class Streams:
             gone = rng.choice(channels, int(rng.integers(1, 1 + most)), False)
             values[:, gone] = present[:, gone] = 0.0
         change = np.diff(values, axis=0, prepend=values[:1])
+        change[moved > 0] = 0.0
         return _Lane(
-            values, change, episode.previous, episode.observations, episode.labels, channel, present
+            values,
+            change,
+            episode.previous,
+            episode.observations,
+            episode.labels,
+            channel,
+            present,
+            moved,
         )
+
+    def _moments(self, steps: int, mean: float) -> Iterator[int]:
+        """When a lane is reshuffled on its way of so many steps."""
+        at = 1 + int(self._rng.exponential(mean))
+        while at < steps:
+            yield at
+            at += 1 + int(self._rng.exponential(mean))
+
+    def _cut(self, steps: int, mean: float) -> Iterator[int]:
+        """The same at the batches' common moments, in a lane that begins with the next batch."""
+        for batch in range(math.ceil(steps / self._steps)):
+            while len(self._cuts) <= self._number + batch:
+                self._cuts.append(np.sort(self._rng.choice(self._steps, CUTS, False)))
+            for cut in self._cuts[self._number + batch]:
+                at = batch * self._steps + int(cut)
+                if 0 < at < steps and self._rng.random() < self._steps / (CUTS * mean):
+                    yield at
 
 
 def _some(channels: int) -> int:

@@ -26,7 +26,10 @@ class StudentSizes:
     """`neuron` units a channel, `key` numbers a key, `head` the hidden layers.
 
     A channel's neuron is an LSTM, or a layer on its `stack` newest readings where that is over 0.
-    `memory` GRU units of the head expect what no channel shows; 0 for a head without.
+    `memory` GRU units of the head expect what no channel shows; 0 for a head without. With `doubt`
+    it believes a reading the less the farther it lies from what was expected, with `compare` the
+    attention also asks which query expected the reading. With `startle` all neurons begin anew
+    where most readings jump at once.
     """
 
     neuron: int = 32
@@ -35,6 +38,9 @@ class StudentSizes:
     products: bool = False
     memory: int = 0
     stack: int = 0
+    doubt: bool = False
+    startle: bool = False
+    compare: bool = False
 
 
 class State(NamedTuple):
@@ -44,6 +50,7 @@ class State(NamedTuple):
     second: Tensor  # (B, N, .) of the neurons
     memory: Tensor  # (B, H)
     message: Tensor  # (B, 2 n) what was seen at the last step, with a memory
+    evidence: Tensor  # (B, N, n) of the readings' comparison with what was expected
 
     def kept(self, keep: Tensor) -> State:
         """This state in the lanes (B,) with 1, a fresh one in those with 0."""
@@ -81,6 +88,11 @@ class Student(nn.Module):
                 self.expectation.weight[:, sizes.memory :].zero_()
                 self.expectation.weight[:, sizes.memory : sizes.memory + channels].fill_diagonal_(1)
             message = channels + sizes.memory
+        if sizes.doubt:
+            self.log_doubt = nn.Parameter(torch.full((channels,), -1.5))
+        if sizes.compare:
+            start = torch.tensor([[2.5], [1.5], [0.3], [2.2]])
+            self.comparison = nn.Parameter(start.repeat(1, channels))
         widths = [message, *sizes.head, actions]
         self.head = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
@@ -102,7 +114,10 @@ class Student(nn.Module):
                 layer.bias.copy_(torch.from_numpy(bias))
 
     def start_neurons(self, model: Model) -> None:
-        """Let neurons, keys and queries begin as a model's; ValueError where sizes differ."""
+        """Let neurons, keys and queries begin as a model's, and so the head where both remember.
+
+        ValueError where sizes differ.
+        """
         sizes = model.sizes
         if not isinstance(sizes, AttentionSizes) or self._identifying(self._sizes) != (
             self._identifying(sizes)
@@ -114,6 +129,28 @@ class Student(nn.Module):
             self.key.weight.copy_(torch.from_numpy(arrays["attention.key"]))
             self.key.bias.copy_(torch.from_numpy(arrays["attention.key_bias"]))
             self.queries.copy_(torch.from_numpy(arrays["attention.queries"]))
+            if self.sizes.memory and sizes.memory:
+                tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+                self._start_memory(sizes, tensors)
+
+    def _start_memory(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
+        if (self.sizes.memory, list(self.sizes.head)) != (sizes.memory, sizes.head):
+            raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
+        memory, units = self.memory, self.sizes.memory
+        memory.weight_ih.copy_(arrays["memory.input"])
+        memory.weight_hh.copy_(arrays["memory.hidden"])
+        memory.bias_ih.copy_(arrays["memory.bias"])
+        memory.bias_hh.zero_()
+        memory.bias_hh[2 * units :] = arrays["memory.hidden_bias"]
+        self.expectation.weight.copy_(arrays["expectation.weight"])
+        self.expectation.bias.copy_(arrays["expectation.bias"])
+        if self.sizes.doubt and sizes.doubt:
+            self.log_doubt.copy_(arrays["memory.log_doubt"])
+        if self.sizes.compare and sizes.compare:
+            self.comparison.copy_(arrays["attention.comparison"])
+        for place, layer in enumerate(self._layers):
+            layer.weight.copy_(arrays[f"head.{place}.weight"])
+            layer.bias.copy_(arrays[f"head.{place}.bias"])
 
     @staticmethod
     def _identifying(sizes: AttentionSizes) -> tuple[object, ...]:
@@ -126,6 +163,7 @@ class Student(nn.Module):
             *self.neuron.begin(lanes, slots),
             self.queries.new_zeros(lanes, self.sizes.memory),
             self.queries.new_zeros(lanes, 2 * self.channels),
+            self.queries.new_zeros(lanes, slots, self.channels),
         )
 
     def forward(self, batch: Batch, state: State, told: Tensor | None = None) -> Outcome:
@@ -133,30 +171,95 @@ class Student(nn.Module):
 
         Where `told` (T, B) is 1, the memory gets the true message in place of the attention's.
         """
-        scores, state = self.identify(batch.values, batch.change, batch.previous, state)
-        attention = scores.log_softmax(-1)
         if not self.sizes.memory:
-            message = self._route(attention.exp(), batch)
-            message[..., self.channels :] -= 1.0
+            attention, message, state = self.listen(batch, state)
             whole = torch.cat([batch.ordered, torch.zeros_like(batch.ordered)], -1)
             return Outcome(attention, self.act(message), self.act(whole), None, state)
-        message = self._route((2.0 * attention).exp(), batch)
-        if told is not None:
-            message = torch.where(told.unsqueeze(-1) > 0, self.truth(batch), message)
-        action, ordered, expected, memory, seen = self.remember(batch, message, state)
-        state = state._replace(memory=memory, message=seen)
-        return Outcome(attention, action, ordered, expected, state)
+        scores, state = self.identify(
+            batch.values, batch.change, batch.previous, state, batch.moved
+        )
+        truth = None if told is None else self.truth(batch)
+        memory, lately, evidence = state.memory, state.message, state.evidence
+        attentions, memories, seen, means = [], [], [], []
+        for t, score in enumerate(scores):
+            memory, mean = self.expect(memory, lately, batch.previous[t])
+            if self.sizes.compare:
+                evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
+                evidence = self.compare(batch.values[t], mean, evidence)
+                score = score + nn.functional.pad(evidence, (0, 1))
+            attentions.append(score.log_softmax(-1))
+            weights = (2.0 * attentions[-1]).exp()
+            message = self._route(weights, batch.values[t], batch.present[t])
+            if truth is not None and told is not None:
+                message = torch.where(told[t].unsqueeze(-1) > 0, truth[t], message)
+            lately = self.believe(message, mean)
+            seen.append(lately[:, : self.channels])
+            memories.append(memory)
+            means.append(mean)
+        state = state._replace(memory=memory, message=lately, evidence=evidence)
+        remembered = torch.stack(memories)
+        return Outcome(
+            torch.stack(attentions),
+            self.act(torch.cat([torch.stack(seen), remembered], -1)),
+            self.act(torch.cat([batch.ordered, remembered], -1)),
+            torch.stack(means),
+            state,
+        )
+
+    def listen(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, State]:
+        """Of a head without memory: the attention's logarithms, message and neurons' state."""
+        scores, state = self.identify(
+            batch.values, batch.change, batch.previous, state, batch.moved
+        )
+        attention = scores.log_softmax(-1)
+        message = self._route(attention.exp(), batch.values, batch.present)
+        message[..., self.channels :] -= 1.0
+        return attention, message, state
 
     def identify(
-        self, values: Tensor, change: Tensor, previous: Tensor, state: State
+        self, values: Tensor, change: Tensor, previous: Tensor, state: State, moved: Tensor
     ) -> tuple[Tensor, State]:
         """Scores (T, B, N, channels + 1) of every slot against the queries, and the state.
 
-        `values` and `change` are (T, B, N), `previous` the previous actions (T, B, A).
+        `values` and `change` are (T, B, N), `previous` the previous actions (T, B, A). Where
+        `moved` (T, B) is 1, the neurons begin anew.
         """
-        outputs, neurons = self.neuron.advance(values, change, previous, state[:2])
-        first, second = neurons
-        return self.key(outputs) @ self.queries.T, state._replace(first=first, second=second)
+        first, second = state[:2]
+        cuts = [0, *(t for t in moved.any(1).nonzero().flatten().tolist() if t), len(values)]
+        parts = []
+        for begin, end in pairwise(cuts):
+            kept = (1.0 - moved[begin])[:, None, None]
+            outputs, (first, second) = self.neuron.advance(
+                values[begin:end],
+                change[begin:end],
+                previous[begin:end],
+                (first * kept, second * kept),
+            )
+            parts.append(outputs)
+        scores = self.key(torch.cat(parts)) @ self.queries.T
+        return scores, state._replace(first=first, second=second)
+
+    def expect(self, memory: Tensor, lately: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
+        """The memory (B, H) of one step, and what it expects to read (B, channels)."""
+        inputs = torch.cat([lately, previous], -1)
+        memory = self.memory(inputs, memory)
+        return memory, self.expectation(torch.cat([memory, inputs], -1))
+
+    def compare(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
+        """The evidence (B, N, channels) with this step's, of the readings (B, N) against `mean`."""
+        width, most, gain, keep = self.comparison
+        error = width.exp() * (values.unsqueeze(-1) - mean.unsqueeze(1)) ** 2
+        return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
+
+    def believe(self, message: Tensor, mean: Tensor) -> Tensor:
+        """What is seen (B, 2 channels) of a message where `mean` is expected: values, shares."""
+        routed, mass = message.split(self.channels, -1)
+        share = mass.clamp(max=1.0)
+        news = routed / mass.clamp(min=1.0) - share * mean
+        if self.sizes.doubt:
+            trust = 1.0 / (1.0 + self.log_doubt.exp() * news**2)
+            share, news = share * trust, news * trust
+        return torch.cat([mean + news, share], -1)
 
     def remember(self, batch: Batch, message: Tensor, state: State) -> tuple[Tensor, ...]:
         """What the head makes of a message (T, B, 2 channels): routed values, and masses.
@@ -164,16 +267,12 @@ class Student(nn.Module):
         Returns the actions (T, B, A) on what it sees and on the ordered observation, what it
         expected to read (T, B, channels), the last memory (B, H) and what was seen last.
         """
-        n = self.channels
         memory, lately = state.memory, state.message
         memories, seen, means = [], [], []
-        for t, (routed, mass) in enumerate(zip(*message.split(n, -1), strict=True)):
-            inputs = torch.cat([lately, batch.previous[t]], -1)
-            memory = self.memory(inputs, memory)
-            mean = self.expectation(torch.cat([memory, inputs], -1))
-            share = mass.clamp(max=1.0)
-            seen.append(routed / mass.clamp(min=1.0) + (1.0 - share) * mean)
-            lately = torch.cat([seen[-1], share], -1)
+        for heard, previous in zip(message, batch.previous, strict=True):
+            memory, mean = self.expect(memory, lately, previous)
+            lately = self.believe(heard, mean)
+            seen.append(lately[:, : self.channels])
             memories.append(memory)
             means.append(mean)
         remembered = torch.stack(memories)
@@ -193,10 +292,10 @@ class Student(nn.Module):
         return torch.cat([batch.ordered * shown, shown], -1)
 
     @staticmethod
-    def _route(weights: Tensor, batch: Batch) -> Tensor:
-        """The message (T, B, 2 channels): routed values, and the mass of each query."""
-        weights = weights[..., :-1] * batch.present.unsqueeze(-1)
-        routed = (batch.values.unsqueeze(-2) @ weights).squeeze(-2)
+    def _route(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
+        """The message (..., 2 channels): routed values, and the mass of each query."""
+        weights = weights[..., :-1] * present.unsqueeze(-1)
+        routed = (values.unsqueeze(-2) @ weights).squeeze(-2)
         return torch.cat([routed, weights.sum(-2)], -1)
 
     def act(self, message: Tensor) -> Tensor:
@@ -238,13 +337,21 @@ class Student(nn.Module):
             output="clip",
             memory=self.sizes.memory,
             stack=self.sizes.stack,
+            doubt=self.sizes.doubt,
+            startle=self.sizes.startle,
+            compare=self.sizes.compare,
         )
 
     def _memory_arrays(self) -> dict[str, np.ndarray]:
         memory, units = self.memory, self.sizes.memory
         bias = memory.bias_ih.clone()
         bias[: 2 * units] += memory.bias_hh[: 2 * units]
-        return {
+        some = {}
+        if self.sizes.doubt:
+            some["memory.log_doubt"] = array_of(self.log_doubt)
+        if self.sizes.compare:
+            some["attention.comparison"] = array_of(self.comparison)
+        return some | {
             "memory.input": array_of(memory.weight_ih),
             "memory.hidden": array_of(memory.weight_hh),
             "memory.bias": array_of(bias),

@@ -106,6 +106,8 @@ class _Population:
                 raise ValueError("the torch engine knows no products or changes as inputs")
             if models[0].sizes.memory:  # type: ignore[union-attr]
                 raise ValueError("the torch engine knows no head with a memory")
+            if models[0].sizes.startle:  # type: ignore[union-attr]
+                raise ValueError("the torch engine knows no neurons that are startled")
             self._neurons = (_Stacks if self._sizes.stack else _Lstms)(weights, self._device)  # type: ignore[union-attr]
             self._scores = self._together([w.scores.T for w in weights])
             self._scores_bias = self._together([w.scores_bias for w in weights])

@@ -8,9 +8,19 @@ readings o:
 
     h       = GRU([x, m, a], h)                x, m: seen at the last tick, a: the last action
     mu      = expectation([h, x, m, a])        linear
-    m       = min(sum over n of w^2, 1)
-    x       = (sum over n of w^2 o) / max(sum over n of w^2, 1) + (1 - m) mu
+    s       = min(sum over n of w^2, 1)
+    r       = (sum over n of w^2 o) / max(sum over n of w^2, 1) - s mu
+    t       = 1 / (1 + d r^2)                  d: how much a reading is doubted (0: not at all)
+    m, x    = t s, mu + t r
     action  = head([x, h])
+
+Who was expected to read what is read tells, too, which channel it is. Where the model compares, the
+scores of the queries get evidence, which fades, before their softmax:
+
+    e       = k e + g - v u / (1 + u)          u = b (o - mu)^2 for each channel and query
+
+Behind an unannounced reshuffle, the neurons still point to the wrong queries for some ticks. What
+they say then is mostly far from what is expected: doubt keeps it out of head and memory.
 """
 
 from __future__ import annotations
@@ -30,6 +40,8 @@ class Memory:
         self._hidden_bias = weights.hidden_bias.astype(np.float32)
         self._expectation = weights.expectation.astype(np.float32)
         self._expectation_bias = weights.expectation_bias.astype(np.float32)
+        self._doubt = weights.doubt.astype(np.float32)
+        self._comparison = weights.comparison.astype(np.float32)[:, :, None]
         self._channels = len(weights.expectation_bias)
         self.clear()
 
@@ -39,12 +51,8 @@ class Memory:
         self._last = np.zeros(self._input.shape[1], np.float32)
         self._remembered = np.zeros(len(self._units) + len(self._last), np.float32)
 
-    def step(self, previous: np.ndarray, routed: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        """One tick, given the previous action (A,) and the message.
-
-        `mass` (n,) are sums of squared attention, `routed` (n,) of these times readings. Returns
-        the head's input (n + H,).
-        """
+    def expect(self, previous: np.ndarray) -> np.ndarray:
+        """The readings (n,) that are expected now, given the previous action (A,)."""
         units, count = self._units, len(self._units)
         self._last[2 * self._channels :] = previous
         entering = self._input.dot(self._last)
@@ -62,10 +70,31 @@ class Memory:
         units *= gates[count:]
         units += new
         self._remembered[:count], self._remembered[count:] = units, self._last
-        expected = self._expectation.dot(self._remembered)
+        expected: np.ndarray = self._expectation.dot(self._remembered)
         expected += self._expectation_bias
+        return expected
+
+    def compare(self, values: np.ndarray, expected: np.ndarray, evidence: np.ndarray) -> None:
+        """Bring the evidence (n, N) of these readings (N,) up to date, in place."""
+        width, most, gain, keep = self._comparison
+        error = values - expected[:, None]
+        error *= error
+        error *= width
+        error /= error + np.float32(1.0)
+        error *= most
+        evidence *= keep
+        evidence += gain
+        evidence -= error
+
+    def believe(self, expected: np.ndarray, routed: np.ndarray, mass: np.ndarray) -> np.ndarray:
+        """What the message makes of what was expected; the head's input (n + H,).
+
+        `mass` (n,) are sums of squared attention, `routed` (n,) of these times readings.
+        """
         n = self._channels
         share = np.minimum(mass, 1.0)
-        seen = routed / np.maximum(mass, 1.0) + (1.0 - share) * expected
-        self._last[:n], self._last[n : 2 * n] = seen, share
-        return np.concatenate([seen, units])
+        news = routed / np.maximum(mass, 1.0) - share * expected
+        trust = 1.0 / (1.0 + self._doubt * news * news)
+        seen = expected + trust * news
+        self._last[:n], self._last[n : 2 * n] = seen, trust * share
+        return np.concatenate([seen, self._units])

@@ -17,6 +17,7 @@ from numba import njit
 from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
 from an_control.policy.sizes import AttentionSizes
+from an_control.policy.startle import STARTLING, USUAL
 from an_control.policy.weights import MemoryWeights, Weights
 
 F32 = np.float32
@@ -66,6 +67,10 @@ class PackedMemory(NamedTuple):
     """(3H,), and behind it (H,) of the new values, inside the reset."""
     expectation: np.ndarray
     """(1 + H + 2n + A, n): bias, units, what was seen last, previous action."""
+    doubt: np.ndarray
+    """(n,)"""
+    comparison: np.ndarray
+    """(4, n) or (0, n)"""
 
 
 def pack_memory(weights: MemoryWeights) -> PackedMemory:
@@ -78,6 +83,8 @@ def pack_memory(weights: MemoryWeights) -> PackedMemory:
         np.ascontiguousarray(weights.hidden.T, F32),
         bias.astype(F32),
         expectation.astype(F32),
+        weights.doubt.astype(F32),
+        weights.comparison.astype(F32),
     )
 
 
@@ -126,6 +133,8 @@ class NumbaEngine:
         d = sizes.neuron
         self._fresh = np.zeros(d + sizes.stack if sizes.stack else 2 * d + 1, F32)
         self._fresh[d if sizes.stack else 2 * d :] = np.nan
+        if sizes.startle:
+            self._fresh = np.append(self._fresh, np.array([np.nan, 0.0], F32))
         self._memory = None if weights.memory is None else pack_memory(weights.memory)
         self.start()
         self._warm_up()
@@ -148,22 +157,26 @@ class NumbaEngine:
         """Forget every column; the head's memory stays."""
         self._state = np.zeros((0, len(self._fresh)), F32)
         self._attention = np.zeros((0, self._packed.score_rows.shape[1]), F32)
+        self._evidence = np.zeros((0, self._sizes.queries - 1 if self._sizes.compare else 0), F32)
         self._message = np.zeros(self._sizes.message)
         self._all = np.zeros(0, np.int64)
 
     def grow(self, columns: int) -> None:
         """Add `columns` columns at zero state."""
         self._state = np.concatenate([self._state, np.tile(self._fresh, (columns, 1))])
+        self._evidence = np.pad(self._evidence, ((0, columns), (0, 0)))
         self._all = np.arange(len(self._state))
 
     def keep(self, columns: np.ndarray) -> None:
         """Keep only these columns, in this order."""
         self._state = self._state[columns]
+        self._evidence = self._evidence[columns]
         self._all = np.arange(len(self._state))
 
     def forget(self, columns: np.ndarray) -> None:
         """Set these columns to zero state."""
         self._state[columns] = self._fresh
+        self._evidence[columns] = 0.0
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
@@ -179,12 +192,16 @@ class NumbaEngine:
         """One tick; the same contract as `NumpyEngine.step`."""
         if len(values) != len(self._attention):
             self._attention = np.zeros((len(values), self._packed.score_rows.shape[1]), F32)
+        present = self._all if columns is None else columns
+        if self._sizes.startle:
+            _startle(values, present, self._state, self._fresh, self._evidence)
         return _tick(
             values,
-            self._all if columns is None else columns,
+            present,
             previous,
             shift,
             self._state,
+            self._evidence,
             self._attention,
             self._message,
             self._memory,
@@ -226,36 +243,90 @@ def _add_product(out, rows, x):
             out[j] += rows[k, j] * x[k]
 
 
+@njit(inline="always", error_model="numpy")
+def _add_two_products(out, other, rows, x, y):
+    """``out += x @ rows`` and ``other += y @ rows``, each in `_add_product`'s order."""
+    count, width = rows.shape
+    whole = count - count % 4
+    for k in range(0, whole, 4):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
+        for j in range(width):
+            r0, r1, r2, r3 = rows[k, j], rows[k + 1, j], rows[k + 2, j], rows[k + 3, j]
+            out[j] = out[j] + r0 * x0 + r1 * x1 + r2 * x2 + r3 * x3
+            other[j] = other[j] + r0 * y0 + r1 * y1 + r2 * y2 + r3 * y3
+    for k in range(whole, count):
+        for j in range(width):
+            out[j] += rows[k, j] * x[k]
+            other[j] += rows[k, j] * y[k]
+
+
+@njit(inline="always", error_model="numpy")
+def _softmax(score, lane):
+    """In place; `lane` is room. Eight lanes first: the compiler keeps the order it is given."""
+    queries = len(score)
+    for j in range(LANES):
+        lane[j] = score[j]
+    for q in range(LANES, queries, LANES):
+        for j in range(LANES):
+            lane[j] = score[q + j] if score[q + j] > lane[j] else lane[j]
+    largest = lane[0]
+    for j in range(1, LANES):
+        largest = lane[j] if lane[j] > largest else largest
+    for q in range(queries):
+        score[q] = exp(score[q] - largest)
+    for j in range(LANES):
+        lane[j] = score[j]
+    for q in range(LANES, queries, LANES):
+        for j in range(LANES):
+            lane[j] += score[q + j]
+    total = lane[0]
+    for j in range(1, LANES):
+        total += lane[j]
+    share = F32(1.0) / total
+    for q in range(queries):
+        score[q] *= share
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def _advance_lstm(values, columns, common, drive, hidden, state):
     """An LSTM's tick. Columns of `state` (., 2d + 1): outputs h, cells c, the last reading."""
     inputs, gates = drive.shape
     d = gates // 4
     # Arrays made here cannot overlap, which the compiler must know to vectorise.
-    z, c, h = np.empty(gates, F32), np.empty(d, F32), np.empty(d, F32)
-    for n in range(values.shape[0]):
-        value, column = values[n], columns[n]
-        for k in range(d):
-            h[k], c[k] = state[column, k], state[column, d + k]
-        for g in range(gates):
-            z[g] = common[g] + drive[0, g] * value
-        if inputs > 1:
-            last = state[column, 2 * d]
-            change = value - last if last == last else F32(0.0)
+    z = np.empty(gates, F32), np.empty(gates, F32)
+    h, c = (np.empty(d, F32), np.empty(d, F32)), np.empty(d, F32)
+    # Two channels at a time, so that each weight is loaded once for both; where the last one is
+    # alone, it is its own companion, of whom nothing is kept.
+    for first in range(0, values.shape[0], 2):
+        count = min(2, values.shape[0] - first)
+        for i in range(2):
+            n = first + min(i, count - 1)
+            value, column = values[n], columns[n]
+            zi, hi = z[i], h[i]
+            for k in range(d):
+                hi[k] = state[column, k]
             for g in range(gates):
-                z[g] += drive[1, g] * change
-        state[column, 2 * d] = value
-        _add_product(z, hidden, h)
-        for g in range(gates):
-            z[g] = tanh(z[g])
-        for k in range(d):
-            enter = F32(0.5) * z[k] + F32(0.5)
-            forget = F32(0.5) * z[d + k] + F32(0.5)
-            c[k] = forget * c[k] + enter * z[3 * d + k]
-        for k in range(d):
-            h[k] = (F32(0.5) * z[2 * d + k] + F32(0.5)) * tanh(c[k])
-        for k in range(d):
-            state[column, k], state[column, d + k] = h[k], c[k]
+                zi[g] = common[g] + drive[0, g] * value
+            if inputs > 1:
+                last = state[column, 2 * d]
+                change = value - last if last == last else F32(0.0)
+                for g in range(gates):
+                    zi[g] += drive[1, g] * change
+        _add_two_products(z[0], z[1], hidden, h[0], h[1])
+        for i in range(count):
+            column, zi, hi = columns[first + i], z[i], h[i]
+            for g in range(gates):
+                zi[g] = tanh(zi[g])
+            for k in range(d):
+                enter = F32(0.5) * zi[k] + F32(0.5)
+                forget = F32(0.5) * zi[d + k] + F32(0.5)
+                c[k] = forget * state[column, d + k] + enter * zi[3 * d + k]
+            for k in range(d):
+                hi[k] = (F32(0.5) * zi[2 * d + k] + F32(0.5)) * tanh(c[k])
+            for k in range(d):
+                state[column, k], state[column, d + k] = hi[k], c[k]
+            state[column, 2 * d] = values[first + i]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -288,6 +359,7 @@ def _tick(
     previous,
     shift,
     state,
+    evidence,
     attention,
     message,
     memory,
@@ -322,48 +394,51 @@ def _tick(
     else:
         _advance_stack(values, columns, common, drive, state)
 
+    if memory is not None:  # known to the compiler: None is a type of its own
+        expected = _expect(memory, previous)
+
     sums = np.zeros(queries)
     mass = np.zeros(queries)
-    h, score = np.empty(d, F32), np.empty(queries, F32)
-    for n in range(values.shape[0]):
-        value, column = values[n], columns[n]
-        for k in range(d):
-            h[k] = state[column, k]
-        for q in range(queries):
-            score[q] = score_bias[q]
-        _add_product(score, score_w, h)
-        if form.softmax:
-            largest = score[0]
-            for q in range(1, queries):
-                largest = score[q] if score[q] > largest else largest
-            total = F32(0.0)
+    h, lane = (np.empty(d, F32), np.empty(d, F32)), np.empty(LANES, F32)
+    scores = np.empty(queries, F32), np.empty(queries, F32)
+    for first in range(0, values.shape[0], 2):  # two at a time, as `_advance_lstm`
+        count = min(2, values.shape[0] - first)
+        for i in range(2):
+            column, hi, score = columns[first + min(i, count - 1)], h[i], scores[i]
+            for k in range(d):
+                hi[k] = state[column, k]
             for q in range(queries):
-                score[q] = exp(score[q] - largest)
-            for q in range(queries):
-                total += score[q]
-            for q in range(queries):
-                score[q] /= total
-            if memory is not None:
+                score[q] = score_bias[q]
+        _add_two_products(scores[0], scores[1], score_w, h[0], h[1])
+        for i in range(count):
+            n = first + i
+            score = scores[i]
+            if form.softmax:
+                if memory is not None and len(memory.comparison):
+                    _compare(memory.comparison, values[n], expected, evidence[columns[n]], score)
+                _softmax(score, lane)
+                if memory is not None:
+                    for q in range(queries):
+                        score[q] *= score[q]
                 for q in range(queries):
-                    score[q] *= score[q]
+                    mass[q] += (np.float64(score[q]) + ROUND_MASS) - ROUND_MASS
+            else:
+                for q in range(queries):
+                    score[q] = tanh(score[q])
             for q in range(queries):
-                mass[q] += (np.float64(score[q]) + ROUND_MASS) - ROUND_MASS
-        else:
+                attention[n, q] = score[q]
+            wide = np.float64(values[n])
             for q in range(queries):
-                score[q] = tanh(score[q])
-        for q in range(queries):
-            attention[n, q] = score[q]
-        wide = np.float64(value)
-        for q in range(queries):
-            sums[q] += (np.float64(score[q]) * wide + shift) - shift
+                sums[q] += (np.float64(score[q]) * wide + shift) - shift
 
     if form.softmax:
         routed = len(message) // 2
         for q in range(routed):
             message[q] = sums[q]
             message[routed + q] = mass[q] - 1.0
-        if memory is not None:  # known to the compiler: None is a type of its own
-            return _act(_remember(memory, message, previous), head, widths, form.relu, form.clip)
+        if memory is not None:
+            entering = _believe(memory, message, expected)
+            return _act(entering, head, widths, form.relu, form.clip)
     else:
         for q in range(len(message)):
             message[q] = tanh(F32(sums[q]))
@@ -371,9 +446,34 @@ def _tick(
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _remember(memory, message, previous):
-    """Advance the head's memory; see `an_control.policy.memory`. Returns the head's input."""
-    units, routed = memory.hidden.shape[0], len(message) // 2
+def _startle(values, columns, state, fresh, evidence):
+    """Let every neuron begin anew where contents moved; see `an_control.policy.startle`.
+
+    The last two columns of `state` hold the last reading, and twice the usual change.
+    """
+    last, usual = state.shape[1] - 2, state.shape[1] - 1
+    jumps, excess = np.zeros(len(values), F32), 0.0
+    for n in range(len(values)):
+        change = abs(values[n] - state[columns[n], last])
+        if change == change:
+            jumps[n] = min(change, F32(1.0))
+        beyond = max(jumps[n] - state[columns[n], usual], F32(0.0))
+        excess += (np.float64(beyond) + ROUND_MASS) - ROUND_MASS
+    if excess > STARTLING * len(values):
+        state[:, :usual] = fresh[:usual]
+        evidence[:] = 0.0
+    else:
+        for n in range(len(values)):
+            double = jumps[n] + jumps[n]
+            state[columns[n], usual] += (double - state[columns[n], usual]) * USUAL
+    for n in range(len(values)):
+        state[columns[n], last] = values[n]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _expect(memory, previous):
+    """Advance the head's memory; see `an_control.policy.memory`. Returns what it expects (n,)."""
+    units = memory.hidden.shape[0]
     entering = memory.bias[: 3 * units].copy()
     _add_product(entering, memory.input, np.concatenate((memory.state[units:], previous)))
     staying = np.zeros(3 * units, F32)
@@ -386,12 +486,32 @@ def _remember(memory, message, previous):
         memory.state[k] = new + keep * (memory.state[k] - new)
     expected = memory.expectation[0].copy()
     _add_product(expected, memory.expectation[1:], np.concatenate((memory.state, previous)))
+    return expected
+
+
+@njit(inline="always", error_model="numpy")
+def _compare(comparison, value, expected, evidence, score):
+    """Bring one channel's evidence up to date, and add it to its score."""
+    for q in range(len(expected)):
+        error = value - expected[q]
+        error = error * error * comparison[0, q]
+        loss = comparison[1, q] * (error / (error + F32(1.0)))
+        evidence[q] = comparison[3, q] * evidence[q] + comparison[2, q] - loss
+        score[q] += evidence[q]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _believe(memory, message, expected):
+    """What the message makes of what was expected; the head's input."""
+    units, routed = memory.hidden.shape[0], len(message) // 2
     seen = np.empty(routed + units)
     for q in range(routed):
         mass = message[routed + q] + 1.0
         share = min(mass, 1.0)
-        seen[q] = message[q] / max(mass, 1.0) + (1.0 - share) * expected[q]
-        memory.state[units + q], memory.state[units + routed + q] = seen[q], share
+        news = message[q] / max(mass, 1.0) - share * expected[q]
+        trust = 1.0 / (1.0 + memory.doubt[q] * news * news)
+        seen[q] = expected[q] + trust * news
+        memory.state[units + q], memory.state[units + routed + q] = seen[q], trust * share
     seen[routed:] = memory.state[:units]
     return seen
 

@@ -17,6 +17,7 @@ from an_control.policy.head import Head
 from an_control.policy.memory import Memory
 from an_control.policy.neurons import F32, State, neurons_of
 from an_control.policy.sizes import AttentionSizes
+from an_control.policy.startle import startled
 from an_control.policy.weights import Weights
 
 BLOCK = 1024
@@ -33,9 +34,12 @@ class NumpyEngine:
     def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
         self._sizes = sizes
         self._neurons = neurons_of(sizes, weights)
+        self._parts = len(self._neurons.fresh(0))
+        self._anew = self._fresh(1)
         self._head = Head(weights.head, sizes.activation, sizes.output)
         self._scores, _ = exact_weights(weights.scores)
         self._scores_bias = weights.scores_bias.astype(F32)[:, None]
+        self._ones = np.ones(sizes.queries)
         self._shift = np.zeros(())
         self._memory = None if weights.memory is None else Memory(weights.memory)
         self.start()
@@ -48,12 +52,12 @@ class NumpyEngine:
 
     def clear(self) -> None:
         """Forget every column; the head's memory stays."""
-        self._hold(self._neurons.fresh(0))
+        self._hold(self._fresh(0))
         self._message = np.zeros(self._sizes.message)
 
     def grow(self, columns: int) -> None:
         """Add `columns` columns at zero state."""
-        fresh = self._neurons.fresh(columns)
+        fresh = self._fresh(columns)
         pairs = zip(self._state, fresh, strict=True)
         self._hold(tuple(np.concatenate(pair, axis=-1) for pair in pairs))
 
@@ -63,7 +67,7 @@ class NumpyEngine:
 
     def forget(self, columns: np.ndarray) -> None:
         """Set these columns to zero state."""
-        for array, fresh in zip(self._state, self._neurons.fresh(len(columns)), strict=True):
+        for array, fresh in zip(self._state, self._anew, strict=True):
             array[..., columns] = fresh
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
@@ -84,15 +88,18 @@ class NumpyEngine:
         """
         if self._arranged != (len(values), columns is None):
             self._arrange(len(values), columns is None)
+        if self._sizes.startle:
+            self._startle(values, columns)
         if columns is not None:
             self._gather(columns)
         self._shift[()] = shift
         self._neurons.take_previous(previous)
+        expected = None if self._memory is None else self._memory.expect(previous)
         self._message[:] = 0.0
         for block in self._blocks:
             part = values if len(self._blocks) == 1 else values[block.part]
-            self._neurons.advance(block.state, block.room.neurons, part)
-            self._attend(block)
+            self._neurons.advance(block.neurons, block.room.neurons, part)
+            self._attend(block, part, expected)
             self._add_message(block, part)
         if columns is not None:
             self._scatter(columns)
@@ -101,12 +108,41 @@ class NumpyEngine:
             return self._head(self._message)
         routed = self._sizes.queries - 1
         mass = self._message[routed:]
-        if self._memory is not None:
-            entering = self._memory.step(previous, self._message[:routed], mass)
+        if self._memory is not None and expected is not None:
+            entering = self._memory.believe(expected, self._message[:routed], mass)
             mass -= 1.0
             return self._head(entering)
         mass -= 1.0
         return self._head(self._message)
+
+    def _fresh(self, channels: int) -> State:
+        """The state of so many columns that start anew.
+
+        Behind the neurons' own: each channel's last reading and twice its usual change, where they
+        may be startled; the evidence for each query, where the attention compares.
+        """
+        state = self._neurons.fresh(channels)
+        if self._sizes.startle:
+            state += (np.stack([np.full(channels, np.nan, F32), np.zeros(channels, F32)]),)
+        if self._sizes.compare:
+            state += (np.zeros((self._sizes.queries - 1, channels), F32),)
+        return state
+
+    def _startle(self, values: np.ndarray, columns: np.ndarray | None) -> None:
+        """Let every neuron begin anew where these readings say that contents moved."""
+        everything = self._state[self._parts]
+        watched = everything if columns is None else everything[:, columns]
+        last, usual = watched
+        change = values - last
+        change[np.isnan(change)] = 0.0
+        if startled(change, usual):
+            for array, fresh in zip(self._state, self._anew, strict=True):
+                if array is not everything:
+                    array[...] = fresh
+            everything[0] = np.nan
+        last[...] = values
+        if columns is not None:
+            everything[:, columns] = watched
 
     def _hold(self, state: State) -> None:
         """Let this be the state."""
@@ -116,7 +152,7 @@ class NumpyEngine:
     def _arrange(self, channels: int, whole: bool) -> None:
         """Lay out a tick on this many channels: on the state itself, or on a copy of a part."""
         self._arranged = channels, whole
-        state = self._state if whole else self._neurons.fresh(channels)
+        state = self._state if whole else self._fresh(channels)
         self._working = state
         rooms = {n: self._room(n) for n in {min(BLOCK, channels), channels % BLOCK}}
         self._blocks = []
@@ -125,7 +161,9 @@ class NumpyEngine:
             views = tuple(array[..., part] for array in state)
             attention = np.zeros((self._sizes.queries, part.stop - start), F32)
             room = rooms[part.stop - start]
-            self._blocks.append(_Block(part, room, attention, views, self._sizes.neuron))
+            neurons, d = views[: self._parts], self._sizes.neuron
+            block = _Block(part, room, attention, neurons, d, views[-1])
+            self._blocks.append(block)
 
     def _room(self, channels: int) -> _Room:
         return _Room(self._neurons.room(channels), self._sizes.queries, channels)
@@ -138,19 +176,25 @@ class NumpyEngine:
         for array, part in zip(self._state, self._working, strict=True):
             array[..., columns] = part
 
-    def _attend(self, block: _Block) -> None:
+    def _attend(self, block: _Block, values: np.ndarray, expected: np.ndarray | None) -> None:
         """The block's attention (eq. 2 of the paper, or softmax over the queries)."""
         attention = block.attention
-        np.dot(self._scores, block.outputs, out=block.room.raw)
-        attention[...] = block.room.raw
+        raw = block.room.raw
+        np.dot(self._scores, block.outputs, out=raw)
+        attention[...] = raw
         attention += self._scores_bias
         if self._sizes.attention == "tanh":
             np.tanh(attention, out=attention)
             return
+        if self._memory is not None and expected is not None and self._sizes.compare:
+            self._memory.compare(values, expected, block.evidence)
+            attention[:-1] += block.evidence
         attention -= attention.max(axis=0)
         np.exp(attention, out=attention)
-        # A reduction would sum a lone channel's queries in another order than many channels'.
-        attention /= np.add.accumulate(attention, axis=0)[-1]
+        raw[...] = attention
+        raw += TO_MASS
+        raw -= TO_MASS
+        attention /= self._ones.dot(raw).astype(F32)
         if self._memory is not None:
             attention *= attention
 
@@ -199,7 +243,14 @@ class _Block:
     """A block's attention, views of its state, and the room that it shares with its likes."""
 
     def __init__(
-        self, part: slice, room: _Room, attention: np.ndarray, state: State, neuron: int
+        self,
+        part: slice,
+        room: _Room,
+        attention: np.ndarray,
+        neurons: State,
+        neuron: int,
+        evidence: np.ndarray,
     ) -> None:
-        self.part, self.room, self.attention, self.state = part, room, attention, state
-        self.outputs = state[0][:neuron]
+        self.part, self.room, self.attention, self.neurons = part, room, attention, neurons
+        self.evidence = evidence
+        self.outputs = neurons[0][:neuron]

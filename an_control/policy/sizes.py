@@ -22,6 +22,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "output": ("tanh", "clip"),
     "inputs": (["value"], ["value", "change"]),
     "products": (False, True),
+    "doubt": (False, True),
+    "startle": (False, True),
+    "compare": (False, True),
     "norm_weights": (False, True),
     "choice": (False, True),
 }
@@ -36,7 +39,10 @@ class AttentionSizes:
     `attention` is the paper's ``tanh`` or a ``softmax`` over the queries for each channel, whose
     last query stands for "none of them". `products` adds the products of each channel's inputs
     with the previous action to the neuron's inputs. `memory` GRU units (0: none) let a head behind
-    softmax attention fill in what no channel shows, see `an_control.policy.memory`.
+    softmax attention fill in what no channel shows; with `doubt` it believes a reading the less the
+    farther it lies from what was expected, with `compare` the attention also asks which query
+    expected it (see `an_control.policy.memory`). With `startle` all neurons begin anew where most
+    readings jump at once (see `an_control.policy.startle`).
     """
 
     actions: int
@@ -51,6 +57,9 @@ class AttentionSizes:
     output: Literal["tanh", "clip"] = "tanh"
     memory: int = 0
     stack: int = 0
+    doubt: bool = False
+    startle: bool = False
+    compare: bool = False
 
     @property
     def features(self) -> int:
@@ -87,6 +96,10 @@ class AttentionSizes:
             "expectation.weight": (message // 2, units + message + self.actions),
             "expectation.bias": (message // 2,),
         }
+        if self.doubt:
+            shapes["memory.log_doubt"] = (message // 2,)
+        if self.compare:
+            shapes["attention.comparison"] = (4, message // 2)
         return shapes | head_shapes(message // 2 + units, self.head, self.actions)
 
     def check(self) -> None:
@@ -95,6 +108,9 @@ class AttentionSizes:
             raise ValueError(f"sizes.memory: {self.memory}, tanh attention allows 0")
         if self.stack and self.inputs != ["value"]:
             raise ValueError(f"sizes.inputs: {self.inputs!r}, a stack allows ['value']")
+        for name in ("doubt", "compare"):
+            if getattr(self, name) and not self.memory:
+                raise ValueError(f"sizes.{name}: true, a head without memory allows false")
         if self.attention == "softmax" and self.queries < 2:
             raise ValueError(f"sizes.queries: {self.queries}, softmax attention needs at least 2")
 

@@ -14,6 +14,9 @@ import numpy as np
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import AttentionSizes
 
+MOST = 20.0
+"""Of a factor's logarithm; keeps its products with readings finite."""
+
 
 @dataclass(frozen=True)
 class MemoryWeights:
@@ -25,11 +28,21 @@ class MemoryWeights:
     hidden_bias: np.ndarray  # (H,) of the new values, inside the reset
     expectation: np.ndarray  # (n, H + 2n + A): expected readings
     expectation_bias: np.ndarray  # (n,)
+    doubt: np.ndarray  # (n,) 0 where every reading is believed
+    comparison: np.ndarray  # (4, n) or (0, n): width, most, gain, keep
 
     @classmethod
     def of(cls, array: dict[str, np.ndarray]) -> MemoryWeights:
         units = len(array["memory.hidden_bias"])
         half = np.where(np.arange(3 * units) < 2 * units, 0.5, 1.0)
+        doubt = np.zeros(len(array["expectation.bias"]))
+        if "memory.log_doubt" in array:
+            doubt = np.exp(np.minimum(array["memory.log_doubt"], MOST))
+        comparison = np.zeros((0, len(doubt)))
+        if "attention.comparison" in array:
+            comparison = array["attention.comparison"].copy()
+            comparison[0] = np.exp(np.minimum(comparison[0], MOST))
+            comparison[3] = 0.5 * np.tanh(0.5 * comparison[3]) + 0.5
         return cls(
             input=array["memory.input"] * half[:, None],
             hidden=array["memory.hidden"] * half[:, None],
@@ -37,6 +50,8 @@ class MemoryWeights:
             hidden_bias=array["memory.hidden_bias"],
             expectation=array["expectation.weight"],
             expectation_bias=array["expectation.bias"],
+            doubt=doubt,
+            comparison=comparison,
         )
 
 

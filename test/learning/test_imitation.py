@@ -89,16 +89,22 @@ def test_a_full_disk_ends_a_distillation_with_its_last_round_intact(tmp_path, mo
     part.close()
 
 
-@pytest.mark.parametrize(
-    ("products", "memory", "stack"),
-    [(False, 0, 0), (True, 0, 0), (True, 16, 0), (False, 0, 1), (True, 0, 4)],
-)
+STUDENTS = {
+    "plain": StudentSizes(),
+    "products": StudentSizes(products=True),
+    "startled": StudentSizes(startle=True),
+    "one reading": StudentSizes(stack=1),
+    "stacked": StudentSizes(products=True, stack=4, startle=True),
+    "remembering": StudentSizes(products=True, memory=16),
+    "all": StudentSizes(products=True, memory=16, doubt=True, startle=True, compare=True),
+}
+
+
+@pytest.mark.parametrize("sizes", STUDENTS.values(), ids=STUDENTS)
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
-def test_the_exported_policy_acts_as_the_student_over_an_episode(
-    env, tmp_path, products, memory, stack, engine
-):
+def test_the_exported_policy_acts_as_the_student_through_a_reshuffle(env, tmp_path, sizes, engine):
     torch.manual_seed(0)
-    student = Student(28, 8, StudentSizes(products=products, memory=memory, stack=stack))
+    student = Student(28, 8, sizes)
     student.start_head(TEACHER.layers)
     path = tmp_path / "student.safetensors"
     write_model(path, student.model(describe(env, "ant", RECIPE.environment), {}))
@@ -107,28 +113,30 @@ def test_the_exported_policy_acts_as_the_student_over_an_episode(
     episode = record(env, TEACHER, Noisy(rng, 0.1), rng)
     acted, previous, last = [], np.zeros(8, np.float32), episode.observations[0]
     state = student.start(1, 28)
-    for observation in episode.observations[:300]:
-        inputs = observation, observation - last, previous
+    for step, observation in enumerate(episode.observations[:300]):
+        if step >= 150:
+            observation = observation[::-1].copy()
+        moved = sizes.startle and step == 150
+        change = np.zeros(28, np.float32) if moved else observation - last
         policy.previous_action = previous
         with torch.no_grad():
-            outcome = student(_one_step(*inputs), state)
+            outcome = student(_one_step(observation, change, previous, moved), state)
         previous, state = outcome.action.clip(-1, 1)[0, 0].numpy(), outcome.state
         acted.append((previous, policy.step_array(observation, policy.nominal_ids)))
         last = observation
     ours, exported = np.array(acted).transpose(1, 0, 2)
     assert len(acted) > 100
-    np.testing.assert_allclose(exported, ours, atol=1e-4 if memory else 1e-5)
+    np.testing.assert_allclose(exported, ours, atol=1e-4 if sizes.memory else 1e-5)
 
 
-def _one_step(observation, change, previous) -> Batch:
+def _one_step(observation, change, previous, moved) -> Batch:
     values, changed, acted = (
         torch.from_numpy(array)[None, None] for array in (observation, change, previous)
     )
     channel = torch.arange(28)[None, None]
     one, fresh = torch.ones(1, 1), torch.zeros(1, dtype=torch.bool)
-    return Batch(
-        values, changed, acted, values, acted, channel, torch.ones_like(values), one, fresh
-    )
+    ones, startled = torch.ones_like(values), one * moved
+    return Batch(values, changed, acted, values, acted, channel, ones, one, startled, fresh)
 
 
 def test_training_never_sees_an_evaluation_seed():
@@ -180,6 +188,44 @@ def test_lanes_go_on_where_the_last_piece_ended_and_say_when_they_start_anew():
     assert (batches[0].change[0] == 0).all() and (batches[1].change == 1).all()
 
 
+def test_startling_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
+    how = Disturbance(reshuffled=1.0, foreign=0.0, empty=0.0, reshuffle_every=(50,))
+    rng = np.random.default_rng(0)
+    streams = Streams([numbered(400)], 8, 50, how, 1, rng, startled=True)
+    whole = 0
+    for _ in range(8):
+        batch = streams.batch()
+        moments = batch.moved.any(1).nonzero().flatten()
+        assert len(moments) <= 2
+        whole += int(batch.moved.sum())
+        if len(moments):
+            assert (batch.moved[moments].amax(1) == 1).all()
+        assert (batch.change[batch.moved > 0] == 0).all()
+        assert (batch.channel[1:] != batch.channel[:-1]).any(-1)[batch.moved[1:] == 0].sum() == 0
+    assert 40 < whole < 90
+
+
+def test_startled_neurons_begin_anew_and_the_head_remembers():
+    torch.manual_seed(3)
+    sizes = StudentSizes(neuron=6, key=4, head=(), memory=5, startle=True, compare=True)
+    student = Student(8, 2, sizes)
+    how = Disturbance(0.0, 0.0, 0.0, action_noise=0.0)
+    streams = Streams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0))
+    batch = streams.batch()
+    moved = torch.zeros(50, 2)
+    moved[20, 1] = 1.0
+    with torch.no_grad():
+        start = student.start(2, 8)
+        plain, cut = student(batch, start), student(replace(batch, moved=moved), start)
+        parts = batch.values[20:], batch.change[20:], batch.previous[20:]
+        fresh, _ = student.identify(*parts, start, moved[20:])
+        whole, _ = student.identify(batch.values, batch.change, batch.previous, start, moved)
+    assert torch.equal(plain.action[:, 0], cut.action[:, 0])
+    assert torch.equal(plain.action[:20, 1], cut.action[:20, 1])
+    torch.testing.assert_close(whole[20:, 1], fresh[:, 1])
+    torch.testing.assert_close(plain.expected[20, 1], cut.expected[20, 1])
+
+
 @pytest.mark.parametrize("stack", [0, 4])
 def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
     torch.manual_seed(1)
@@ -195,13 +241,26 @@ def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
         Student(28, 8, StudentSizes()).start_neurons(first)
 
 
+def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
+    torch.manual_seed(1)
+    sizes = StudentSizes(neuron=8, key=5, head=(7,), memory=6, doubt=True, compare=True)
+    first = Student(28, 8, sizes).model({}, {})
+    again = Student(28, 8, replace(sizes, startle=True))
+    again.start_neurons(first)
+    for name, array in again.model({}, {}).arrays.items():
+        np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
+    with pytest.raises(ValueError, match="start"):
+        Student(28, 8, replace(sizes, memory=5)).start_neurons(first)
+
+
 def test_an_absent_slot_adds_nothing_to_the_message():
     how = Disturbance(foreign=0.0, empty=1.0)
     batch = Streams([numbered(60)], 2, 50, how, 1, np.random.default_rng(0)).batch()
-    wild = replace(batch, values=torch.where(batch.present > 0, batch.values, 1e3))
+    wild = torch.where(batch.present > 0, batch.values, 1e3)
     weights = torch.rand(50, 2, 8, 9).softmax(-1)
     assert (batch.present == 0).any()
-    assert torch.allclose(Student._route(weights, batch), Student._route(weights, wild), atol=1e-3)
+    tame, wilder = (Student._route(weights, x, batch.present) for x in (batch.values, wild))
+    assert torch.allclose(tame, wilder, atol=1e-3)
 
 
 def test_the_true_message_shows_present_channels_and_nothing_else():

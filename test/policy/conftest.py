@@ -43,6 +43,19 @@ EXPECTING = {
     "memory6-change-products": AttentionSizes(
         8, 8, 9, 5, ["value", "change"], [7], True, "softmax", "relu", "clip", memory=6
     ),
+    "memory5-doubt-startle-compare": AttentionSizes(
+        3,
+        6,
+        8,
+        4,
+        ["value", "change"],
+        [5],
+        attention="softmax",
+        memory=5,
+        doubt=True,
+        startle=True,
+        compare=True,
+    ),
     "memory1-value": AttentionSizes(2, 3, 5, 4, ["value"], [], attention="softmax", memory=1),
 }
 """Heads that expect what they will read."""

@@ -181,6 +181,8 @@ def pack_model(model: Model) -> Packed:
     if isinstance(model.sizes, AttentionSizes):
         if model.sizes.memory:
             raise ValueError("compiled rollouts know no head with a memory")
+        if model.sizes.startle:
+            raise ValueError("compiled rollouts know no neurons that are startled")
         return pack(model.sizes, Weights.of(model))
     assert isinstance(model.sizes, OrderedSizes)
     arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
