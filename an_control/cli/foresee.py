@@ -39,6 +39,8 @@ class Verb:
     """Of the task, to learn from."""
     updates: int = 20_000
     """Of the network that predicts; the one that tells looks takes half as many."""
+    fill_updates: int = 8_000
+    """Of the network that fills in absent channels, twice; 0 = it is left out."""
     monitor: Monitor = "match"
     """What the monitor does with this model, where nobody asks for something else."""
     seed: int = 1
@@ -50,12 +52,21 @@ class Verb:
         for package in ("torch", "gymnasium"):
             if importlib.util.find_spec(package) is None:
                 raise InputError(f"needs {package} (pip install an_control[train])")
-        from an_control.learning.foresight import Foresight, explore, learn
+        from an_control.learning.foresight import (
+            Deprived,
+            Explorer,
+            Foresight,
+            Trace,
+            explore,
+            learn,
+            learn_to_fill,
+        )
         from an_control.learning.tasks import describe, environment_of, make_environment
 
-        for name, least in (("steps", 1), ("updates", 1), ("seed", 0)):
+        for name, least in (("steps", 1), ("updates", 1), ("fill_updates", 0), ("seed", 0)):
             if getattr(self, name) < least:
-                raise InputError(f"--{name} {getattr(self, name)}: must be {least} or more")
+                option = name.replace("_", "-")
+                raise InputError(f"--{option} {getattr(self, name)}: must be {least} or more")
         model = read_model(self.model)
         if self.take is not None:
             return self._take(model, read_model(self.take))
@@ -72,6 +83,8 @@ class Verb:
             steps=self.steps,
             updates=self.updates,
             looks_updates=max(1, self.updates // 2),
+            fill=hidden[-1],
+            fill_updates=self.fill_updates,
             monitor=self.monitor,
         )
         course = []
@@ -81,16 +94,25 @@ class Verb:
             shown = "  ".join(f"{name} {value:.3f}" for name, value in figures.items())
             print(f"{what} {update}: {shown}", flush=True)
 
+        def told(traces: list[Trace]) -> None:
+            steps = sum(len(trace.actions) for trace in traces)
+            print(f"{len(traces)} episodes, {steps} steps", flush=True)
+
         with closing(env):
             if channels != describe(env, name, name)["channels"]:
                 raise InputError(f"{self.model}: its channels are not those of task {name!r}")
-            traces = explore(env, model, settings, np.random.default_rng(self.seed))
-        print(
-            f"{len(traces)} episodes, {sum(len(one.actions) for one in traces)} steps", flush=True
-        )
+            rng = np.random.default_rng(self.seed)
+            traces = explore(env, Explorer(model, settings, rng), self.steps, rng)
+            told(traces)
+            known = learn(model, traces, settings, self.seed, report)
+            if self.fill_updates:
+                more = explore(env, Deprived(known, settings, rng), self.steps // 2, rng)
+                told(more)
+                filling = learn_to_fill(traces + more, settings, self.seed, report)
+                known = replace(known, arrays=known.arrays | filling)
         path = self.out or self.model
-        known = learn(model, traces, settings, self.seed, report)
-        trained = {**model.trained, "forward": {"steps": self.steps, "updates": self.updates}}
+        forward = {"steps": self.steps, "updates": self.updates, "fill_updates": self.fill_updates}
+        trained = {**model.trained, "forward": forward}
         write_model(path, replace(known, trained=trained))
         print(path)
         write_json(self.json, {"model": str(path), "seed": self.seed, "course": course})

@@ -1,7 +1,9 @@
 """Learning the forward model of a task under a policy: what the identity monitor tells contents by.
 
 Episodes are driven by the policy among stretches of noise, random actions and actions that the
-policy takes when some of its channels are swapped: what a robot does around a rewiring.
+policy takes when some of its channels are swapped: what a robot does around a rewiring. The network
+that fills in absent channels learns from these, and once more with episodes in which it fills them
+in itself.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import torch
 from torch import nn
 
 from an_control.learning.rollouts import TRAINING_SEEDS
-from an_control.policy import AttentionNeuron, Model, Policy, make_policy
+from an_control.policy import AttentionNeuron, Model, Policy, Watched, make_policy
 from an_control.policy.forward_model import (
     HIGHEST,
     LOWEST,
@@ -71,6 +73,14 @@ class Foresight:
     """Units in the layers of the network that tells channels by their looks."""
     looks_updates: int = 10_000
     looks_batch: int = 64
+    fill: int = 192
+    """Units in the layers of the network that fills in absent channels, 0 = none."""
+    fill_updates: int = 8_000
+    fill_batch: int = 192
+    fill_ticks: int = 12
+    """Ticks of each update, through which it learns from what it filled in itself."""
+    absent: float = 0.45
+    """The most that is absent, as a share of the channels."""
     noise: float = 0.4
     """The most that the normal noise of a noisy stretch has as sd."""
     monitor: Monitor = "match"
@@ -141,17 +151,54 @@ class Explorer:
 
 
 def _tell(policy: Policy, action: np.ndarray) -> None:
-    if isinstance(policy, AttentionNeuron):
+    if isinstance(policy, AttentionNeuron | Watched):
         policy.previous_action = action
 
 
+class Deprived:
+    """Acts as the watched policy does while channels are absent, now and then others, and noise."""
+
+    def __init__(self, model: Model, settings: Foresight, rng: np.random.Generator) -> None:
+        self._policy = make_policy(model, "match")
+        self._ids = self._policy.nominal_ids
+        self._settings, self._rng = settings, rng
+
+    def start(self, modes: Sequence[str]) -> None:
+        """Begin an episode."""
+        self._policy.reset()
+        self._sd = 0.5 * self._settings.noise * self._rng.choice([0.0, self._rng.random()])
+        self._absent = np.zeros(len(self._ids), bool)
+        self._lose()
+
+    def _lose(self) -> None:
+        count = len(self._ids)
+        most = max(1, int(self._settings.absent * count))
+        self._absent[:] = False
+        gone = self._rng.choice(count, self._rng.integers(1, most + 1), replace=False)
+        self._absent[gone] = True
+
+    def act(self, readings: np.ndarray) -> np.ndarray:
+        """The action (A,) for readings (N,)."""
+        if self._rng.random() < 0.003:
+            self._lose()
+        action = self._policy.step_array(np.where(self._absent, np.nan, readings), self._ids)
+        if self._sd:
+            action = action + self._sd * self._rng.standard_normal(action.shape)
+            action = np.clip(action, -1.0, 1.0).astype(F32)
+            _tell(self._policy, action)
+        return action
+
+
 def explore(
-    env: gymnasium.Env[Any, Any], model: Model, settings: Foresight, rng: np.random.Generator
+    env: gymnasium.Env[Any, Any],
+    explorer: Explorer | Deprived,
+    least: int,
+    rng: np.random.Generator,
 ) -> list[Trace]:
-    """Whole episodes until there are enough steps."""
-    explorer, steps = Explorer(model, settings, rng), 0
+    """Whole episodes until there are this many steps."""
+    steps = 0
     traces: list[Trace] = []
-    while steps < settings.steps:
+    while steps < least:
         observation, _ = env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start(modes)
@@ -161,7 +208,8 @@ def explore(
             observation, _, terminated, truncated, _ = env.step(actions[-1])
             readings.append(observation)
             done = terminated or truncated
-        traces.append(Trace(np.array(readings), np.array(actions), modes != CALM))
+        calm = modes == CALM and isinstance(explorer, Explorer)
+        traces.append(Trace(np.array(readings), np.array(actions), not calm))
         steps += len(actions)
     return traces
 
@@ -181,7 +229,10 @@ def learn(
     arrays |= _learn_looks(traces, settings, np.random.default_rng(seed), report)
     channels = model.task["channels"]
     names = [name for name, is_binary in zip(channels, binary, strict=True) if is_binary]
-    sizes = ForwardSizes(list(settings.hidden), settings.looks, names, settings.monitor)
+    fill = settings.fill if settings.fill_updates else 0
+    sizes = ForwardSizes(list(settings.hidden), settings.looks, names, settings.monitor, fill)
+    if fill:
+        arrays |= learn_to_fill(traces, settings, seed, report)
     arrays["forward.usual"] = np.zeros(len(channels), F32)
     found = replace(model, arrays=arrays, forward=sizes)
     arrays["forward.usual"] = _usual(ForwardModel(found), traces)
@@ -306,6 +357,119 @@ def _stretches(
     return torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(common)
 
 
+def learn_to_fill(
+    traces: Sequence[Trace],
+    settings: Foresight,
+    seed: int,
+    report: Report | None = None,
+) -> dict[str, np.ndarray]:
+    """The arrays of the network that fills in what is absent; the seed decides everything.
+
+    It goes through the episodes with some channels absent, others now and then, and learns from
+    what it filled in itself: `fill_ticks` ticks of each lane in an update, then the next ones.
+    """
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    everything = np.concatenate([trace.readings for trace in traces]).astype(F32)
+    start = np.mean([trace.readings[0] for trace in traces], 0)
+    middle, spread = _moments(everything)
+    count, actions = everything.shape[1], traces[0].actions.shape[1]
+    lanes = _Lanes(traces, settings, (start - middle) / spread, middle, spread, rng)
+    widths = [3 * count + actions, settings.fill, settings.fill, count]
+    network = _Fill(widths)
+    optimiser = torch.optim.Adam(network.parameters(), settings.rate)
+    lately: list[float] = []
+    for update in range(settings.fill_updates):
+        readings, acts, absent, estimate = lanes.next()
+        total = torch.zeros(())
+        for tick in range(acts.shape[1]):
+            seen = readings[:, tick + 1]
+            given = torch.where(absent, estimate, seen)
+            filled = network(torch.cat([estimate, given, absent.float(), acts[:, tick]], 1))
+            loss = nn.functional.smooth_l1_loss(filled, seen, reduction="none", beta=0.1)
+            total = total + (loss * absent).sum() / absent.sum()
+            estimate = torch.where(absent, filled, seen)
+        lanes.go_on(estimate.detach().numpy())
+        mean = total / acts.shape[1]
+        _descend(network, optimiser, mean, settings.rate, update / settings.fill_updates)
+        lately.append(mean.item())
+        if report is not None and _is_told(update, settings.fill_updates):
+            report("fill", update + 1, {"loss": float(np.mean(lately[-500:]))})
+    arrays = _arrays("fill", network.layers)
+    before = np.concatenate([middle, middle, np.zeros(count + actions)])
+    units = np.concatenate([spread, spread, np.ones(count + actions)])
+    first = arrays["fill.0.weight"].astype(np.float64) / units
+    arrays["fill.0.weight"] = first.astype(F32)
+    arrays["fill.0.bias"] = (arrays["fill.0.bias"] - first @ before).astype(F32)
+    arrays["fill.2.weight"] = (arrays["fill.2.weight"].T * spread).T.astype(F32)
+    arrays["fill.2.bias"] = (arrays["fill.2.bias"] * spread + middle).astype(F32)
+    arrays["fill.typical"] = np.stack([start, everything.min(0), everything.max(0)]).astype(F32)
+    return arrays
+
+
+class _Lanes:
+    """Places in the episodes, with what is absent there and what was filled in, in usual units."""
+
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        settings: Foresight,
+        start: np.ndarray,
+        middle: np.ndarray,
+        spread: np.ndarray,
+        rng: np.random.Generator,
+    ) -> None:
+        self._ticks, self._absent_share, self._rng = settings.fill_ticks, settings.absent, rng
+        whole = [trace for trace in traces if len(trace.actions) > self._ticks]
+        self._readings = [((trace.readings - middle) / spread).astype(F32) for trace in whole]
+        self._actions = [trace.actions.astype(F32) for trace in whole]
+        self._start = start.astype(F32)
+        lanes, count = settings.fill_batch, len(start)
+        self._episode, self._tick = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
+        self._absent = np.zeros((lanes, count), bool)
+        self._estimate = np.zeros((lanes, count), F32)
+        for lane in range(lanes):
+            self._begin(lane, anywhere=True)
+
+    def _begin(self, lane: int, anywhere: bool) -> None:
+        """Go to an episode's start, or anywhere, where the absent ones may have been seen."""
+        rng = self._rng
+        episode = int(rng.integers(len(self._readings)))
+        last = len(self._actions[episode]) - self._ticks
+        self._episode[lane] = episode
+        self._tick[lane] = rng.integers(last) if anywhere else 0
+        self._lose(lane)
+        seen = self._readings[episode][self._tick[lane]]
+        unknown = self._absent[lane] if not anywhere or rng.random() < 0.5 else False
+        self._estimate[lane] = np.where(unknown, self._start, seen)
+
+    def _lose(self, lane: int) -> None:
+        count = self._absent.shape[1]
+        share = self._rng.uniform(0.02, self._absent_share)
+        gone = max(1, int(self._rng.binomial(count, share)))
+        self._absent[lane] = False
+        self._absent[lane, self._rng.choice(count, gone, replace=False)] = True
+
+    def next(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Readings (B, T + 1, N), actions (B, T, A), absent (B, N), estimates before (B, N)."""
+        for lane, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
+            chance = self._rng.random()
+            if tick + self._ticks > len(self._actions[episode]) or chance < 0.01:
+                self._begin(lane, anywhere=bool(self._rng.random() < 0.6))
+            elif chance < 0.03:
+                self._lose(lane)
+        places = list(zip(self._episode, self._tick, strict=True))
+        readings = np.stack([self._readings[e][t : t + self._ticks + 1] for e, t in places])
+        actions = np.stack([self._actions[e][t : t + self._ticks] for e, t in places])
+        made = readings, actions, self._absent.copy(), self._estimate.copy()
+        return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
+
+    def go_on(self, estimate: np.ndarray) -> None:
+        """To the ticks that follow."""
+        self._estimate[:] = estimate
+        self._tick += self._ticks
+
+
 def _flat(traces: Sequence[Trace]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Readings before, actions, readings after, and of which episode, a row for every step."""
     before = np.concatenate([trace.readings[:-1] for trace in traces]).astype(F32)
@@ -343,6 +507,18 @@ class _Network(nn.Module):
             first, reads.clamp(0.0, 1.0), reduction="none"
         )
         return torch.where(self._binary, chance, smooth)
+
+
+class _Fill(nn.Module):
+    """Two hidden layers on the estimates before, the readings, what is absent, the action."""
+
+    def __init__(self, widths: list[int]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second, last = self.layers
+        return last(nn.functional.silu(second(nn.functional.silu(first(x)))))
 
 
 class _Looks(nn.Module):

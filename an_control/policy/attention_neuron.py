@@ -82,6 +82,18 @@ class AttentionNeuron:
         columns = [self._column[name] for name in ids if name in self._column]
         self._engine.forget(np.array(columns, np.int64))
 
+    def remember(self) -> dict[str, np.ndarray]:
+        """What each channel's neuron remembers now, for `recall`."""
+        states = self._engine.states()
+        return {name: states[column] for name, column in self._column.items()}
+
+    def recall(self, states: Mapping[str, np.ndarray]) -> None:
+        """Let these channels' neurons go on from there; ids that it does not know are left out."""
+        known = [name for name in states if name in self._column]
+        if known:
+            columns = np.array([self._column[name] for name in known], np.int64)
+            self._engine.recall(columns, np.array([states[name] for name in known]))
+
     def rename(self, names: Mapping[str, str]) -> None:
         """Let neurons go on under other ids, old to new; together these are the same ids."""
         self._column = {names.get(name, name): column for name, column in self._column.items()}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from an_control.policy.matching import add_costs
+from an_control.policy.matching import add_costs, costs_of
 from an_control.policy.sizes import HEAD_LAYERS, LARGEST, Shapes, layer_shapes
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Monitor = Literal["off", "reset", "match"]
 F32 = np.float32
 AddCosts = Callable[..., None]
 Layer = tuple[np.ndarray, np.ndarray]
-NETWORKS = ("forward.", "looks.")
+NETWORKS = ("forward.", "looks.", "fill.")
 """What the names of their arrays begin with."""
 WINDOW = 12
 """Ticks that a slot's looks are told by, at most."""
@@ -45,17 +45,24 @@ class ForwardSizes:
     looks    units in the two layers of the network that tells channels by their looks
     binary   ids of the channels that read 0 or 1
     monitor  the default
+    fill     units in the two layers of the network that fills in absent channels; 0: none does
     """
 
     hidden: list[int]
     looks: int
     binary: list[str]
     monitor: Monitor = "match"
+    fill: int = 0
 
     def shapes(self, channels: int, actions: int) -> Shapes:
         """The arrays' shapes; a usual step and cost for each channel, two units for the looks."""
         common = WINDOW * (actions + 1)
+        fill: Shapes = {}
+        if self.fill:
+            widths = [3 * channels + actions, self.fill, self.fill, channels]
+            fill = {"fill.typical": (3, channels), **layer_shapes("fill", widths)}
         return {
+            **fill,
             **layer_shapes("forward", [channels + actions, *self.hidden, 2 * channels]),
             "forward.step": (channels,),
             "forward.usual": (channels,),
@@ -68,9 +75,9 @@ class ForwardSizes:
     def read(cls, header: Any, channels: list[str]) -> ForwardSizes:
         """From a model file's header; ValueError names key, value and what is allowed."""
         known = [field.name for field in fields(cls)]
-        if not isinstance(header, Mapping) or sorted(header) != sorted(known):
+        if not isinstance(header, Mapping) or sorted({"fill": 0, **header}) != sorted(known):
             raise ValueError(f"forward: {header!r} is not an object of {', '.join(known)}")
-        hidden, looks, binary, monitor = (header[name] for name in known)
+        hidden, looks, binary, monitor, fill = ({"fill": 0, **header}[name] for name in known)
         if not channels:
             raise ValueError("forward: needs task.channels, the ids that it is about")
         if not isinstance(hidden, list) or not 1 <= len(hidden) <= HEAD_LAYERS:
@@ -78,16 +85,18 @@ class ForwardSizes:
         for key, width in [*(("hidden", width) for width in hidden), ("looks", looks)]:
             if type(width) is not int or not 1 <= width <= LARGEST:
                 raise ValueError(f"forward.{key}: {width!r} is not from 1 to {LARGEST}")
+        if type(fill) is not int or not 0 <= fill <= LARGEST:
+            raise ValueError(f"forward.fill: {fill!r} is not from 0 to {LARGEST}")
         if not isinstance(binary, list) or any(name not in channels for name in binary):
             raise ValueError(f"forward.binary: {binary!r} is not a list out of task.channels")
         if monitor not in get_args(Monitor):
             allowed = ", ".join(get_args(Monitor))
             raise ValueError(f"forward.monitor: {monitor!r} is not one of {allowed}")
-        return cls(hidden, looks, binary, monitor)
+        return cls(hidden, looks, binary, monitor, fill)
 
 
 class Prediction(NamedTuple):
-    """Of B ticks for N channels, each (B, N) float32."""
+    """Of ticks (...) for N channels, each (..., N) float32."""
 
     change: np.ndarray
     """From the reading before; of a binary channel nothing."""
@@ -111,11 +120,17 @@ class ForwardModel:
         self._common = np.ascontiguousarray(arrays["looks.common"].T, F32)
         self._units = arrays["looks.units"]
         self.actions = len(self._layers[0][0]) - len(self.channels)
+        self.fills = self.sizes.fill > 0
+        """Whether it can fill in absent channels."""
+        if self.fills:
+            self._fill = _layers(arrays, "fill", 3)
+            self.start, self._lowest, self._highest = arrays["fill.typical"].astype(F32)
         self.step = arrays["forward.step"].astype(F32)
         self.usual = arrays["forward.usual"].astype(F32)
 
     def predict(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
-        """From readings (B, N) in nominal order and the actions (B, A) that followed them."""
+        """From readings (..., N) in nominal order and the actions (..., A) that followed them."""
+        actions = np.broadcast_to(actions, (*readings.shape[:-1], actions.shape[-1]))
         x = np.concatenate([readings, actions], -1).astype(F32)
         *hidden, (weight, bias) = self._layers
         for hidden_weight, hidden_bias in hidden:
@@ -125,6 +140,22 @@ class ForwardModel:
         scale = self.step * np.exp(np.clip(second, LOWEST, HIGHEST))
         chance = F32(0.5) * np.tanh(F32(0.5) * first) + F32(0.5)
         return Prediction(first * self.step, scale, chance)
+
+    def fill(
+        self, before: np.ndarray, action: np.ndarray, readings: np.ndarray, absent: np.ndarray
+    ) -> np.ndarray:
+        """`readings` (N,) in nominal order, with estimates where `absent`.
+
+        `before` (N,) is what came of that in the tick before, `action` (A,) what followed it.
+        """
+        given = np.where(absent, before, readings)
+        x = np.concatenate([before, given, absent, action]).astype(F32)
+        *hidden, (weight, bias) = self._fill
+        for hidden_weight, hidden_bias in hidden:
+            x = _silu(x @ hidden_weight + hidden_bias)
+        estimate = np.clip(x @ weight + bias, self._lowest, self._highest)
+        filled: np.ndarray = np.where(absent, estimate, readings)
+        return filled
 
     def add_costs(
         self,
@@ -136,8 +167,18 @@ class ForwardModel:
         add: AddCosts = add_costs,
     ) -> None:
         """Add to `costs` (slots, channels) what T ticks say; see `matching.add_costs`."""
-        scale = np.sqrt(seen.scale * seen.scale + F32(FLOOR))
+        scale = _floored(seen.scale)
         add(costs, moved, expected, scale, reads, seen.chance, self.binary, self.usual, WIDTH)
+
+    def own_costs(self, moved: np.ndarray, reads: np.ndarray, seen: Prediction) -> np.ndarray:
+        """Costs (..., N) of how each channel's own slot moved, and what it reads, as the channel.
+
+        As `seen`, predictions of any shape (..., N).
+        """
+        scale = _floored(seen.scale)
+        return costs_of(
+            moved, seen.change, scale, reads, seen.chance, self.binary, self.usual, WIDTH
+        )
 
     def looks(self, reads: np.ndarray, change: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Costs (slots, channels): what each slot looks like, negative log probabilities.
@@ -152,6 +193,11 @@ class ForwardModel:
         scores -= scores.max(1, keepdims=True)
         costs: np.ndarray = np.log(np.exp(scores).sum(1, keepdims=True)) - scores
         return costs
+
+
+def _floored(scale: np.ndarray) -> np.ndarray:
+    floored: np.ndarray = np.sqrt(scale * scale + F32(FLOOR))
+    return floored
 
 
 def looks_of(

@@ -20,6 +20,28 @@ ELSE = 1e-5
 LARGEST_RATIO = 1e6
 
 
+def costs_of(
+    moved: np.ndarray,
+    expected: np.ndarray,
+    scale: np.ndarray,
+    reads: np.ndarray,
+    chance: np.ndarray,
+    binary: np.ndarray,
+    usual: np.ndarray,
+    width: float,
+) -> np.ndarray:
+    """Costs, of any shapes that fit together: of slots as channels, see `add_costs`."""
+    ratio = np.minimum(np.abs(moved - expected) / scale, LARGEST_RATIO)
+    smooth = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
+    likely = np.clip(chance, UNSURE, 1.0 - UNSURE)
+    one, zero = (
+        1.0 / (1.0 + ((reads - level) / width) ** 2 / FREEDOM) ** 2 for level in (1.0, 0.0)
+    )
+    either = np.log(width) - np.log(likely * one + (1.0 - likely) * zero + ELSE)
+    found: np.ndarray = np.where(np.isnan(moved), usual, np.where(binary, either, smooth))
+    return found
+
+
 def add_costs(
     costs: np.ndarray,
     moved: np.ndarray,
@@ -38,16 +60,10 @@ def add_costs(
     absent slot costs what is `usual` for the channel.
     """
     for t in range(len(moved)):
-        ratio = np.minimum(np.abs(moved[t][:, None] - expected[t]) / scale[t], LARGEST_RATIO)
-        smooth = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale[t])
-        likely = np.clip(chance[t], UNSURE, 1.0 - UNSURE)
-        one, zero = (
-            1.0 / (1.0 + ((reads[t][:, None] - level) / width) ** 2 / FREEDOM) ** 2
-            for level in (1.0, 0.0)
+        slots = moved[t][:, None], reads[t][:, None]
+        costs += costs_of(
+            slots[0], expected[t], scale[t], slots[1], chance[t], binary, usual, width
         )
-        either = np.log(width) - np.log(likely * one + (1.0 - likely) * zero + ELSE)
-        tick = np.where(binary, either, smooth)
-        costs += np.where(np.isnan(moved[t])[:, None], usual, tick)
 
 
 def assign(costs: np.ndarray) -> np.ndarray:

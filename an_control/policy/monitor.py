@@ -43,6 +43,10 @@ BLINDER = 1.2
 """By which a prediction's errors grow in the next."""
 TURNS = 3
 """Of expecting and assigning, at most, in one tick."""
+SWAPS = 8
+"""Swaps of two channels that are tried in one tick."""
+MOST_SWAPS = 48
+"""Swaps after which the likeliest are tried again."""
 FADE = 0.97
 """What remains of the evidence from one tick to the next, when nothing is looked into."""
 REVIEW_TICKS = 4
@@ -59,6 +63,10 @@ UNKNOWN = 60.0
 """What it is taken to be at the start, where nothing is known."""
 FOUND_TICKS = 5
 """Sound ticks in a row after which it is no more lost, if it is sure."""
+SETTLED = 12
+"""Ticks without a correction after which the belief is taken to have been right."""
+MOST_ABSENT = 0.5
+"""Share of the slots up to which what is absent is filled in."""
 SURE = 12.0
 """Nats that no two channels may be nearer to being mixed up."""
 
@@ -100,6 +108,7 @@ class IdentityMonitor:
         self._all = np.arange(self._count)
         self._least_lost = LOST + LOST_CHANNEL * self._count
         self._most_sound = SOUND + SOUND_CHANNEL * self._count
+        self._pairs = np.triu_indices(self._count, 1)
         self._usual = float(forward.usual.sum())
         self._records: deque[_Record] = deque(maxlen=LOOKING)
         self._warm_up()
@@ -121,7 +130,14 @@ class IdentityMonitor:
         """How often contents were found to have moved, or to have been mixed up."""
         self.surprise = 0.0
         """Nats a tick, lately, above what is usual."""
+        self.noticed = self.settled = False
+        """Whether contents may have moved before this tick; whether, when that was noticed last,
+        nothing had been put right for some time."""
         self._missed = 0
+        self._filling: bool | None = None
+        self._last: np.ndarray | None = None
+        self._unchanged = 0
+        self._swapping, self._swaps = b"", 0
         self._stand_by()
 
     def _stand_by(self) -> None:
@@ -152,12 +168,13 @@ class IdentityMonitor:
         Returns the readings by channel, NaN where the slot that shows it is absent. While a match
         is unsure a channel's reading is the mean of what its two likeliest slots read.
         """
-        absent = np.isnan(readings)
+        absent, believed = np.isnan(readings), self.slots
         self.renames = None
+        self.noticed = False
         self._missed = self._missed + 1 if absent.any() else 0
         if self._missed and (self._before is None or self._missed > WINDOW):
-            self._stand_by()
-            return readings[self.shown]
+            return self._hold(readings, action, absent)
+        self._filling = None
         if self._before is None:
             self._begin(readings)
         else:
@@ -168,13 +185,51 @@ class IdentityMonitor:
             self.shown = self.slots
         elif self._moving and self._age < LOOKING:
             self.shown = self.slots[np.argsort(self._old)[self._shown_before]]
+        self._unchanged = self._unchanged + 1 if self.slots is believed else 0
         estimate = self._estimate(readings)
         given = readings[self.shown] if self._as_wired else estimate
+        if self._missed and self._forward.fills and not self._lost:
+            return self._fill(readings, action, estimate, given)
         self._last = np.where(absent[self.slots], self._foreseen, estimate)
         if self._before is not None and self._missed:
             readings = np.where(absent, self._before, readings)
         self._before = readings
         return given
+
+    def _hold(self, readings: np.ndarray, action: np.ndarray, absent: np.ndarray) -> np.ndarray:
+        """While channels stay away: keep the belief, and fill them in if it explains the rest."""
+        self._stand_by()
+        given, estimate, gone = readings[self.shown], readings[self.slots], absent[self.slots]
+        if not self._forward.fills or absent.mean() > MOST_ABSENT:
+            self._filling = False
+        elif self._last is None:
+            self._last = np.where(gone, self._forward.start, estimate)
+            return given
+        elif self._filling is None:
+            self._filling = self._explains(self._last, estimate, action)
+        return self._fill(readings, action, estimate, given) if self._filling else given
+
+    def _explains(self, before: np.ndarray, now: np.ndarray, action: np.ndarray) -> bool:
+        """Whether a tick costs hardly more than is usual, from and to readings by channel."""
+        seen = self._forward.predict(before[None], action[None])
+        costs = self._forward.own_costs(now - before, now, seen)
+        return float(costs.sum()) - self._usual < self._least_lost
+
+    def _fill(
+        self, readings: np.ndarray, action: np.ndarray, estimate: np.ndarray, given: np.ndarray
+    ) -> np.ndarray:
+        """What is `given` to the policy, with estimates of what is absent.
+
+        They count as read in the ticks that follow.
+        """
+        assert self._last is not None
+        self._last = self._forward.fill(self._last, action, estimate, np.isnan(estimate))
+        by_slot = np.empty_like(self._last)
+        by_slot[self.slots] = self._last
+        if self._before is not None:
+            self._before = np.where(np.isnan(readings), by_slot, readings)
+        order = self.shown if self._as_wired else self.slots
+        return np.where(np.isnan(given), by_slot[order], given)
 
     def _begin(self, readings: np.ndarray) -> None:
         """The first tick: the belief is as good as its wiring is likely."""
@@ -187,7 +242,7 @@ class IdentityMonitor:
 
     def _weigh(self, readings: np.ndarray, action: np.ndarray, absent: np.ndarray) -> None:
         """Compare assignments by this tick."""
-        assert self._before is not None
+        assert self._before is not None and self._last is not None
         seen = self._forward.predict(self._last[None], action[None])
         expected = self._last + seen.change[0]
         self._foreseen = np.where(self._forward.binary, seen.chance[0], expected)
@@ -239,6 +294,7 @@ class IdentityMonitor:
             return False
         if not self._lost:
             self._rename()
+        self.noticed, self.settled = True, self._unchanged >= SETTLED
         self._look_into(link, slots)
         self._blind, self._blind_scale = self._foreseen, self._scale
         self._blind_costs = link.copy()
@@ -271,6 +327,7 @@ class IdentityMonitor:
         self._records.clear()
         self._looks: np.ndarray | None = None
         self._counted = self._lost
+        self._swapping, self._swaps = b"", 0
         self._choose([self._evidence(self._old), self._evidence(slots)])
 
     def _settle(self) -> None:
@@ -281,7 +338,35 @@ class IdentityMonitor:
             found += self._turns(self._assign(self._looks + self._blind_costs), TURNS)
         elif self._age % 3 == 0:
             found += self._turns(self._assign(self._looks + self._link), TURNS)
-        self._choose(found)
+        self._choose([*found, *self._swapped(min(found, key=lambda one: one.total))])
+
+    def _swapped(self, best: _Evidence) -> list[_Evidence]:
+        """The best of those in which two channels swap slots, where it is better.
+
+        Turns end where expectations and assignment agree, which they may do on a pair of legs
+        taken for each other; so swaps are tried with the expectations that follow from them, the
+        likeliest ones first.
+        """
+        if best.slots.tobytes() != self._swapping:
+            self._swapping, self._swaps = best.slots.tobytes(), 0
+        likeliest = np.argsort(_gain(best.costs, best.slots)[self._pairs])
+        tried = likeliest[self._swaps : self._swaps + SWAPS]
+        self._swaps += SWAPS
+        if self._swaps >= min(MOST_SWAPS, len(likeliest)):
+            self._swaps = 0
+        if not len(tried):
+            return []
+        one, other = (side[tried] for side in self._pairs)
+        slots, row = np.repeat(best.slots[None], len(tried), 0), np.arange(len(tried))
+        slots[row, one], slots[row, other] = best.slots[other], best.slots[one]
+        before, actions, change, reads = map(np.array, zip(*self._records, strict=True))
+        by_channel = np.arange(len(before))[:, None], slots[:, None]  # (swaps, ticks, channels)
+        seen = self._forward.predict(np.nan_to_num(before)[by_channel], actions)
+        costs = self._forward.own_costs(change[by_channel], reads[by_channel], seen)
+        fixed = self._link if self._looks is None else self._link + self._looks
+        totals = costs.sum((1, 2)) + fixed[slots, self._all].sum(1)
+        least = int(totals.argmin())
+        return [self._evidence(slots[least])] if totals[least] < best.total else []
 
     def _seek(self) -> None:
         """The belief does not hold: look for any other that explains the newest ticks."""
@@ -343,16 +428,9 @@ class IdentityMonitor:
             self.slots = slots
             self.rewires += 1
 
-    def _gain(self) -> np.ndarray:
-        """(N, N): what the costs change by where two channels swap slots."""
-        by_channel = self._costs[self.slots]
-        own = np.diagonal(by_channel)
-        gain: np.ndarray = by_channel + by_channel.T - own[:, None] - own[None, :]
-        return gain
-
     def _margin(self) -> float:
         """The least that the costs grow by where two channels swap slots."""
-        gain = self._gain()
+        gain = _gain(self._costs, self.slots)
         gain[self._all, self._all] = np.inf
         return float(gain.min())
 
@@ -360,13 +438,21 @@ class IdentityMonitor:
         shown: np.ndarray = readings[self.slots]
         if self._age >= LOOKING or self.slots is self._old:
             return shown
-        gain = self._gain()
+        gain = _gain(self._costs, self.slots)
         gain[self._all, self._all] = np.inf
         other = gain.argmin(1)
         sure = 1.0 / (1.0 + np.exp(-np.clip(gain[self._all, other], -30.0, 30.0)))
         rival = readings[self.slots[other]]
         rival = np.where(np.isnan(rival), shown, rival)
         return (sure * shown + (1.0 - sure) * rival).astype(F32)
+
+
+def _gain(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """(N, N): what an assignment's costs change by where two channels swap slots."""
+    by_channel = costs[slots]
+    own = np.diagonal(by_channel)
+    gain: np.ndarray = by_channel + by_channel.T - own[:, None] - own[None, :]
+    return gain
 
 
 def _matching(compiled: bool) -> tuple[AddCosts, Assign]:

@@ -178,6 +178,15 @@ class NumbaEngine:
         self._state[columns] = self._fresh
         self._evidence[columns] = 0.0
 
+    def states(self) -> np.ndarray:
+        """What the neurons remember (columns, 2 d), but for their last readings; a copy."""
+        return self._state[:, :-1].copy()
+
+    def recall(self, columns: np.ndarray, states: np.ndarray) -> None:
+        """Let these columns go on from `states` (N, 2 d), with no reading before."""
+        self._state[columns, :-1] = states
+        self._state[columns, -1] = np.nan
+
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
         return self._state[columns, : self._sizes.neuron].astype(np.float64)

@@ -70,6 +70,16 @@ class NumpyEngine:
         for array, fresh in zip(self._state, self._anew, strict=True):
             array[..., columns] = fresh
 
+    def states(self) -> np.ndarray:
+        """What the neurons remember (columns, 2 d), but for their last readings; a copy."""
+        return np.concatenate([self._output[:-1], self._cell]).T.astype(F32)
+
+    def recall(self, columns: np.ndarray, states: np.ndarray) -> None:
+        """Let these columns go on from `states` (N, 2 d), with no reading before."""
+        self._output[:-1, columns] = states[:, : self._sizes.neuron].T
+        self._cell[:, columns] = states[:, self._sizes.neuron :].T
+        self._last[columns] = np.nan
+
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
         return self._state[0][: self._sizes.neuron, columns].T.copy()

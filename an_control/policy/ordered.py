@@ -38,6 +38,13 @@ class Ordered:
     def forget(self, ids: Sequence[str]) -> None:
         """Nothing to forget."""
 
+    def remember(self) -> dict[str, np.ndarray]:
+        """Nothing is remembered."""
+        return {}
+
+    def recall(self, states: Mapping[str, np.ndarray]) -> None:
+        """Nothing to recall."""
+
     def rename(self, names: Mapping[str, str]) -> None:
         """Nothing goes by names."""
 

@@ -44,6 +44,7 @@ class Watched:
         self.policy.reset()
         self.monitor.reset()
         self._action = np.zeros(self.model.sizes.actions, np.float32)
+        self._remembered: dict[str, np.ndarray] = {}
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
         """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
@@ -58,11 +59,13 @@ class Watched:
         if ids is not self._ids:
             self._arrange(tuple(ids))
         monitor = self.monitor
-        slots = monitor.slots
+        slots, shown = monitor.slots, monitor.shown
         contents = monitor.look(self._by_slot(values), self._action)
         if self.setting == "match":
             if monitor.renames is not None:
                 self._carry(*monitor.renames)
+                shown = monitor.renames[1]
+            self._recall(shown)
             action = self._act(contents, values)
         else:
             self._forget(slots, monitor.slots)
@@ -105,12 +108,43 @@ class Watched:
         if (now != before).any():
             old, new = np.argsort(before), np.argsort(now)  # the channel of each slot
             names = self.nominal_ids
-            self.policy.rename({names[a]: names[b] for a, b in zip(old, new, strict=True)})
+            new_names = {names[a]: names[b] for a, b in zip(old, new, strict=True)}
+            self.policy.rename(new_names)
+            self._remembered = {
+                new_names.get(one, one): kept for one, kept in self._remembered.items()
+            }
+
+    def _recall(self, before: np.ndarray) -> None:
+        """Neurons that were shown something else by mistake go on from before it.
+
+        What such a neuron makes of a wrong content lasts: a walker that has found its channels
+        again would still stand.
+        """
+        monitor = self.monitor
+        if monitor.noticed:
+            if monitor.settled or not self._remembered:
+                self._remembered = self.policy.remember()
+        elif monitor.shown is not before:
+            wrong = np.flatnonzero(monitor.shown != before)
+            names = [self.nominal_ids[place] for place in wrong]
+            known = {name: self._remembered[name] for name in names if name in self._remembered}
+            self.policy.recall(known)
 
     def _forget(self, before: np.ndarray, now: np.ndarray) -> None:
         if now is not before:
             moved = now[now != before]
             self.policy.forget([self.nominal_ids[slot] for slot in moved])
+
+    @property
+    def previous_action(self) -> np.ndarray:
+        """The previous action (A,) in [-1, 1]; set it where others act."""
+        return self._action.copy()
+
+    @previous_action.setter
+    def previous_action(self, action: np.ndarray) -> None:
+        if isinstance(self.policy, AttentionNeuron):
+            self.policy.previous_action = action
+        self._action = action.copy()
 
     @property
     def model(self) -> Model:

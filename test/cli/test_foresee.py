@@ -14,7 +14,7 @@ from an_control.policy import Watched, read_model, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.share import share_path
 
-SHORT = ("--steps", "300", "--updates", "20")
+SHORT = ("--steps", "300", "--updates", "20", "--fill-updates", "3")
 
 
 def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
@@ -26,12 +26,14 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
     assert main(arguments) == 0
     assert "predict 20: loss" in capsys.readouterr().out
     assert [line["learns"] for line in json.loads(course.read_text())["course"]] == [
-        "predict", "looks",
+        "predict", "looks", "fill", "fill",
     ]  # fmt: skip
     after = read_model(out)
     assert after.forward.monitor == "match" and after.forward.binary == []
-    assert after.task == before.task and after.trained["forward"] == {"steps": 300, "updates": 20}
-    ours = ("forward.", "looks.")
+    assert after.task == before.task and after.trained["forward"] == {
+        "steps": 300, "updates": 20, "fill_updates": 3,
+    }  # fmt: skip
+    ours = ("forward.", "looks.", "fill.")
     for name, array in before.arrays.items():
         assert name.startswith(ours) or array.tobytes() == after.arrays[name].tobytes()
     assert isinstance(load_policy(out), Watched)
@@ -50,6 +52,7 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
         (("--task", "cartpole"), "channels are not those of task 'cartpole'"),
         (("--task", "nowhere"), "--task"),
         (("--steps", "0"), "--steps 0"),
+        (("--fill-updates", "-1"), "--fill-updates -1"),
         (("--take", str(share_path("models/cartpole.safetensors"))), "--take"),
     ],
 )

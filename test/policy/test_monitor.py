@@ -44,6 +44,16 @@ def watched_model(sizes=SIZES, **changes):
     return replace(model, arrays=model.arrays | ours, forward=forward)
 
 
+def filling_model(estimates, sizes=SIZES):
+    """A watched model that takes every absent channel for these estimates (5,)."""
+    model = watched_model(sizes, fill=2)
+    shapes = model.forward.shapes(len(CHANNELS), sizes.actions)
+    fill = {name: np.zeros(shapes[name], np.float32) for name in shapes if name[:5] == "fill."}
+    fill["fill.2.bias"][:] = estimates
+    fill["fill.typical"][1:] = [[-50.0], [50.0]]
+    return replace(model, arrays=model.arrays | fill)
+
+
 def waves(tick):
     """What the channels read: ramps of different slopes, which start apart."""
     return (np.arange(5) * 3.0 + SPEEDS * tick).astype(np.float32)
@@ -83,6 +93,7 @@ def test_the_file_carries_the_forward_model_and_its_default(path):
         ({"hidden": []}, "forward.hidden"),
         ({"looks": "many"}, "forward.looks: 'many'"),
         ({"binary": ["no such"]}, "forward.binary"),
+        ({"fill": -1}, "forward.fill: -1"),
         ({"monitor": "always"}, "forward.monitor: 'always' is not one of off, reset, match"),
         ({"more": 1}, "forward"),
     ],
@@ -183,6 +194,100 @@ def test_a_channel_that_stays_away_does_not_make_it_see_moves():
     for tick in range(80):
         policy.step_array(waves(tick)[:4], tuple(CHANNELS[:4]))
     assert policy.monitor.rewires == 0 and policy.monitor.belief == {}
+
+
+def test_a_file_of_before_there_was_filling_in_says_nothing_of_it_and_fills_nothing():
+    header = {"hidden": [8], "looks": 4, "binary": [], "monitor": "match"}
+    assert ForwardSizes.read(header, CHANNELS) == FORWARD
+
+
+@pytest.mark.parametrize("lost_at", [0, 30])
+def test_absent_channels_are_filled_in_where_the_wiring_is_known(engine, lost_at):
+    estimates = np.array([0.1, -0.2, 0.3, -0.4, 90.0], np.float32)
+    policy = make_policy(filling_model(estimates), "match", engine=engine)
+    alone = make_policy(filling_model(estimates), "off", engine=engine)
+    for tick in range(60):
+        values = waves(tick)
+        full = values.copy()
+        if tick >= lost_at:
+            values[[1, 4]] = np.nan
+            full[[1, 4]] = [-0.2, 50.0]  # no more than was ever read
+        ids = tuple(CHANNELS)
+        if tick == lost_at == 0:
+            full, ids = full[[0, 2, 3]], (ids[0], ids[2], ids[3])  # nothing is known yet
+        action = policy.step_array(values, tuple(CHANNELS))
+        assert action.tobytes() == alone.step_array(full, ids).tobytes()
+    assert policy.monitor.rewires == 0 and policy.monitor.belief == {}
+
+
+def test_with_an_unknown_wiring_nothing_is_filled_in():
+    policy = make_policy(filling_model(np.zeros(5)), "match")
+    for tick in range(40):
+        values = waves(tick)[list(TURNED)] * (1 + tick % 2)  # explained by no wiring
+        values[1] = np.nan
+        policy.step_array(values, tuple(CHANNELS))
+        assert set(policy.channel_order) == set(CHANNELS) - {CHANNELS[1]}
+
+
+def test_more_than_half_of_the_channels_are_not_filled_in():
+    policy = make_policy(filling_model(np.zeros(5)), "match")
+    for tick in range(40):
+        policy.step_array(waves(tick)[:2], tuple(CHANNELS[:2]))
+        assert set(policy.channel_order) == set(CHANNELS[:2])
+
+
+def test_neurons_go_on_from_what_they_remembered(engine):
+    policy = make_policy(watched_model(), "off", engine=engine)
+    for tick in range(5):
+        policy.step_array(waves(tick), tuple(CHANNELS))
+    kept = policy.remember()
+    for tick in range(5, 9):
+        policy.step_array(waves(tick)[::-1], tuple(CHANNELS))
+    changed = policy.remember()
+    policy.recall({name: kept[name] for name in CHANNELS[:2]} | {"no such": kept[CHANNELS[0]]})
+    now = policy.remember()
+    for name in CHANNELS:
+        expected = kept if name in CHANNELS[:2] else changed
+        assert now[name].tobytes() == expected[name].tobytes()
+
+
+class Mistaken:
+    """Stands for a monitor that takes two contents for each other from tick 5 to tick 8."""
+
+    def __init__(self):
+        self.slots, self.renames, self.settled = np.arange(5), None, True
+        self.ticks = 0
+
+    def reset(self):
+        self.__init__()
+
+    @property
+    def shown(self):
+        return self.slots
+
+    def look(self, readings, action):
+        self.noticed = self.ticks == 5
+        if self.ticks in (5, 9):
+            self.slots = np.array([1, 0, 2, 3, 4]) if self.noticed else np.arange(5)
+        self.ticks += 1
+        return readings[self.slots]
+
+
+def test_neurons_that_were_shown_a_wrong_content_go_on_from_before_it(engine):
+    policy = Watched(make_policy(watched_model(), "off", engine=engine), Mistaken(), "match")
+    before = make_policy(watched_model(), "off", engine=engine)
+    for tick in range(9):
+        action = policy.step_array(waves(tick), tuple(CHANNELS))
+        if tick < 5:
+            before.step_array(waves(tick), tuple(CHANNELS))
+    policy.step_array(waves(9), tuple(CHANNELS))
+    before.recall(before.remember())  # as they do: with no reading before
+    before.previous_action = action
+    before.step_array(waves(9), tuple(CHANNELS))
+    now, expected = policy.policy.remember(), before.remember()
+    for name in CHANNELS:
+        same = now[name].tobytes() == expected[name].tobytes()
+        assert same == (name in CHANNELS[:2])
 
 
 def test_a_reset_starts_again_from_the_nominal_wiring():
