@@ -179,13 +179,14 @@ class NumbaEngine:
         self._evidence[columns] = 0.0
 
     def states(self) -> np.ndarray:
-        """What the neurons remember (columns, 2 d), but for their last readings; a copy."""
-        return self._state[:, :-1].copy()
+        """All that the neurons remember, a row for each column; a copy."""
+        return self._state.copy()
 
     def recall(self, columns: np.ndarray, states: np.ndarray) -> None:
-        """Let these columns go on from `states` (N, 2 d), with no reading before."""
-        self._state[columns, :-1] = states
-        self._state[columns, -1] = np.nan
+        """Let these columns go on from rows of `states`; an LSTM's reading has not changed yet."""
+        self._state[columns] = states
+        if not self._sizes.stack:
+            self._state[columns, -1] = np.nan
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""

@@ -71,14 +71,18 @@ class NumpyEngine:
             array[..., columns] = fresh
 
     def states(self) -> np.ndarray:
-        """What the neurons remember (columns, 2 d), but for their last readings; a copy."""
-        return np.concatenate([self._output[:-1], self._cell]).T.astype(F32)
+        """All that the neurons remember, a row for each column; a copy."""
+        return np.concatenate([np.atleast_2d(array) for array in self._state]).T.copy()
 
     def recall(self, columns: np.ndarray, states: np.ndarray) -> None:
-        """Let these columns go on from `states` (N, 2 d), with no reading before."""
-        self._output[:-1, columns] = states[:, : self._sizes.neuron].T
-        self._cell[:, columns] = states[:, self._sizes.neuron :].T
-        self._last[columns] = np.nan
+        """Let these columns go on from rows of `states`; an LSTM's reading has not changed yet."""
+        rest = states.T
+        for array in self._state:
+            rows = len(np.atleast_2d(array))
+            array[..., columns] = rest[:rows].reshape(*array.shape[:-1], len(columns))
+            rest = rest[rows:]
+        if not self._sizes.stack:
+            self._state[-1][columns] = np.nan
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
