@@ -328,12 +328,13 @@ class IdentityMonitor:
         self._looks: np.ndarray | None = None
         self._counted = self._lost
         self._swapping, self._swaps = b"", 0
+        self._old_costs = np.zeros((self._count, self._count))
         self._choose([self._evidence(self._old), self._evidence(slots)])
 
     def _settle(self) -> None:
         """Look at everything since the move: what is believed now, and what follows from it."""
         self._looks = self._look_at()
-        found = [self._evidence(self._old), *self._turns(self.slots, TURNS)]
+        found = [self._unmoved(), *self._turns(self.slots, TURNS)]
         if self._moving and self._age <= BLIND_TICKS:
             found += self._turns(self._assign(self._looks + self._blind_costs), TURNS)
         elif self._age % 3 == 0:
@@ -406,6 +407,15 @@ class IdentityMonitor:
             seen = self._forward.predict(np.nan_to_num(before[:, slots]), actions)
             self._add(costs, change, seen.change, reads, seen)
         return _Evidence(slots, costs, float(costs[slots, self._all].sum()))
+
+    def _unmoved(self) -> _Evidence:
+        """The same of what was believed before the move, which grows by a tick at a time."""
+        assert self._looks is not None
+        before, action, change, reads = self._records[-1]
+        seen = self._forward.predict(np.nan_to_num(before[self._old])[None], action[None])
+        self._add(self._old_costs, change[None], seen.change, reads[None], seen)
+        costs = self._link + self._looks + self._old_costs
+        return _Evidence(self._old, costs, float(costs[self._old, self._all].sum()))
 
     def _look_at(self) -> np.ndarray:
         """What the slots look like since the move, or lately."""
