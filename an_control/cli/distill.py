@@ -16,8 +16,12 @@ from an_control.cli import InputError, write_json
 from an_control.policy import read_model
 
 if TYPE_CHECKING:
+    from an_control.learning.imitation import Imitation
     from an_control.learning.run import Distillation
 
+STAGED = ("reshuffled", "absent", "foreign", "copied", "added")
+"""Options of the staged recipe alone: what its streams and episodes are disturbed by."""
+MOST_ADDED = 1000
 MANY = 1000
 """Patches: more than any view has; where patterns replace the grass, all of them are lively."""
 
@@ -57,9 +61,22 @@ class Verb:
     compiled: bool = True
     """Take the compiled recipe for the authors' form, where the environment offers compiled
     functions; else, or with --no-compiled, the staged one with torch."""
-    reshuffle: tuple[int, ...] = ()
-    """Of the compiled recipe: steps between unannounced reshuffles (0: none), one drawn for each
-    round."""
+    shuffle: tuple[str, ...] = ("none",)
+    """Of the compiled recipe: what episodes are disturbed by, one drawn for each round; words as in
+    `train`: reset+100, or reset,noise=5,copies=5,drop=0.2."""
+    reshuffled: float | None = None
+    """Of the staged recipe, where not as it has it: the share of streams that are reshuffled on the
+    way."""
+    absent: float | None = None
+    """The share of streams and episodes that lack some channels."""
+    foreign: float | None = None
+    """The share in which some channels are noise."""
+    copied: float | None = None
+    """The share in which channels repeat others."""
+    added: int | None = None
+    """Further slots of the streams, some of which carry copies or noise."""
+    normalise: bool = False
+    """Scale the sums over channels, so that more of them do not make the message larger."""
     neuron: int | None = None
     """Units a channel, where not the recipe's (of the compiled recipe 8)."""
     stack: int | None = None
@@ -92,9 +109,12 @@ class Verb:
             if getattr(self, name) not in (None, ()):
                 raise InputError(f"--{name}: not for {self.task}, only for what a camera shows")
         if self.compiled and has_lanes(self.task):
+            for name in STAGED:
+                if getattr(self, name) is not None:
+                    raise InputError(f"--{name}: the compiled recipe takes --shuffle instead")
             return self._run_compiled()
-        for name in ("reshuffle", "rate"):
-            if getattr(self, name):
+        for name, default in (("shuffle", ("none",)), ("rate", None)):
+            if getattr(self, name) != default:
                 raise InputError(f"--{name}: only the compiled recipe takes it")
         try:
             run = self._staged()
@@ -128,8 +148,12 @@ class Verb:
         if teacher.layers is not None:
             head = tuple(len(bias) for _, bias in teacher.layers[:-1])
             student = replace(student, head=head)
-        chosen = {name: getattr(self, name) for name in ("neuron", "stack", "products")}
+        names = ("neuron", "stack", "products")
+        chosen = {name: getattr(self, name) for name in names}
         student = replace(student, **{k: v for k, v in chosen.items() if v is not None})
+        if self.normalise:
+            student = replace(student, normalise=True)
+        settings = self._disturbed(settings)
         settings = replace(
             settings,
             student=student,
@@ -148,11 +172,27 @@ class Verb:
             None if self.start is None else read_model(self.start),
         )
 
+    def _disturbed(self, settings: Imitation) -> Imitation:
+        """With the shares of streams and episodes that are asked for."""
+        given = {name: getattr(self, name) for name in STAGED if getattr(self, name) is not None}
+        for name, value in given.items():
+            most = MOST_ADDED if name == "added" else 1
+            if not 0 <= value <= most:
+                raise ValueError(f"--{name} {value}: must be from 0 to {most}")
+        streams = {{"absent": "empty", "copied": "doubled"}.get(k, k): v for k, v in given.items()}
+        episodes = {k: v for k, v in given.items() if k in ("absent", "foreign", "copied")}
+        return replace(
+            settings,
+            disturbance=replace(settings.disturbance, **streams),
+            collection=replace(settings.collection, **episodes),
+        )
+
     def _run_compiled(self) -> int:
         """The compiled recipe: DAgger into the authors' form."""
         from an_control.learning.cloning import Cloning
         from an_control.learning.cloning_run import CloningRun
         from an_control.learning.forms import Authors
+        from an_control.learning.protocol import Protocol
         from an_control.learning.run_folder import RunError
         from an_control.learning.tasks import describe, environment_of, make_environment
 
@@ -164,8 +204,17 @@ class Verb:
         env = make_environment(environment_of(self.task))
         task = describe(env, self.task, environment_of(self.task))
         start = None if self.start is None else read_model(self.start)
-        form = Authors(len(task["actuators"]), neuron=self.neuron or 8, stack=self.stack or 0)
-        settings = Cloning(form, reshuffle=self.reshuffle)
+        form = Authors(
+            len(task["actuators"]),
+            neuron=self.neuron or 8,
+            stack=self.stack or 0,
+            normalise=len(task["channels"]) if self.normalise else 0,
+        )
+        try:
+            mixture = tuple(map(Protocol.parse_scrambling, self.shuffle))
+        except ValueError as error:
+            raise InputError(f"--{error}") from error
+        settings = Cloning(form, mixture=mixture)
         if self.rate is not None:
             settings = replace(settings, rate=self.rate)
         if self.smoke:
@@ -201,7 +250,7 @@ class Verb:
         from an_control.learning.run_folder import RunError
         from an_control.learning.tasks import describe, environment_of, make_environment
 
-        for name in ("teacher", "reshuffle", "neuron", "stack", "products"):
+        for name in ("teacher", "neuron", "stack", "products", "normalise", *STAGED):
             if getattr(self, name):
                 raise InputError(f"--{name}: not for {self.task}")
         shares = self.hidden if self.backgrounds is None else (*self.hidden, self.backgrounds)

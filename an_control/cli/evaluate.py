@@ -81,6 +81,9 @@ class Verb:
     """Standard deviation of normal noise on every content."""
     until: int | None = None
     """The step from which on nothing moves any more."""
+    normalise: bool = False
+    """Scale the policy's sums over channels to the task's number of them, whatever its file says;
+    the message is then no larger where channels are added."""
     monitor: Monitor | None = None
     """What watches for contents that moved without a word: off, reset (clears the state of the
     neurons whose content moved), match (brings it to where the content went); by default what the
@@ -119,6 +122,8 @@ class Verb:
         except ValueError as error:
             raise InputError(str(error)) from error
         with closing(env):
+            if self.normalise:
+                model = self._normalised(model, env)
             stage = _Stage(model, env, self.seed, self.plots is not None)
             try:
                 self._evaluate(task, protocols, stage)
@@ -138,6 +143,14 @@ class Verb:
                 f"{self.model}: {actions} actions, but {environment} takes {actuators}"
             )
         return env
+
+    def _normalised(self, model: Model, env: gymnasium.Env[Any, Any]) -> Model:
+        from an_control.learning.tasks import describe
+
+        try:
+            return model.normalised(len(describe(env, "", "")["channels"]))
+        except ValueError as error:
+            raise InputError(f"--{error}") from error
 
     def _protocols(self) -> dict[str, Protocol]:
         """What to play, by its text."""

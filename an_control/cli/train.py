@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -62,11 +62,15 @@ class Verb:
     """Of PGPE: the standard deviations'."""
     decay: float = 0.0
     """Times a candidate's squared length is taken from its fitness."""
+    normalise: bool = False
+    """Of the attention form, also one to start from: scale the sums over channels to the task's
+    number of channels."""
     shuffle: tuple[str, ...] = ("none",)
-    """When contents move without a word: none, reset, K (every K steps), reset+K; of several, each
-    has as many of the episodes."""
+    """What the readings undergo, in the words of evaluate --table: when contents move (none, reset,
+    K, reset+K), then noise=N, noise-sd=X, copies=N, drop=SHARE and so on; of several, each has as
+    many of the episodes."""
     noise_channels: int = 0
-    """Further channels that carry normal noise of standard deviation 0.1."""
+    """Further channels that carry normal noise of standard deviation 0.1, in all of them."""
     engine: Literal["auto", "fused", "torch", "processes", "dask"] = "auto"
     """What plays: compiled code where the environment offers it, else processes."""
     workers: int | None = None
@@ -169,6 +173,8 @@ class Verb:
 
         if self.start is not None:
             model = read_model(self.start)
+            if self.normalise:
+                model = model.normalised(channels)
             form = form_of(model)
             if model.sizes.actions != actions:
                 raise InputError(
@@ -181,13 +187,20 @@ class Verb:
         if any(width != self.queries for width in self.hidden):
             raise InputError("--hidden: in the attention form every layer is --queries wide")
         layers = len(self.hidden)
-        return Authors(actions, self.queries, layers, self.neuron, stack=self.stack), None
+        normalise = channels if self.normalise else 0
+        form = Authors(
+            actions, self.queries, layers, self.neuron, stack=self.stack, normalise=normalise
+        )
+        return form, None
 
     def _mixture(self) -> tuple[ScrambleSettings, ...]:
-        return tuple(
-            ScrambleSettings(shuffle=Shuffle.parse(text), noise_channels=self.noise_channels)
-            for text in self.shuffle or ("none",)
-        )
+        from an_control.learning.protocol import Protocol
+
+        mixture = map(Protocol.parse_scrambling, self.shuffle or ("none",))
+        if not self.noise_channels:
+            return tuple(mixture)
+        count = self.noise_channels
+        return tuple(replace(one, noise_channels=count, noise_sd=0.1) for one in mixture)
 
     def _search(self, search: Search) -> bool:
         """All generations; False where Ctrl-C ended them early."""
@@ -224,17 +237,17 @@ class Verb:
 
     def _finish(self, search: Search) -> None:
         from an_control.learning.card import figures, write_card, write_curve
+        from an_control.learning.protocol import words
 
         evaluations = []
         ordered = search.model(search.best).kind == "ordered"
-        clean = "none" if ordered else "reset"
-        for protocol in [clean, *(text for text in self.shuffle if text not in ("none", clean))]:
-            returns = search.play(
-                search.best,
-                FINAL_SEED,
-                5 * self.episodes,
-                ScrambleSettings(shuffle=Shuffle.parse(protocol)),
-            ).returns[0]
+        clean = ScrambleSettings(shuffle=Shuffle(at_reset=not ordered))
+        others = [
+            one for one in search.settings.mixture if one.active and words(one) != words(clean)
+        ]
+        for scrambling in [clean, *others]:
+            protocol = words(scrambling)
+            returns = search.play(search.best, FINAL_SEED, 5 * self.episodes, scrambling).returns[0]
             evaluations.append(
                 {
                     "protocol": f"shuffle {protocol}, seed {FINAL_SEED}",

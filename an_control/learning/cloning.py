@@ -23,11 +23,12 @@ from an_control.learning.cloning_gradient import (
     tape,
 )
 from an_control.learning.forms import Authors, join, split
-from an_control.learning.fused.engine import FusedEngine
-from an_control.learning.memory import Memory
-from an_control.learning.rollouts import training_starts
+from an_control.learning.fused.engine import FusedEngine, can_scramble
+from an_control.learning.memory import Memory, show
+from an_control.learning.protocol import words
+from an_control.learning.rollouts import NOTHING, training_starts
 from an_control.policy import Model
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
+from an_control.wiring.scramble import ScrambleSettings
 
 F32 = np.float32
 LANES = 16
@@ -57,14 +58,8 @@ class Cloning:
     channel_loss: float = 0.3
     channel_until: float = 0.6
     """The share of the run at which the channels' loss has faded out."""
-    reshuffle: tuple[int, ...] = ()
-    """Steps between unannounced reshuffles (0: none), one of them for each round."""
-
-    @property
-    def mixture(self) -> tuple[ScrambleSettings, ...]:
-        """What a round's episodes may be disturbed by."""
-        every = self.reshuffle or (0,)
-        return tuple(ScrambleSettings(shuffle=Shuffle(steps > 0, steps)) for steps in every)
+    mixture: tuple[ScrambleSettings, ...] = (NOTHING,)
+    """What episodes are disturbed by, one of them drawn for each round."""
 
     def progress(self, number: float) -> float:
         return number / max(1, self.rounds)
@@ -83,6 +78,9 @@ class Cloner:
         start: np.ndarray | None = None,
     ) -> None:
         """`start` is the form's vector to begin with; random numbers without."""
+        for scrambling in settings.mixture:
+            if not can_scramble(scrambling):
+                raise ValueError(f"shuffle: {words(scrambling)}, which no compiled rollout plays")
         self._engine, self._teacher, self._task = engine, teacher, task
         self.settings, self.seed = settings, seed
         form, channels = settings.form, len(engine.channels)
@@ -100,12 +98,14 @@ class Cloner:
         self._first, self._second = np.zeros((2, len(self._vector)))
         self._updates = 0
         self.history: list[np.ndarray] = []
-        self._memory = Memory(settings.memory, engine.lanes.steps, channels, form.actions)
+        added = max(one.copies + one.noise_channels for one in settings.mixture)
+        slots = channels + added
+        self._memory = Memory(settings.memory, engine.lanes.steps, slots, form.actions)
         self._threads = ThreadPoolExecutor(max(1, settings.batch // LANES))
         self._tapes = [
             tape(
                 settings.steps,
-                channels,
+                slots,
                 form.neuron,
                 form.queries,
                 form.actions,
@@ -188,16 +188,8 @@ class Cloner:
         recording, conditions, steps = self._engine.record(
             model, self._teacher, training_starts(rng, count), scrambling, teaching
         )
-        channels = np.zeros(recording.observations.shape, np.int8)
-        channels[:] = np.arange(len(self._engine.channels))
-        if len(conditions.order):
-            block = (
-                np.arange(limit) // conditions.every if conditions.every else np.zeros(limit, int)
-            )
-            channels[:] = conditions.order[:, block]
-        self._memory.add(
-            recording.observations, channels, recording.actions, recording.labels, steps
-        )
+        shown = show(recording.observations, conditions, self._memory.observations.shape[2])
+        self._memory.add(*shown, recording.actions, recording.labels, steps)
 
     def _sequences(self, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
         """Episodes and where their next piece begins; 0 where new ones do."""
@@ -244,8 +236,8 @@ class Cloner:
         self, weights: Parameters, chosen: np.ndarray, room: Tape, begin: int, share: float
     ) -> tuple[float, float, float, np.ndarray]:
         """One group of lanes: both losses, the steps counted, the gradient of the vector."""
-        stack = self.settings.form.sizes.features
-        piece = self._memory.piece(chosen, begin, self.settings.steps, stack)
+        sizes = self.settings.form.sizes
+        piece = self._memory.piece(chosen, begin, self.settings.steps, sizes)
         if begin == 0:
             room.h[0], room.c[0] = 0.0, 0.0
         else:

@@ -45,7 +45,8 @@ class Piece(NamedTuple):
     previous: np.ndarray  # (T, A, L) the actions before
     labels: np.ndarray  # (T, A, L) the teacher's
     counts: np.ndarray  # (T, L) 0 behind an episode's end, else 1
-    channels: np.ndarray  # (T, N, L) int8: the channel that a slot shows
+    channels: np.ndarray  # (T, N, L) int8: the channel that a slot shows; -1 for none, absent
+    share: np.ndarray  # (T, L) what the sums over channels are multiplied by
 
 
 class Tape(NamedTuple):
@@ -119,7 +120,7 @@ def forward(w, piece, tape):
                     sums[q, lane] += weight * piece.observed[t, i, 0, lane]
         for q in range(queries):
             for lane in range(lanes):
-                tape.message[t, q, lane] = tanh(sums[q, lane])
+                tape.message[t, q, lane] = tanh(piece.share[t, lane] * sums[q, lane])
         for a in range(actions):
             for lane in range(lanes):
                 z[a, lane] = w.out_bias[a]
@@ -159,7 +160,7 @@ def backward(w, piece, tape, share, gradient):
         for q in range(queries):
             for lane in range(lanes):
                 message = tape.message[t, q, lane]
-                dm[q, lane] *= ONE - message * message
+                dm[q, lane] *= piece.share[t, lane] * (ONE - message * message)
         for i in range(slots):
             for q in range(queries):
                 for lane in range(lanes):
@@ -243,7 +244,8 @@ def _channels_back(w, piece, tape, t, i, share, gradient, dh):
             for lane in range(lanes):
                 wrong[lane] += w.channel[c, k] * tape.h[t + 1, i, k, lane]
         for lane in range(lanes):
-            wrong[lane] *= piece.counts[t, lane]
+            there = ONE if piece.channels[t, i, lane] >= 0 else F32(0.0)
+            wrong[lane] *= there * piece.counts[t, lane]
             mistaken += wrong[lane] * wrong[lane]
             wrong[lane] *= share
             gradient.channel_bias[c, lane] += wrong[lane]

@@ -56,8 +56,8 @@ class CloningRun:
             "validation_episodes": validation_episodes,
             "start": None if start is None else start.tolist(),
         }
-        self.folder = RunFolder(path, config, resume)
         self._cloner = Cloner(self._engine, teacher, task, settings, seed, start)
+        self.folder = RunFolder(path, config, resume)
         self.best_validation, self.wall_s = -np.inf, 0.0
         if (state := self.folder.last_checkpoint()) is not None:
             self._cloner.restore(state)

@@ -129,12 +129,14 @@ class Rewiring:
     reshuffle: float = 0.0
     absent: float = 0.0
     foreign: float = 0.0
+    copied: float = 0.0
 
 
 class Apprentice:
     """The student on shuffled channels, the teacher taking over in between.
 
-    Some channels may be absent, and up to a fifth as many foreign ones that carry noise be added.
+    Some channels may be absent, others come several times, and up to a fifth as many foreign ones
+    that carry noise be added.
     """
 
     def __init__(
@@ -145,6 +147,9 @@ class Apprentice:
         self._order = rng.permutation(channels)
         if rng.random() < how.absent:
             self._order = self._order[: channels - int(rng.integers(1, max(1, channels // 4) + 1))]
+        if how.copied and rng.random() < how.copied:
+            copies = rng.choice(self._order, int(rng.integers(1, channels + 1)))
+            self._order = np.concatenate([self._order, copies])
         self._foreign = 0
         if rng.random() < how.foreign:
             self._foreign = int(rng.integers(1, channels // 5 + 2))

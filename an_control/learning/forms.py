@@ -71,6 +71,7 @@ class Authors:
     neuron: int = 8
     key: int = 32
     stack: int = 0
+    normalise: int = 0
 
     @cached_property
     def sizes(self) -> AttentionSizes:
@@ -82,6 +83,7 @@ class Authors:
             inputs=["value"],
             head=[self.queries] * self.hidden_layers,
             stack=self.stack,
+            normalise=self.normalise,
         )
 
     @cached_property
@@ -157,7 +159,13 @@ def form_of(model: Model) -> Form:
     sizes = model.sizes
     if isinstance(sizes, AttentionSizes):
         authors = Authors(
-            sizes.actions, sizes.queries, len(sizes.head), sizes.neuron, sizes.key, sizes.stack
+            sizes.actions,
+            sizes.queries,
+            len(sizes.head),
+            sizes.neuron,
+            sizes.key,
+            sizes.stack,
+            sizes.normalise,
         )
         if sizes == authors.sizes and authors.holds(model):
             return authors

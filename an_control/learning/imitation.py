@@ -44,6 +44,8 @@ class Collection:
     """Share of the rewired and mixed episodes that lack some channels."""
     foreign: float = 0.3
     """Share of the rewired and mixed episodes with channels of noise."""
+    copied: float = 0.0
+    """Share of the rewired and mixed episodes in which channels come several times."""
     reshuffle: float = 0.01
     """Chance a step, in rewired and mixed episodes."""
     teacher_share: float = 0.5
@@ -52,8 +54,8 @@ class Collection:
     def rewirings(self, progress: float) -> list[Rewiring]:
         """How the episodes of a DAgger round are driven, at `progress` (0..1) of the run."""
         teaching = self.teacher_share * 0.1**progress
-        mixed = Rewiring(teaching, self.messy_noise, self.reshuffle, self.absent, self.foreign)
-        alone = Rewiring(0.0, 0.0, self.reshuffle, self.absent, self.foreign)
+        how = self.reshuffle, self.absent, self.foreign, self.copied
+        mixed, alone = Rewiring(teaching, self.messy_noise, *how), Rewiring(0.0, 0.0, *how)
         return [mixed] * self.mixed + [alone] * self.rewired + [Rewiring()] * self.on_policy
 
 

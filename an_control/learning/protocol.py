@@ -23,6 +23,9 @@ NUMBERS = {
     "jitter": ("jitter", float),
     "swap": ("swap", int),
 }
+SCRAMBLINGS = (
+    f"none, reset, K or reset+K, then announced, {', '.join(f'{name}=NUMBER' for name in NUMBERS)}"
+)
 ALLOWED = (
     "none, reset, K or reset+K, then announced, a memory of "
     f"{', '.join(get_args(Memory))}, {', '.join(f'{name}=NUMBER' for name in NUMBERS)},"
@@ -67,6 +70,14 @@ class Protocol:
             protocol = protocol._with(word)
         return protocol
 
+    @classmethod
+    def parse_scrambling(cls, text: str) -> ScrambleSettings:
+        """The same for what is done to the readings alone: `reset,noise=5,copies=5`."""
+        protocol = cls.parse(text)
+        if protocol != cls(protocol.scrambling):
+            raise ValueError(f"shuffle: {text!r} (allowed: {SCRAMBLINGS})")
+        return protocol.scrambling
+
     def _with(self, word: str) -> Protocol:
         name, _, number = word.partition("=")
         if name == "background" and number:
@@ -90,3 +101,14 @@ class Protocol:
     def forgets(self, rewired: bool) -> bool:
         """Whether the neurons' state is cleared at a step; `rewired` says if contents moved."""
         return self.memory == "zeroed" or (self.memory == "reset" and rewired)
+
+
+def words(scrambling: ScrambleSettings) -> str:
+    """The text that `Protocol.parse_scrambling` takes."""
+    plain = Protocol.parse(str(scrambling.shuffle)).scrambling
+    found = [str(scrambling.shuffle), *(["announced"] if scrambling.announce else [])]
+    for name, (field, _) in NUMBERS.items():
+        value = getattr(scrambling, field)
+        if value != getattr(plain, field) and (field != "noise_sd" or scrambling.noise_channels):
+            found.append(f"{name}={value:g}")
+    return ",".join(found)

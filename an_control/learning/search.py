@@ -20,6 +20,7 @@ import numpy as np
 import an_control
 from an_control.learning.forms import Form
 from an_control.learning.optimisers import Name, Optimiser, make_optimiser
+from an_control.learning.protocol import words
 from an_control.learning.rollouts import (
     NOTHING,
     Engine,
@@ -213,7 +214,7 @@ class Search:
         line = {"validation": value}
         if len(returns) > 1:
             for scrambling, part in zip(self.settings.mixture, returns, strict=True):
-                line[f"validation {scrambling.shuffle}"] = float(part.mean())
+                line[f"validation {words(scrambling)}"] = float(part.mean())
         if self.settings.success is not None:
             line["success_share"] = float((np.array(returns) > self.settings.success).mean())
         return line

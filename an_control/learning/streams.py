@@ -40,19 +40,21 @@ class Disturbance:
     empty_share: float = 0.25
     """Of a lane's slots, at most."""
     action_noise: float = 0.05
+    added: int = 0
+    """Further slots; a lane has some of them, which repeat a channel or are foreign."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """K steps of B lanes with N slots and A actions."""
+    """K steps of B lanes with S slots, N channels and A actions."""
 
-    values: Tensor  # (K, B, N) as the slots show them
-    change: Tensor  # (K, B, N) since the slot's last value
+    values: Tensor  # (K, B, S) as the slots show them
+    change: Tensor  # (K, B, S) since the slot's last value
     previous: Tensor  # (K, B, A)
     ordered: Tensor  # (K, B, N) the observation in nominal order
     labels: Tensor  # (K, B, A) the teacher's action
-    channel: Tensor  # (K, B, N) which channel a slot shows; N for none of them
-    present: Tensor  # (K, B, N) 0 where the slot is empty
+    channel: Tensor  # (K, B, S) which channel a slot shows; N for none of them
+    present: Tensor  # (K, B, S) 0 where the slot is empty
     counts: Tensor  # (K, B) 0 behind an episode's end
     moved: Tensor  # (K, B) 1 where the neurons are startled, and begin anew
     fresh: Tensor  # (B,) True where the lane starts an episode in this piece
@@ -173,6 +175,12 @@ class Streams:
             most = max(1, int(how.empty_share * channels))
             gone = rng.choice(channels, int(rng.integers(1, 1 + most)), False)
             values[:, gone] = present[:, gone] = 0.0
+        if how.added:
+            more = self._added(episode.observations)
+            values, channel, present = (
+                np.concatenate(pair, 1)
+                for pair in zip((values, channel, present), more, strict=True)
+            )
         change = np.diff(values, axis=0, prepend=values[:1])
         change[moved > 0] = 0.0
         return _Lane(
@@ -202,6 +210,21 @@ class Streams:
                 at = batch * self._steps + int(cut)
                 if 0 < at < steps and self._rng.random() < self._steps / (CUTS * mean):
                     yield at
+
+    def _added(self, observations: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Readings, channels and presence (T, added) of further slots."""
+        rng, (steps, channels) = self._rng, observations.shape
+        shape = steps, self._disturbance.added
+        values, present = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        channel = np.full(shape, channels)
+        for slot in range(int(rng.integers(shape[1] + 1))):
+            present[:, slot] = 1.0
+            if rng.random() < 0.5:
+                channel[:, slot] = source = int(rng.integers(channels))
+                values[:, slot] = observations[:, source]
+            else:
+                values[:, slot] = _foreign(rng, steps)
+        return values, channel, present
 
 
 def _some(channels: int) -> int:

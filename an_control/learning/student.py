@@ -41,6 +41,8 @@ class StudentSizes:
     doubt: bool = False
     startle: bool = False
     compare: bool = False
+    normalise: bool = False
+    """Divide the sums over channels by their attention where that is over 1."""
 
 
 class State(NamedTuple):
@@ -213,8 +215,10 @@ class Student(nn.Module):
         )
         attention = scores.log_softmax(-1)
         message = self._route(attention.exp(), batch.values, batch.present)
-        message[..., self.channels :] -= 1.0
-        return attention, message, state
+        routed, mass = message.split(self.channels, -1)
+        if self.sizes.normalise:
+            routed, mass = routed / mass.clamp(min=1.0), mass.clamp(max=1.0)
+        return attention, torch.cat([routed, mass - 1.0], -1), state
 
     def identify(
         self, values: Tensor, change: Tensor, previous: Tensor, state: State, moved: Tensor
@@ -288,7 +292,7 @@ class Student(nn.Module):
         """The message (T, B, 2 channels) of an attention that knows."""
         n = self.channels
         shown = batch.values.new_zeros(*batch.channel.shape[:2], n + 1)
-        shown = shown.scatter(-1, batch.channel, batch.present)[..., :n]
+        shown = shown.scatter_reduce(-1, batch.channel, batch.present, "amax")[..., :n]
         return torch.cat([batch.ordered * shown, shown], -1)
 
     @staticmethod
@@ -340,6 +344,7 @@ class Student(nn.Module):
             doubt=self.sizes.doubt,
             startle=self.sizes.startle,
             compare=self.sizes.compare,
+            normalise=self.channels if self.sizes.normalise else 0,
         )
 
     def _memory_arrays(self) -> dict[str, np.ndarray]:

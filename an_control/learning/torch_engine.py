@@ -52,8 +52,8 @@ class TorchEngine:
     ) -> Outcomes:
         """See `Engine`; ValueError where the scrambling is more than a shuffle."""
         conditions = self._starts.conditions(starts, scrambling)
-        if conditions.noise.shape[2] or len(conditions.present):
-            raise ValueError("the torch engine shuffles only: no noise channels, no drops")
+        if conditions.noise.shape[2] or conditions.copied.shape[1] or len(conditions.present):
+            raise ValueError("the torch engine shuffles only: no noise channels, copies or drops")
         order = torch.as_tensor(conditions.order, device=self._device)
         first = torch.as_tensor(self._starts.states(starts).T, device=self._device)
         people, episodes = len(models), len(starts)
@@ -138,12 +138,17 @@ class _Population:
         previous, *state = memory
         h, *state = self._neurons.advance(observation, previous, row, state)
         scores = h @ self._scores[row] + self._scores_bias[row][:, None]
+        normalise = self._sizes.normalise  # type: ignore[union-attr]
         if self._sizes.attention == "tanh":  # type: ignore[union-attr]
-            message = torch.tanh((torch.tanh(scores) * observation[..., None]).sum(1))
+            share = normalise / observation.shape[1] if normalise else 1.0
+            message = torch.tanh(share * (torch.tanh(scores) * observation[..., None]).sum(1))
         else:
             weights = scores.softmax(-1)[..., :-1]
             routed = (weights * observation[..., None]).sum(1)
-            message = torch.cat([routed, weights.sum(1) - 1.0], -1)
+            mass = weights.sum(1)
+            if normalise:
+                routed, mass = routed / mass.clamp(min=1.0), mass.clamp(max=1.0)
+            message = torch.cat([routed, mass - 1.0], -1)
         action = self._behind(message, row)
         return action, [action, *state]
 

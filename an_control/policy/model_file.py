@@ -11,7 +11,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import safetensors
 import safetensors.numpy
 
 from an_control.policy.forward_model import ForwardSizes
-from an_control.policy.sizes import Sizes, VisionSizes, sizes_from
+from an_control.policy.sizes import AttentionSizes, Sizes, VisionSizes, sizes_from
 
 FORMAT = 1
 LARGEST_FILE = 256 * 2**20
@@ -61,6 +61,15 @@ class Model:
     def parameters(self) -> int:
         """How many numbers the arrays hold."""
         return sum(array.size for array in self.arrays.values())
+
+    def normalised(self, channels: int) -> Model:
+        """The same policy with its sums over channels scaled to so many of them (0: not scaled).
+
+        ValueError where it has no such sums.
+        """
+        if not isinstance(self.sizes, AttentionSizes):
+            raise ValueError(f"normalise: a policy of kind {self.kind} has no sums over channels")
+        return replace(self, sizes=replace(self.sizes, normalise=channels))
 
     def check(self) -> None:
         """ValueError unless the arrays are those that the sizes imply, float32 and finite."""

@@ -39,6 +39,8 @@ class Form(NamedTuple):
     softmax: bool = False
     relu: bool = False
     clip: bool = False
+    normalise: int = 0
+    """As in `AttentionSizes`."""
 
 
 class Packed(NamedTuple):
@@ -102,6 +104,7 @@ def pack(sizes: AttentionSizes, weights: Weights) -> Packed:
         softmax=sizes.attention == "softmax",
         relu=sizes.activation == "relu",
         clip=sizes.output == "clip",
+        normalise=sizes.normalise,
     )
     return Packed(
         np.ascontiguousarray(np.concatenate(gate_rows), F32),
@@ -444,12 +447,17 @@ def _tick(
     if form.softmax:
         routed = len(message) // 2
         for q in range(routed):
+            if form.normalise:
+                sums[q] /= max(mass[q], 1.0)
+                mass[q] = min(mass[q], 1.0)
             message[q] = sums[q]
             message[routed + q] = mass[q] - 1.0
         if memory is not None:
             entering = _believe(memory, message, expected)
             return _act(entering, head, widths, form.relu, form.clip)
     else:
+        if form.normalise:
+            sums *= np.float64(form.normalise) / np.float64(max(1, values.shape[0]))
         for q in range(len(message)):
             message[q] = tanh(F32(sums[q]))
     return _act(message, head, widths, form.relu, form.clip)

@@ -118,6 +118,8 @@ class NumpyEngine:
         if columns is not None:
             self._scatter(columns)
         if self._sizes.attention == "tanh":
+            if self._sizes.normalise:
+                self._message *= self._sizes.normalise / max(1, len(values))
             np.tanh(self._message, out=self._message)
             return self._head(self._message)
         routed = self._sizes.queries - 1
@@ -126,6 +128,9 @@ class NumpyEngine:
             entering = self._memory.believe(expected, self._message[:routed], mass)
             mass -= 1.0
             return self._head(entering)
+        if self._sizes.normalise:
+            self._message[:routed] /= np.maximum(mass, 1.0)
+            np.minimum(mass, 1.0, out=mass)
         mass -= 1.0
         return self._head(self._message)
 

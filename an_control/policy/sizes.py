@@ -16,6 +16,7 @@ LARGEST = 65_536
 HEAD_LAYERS = 16
 LARGEST_GRID = 64
 """A grid's queries are compared with each other, and it is in no array: 64**4 is enough."""
+MAY_BE_ZERO = {f"sizes.{name}" for name in ("first_action", "memory", "stack", "normalise")}
 CHOICES: dict[str, tuple[Any, ...]] = {
     "attention": ("tanh", "softmax"),
     "activation": ("tanh", "relu"),
@@ -36,6 +37,11 @@ class AttentionSizes:
 
     A neuron is an LSTM of `neuron` units; or, where `stack` is over 0, a layer of `neuron` tanh
     units that sees the `stack` newest readings of its channel and remembers nothing else.
+
+    Where `normalise`, the nominal number of channels, is over 0 (not in the paper), added channels
+    make the message no larger: the sums behind tanh attention are multiplied by it over the number
+    present, which changes no bit while these are as many; the sums behind softmax attention are
+    divided by their attention where that is over 1.
     `attention` is the paper's ``tanh`` or a ``softmax`` over the queries for each channel, whose
     last query stands for "none of them". `products` adds the products of each channel's inputs
     with the previous action to the neuron's inputs. `memory` GRU units (0: none) let a head behind
@@ -60,6 +66,7 @@ class AttentionSizes:
     doubt: bool = False
     startle: bool = False
     compare: bool = False
+    normalise: int = 0
 
     @property
     def features(self) -> int:
@@ -106,6 +113,8 @@ class AttentionSizes:
         """ValueError where the numbers do not fit each other."""
         if self.memory and self.attention != "softmax":
             raise ValueError(f"sizes.memory: {self.memory}, tanh attention allows 0")
+        if self.memory and self.normalise:
+            raise ValueError(f"sizes.normalise: {self.normalise}, a head with memory allows 0")
         if self.stack and self.inputs != ["value"]:
             raise ValueError(f"sizes.inputs: {self.inputs!r}, a stack allows ['value']")
         for name in ("doubt", "compare"):
@@ -343,6 +352,6 @@ def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
         for layer, width in enumerate(value):
             _check(f"{key}[{layer}]", width, None)
     else:
-        least = 0 if key in ("sizes.first_action", "sizes.memory", "sizes.stack") else 1
+        least = 0 if key in MAY_BE_ZERO else 1
         if type(value) is not int or not least <= value <= LARGEST:
             raise ValueError(f"{key}: {value!r} is not a whole number from {least} to {LARGEST}")

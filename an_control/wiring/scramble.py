@@ -117,6 +117,8 @@ class Plan(NamedTuple):
     """(N,): False where a content is absent."""
     noise: NDArray[np.float32]
     """(steps, K): the noise channels' readings."""
+    copied: NDArray[np.intp]
+    """(C,): the contents that the copies repeat."""
 
 
 class Scramble:
@@ -215,7 +217,7 @@ class Scramble:
         return np.concatenate([slots, noise.astype(np.float32)]), named
 
     def plan(self, steps: int) -> Plan:
-        """What `apply` does to shuffles, drops and noise in the `steps` ticks after a reset.
+        """What `apply` does to shuffles, drops, copies and noise in the first `steps` ticks.
 
         Call it right after `reset`, in place of `apply`: it takes the same random numbers. There
         must be no schedule.
@@ -228,7 +230,7 @@ class Scramble:
             sources.append(self._source)
         shape = steps, len(self._noise_ids)
         noise = self._noise_rng.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
-        return Plan(np.array(sources), self._kept, noise)
+        return Plan(np.array(sources), self._kept, noise, self._copied)
 
     def _scheduled(self) -> ScrambleSettings:
         """The settings of this step."""

@@ -1,5 +1,7 @@
 """Compiled imitation: a true gradient, honest labels, and runs that resume to the same bits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,11 +13,15 @@ from an_control.learning.cloning import Cloner, Cloning
 from an_control.learning.cloning_gradient import Parameters, Piece, backward, forward, tape
 from an_control.learning.cloning_run import CloningRun
 from an_control.learning.forms import Authors
-from an_control.learning.memory import Memory
+from an_control.learning.memory import ABSENT, Memory, show
+from an_control.learning.protocol import Protocol
+from an_control.learning.rollouts import training_starts
 from an_control.policy import OrderedSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
+from an_control.wiring.scramble import Scramble
 
+parse = Protocol.parse_scrambling
 STEPS, SLOTS, D, QUERIES, ACTIONS, LANES = 7, 3, 8, 4, 2, 16
 
 
@@ -58,6 +64,7 @@ def piece(stack):
 
     counts = np.ones((STEPS, LANES), np.float32)
     counts[5:, 3] = 0.0
+    share = rng.uniform(0.5, 1.5, (STEPS, LANES)).astype(np.float32)
     channels = np.stack([rng.permutation(SLOTS) for _ in range(STEPS * LANES)], -1)
     return Piece(
         uniform(STEPS, SLOTS, stack or 1, LANES),
@@ -65,6 +72,7 @@ def piece(stack):
         uniform(STEPS, ACTIONS, LANES),
         counts,
         np.moveaxis(channels.T.reshape(STEPS, LANES, SLOTS), 1, 2).astype(np.int8).copy(),
+        share,
     )
 
 
@@ -72,7 +80,7 @@ def loss_in_torch(torch, weights, piece):
     """The same loss written down in torch, float64, and its gradients."""
     w = [torch.tensor(array.astype(np.float64), requires_grad=True) for array in weights]
     inputs, action, hidden, bias, scores, out, out_bias, channel, channel_bias = w
-    observed, previous, labels, counts, channels = (
+    observed, previous, labels, counts, channels, share = (
         torch.tensor(array.astype(np.float64)) for array in piece
     )
     h = c = torch.zeros(LANES, SLOTS, D, dtype=torch.float64)
@@ -86,7 +94,8 @@ def loss_in_torch(torch, weights, piece):
             h = leave.sigmoid() * c.tanh()
         else:
             h = z.tanh()
-        message = ((h @ scores.T).tanh() * o[..., None]).sum(1).tanh()
+        sums = ((h @ scores.T).tanh() * o[..., None]).sum(1)
+        message = (share[t, :, None] * sums).tanh()
         u = message @ out.T + out_bias
         chance = (1.0 + labels[t].T) / 2.0
         entropy = torch.nn.functional.binary_cross_entropy_with_logits(
@@ -120,8 +129,8 @@ def test_a_piece_shows_the_action_before_each_step_and_what_each_slot_shows():
     observations = np.arange(12, dtype=np.float32).reshape(1, 6, 2)
     channels = np.tile(np.array([1, 0], np.int8), (1, 6, 1))
     actions = 10.0 + np.arange(6, dtype=np.float32).reshape(1, 6, 1)
-    memory.add(observations, channels, actions, -actions, np.array([5]))
-    first, second = (memory.piece(np.zeros(1, int), begin, 3) for begin in (0, 3))
+    memory.add(observations[:, :, [1, 0]], channels, actions, -actions, np.array([5]))
+    first, second = (memory.piece(np.zeros(1, int), begin, 3, Authors().sizes) for begin in (0, 3))
     assert first.previous[:, 0, 0].tolist() == [0, 10, 11]
     assert second.previous[:, 0, 0].tolist() == [12, 13, 14]
     assert second.labels[:, 0, 0].tolist() == [-13, -14, -15]
@@ -133,14 +142,16 @@ def test_a_piece_stacks_each_slots_newest_readings_from_the_episodes_begin_on():
     memory = Memory(4, 6, 1, 1)
     readings = np.arange(1, 7, dtype=np.float32).reshape(1, 6, 1)
     memory.add(readings, np.zeros((1, 6, 1), np.int8), readings, readings, np.array([6]))
-    first, second = (memory.piece(np.zeros(1, int), begin, 3, 3) for begin in (0, 3))
+    sizes = Authors(stack=3).sizes
+    first, second = (memory.piece(np.zeros(1, int), begin, 3, sizes) for begin in (0, 3))
     assert first.observed[:, 0, :, 0].tolist() == [[1, 1, 1], [2, 1, 1], [3, 2, 1]]
     assert second.observed[:, 0, :, 0].tolist() == [[4, 3, 2], [5, 4, 3], [6, 5, 4]]
 
 
 def test_the_student_that_records_is_the_student_that_learns(cartpole, fused, teacher, stack):
     """The way forward of learning gives the actions that the compiled rollout took."""
-    settings = Cloning(Authors(stack=stack), rounds=1, reshuffle=(20,))
+    sizes = Authors(stack=stack, normalise=5)
+    settings = Cloning(sizes, rounds=1, mixture=(parse("20,noise=2,copies=3"),))
     cloner = Cloner(fused, teacher, CARTPOLE_TASK, settings, 5)
     cloner.history = [cloner.student] * 3
     cloner._record(0, cloner.student)
@@ -152,8 +163,8 @@ def test_the_student_that_records_is_the_student_that_learns(cartpole, fused, te
     agree = 0
     for begin in range(0, len(alone) - LANES, LANES):
         chosen = alone[begin : begin + LANES]
-        piece = cloner._memory.piece(chosen, 0, 40, stack or 1)
-        small = tape(40, 5, D, 16, 1, LANES, not stack)
+        piece = cloner._memory.piece(chosen, 0, 40, sizes.sizes)
+        small = tape(40, 10, D, 16, 1, LANES, not stack)
         forward(weights, piece, small)
         done = cloner._memory.actions[chosen, :40, 0].T
         taught = done == cloner._memory.labels[chosen, :40, 0].T
@@ -165,9 +176,9 @@ def test_the_student_that_records_is_the_student_that_learns(cartpole, fused, te
     cloner.close()
 
 
-@pytest.mark.parametrize("reshuffle", [(), (20, 50)])
-def test_a_resumed_run_continues_to_the_same_bits(tmp_path, cartpole, teacher, reshuffle):
-    settings = Cloning(**{**TINY.__dict__, "reshuffle": reshuffle})
+@pytest.mark.parametrize("shuffle", [("none",), ("reset+20", "none,drop=0.4,copies=2")])
+def test_a_resumed_run_continues_to_the_same_bits(tmp_path, cartpole, teacher, shuffle):
+    settings = replace(TINY, mixture=tuple(map(parse, shuffle)))
 
     def run(folder, resume=False):
         return CloningRun(folder, cartpole, CARTPOLE_TASK, teacher, settings, 3, resume, 8)
@@ -209,6 +220,45 @@ def test_distill_teaches_neurons_with_stacked_readings(tmp_path, teacher, recipe
     assert "neuron.hidden" not in model.arrays
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--compiled", "--shuffle", "reset,noise=2,copies=3", "20,drop=0.2"],
+        ["--no-compiled", "--absent", "1", "--copied", "1", "--foreign", "1", "--added", "3"],
+    ],
+)
+def test_distill_teaches_a_normalised_student_with_channels_added_and_lost(
+    tmp_path, teacher, words
+):
+    path, out = tmp_path / "teacher.safetensors", tmp_path / "run"
+    write_model(path, teacher)
+    arguments = ["distill", "cartpole", "--teacher", str(path), "--out", str(out), "--smoke"]
+    if "20,drop=0.2" in words:  # drops and reshuffles are not for compiled rollouts together
+        assert main([*arguments, "--normalise", *words]) == 2
+        words = [*words[:-1], "reset,drop=0.2"]
+    assert main([*arguments, "--normalise", *words]) == 0
+    assert read_model(out / "model.safetensors").sizes.normalise == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--compiled", "--absent", "0.2"], "--absent"),
+        (["--no-compiled", "--shuffle", "reset"], "--shuffle"),
+        (["--no-compiled", "--copied", "1.5"], "--copied 1.5: must be from 0 to 1"),
+        (["--compiled", "--shuffle", "reset,zeroed"], "reset,zeroed"),
+    ],
+)
+def test_distill_names_the_option_that_a_recipe_does_not_take(
+    tmp_path, teacher, capsys, words, named
+):
+    path = tmp_path / "teacher.safetensors"
+    write_model(path, teacher)
+    arguments = ["distill", "cartpole", "--teacher", str(path), "--out", str(tmp_path / "run")]
+    assert main([*arguments, *words]) == 2
+    assert named in capsys.readouterr().err
+
+
 def test_distill_without_a_teacher_says_how_to_get_one(tmp_path, capsys):
     assert main(["distill", "cartpole", "--out", str(tmp_path)]) == 2
     assert "an-control train cartpole --form ordered" in capsys.readouterr().err
@@ -224,7 +274,21 @@ def test_distill_goes_on_from_a_student_that_is_there(tmp_path, cartpole, teache
     run.close()
 
 
-def test_no_reshuffle_is_one_of_the_conditions_that_a_round_may_have():
-    every = [one.shuffle for one in Cloning(reshuffle=(0, 100)).mixture]
-    assert [(shuffle.at_reset, shuffle.every) for shuffle in every] == [(False, 0), (True, 100)]
-    assert len(Cloning().mixture) == 1
+def test_memory_keeps_what_each_slot_shows_and_which_channel_that_is(fused):
+    """Of every disturbance at once, against the scrambling that the robot's readings pass."""
+    observations = np.random.default_rng(0).standard_normal((3, 50, 5)).astype(np.float32)
+    starts = training_starts(np.random.default_rng(1), 3)
+    for text in ("none", "reset+20,noise=2", "reset,drop=0.4,copies=3,noise=1"):
+        scrambling = parse(text)
+        readings, shown = show(observations, fused.conditions(starts, scrambling), 12)
+        for episode, start in enumerate(starts):
+            scramble = Scramble(fused.channels, scrambling, start.run)
+            scramble.reset(start.episode)
+            for tick, observation in enumerate(observations[episode]):
+                values, _ = scramble.apply(observation, fused.channels)
+                there = shown[episode, tick] != ABSENT
+                seen = readings[episode, tick]
+                assert sorted(seen[there].tolist()) == sorted(values.tolist())
+                assert (seen[~there] == 0.0).all()
+                known = there & (shown[episode, tick] < 5)
+                assert (seen[known] == observation[shown[episode, tick][known]]).all()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,6 +33,8 @@ PROTOCOLS = {
     "reshuffled later": ScrambleSettings(shuffle=Shuffle(False, 40)),
     "noise": ScrambleSettings(shuffle=Shuffle(True, 50), noise_channels=5),
     "dropped": ScrambleSettings(shuffle=Shuffle(True), drop=0.3, noise_channels=1),
+    "copied": ScrambleSettings(shuffle=Shuffle(True, 30), copies=7, noise_channels=2),
+    "copied and dropped": ScrambleSettings(copies=3, drop=0.2),
 }
 FORMS = {
     "authors": AttentionSizes(1, 8, 16, 32, ["value"], []),
@@ -39,8 +42,9 @@ FORMS = {
     "change": AttentionSizes(1, 5, 16, 32, ["value", "change"], [16]),
     "stacked": AttentionSizes(1, 24, 16, 32, ["value"], [], stack=4),
     "stacked wide": AttentionSizes(
-        1, 20, 9, 12, ["value"], [7], True, "softmax", "relu", "clip", stack=3
+        1, 20, 9, 12, ["value"], [7], True, "softmax", "relu", "clip", stack=3, normalise=5
     ),
+    "normalised": AttentionSizes(1, 8, 16, 32, ["value"], [], normalise=5),
 }
 
 
@@ -73,7 +77,7 @@ def test_the_authors_weights_score_what_they_published_to_the_bit(cartpole, shar
 def test_an_ordered_policy_sees_the_shuffled_contents_in_its_own_order(cartpole):
     model = random_model(OrderedSizes(5, 1, [16]), seed=1, gain=0.5, task=CARTPOLE_TASK)
     for protocol in PROTOCOLS.values():
-        if protocol.noise_channels:
+        if protocol.noise_channels or protocol.copies:
             continue
         what = cartpole, cartpole.unwrapped.channels, 20, 4, protocol
         plain, compiled = evaluate(make_policy(model), *what), evaluate_fused(model, *what)
@@ -120,7 +124,8 @@ def test_torch_gives_the_same_returns_to_float32_rounding(cartpole, fused, peopl
         for s in range(4)
     ]
     ordered = [random_model(OrderedSizes(5, 1, [8]), seed=s) for s in range(4)]
-    stacked = [random_model(FORMS["stacked"], seed=s) for s in range(4)]
+    sizes = replace(FORMS["stacked"], normalise=7)
+    stacked = [random_model(sizes, seed=s) for s in range(4)]
     for device in devices:
         engine = TorchEngine(cartpole.unwrapped, cartpole.unwrapped.channels, 1, device)
         for models in (people, wide, stacked, ordered):

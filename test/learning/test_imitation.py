@@ -253,6 +253,20 @@ def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
         Student(28, 8, replace(sizes, memory=5)).start_neurons(first)
 
 
+def test_added_slots_repeat_channels_or_show_foreign_readings_and_some_are_empty():
+    how = Disturbance(reshuffled=0.0, foreign=0.0, empty=0.0, added=6)
+    streams = Streams([numbered(60)], 32, 50, how, 1, np.random.default_rng(0))
+    batch = streams.batch()
+    assert batch.values.shape == (50, 32, 14) and batch.ordered.shape == (50, 32, 8)
+    there, channel = batch.present[..., 8:] > 0, batch.channel[..., 8:]
+    copies = there & (channel < 8)
+    assert copies.any() and (there & (channel == 8)).any() and (~there).any()
+    nominal = batch.ordered.gather(-1, channel.clamp(max=7))
+    assert (batch.values[..., 8:][copies] == nominal[copies]).all()
+    student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), normalise=True))
+    assert student(batch, student.start(32, 14)).action.shape == (50, 32, 2)
+
+
 def test_an_absent_slot_adds_nothing_to_the_message():
     how = Disturbance(foreign=0.0, empty=1.0)
     batch = Streams([numbered(60)], 2, 50, how, 1, np.random.default_rng(0)).batch()

@@ -11,7 +11,7 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.learning.comparison import compare, markdown, write_table
 from an_control.learning.evaluate import Result, evaluate
-from an_control.learning.protocol import Protocol
+from an_control.learning.protocol import Protocol, words
 from an_control.learning.tasks import environment_of, make_environment
 from an_control.policy import load_policy, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
@@ -180,3 +180,18 @@ def test_the_task_is_the_models_own_where_none_is_given(model, tmp_path):
     one = json.loads((tmp_path / "one.json").read_text())
     assert (one["task"], one["memory"], one["copies"]) == ("ant", "zeroed", 2)
     assert {"mean", "sd", "success_share", "steps_per_s", "episodes"} <= set(one)
+
+
+@pytest.mark.parametrize(
+    "text", ["none", "reset+100", "25,announced,noise=3,noise-sd=0.1", "reset,copies=5,drop=0.2"]
+)
+def test_a_scrambling_says_the_words_that_make_it(text):
+    scrambling = Protocol.parse_scrambling(text)
+    assert words(scrambling) == text
+    assert Protocol.parse_scrambling(words(scrambling)) == scrambling
+
+
+@pytest.mark.parametrize("text", ["reset,zeroed", "100,until=500", "reset,monitor=off"])
+def test_training_takes_what_is_done_to_readings_alone(text):
+    with pytest.raises(ValueError, match=f"shuffle: '{text}'"):
+        Protocol.parse_scrambling(text)

@@ -69,7 +69,15 @@ STACKED = {
     ),
 }
 """Neurons that see their newest readings, and remember nothing else."""
-FORMS |= EXPECTING | STACKED
+NORMALISED = {
+    "normalised-tanh": AttentionSizes(2, 6, 9, 4, ["value"], [5], normalise=28),
+    "normalised-softmax": AttentionSizes(
+        2, 6, 9, 4, ["value", "change"], [5], attention="softmax", normalise=28
+    ),
+    "normalised-stack": AttentionSizes(2, 6, 9, 4, ["value"], [5], stack=2, normalise=28),
+}
+"""Sums over channels that are scaled to the nominal number of them."""
+FORMS |= EXPECTING | STACKED | NORMALISED
 
 ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 

@@ -208,10 +208,14 @@ def test_attention_message_and_keys_can_be_asked_for(model, engine):
     by_id = dict(zip(shown, (2.0, 0.5, -1.0), strict=True))
     ordered = np.array([by_id[name] for name in policy.channel_order])
     pulled = policy.attention @ ordered
-    message = np.tanh(pulled)
+    normalise = model.sizes.normalise
+    message = np.tanh(pulled * normalise / 3 if normalise else pulled)
     if model.sizes.attention == "softmax":
         assert policy.attention.shape == (model.sizes.queries - 1, 3)
-        message = np.concatenate([pulled, policy.attention.sum(axis=1) - 1.0])
+        mass = policy.attention.sum(axis=1)
+        if normalise:
+            pulled, mass = pulled / np.maximum(mass, 1.0), np.minimum(mass, 1.0)
+        message = np.concatenate([pulled, mass - 1.0])
     np.testing.assert_allclose(policy.message, message, atol=2e-6)
 
     arrays = model.arrays

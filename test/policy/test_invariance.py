@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from an_control.policy import make_policy
+from an_control.policy import AttentionSizes, make_policy
 from an_control.policy.random_model import ANT_SIZES, random_model
 
 TICKS = 6
@@ -114,3 +114,53 @@ def test_the_other_channels_do_not_change_a_channels_key_and_attention(model, en
         policy.step_array(sequence[0, i : i + 1], ids[i : i + 1])
         np.testing.assert_array_equal(policy.keys[0], keys[i])
         np.testing.assert_array_equal(policy.attention[:, 0], attention[:, i])
+
+
+NOMINAL = 6
+
+
+@pytest.mark.parametrize("stack", [0, 3])
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(seed=st.integers(0, 2**32 - 1), times=st.integers(2, 6))
+def test_a_normalised_message_is_the_same_with_every_channel_doubled(stack, engine, seed, times):
+    """To rounding; with the nominal channels to the last bit that of the policy as it was."""
+    rng = np.random.default_rng(seed)
+    sizes = AttentionSizes(2, 8, 9, 5, ["value"], [5], stack=stack)
+    plain = random_model(sizes, seed=seed, gain=2.0)
+    policies = [
+        make_policy(model, engine=engine) for model in (plain, plain.normalised(NOMINAL))
+    ] + [make_policy(plain.normalised(NOMINAL), engine=engine)]
+    ids = names(NOMINAL)
+    many = tuple(f"{name}.{copy}" for copy in range(times) for name in ids)
+    for values in rng.standard_normal((5, NOMINAL)).astype(np.float32):
+        as_it_was, normalised = (policy.step_array(values, ids) for policy in policies[:2])
+        assert normalised.tobytes() == as_it_was.tobytes()
+        policies[2].step_array(np.tile(values, times), many)
+        np.testing.assert_allclose(policies[2].message, policies[1].message, atol=1e-6)
+        policies[2].previous_action = normalised
+
+
+def test_a_normalised_softmax_message_has_no_more_than_one_of_each_channel(engine):
+    """What is there sixty times, or twice as often, says the same."""
+    sizes = AttentionSizes(2, 8, 4, 5, ["value"], [5], attention="softmax")
+    model = random_model(sizes, seed=3).normalised(NOMINAL)
+    values = np.random.default_rng(0).standard_normal(NOMINAL)
+    messages = []
+    for times in (60, 120):
+        policy = make_policy(model, engine=engine)
+        policy.step_array(np.tile(values, times), names(times * NOMINAL))
+        messages.append(policy.message)
+    np.testing.assert_allclose(*messages, atol=1e-9)
+    assert (messages[0][3:] == 0.0).all()
+    assert np.abs(messages[0][:3]).max() <= np.abs(values).max()
+
+
+def test_without_normalisation_doubled_channels_change_the_message(engine):
+    policy = make_policy(random_model(ANT_SIZES, seed=3), engine=engine)
+    policy.step_array(np.ones(3), ("a", "b", "c"))
+    once = policy.message
+    policy.reset()
+    policy.step_array(np.ones(6), tuple("abcdef"))
+    assert np.abs(policy.message - once).max() > 0.01

@@ -20,6 +20,7 @@ from an_control.learning.fused.loop import (
     unrecorded,
 )
 from an_control.learning.fused.policies import LANES
+from an_control.learning.protocol import words
 from an_control.learning.rollouts import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, Model, OrderedSizes
 from an_control.policy.numba_engine import Form, Packed, pack, pack_head
@@ -106,8 +107,8 @@ class FusedEngine:
         if scrambling == NOTHING:
             return as_they_are()
         if not can_scramble(scrambling):
-            raise ValueError(f"{scrambling} is not for compiled rollouts")
-        sources, kept, noise = [], [], []
+            raise ValueError(f"{words(scrambling)}: not for compiled rollouts (see can_scramble)")
+        sources, kept, noise, copied = [], [], [], []
         scrambles: dict[int, Scramble] = {}
         for start in starts:
             if start.run not in scrambles:
@@ -118,8 +119,10 @@ class FusedEngine:
             sources.append(plan.sources)
             kept.append(plan.kept)
             noise.append(plan.noise)
+            copied.append(plan.copied)
         place = np.array([scramble.ids.index(name) for name in self.channels])
-        order = np.argsort(place)[np.array(sources)[:, :, place]]
+        channel = np.argsort(place)
+        order = channel[np.array(sources)[:, :, place]]
         here, shuffle = np.array(kept)[:, place].astype(np.float64), scrambling.shuffle
         shuffled = shuffle.at_reset or shuffle.every
         return Conditions(
@@ -127,6 +130,7 @@ class FusedEngine:
             shuffle.every,
             np.array(noise),
             np.ascontiguousarray(here[: len(here) if scrambling.drop else 0]),
+            np.ascontiguousarray(channel[np.array(copied, np.int64)], np.int64),
         )
 
     def _shares(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
@@ -164,12 +168,13 @@ class FusedEngine:
 
 
 def can_scramble(scrambling: ScrambleSettings) -> bool:
-    """Whether compiled rollouts can do this: shuffles, noise channels, drops, not all at once."""
+    """Whether compiled rollouts can do this: shuffles, noise, copies, drops, not all at once."""
     plain = ScrambleSettings(
         shuffle=scrambling.shuffle,
         noise_channels=scrambling.noise_channels,
         noise_sd=scrambling.noise_sd,
         drop=scrambling.drop,
+        copies=scrambling.copies,
         spike_sd=scrambling.spike_sd,
         swap=scrambling.swap,
     )
@@ -209,5 +214,5 @@ def _slices(count: int, parts: int) -> list[slice]:
 
 
 def _part(conditions: Conditions, few: slice) -> Conditions:
-    order, every, noise, present = conditions
-    return Conditions(order[few], every, noise[few], present[few])
+    order, every, noise, present, copied = conditions
+    return Conditions(order[few], every, noise[few], present[few], copied[few])

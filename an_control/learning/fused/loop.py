@@ -78,6 +78,8 @@ class Conditions(NamedTuple):
     """(E, steps, K) float32: readings of K further channels."""
     present: np.ndarray
     """(E, N) float64: 0 where a content is absent, 1 elsewhere."""
+    copied: np.ndarray
+    """(E, C) int64: the contents that further channels repeat."""
 
 
 class Recording(NamedTuple):
@@ -95,7 +97,13 @@ class Recording(NamedTuple):
 
 def as_they_are() -> Conditions:
     """Readings without any disturbance."""
-    return Conditions(np.zeros((0, 0, 0), np.int64), 0, np.zeros((0, 0, 0), F32), np.zeros((0, 0)))
+    return Conditions(
+        order=np.zeros((0, 0, 0), np.int64),
+        every=0,
+        noise=np.zeros((0, 0, 0), F32),
+        present=np.zeros((0, 0)),
+        copied=np.zeros((0, 0), np.int64),
+    )
 
 
 def unrecorded() -> Recording:
@@ -154,8 +162,9 @@ def run(
     """
     episodes, states = starts.shape
     jobs = episodes * candidates.head.shape[0]
-    order, every, noise, here = conditions
-    slots = channels + noise.shape[2]
+    order, every, noise, here, copied = conditions
+    copies = channels + copied.shape[1]
+    slots = copies + noise.shape[2]
     form, widths = candidates.form, candidates.widths
     attends, taught = candidates.gate_rows.shape[1] > 0, teacher.head.shape[0] > 0
     gates, queries = candidates.gate_rows.shape[2], candidates.score_rows.shape[2]
@@ -241,10 +250,12 @@ def run(
                         place[i, lane] = order[e, block, i]
                 for i in range(channels):
                     shown[i, lane] = content[place[i, lane], lane]
-        if noise.shape[0] > 0:
+        for i in range(channels, copies):
             for lane in range(LANES):
-                for i in range(slots - channels):
-                    shown[channels + i, lane] = noise[max(0, episode[lane]), at[lane], i]
+                shown[i, lane] = content[copied[max(0, episode[lane]), i - channels], lane]
+        for i in range(copies, slots):
+            for lane in range(LANES):
+                shown[i, lane] = noise[max(0, episode[lane]), at[lane], i - copies]
         if here.shape[0] > 0:
             for lane in range(LANES):
                 for i in range(channels):
@@ -281,7 +292,7 @@ def run(
                 bias_scores(bias, score)
                 add_products(score, weights, h)
                 attend(softmax, score, work)
-            sum_message(softmax, score, shown, present, shift, sums, mass)
+            sum_message(form, score, shown, present, count, shift, sums, mass)
             close_message(softmax, sums, mass, narrow, x)
         else:
             for i in range(slots):

@@ -226,8 +226,11 @@ def attend(softmax, score, work):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def sum_message(softmax, score, shown, present, shift, sums, mass):
-    """The message's exact sums (M, L) over the channels; an absent one shows zero."""
+def sum_message(form, score, shown, present, count, shift, sums, mass):
+    """The message's sums (M, L) over the channels, `count` (L,) of them present.
+
+    They are exact before they are normalised. An absent channel shows zero.
+    """
     channels, queries, _ = score.shape
     for q in range(queries):
         for lane in range(LANES):
@@ -236,10 +239,17 @@ def sum_message(softmax, score, shown, present, shift, sums, mass):
             for lane in range(LANES):
                 weight, reading = np.float64(score[i, q, lane]), np.float64(shown[i, lane])
                 sums[q, lane] += (shift[lane] + weight * reading) - shift[lane]
-            if softmax:
+            if form.softmax:
                 for lane in range(LANES):
                     weight = np.float64(score[i, q, lane]) * present[i, lane]
                     mass[q, lane] += (weight + MASS) - MASS
+        if form.normalise and form.softmax:
+            for lane in range(LANES):
+                sums[q, lane] /= max(mass[q, lane], 1.0)
+                mass[q, lane] = min(mass[q, lane], 1.0)
+        elif form.normalise:
+            for lane in range(LANES):
+                sums[q, lane] *= np.float64(form.normalise) / max(1.0, count[lane])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
