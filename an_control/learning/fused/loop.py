@@ -193,7 +193,7 @@ def run(
     action, label = np.zeros((actions, LANES), F32), np.zeros((actions, LANES), F32)
     common, z = np.zeros((gates, LANES), F32), np.zeros((slots, gates, LANES), F32)
     drive = np.zeros((inputs, gates, LANES), F32)
-    score, work = np.zeros((slots, queries, LANES), F32), np.zeros((2, LANES), F32)
+    score, work = np.zeros((slots, queries, LANES), F32), np.zeros((3, LANES), F32)
     narrow = np.zeros((queries, LANES), F32)
     sums, mass = np.zeros((queries, LANES)), np.zeros((queries, LANES))
     x, y = np.zeros((widest, LANES)), np.zeros((widest, LANES))

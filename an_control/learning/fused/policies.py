@@ -16,6 +16,7 @@ from numba import njit
 
 from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
+from an_control.policy.numba_engine import LANES as EIGHT
 
 F32 = np.float32
 LANES = 64
@@ -199,7 +200,10 @@ def bias_scores(bias, score):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def attend(softmax, score, work):
-    """The attention (N, M, L) in place of the scores; `work` (2, L) is room for a softmax."""
+    """The attention (N, M, L) in place of the scores; `work` (3, L) is room for a softmax.
+
+    Its sum goes as the compiled engine's: every eighth query first, then these eight.
+    """
     channels, queries, _ = score.shape
     if not softmax:
         for i in range(channels):
@@ -209,7 +213,7 @@ def attend(softmax, score, work):
         return
     for i in range(channels):
         for lane in range(LANES):
-            work[0, lane], work[1, lane] = score[i, 0, lane], F32(0.0)
+            work[0, lane] = score[i, 0, lane]
         for q in range(1, queries):
             for lane in range(LANES):
                 more = score[i, q, lane] > work[0, lane]
@@ -217,12 +221,21 @@ def attend(softmax, score, work):
         for q in range(queries):
             for lane in range(LANES):
                 score[i, q, lane] = exp(score[i, q, lane] - work[0, lane])
+        for lane in range(LANES):
+            work[1, lane] = F32(0.0)
+        for first in range(min(queries, EIGHT)):
+            for lane in range(LANES):
+                work[2, lane] = score[i, first, lane]
+            for q in range(first + EIGHT, queries, EIGHT):
+                for lane in range(LANES):
+                    work[2, lane] += score[i, q, lane]
+            for lane in range(LANES):
+                work[1, lane] += work[2, lane]
+        for lane in range(LANES):
+            work[1, lane] = F32(1.0) / work[1, lane]
         for q in range(queries):
             for lane in range(LANES):
-                work[1, lane] += score[i, q, lane]
-        for q in range(queries):
-            for lane in range(LANES):
-                score[i, q, lane] /= work[1, lane]
+                score[i, q, lane] *= work[1, lane]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
