@@ -176,11 +176,10 @@ class Streams:
             gone = rng.choice(channels, int(rng.integers(1, 1 + most)), False)
             values[:, gone] = present[:, gone] = 0.0
         if how.added:
-            more = self._added(episode.observations)
-            values, channel, present = (
-                np.concatenate(pair, 1)
-                for pair in zip((values, channel, present), more, strict=True)
-            )
+            shown, which, there = self._added(episode.observations)
+            values = np.concatenate([values, shown], 1)
+            channel = np.concatenate([channel, which], 1)
+            present = np.concatenate([present, there], 1)
         change = np.diff(values, axis=0, prepend=values[:1])
         change[moved > 0] = 0.0
         return _Lane(

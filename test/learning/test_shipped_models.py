@@ -11,8 +11,10 @@ from an_control.policy import load_policy
 from an_control.share import share_path
 from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
+SHUFFLED = Shuffle.parse("reset")
 
-@pytest.mark.parametrize("name", ["ant", "ant_memory"])
+
+@pytest.mark.parametrize("name", ["ant", "ant_quick"])
 def test_the_shipped_ants_walk_with_their_sensors_shuffled(name):
     policy = load_policy(share_path(f"models/{name}.safetensors"))
     environment = environment_of("ant")
@@ -23,3 +25,14 @@ def test_the_shipped_ants_walk_with_their_sensors_shuffled(name):
     env.close()
     figures = summary(results, success=2000.0)
     assert figures["mean"] > 2250 and figures["falls"] == 0 and figures["distance_m"] > 30
+
+
+@pytest.mark.parametrize(
+    "trouble", [ScrambleSettings(Shuffle.parse("reset+100")), ScrambleSettings(SHUFFLED, drop=0.1)]
+)
+def test_the_shipped_ant_walks_alone_through_reshuffles_and_absences(trouble):
+    policy = load_policy(share_path("models/ant.safetensors"), "off")
+    env = make_environment(environment_of("ant"))
+    results = evaluate(policy, env, policy.nominal_ids, 3, 1, trouble)
+    env.close()
+    assert summary(results, success=2000.0)["mean"] > 1800

@@ -43,8 +43,9 @@ def test_all_contents_moved_every_100_steps_the_ant_walks_on(ant, ant_model):
     clean, _ = returns(policy, ant, ANT_CHANNELS, 2, "none")
     assert np.mean(moved) >= 0.9 * np.mean(clean)
     assert all(9 <= one.noticed <= 12 for one in results)
-    unwatched, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 1, "100")
-    assert unwatched[0] < moved[0]
+    unwatched, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 1, "25")
+    watched, _ = returns(policy, ant, ANT_CHANNELS, 1, "25")
+    assert unwatched[0] < watched[0]
 
 
 def test_two_contents_swapped_every_100_steps_are_found_too(ant, ant_model):
