@@ -32,6 +32,7 @@ from an_control.policy.forward_model import (
     looks_of,
 )
 from an_control.policy.matching import FREEDOM
+from an_control.policy.sensor_noise import LEAST_HEARD, roughness
 
 F32 = np.float32
 Report = Callable[[str, int, dict[str, float]], None]
@@ -403,6 +404,12 @@ def learn_to_fill(
     arrays["fill.0.bias"] = (arrays["fill.0.bias"] - first @ before).astype(F32)
     arrays["fill.2.weight"] = (arrays["fill.2.weight"].T * spread).T.astype(F32)
     arrays["fill.2.bias"] = (arrays["fill.2.bias"] * spread + middle).astype(F32)
+    rough = [
+        roughness(trace.readings[begin : begin + LEAST_HEARD])
+        for trace in traces
+        for begin in range(0, len(trace.readings) - LEAST_HEARD, LEAST_HEARD)
+    ]
+    arrays["fill.roughest"] = np.array([2.0 * max(rough, default=0.0)], F32)
     arrays["fill.typical"] = np.stack([start, everything.min(0), everything.max(0)]).astype(F32)
     return arrays
 

@@ -9,6 +9,7 @@ content is which.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -33,6 +34,8 @@ LOWEST, HIGHEST = -6.0, 3.0
 """Bounds of an error's log scale, in units of the channel's usual step."""
 FLOOR = 1e-6
 """Added to the squared scale of errors."""
+NOISES = 1.5
+"""Variances of the sensors' noise in a change: a new reading's, and what is left of the last."""
 WIDTH = 0.003
 """The scale within which a reading counts as 0 or 1."""
 
@@ -60,7 +63,11 @@ class ForwardSizes:
         fill: Shapes = {}
         if self.fill:
             widths = [3 * channels + actions, self.fill, self.fill, channels]
-            fill = {"fill.typical": (3, channels), **layer_shapes("fill", widths)}
+            fill = {
+                "fill.typical": (3, channels),
+                "fill.roughest": (1,),
+                **layer_shapes("fill", widths),
+            }
         return {
             **fill,
             **layer_shapes("forward", [channels + actions, *self.hidden, 2 * channels]),
@@ -125,6 +132,10 @@ class ForwardModel:
         if self.fills:
             self._fill = _layers(arrays, "fill", 3)
             self.start, self._lowest, self._highest = arrays["fill.typical"].astype(F32)
+        self.roughest = float(arrays["fill.roughest"][0]) if self.fills else math.inf
+        """Roughness up to which sensors have no noise (`sensor_noise`)."""
+        self.noise = 0.0
+        """The sd of noise on every reading now, which makes all errors larger."""
         self.step = arrays["forward.step"].astype(F32)
         self.usual = arrays["forward.usual"].astype(F32)
 
@@ -167,18 +178,32 @@ class ForwardModel:
         add: AddCosts = add_costs,
     ) -> None:
         """Add to `costs` (slots, channels) what T ticks say; see `matching.add_costs`."""
-        scale = _floored(seen.scale)
-        add(costs, moved, expected, scale, reads, seen.chance, self.binary, self.usual, WIDTH)
+        add(costs, moved, expected, self._wide(seen), reads, seen.chance, *self._constant())
 
     def own_costs(self, moved: np.ndarray, reads: np.ndarray, seen: Prediction) -> np.ndarray:
         """Costs (..., N) of how each channel's own slot moved, and what it reads, as the channel.
 
         As `seen`, predictions of any shape (..., N).
         """
-        scale = _floored(seen.scale)
-        return costs_of(
-            moved, seen.change, scale, reads, seen.chance, self.binary, self.usual, WIDTH
-        )
+        scale = self._wide(seen)
+        return costs_of(moved, seen.change, scale, reads, seen.chance, *self._constant())
+
+    def _wide(self, seen: Prediction) -> np.ndarray:
+        """The scale of errors, of which the noise before and after is a part."""
+        variance = seen.scale * seen.scale + F32(FLOOR + NOISES * self.noise**2)
+        return np.sqrt(variance)
+
+    def _constant(self) -> tuple[np.ndarray, np.ndarray, float]:
+        return self.binary, self.usual, max(WIDTH, self.noise)
+
+    def usual_cost(self, seen: Prediction) -> float:
+        """What all channels cost usually, in a tick that was foreseen so (1, N)."""
+        usual = float(self.usual.sum())
+        if not self.noise:
+            return usual
+        more = np.log(self._wide(seen)[0]) - np.log(np.sqrt(seen.scale[0] ** 2 + F32(FLOOR)))
+        more[self.binary] = math.log(max(WIDTH, self.noise) / WIDTH)
+        return usual + float(more.sum())
 
     def looks(self, reads: np.ndarray, change: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Costs (slots, channels): what each slot looks like, negative log probabilities.
@@ -193,11 +218,6 @@ class ForwardModel:
         scores -= scores.max(1, keepdims=True)
         costs: np.ndarray = np.log(np.exp(scores).sum(1, keepdims=True)) - scores
         return costs
-
-
-def _floored(scale: np.ndarray) -> np.ndarray:
-    floored: np.ndarray = np.sqrt(scale * scale + F32(FLOOR))
-    return floored
 
 
 def looks_of(

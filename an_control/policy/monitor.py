@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.policy.forward_model import WINDOW, AddCosts, ForwardModel, Prediction
+from an_control.policy.sensor_noise import SensorNoise
 
 F32 = np.float32
 NOTICE = 10.0
@@ -109,7 +110,7 @@ class IdentityMonitor:
         self._least_lost = LOST + LOST_CHANNEL * self._count
         self._most_sound = SOUND + SOUND_CHANNEL * self._count
         self._pairs = np.triu_indices(self._count, 1)
-        self._usual = float(forward.usual.sum())
+        self._noise = SensorNoise(forward.roughest, forward.binary)
         self._records: deque[_Record] = deque(maxlen=LOOKING)
         self._warm_up()
         self.reset()
@@ -136,6 +137,9 @@ class IdentityMonitor:
         self._missed = 0
         self._filling: bool | None = None
         self._last: np.ndarray | None = None
+        self._known = self.slots
+        self._noise.reset()
+        self._forward.noise = 0.0
         self._unchanged = 0
         self._swapping, self._swaps = b"", 0
         self._stand_by()
@@ -175,6 +179,8 @@ class IdentityMonitor:
         if self._missed and (self._before is None or self._missed > WINDOW):
             return self._hold(readings, action, absent)
         self._filling = None
+        if self._forward.fills:
+            self._listen(readings)
         if self._before is None:
             self._begin(readings)
         else:
@@ -188,6 +194,10 @@ class IdentityMonitor:
         self._unchanged = self._unchanged + 1 if self.slots is believed else 0
         estimate = self._estimate(readings)
         given = readings[self.shown] if self._as_wired else estimate
+        if self._noise.sd and not self._lost:
+            estimate = self._noise.smooth(self._foreseen, self._scale[0], estimate)
+            readings = self._by_slot(estimate)
+            given = readings[self.shown]
         if self._missed and self._forward.fills and not self._lost:
             return self._fill(readings, action, estimate, given)
         self._last = np.where(absent[self.slots], self._foreseen, estimate)
@@ -195,6 +205,20 @@ class IdentityMonitor:
             readings = np.where(absent, self._before, readings)
         self._before = readings
         return given
+
+    def _listen(self, readings: np.ndarray) -> None:
+        """Where noise sets in, what was noticed meanwhile may have been nothing else."""
+        if self._unchanged >= SETTLED:
+            self._known = self.slots
+        if not self._missed and self._noise.hear(readings):
+            self.slots = self._known
+            self._stand_by()
+        self._forward.noise = self._noise.sd
+
+    def _by_slot(self, by_channel: np.ndarray) -> np.ndarray:
+        found = np.empty_like(by_channel)
+        found[self.slots] = by_channel
+        return found
 
     def _hold(self, readings: np.ndarray, action: np.ndarray, absent: np.ndarray) -> np.ndarray:
         """While channels stay away: keep the belief, and fill them in if it explains the rest."""
@@ -213,7 +237,7 @@ class IdentityMonitor:
         """Whether a tick costs hardly more than is usual, from and to readings by channel."""
         seen = self._forward.predict(before[None], action[None])
         costs = self._forward.own_costs(now - before, now, seen)
-        return float(costs.sum()) - self._usual < self._least_lost
+        return float(costs.sum()) - self._forward.usual_cost(seen) < self._least_lost
 
     def _fill(
         self, readings: np.ndarray, action: np.ndarray, estimate: np.ndarray, given: np.ndarray
@@ -224,8 +248,7 @@ class IdentityMonitor:
         """
         assert self._last is not None
         self._last = self._forward.fill(self._last, action, estimate, np.isnan(estimate))
-        by_slot = np.empty_like(self._last)
-        by_slot[self.slots] = self._last
+        by_slot = self._by_slot(self._last)
         if self._before is not None:
             self._before = np.where(np.isnan(readings), by_slot, readings)
         order = self.shown if self._as_wired else self.slots
@@ -258,7 +281,7 @@ class IdentityMonitor:
         known = not self._lost or self.surprise < self._least_lost
         if self._sound and known and self._notice(costs, present, least):
             return
-        above = present - self._usual
+        above = present - self._forward.usual_cost(seen)
         self.surprise += 0.1 * (above - self.surprise)
         self._sound = self._sound + 1 if above < self._most_sound else 0
         self._records.append(_Record(self._before, action, readings - self._before, readings))

@@ -356,3 +356,38 @@ def test_looks_are_probabilities():
     change = np.diff(reads, axis=0, prepend=reads[:1])
     costs = forward.looks(reads, change, np.zeros((7, 2), np.float32))
     np.testing.assert_allclose(np.exp(-costs).sum(1), 1.0, rtol=1e-5)
+
+
+def noisy_monitor(roughest=0.003):
+    model = filling_model(np.zeros(5))
+    model.arrays["fill.roughest"][:] = roughest
+    return make_policy(model, "match").monitor
+
+
+def errors(monitor, orders, sd, seed=3):
+    """Of what it gives out, and of what it got, at each tick."""
+    rng, found = np.random.default_rng(seed), []
+    for tick, order in enumerate(orders):
+        content = waves(tick)
+        noise = (sd * rng.normal(size=5)).astype(np.float32)
+        given = monitor.look((content + noise)[list(order)], np.zeros(2, np.float32))
+        found.append((np.abs(given - content).mean(), np.abs(noise).mean()))
+    return np.array(found)
+
+
+def test_noisy_readings_are_smoothed_and_quiet_ones_keep_their_bits():
+    monitor = noisy_monitor()
+    for tick in range(60):
+        readings = waves(tick)
+        assert monitor.look(readings, np.zeros(2, np.float32)).tobytes() == readings.tobytes()
+    monitor.reset()
+    given, got = errors(monitor, [STRAIGHT] * 120, 0.02)[60:].mean(0)
+    assert given < 0.8 * got
+    assert monitor.belief == {}
+
+
+def test_contents_that_move_are_found_among_noise_too():
+    monitor = noisy_monitor()
+    errors(monitor, [STRAIGHT] * 80 + [TURNED] * 40, 0.02)
+    names = {CHANNELS[slot]: CHANNELS[place] for slot, place in enumerate(TURNED)}
+    assert monitor.belief == names

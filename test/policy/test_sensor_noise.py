@@ -1,0 +1,31 @@
+"""Noise on all sensors is heard by what else would be smooth."""
+
+import numpy as np
+import pytest
+
+from an_control.policy.sensor_noise import HEARD, SensorNoise, roughness
+
+
+def smooth_and_rough(ticks, rng):
+    """Three ramps, a contact and a channel that jumps about."""
+    time = np.arange(ticks)[:, None]
+    ramps = time * np.array([0.01, -0.2, 0.5])
+    return np.hstack([ramps, time // 7 % 2, rng.normal(size=(ticks, 1))])
+
+
+@pytest.mark.parametrize("sd", [0.005, 0.02, 0.1])
+def test_the_noise_is_told_by_the_smoothest_channels(sd):
+    rng = np.random.default_rng(1)
+    clean = smooth_and_rough(HEARD, rng)
+    assert roughness(clean) == pytest.approx(0.0, abs=1e-9)
+    noisy = [roughness(clean + sd * rng.normal(size=clean.shape)) for _ in range(20)]
+    assert 0.5 * sd < np.mean(noisy) < 1.1 * sd
+
+
+def test_noise_sets_in_and_ends():
+    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool))
+    clean = smooth_and_rough(300, rng)
+    clean[100:200] += 0.02 * rng.normal(size=(100, 5))
+    began = [tick for tick, row in enumerate(clean) if noise.hear(row)]
+    assert len(began) == 1 and 100 < began[0] < 100 + HEARD
+    assert noise.sd == 0.0
