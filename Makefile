@@ -28,13 +28,17 @@ INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
 EPISODES ?= 20
 REWIRED = none 1,announced reset 500 200 100 50 25 1 100,reset 50,reset none,zeroed
 DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
-            reset,drop=0.05 reset,drop=0.1 reset,drop=0.2 reset,drop=0.3 reset,drop=0.5
+            reset,drop=0.1 reset,drop=0.25
+SHARES = 0.05 0.1 0.15 0.2 0.25 0.3 0.4 0.5
+FILLED = none $(SHARES:%=none,drop=%) $(SHARES:%=none,drop=%,monitor=off)
 PROMISED = none reset 25 100 25,until=500 reset+100 reset+25 10 5
 WATCHED = none 100,swap=2 25,swap=2 100,swap=4 100,monitor=off,reset 25,monitor=off,reset \
           25,monitor=off 25,monitor=reset none,jitter=0.02 100,jitter=0.02 none,jitter=0.05 \
           100,jitter=0.05
 WATCHED_CARTPOLE = none,monitor=off none 100 25 reset reset+100 reset+25 25,monitor=off
-PICTURED = none 100 100,announced
+WATCHED_QUICK = none 100 25 25,until=500 reset+25
+LONG_CARTPOLE = none,monitor=off none 100 25
+PICTURED = none 100 100,monitor=off 100,announced
 CAMERA_EPISODES ?= 100
 LOOKS = reset $(foreach look,mountain marble waves city,reset$(comma)background=$(look))
 RESHUFFLED = reset 500 200 100 50 25
@@ -77,13 +81,19 @@ tables: $(VENV)/.test
 	  --markdown docs/rewiring.md --title "ant rewired"
 	$(EVALUATE) models/ant.safetensors --monitor off --episodes $(EPISODES) --table $(DISTURBED) \
 	  --markdown docs/rewiring.md --title "ant disturbed"
-	$(EVALUATE) models/ant.safetensors --episodes $(EPISODES) --table $(PROMISED) \
+	$(EVALUATE) models/ant.safetensors --episodes 50 --table $(PROMISED) \
 	  --markdown docs/rewiring.md --title "ant promised"
+	$(EVALUATE) models/ant_quick.safetensors --episodes $(EPISODES) --table $(WATCHED_QUICK) \
+	  --markdown docs/rewiring.md --title "ant quick watched"
+	$(EVALUATE) models/ant.safetensors --episodes $(EPISODES) --table $(FILLED) \
+	  --markdown docs/rewiring.md --title "ant filled" --plots docs/rewiring/ant_filled
 	$(EVALUATE) models/ant.safetensors --episodes 10 --table $(WATCHED) \
 	  --markdown docs/rewiring.md --title "ant watched"
 	$(EVALUATE) models/cartpole.safetensors --episodes 100 --table $(WATCHED_CARTPOLE) \
 	  --markdown docs/rewiring.md --title "cartpole watched"
-	$(EVALUATE) models/ant.safetensors --monitor off --episodes 10 --table $(PICTURED) \
+	$(EVALUATE) models/cartpole.safetensors --episodes 1000 --table $(LONG_CARTPOLE) \
+	  --markdown docs/rewiring.md --title "cartpole long"
+	$(EVALUATE) models/ant.safetensors --episodes 10 --table $(PICTURED) \
 	  --plots docs/rewiring/ant
 
 # The models' seeds are those of the shipped files; their cards say what came of each step.

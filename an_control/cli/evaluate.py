@@ -217,9 +217,11 @@ class Verb:
     ) -> None:
         from an_control.learning import plots
 
-        figures = {"recovery": plots.recovery_curves(runs)}
+        lost = {name: protocol.scrambling.drop for name, protocol in protocols.items()}
+        loss = plots.loss_curves(runs, lost)
+        figures = {"recovery": plots.recovery_curves(runs), "loss": loss}
         moving = {n: p for n, p in protocols.items() if p.scrambling.shuffle.every}
-        for name, protocol in (moving or protocols).items():
+        for name, protocol in (moving or ({} if loss else protocols)).items():
             trace = plots.Trace(stage.channels)
             (result,) = stage.play(protocol, 1, watch=trace.see)
             if trace.keys:

@@ -170,6 +170,37 @@ def recovery_curves(runs: Mapping[str, Sequence[Result]]) -> Figure | None:
     return figure
 
 
+def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float]) -> Figure | None:
+    """Return over the share of channels that is absent, a curve for what else a protocol says.
+
+    `lost` is each protocol's share. Where the first protocol loses none, every curve begins with
+    it. None where there are no two shares.
+    """
+    first = next(iter(runs))
+    curves: dict[str, list[str]] = {}
+    for name in runs:
+        label = ",".join(word for word in name.split(",") if not word.startswith("drop="))
+        curves.setdefault(label, []).append(name)
+    shown = {label: names for label, names in curves.items() if any(lost[name] for name in names)}
+    if len({lost[name] for name in runs}) < 2:
+        return None
+    figure, axis = plt.subplots(figsize=(6, 4))
+    for label, names in shown.items():
+        whole = names if first in names or lost[first] else [first, *names]
+        ordered = sorted(whole, key=lambda name: lost[name])
+        returns = [np.array([result.total for result in runs[name]]) for name in ordered]
+        shares = [100.0 * lost[name] for name in ordered]
+        means = [one.mean() for one in returns]
+        bars = axis.errorbar(shares, means, [one.std() for one in returns], label=label)
+        bars[0].set_marker("o")
+    axis.set_xlabel("channels that are absent, %")
+    axis.set_ylabel("return, mean and sd")
+    axis.set_ylim(bottom=0)
+    axis.legend(fontsize=8)
+    figure.tight_layout()
+    return figure
+
+
 def save(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
     """Write NAME.png into the folder, which is made where it is missing."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -152,6 +152,23 @@ def test_the_command_writes_table_json_and_pictures(model, tmp_path, capsys):
     assert "same to the last bit" in capsys.readouterr().out
 
 
+def test_what_is_lost_makes_a_curve_and_no_other_pictures(model, tmp_path):
+    pytest.importorskip("matplotlib")
+    from an_control.learning.plots import loss_curves
+
+    arguments = ["--episodes", "1", "--table", "none", "none,drop=0.25", "--plots", str(tmp_path)]
+    assert main(["evaluate", str(model), *arguments]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["loss.png"]
+    one = [Result(17.0, 20, 1, False, None, 0.1)]
+    runs = {"none": one, "none,drop=0.5": one, "none,drop=0.5,monitor=off": one}
+    figure = loss_curves(
+        runs, {"none": 0.0, "none,drop=0.5": 0.5, "none,drop=0.5,monitor=off": 0.5}
+    )
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert labels == ["none", "none,monitor=off"]
+    assert loss_curves({"none": one}, {"none": 0.0}) is None
+
+
 def test_a_page_without_the_tables_marks_is_bad_input(model, tmp_path, capsys):
     (tmp_path / "page.md").write_text("no marks\n")
     arguments = ["--episodes", "1", "--table", "none", "--markdown", str(tmp_path / "page.md")]
