@@ -105,6 +105,9 @@ ant-policy: $(VENV)/.test
 	$(BIN)/an-control distill ant --recipe ant-remembering \
 	  --teacher runs/ant_teacher/model.safetensors \
 	  --start runs/ant_again/model.safetensors --out runs/ant_memory --seed 3
+	$(BIN)/an-control distill ant --recipe ant-rewired \
+	  --teacher runs/ant_teacher/model.safetensors \
+	  --start runs/ant_memory/model.safetensors --out runs/ant_rewired --seed 7
 
 camera-tables: $(VENV)/.test
 	$(EVALUATE) models/car_racing.safetensors --episodes $(CAMERA_EPISODES) --table $(LOOKS) \

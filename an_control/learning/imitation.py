@@ -120,7 +120,7 @@ def train_round(
             group["lr"] = end + (begin - end) * 0.5 * (1.0 + math.cos(math.pi * update / updates))
         batch = streams.batch().to(device)
         told = None
-        if number == 0 and student.sizes.memory:
+        if number == 0 and settings.memory_updates:
             told = _told(batch, 0.8 - 1.2 * update / updates)
         loss, state, figures = _loss(student, batch, _forget(student, state, batch), settings, told)
         optimiser.zero_grad()

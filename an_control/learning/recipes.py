@@ -85,6 +85,39 @@ RECIPES = {
             final_rate=2e-4,
         ),
     ),
+    "ant-rewired": Recipe(
+        ENVIRONMENTS["ant"],
+        packaged_ant_teacher,
+        Imitation(
+            student=StudentSizes(products=True, memory=64, doubt=True, startle=True, compare=True),
+            collection=Collection(
+                clean=8,
+                noisy=8,
+                messy=16,
+                on_policy=1,
+                rewired=5,
+                mixed=5,
+                absent=0.5,
+                foreign=0.2,
+                reshuffle=0.025,
+                teacher_share=0.6,
+            ),
+            disturbance=Disturbance(
+                reshuffled=0.85,
+                foreign=0.2,
+                empty=0.4,
+                frozen=0.05,
+                doubled=0.1,
+                reshuffle_every=(25, 25, 50, 100),
+                empty_share=0.33,
+            ),
+            rounds=8,
+            updates=120,
+            identify_rate=1.5e-3,
+            rate=6e-4,
+            final_rate=1e-4,
+        ),
+    ),
 }
 
 

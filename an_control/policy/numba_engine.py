@@ -480,11 +480,9 @@ def _startle(values, columns, state, fresh, evidence):
     if excess > STARTLING * len(values):
         state[:, :usual] = fresh[:usual]
         evidence[:] = 0.0
-    else:
-        for n in range(len(values)):
-            double = jumps[n] + jumps[n]
-            state[columns[n], usual] += (double - state[columns[n], usual]) * USUAL
     for n in range(len(values)):
+        double = jumps[n] + jumps[n]
+        state[columns[n], usual] += (double - state[columns[n], usual]) * USUAL
         state[columns[n], last] = values[n]
 
 

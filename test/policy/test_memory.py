@@ -29,10 +29,10 @@ class ByTheBook:
             for name, value in readings.items()
         }
         usual = {name: self.usual.get(name, 0.0) for name in readings}
+        self.usual |= {name: 0.9 * usual[name] + 0.1 * jumps[name] for name in readings}
         if np.mean([max(jumps[name] - 2.0 * usual[name], 0.0) for name in readings]) > STARTLING:
             self.neurons = {}
             return True
-        self.usual |= {name: 0.9 * usual[name] + 0.1 * jumps[name] for name in readings}
         return False
 
     def expect(self):

@@ -49,10 +49,10 @@ def test_a_few_jumps_and_the_usual_movement_startle_nobody(policy):
 
 def test_channels_of_noise_startle_only_at_first(engine):
     policy = make_policy(random_model(SIZES, seed=1, gain=2.0), engine=engine)
-    rng, ids = np.random.default_rng(2), (*IDS, *(f"noise_{i}" for i in range(4)))
+    rng, ids = np.random.default_rng(2), (*IDS, *(f"noise_{i}" for i in range(8)))
     startled = []
     for step in range(200):
-        readings = np.concatenate([wave(step), rng.standard_normal(4)]).astype(np.float32)
+        readings = np.concatenate([wave(step), rng.standard_normal(8)]).astype(np.float32)
         new = as_new(policy, readings, ids)
         startled.append(np.array_equal(policy.step_array(readings, ids), new))
     assert not any(startled[40:])
