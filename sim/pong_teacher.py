@@ -31,8 +31,7 @@ CORRECTION = 0.7
 """Share of the paddle's surprise that is put down to the stick."""
 HITS = (17, 15, 1, 14, 0, 3, 12, 6, 9)
 """Places on the paddle to hit the ball with, from its top; its ends make the steepest angles."""
-SEEN_STEPS = 14
-THOUGHT_X = 80
+NEAR_X = 80
 BACK_X = 120
 RETURNS, LONGEST_RALLY = 2, 140
 """How far a try goes: so often the ball comes back, so many steps."""
@@ -42,7 +41,7 @@ PLACES = {STILL: 1, UP: 4, DOWN: 5}
 """Of these buttons in the environment's action."""
 PLANS = np.array(
     [(STILL, 0, 0)]
-    + [(move, wait, count) for wait in range(8) for move in (DOWN, UP) for count in range(1, 10)]
+    + [(move, wait, count) for wait in range(15) for move in (DOWN, UP) for count in range(1, 10)]
 ).T
 """To wait so many steps, then hold the stick in this direction for so many: (3, plans)."""
 
@@ -94,41 +93,44 @@ class Player:
         self.hit = float(HITS[0])
         self._stick = Stick(seen.paddle)
         self._last = seen
+        self._planned = STILL
+        self._plan: list[int] | None = None
 
     def move(self, seen: Seen, done: int) -> int:
         """What to do, and what was done in the step before."""
         last, self._last = self._last, seen
         self._stick.press(last.paddle, done)
         self._stick.see(seen.paddle)
-        speed = seen.x - last.x
-        if not (seen.x and last.x) or speed <= 0:
-            return DOWN
-        if seen.x >= CONTACT_X:
-            return STILL
-        steps = (CONTACT_X - seen.x) / speed
-        if steps > SEEN_STEPS:
-            return STILL
-        goal = _reflected(seen.y + (seen.y - last.y) * steps) - self.hit
-        return self._towards(goal, steps, seen.paddle)
+        if not _comes(last, seen):
+            self._plan = None
+            self._planned = DOWN
+        elif seen.x >= CONTACT_X:
+            self._planned = STILL
+        else:
+            if self._plan is None or done != self._planned:
+                self._plan = self._plan_for(last, seen)
+            self._planned = self._plan.pop(0) if self._plan else STILL
+        return self._planned
 
     def comes(self, seen: Seen) -> bool:
         """Whether the ball is near and comes nearer; ask before `move`."""
-        return bool(self._last.x) and seen.x > self._last.x and seen.x >= CONTACT_X - THOUGHT_X
+        return _comes(self._last, seen)
 
-    def _towards(self, goal: float, steps: float, paddle: int) -> int:
-        """The first move of the plan (wait, then hold one direction) that ends nearest."""
+    def _plan_for(self, last: Seen, seen: Seen) -> list[int]:
+        """To wait, then to hold one direction: the plan that ends nearest."""
+        steps = (CONTACT_X - seen.x) / (seen.x - last.x)
+        goal = _reflected(seen.y + (seen.y - last.y) * steps) - self.hit
         whole = int(steps) + 2
         move, wait, count = PLANS[:, PLANS[1:].sum(axis=0) <= whole]
         step = np.arange(whole + 1)[:, None]
         held = np.where((step >= wait) & (step < wait + count), move, STILL)
-        places = self._stick.path(paddle, held)
+        places = self._stick.path(seen.paddle, held)
         at = int(2.0 * steps)
         part = 2.0 * steps - at
         there = places[at] * (1.0 - part) + places[at + 1] * part
         rush = np.abs(places[at + 1] - places[max(at - 1, 0)]) / 2.0
         cost = np.abs(there - goal) + 0.3 * rush + 0.05 * count + 0.02 * wait
-        best = int(cost.argmin())
-        return STILL if wait[best] else int(move[best])
+        return [int(moved) for moved in held[:, cost.argmin()]]
 
 
 class PongTeacher:
@@ -192,6 +194,10 @@ class PongTeacher:
             if returns == RETURNS:
                 break
         return 0.0
+
+
+def _comes(last: Seen, seen: Seen) -> bool:
+    return bool(last.x) and seen.x > last.x and seen.x >= CONTACT_X - NEAR_X
 
 
 def _reflected(y: float) -> float:

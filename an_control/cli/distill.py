@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 STAGED = ("reshuffled", "absent", "foreign", "copied", "added")
 """Options of the staged recipe alone: what its streams and episodes are disturbed by."""
 MOST_ADDED = 1000
-MANY = 1000
-"""Patches: more than any view has; where patterns replace the grass, all of them are lively."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +267,7 @@ class Verb:
             hidden=(self.hidden[0], self.hidden[-1]) if self.hidden else settings.hidden,
         )
         if self.backgrounds:
-            settings = replace(settings, backgrounds=self.backgrounds, most_lively=MANY)
+            settings = replace(settings, backgrounds=self.backgrounds)
         start = None if self.start is None else read_model(self.start)
         try:
             env = make_environment(environment_of(self.task))

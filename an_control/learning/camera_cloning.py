@@ -5,8 +5,8 @@ Order and place of patches never reach the student, so nothing has to be shuffle
 previous action adds the same to all keys, which a softmax over patches takes out again, so it is
 not taught either.
 
-Most patches show one gray in all frames. All of these have the same key and value, so a batch
-holds one of them with their number: the same gradients for a third of the work.
+Most patches show no change. All of these have the same key, so a batch holds the mean of their
+values with their number: the same gradients for a fraction of the work.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from an_control.learning.rollouts import TRAINING_SEEDS
 from an_control.learning.vision import VisionStudent
 from an_control.policy import VisionNeuron
 from an_control.policy.sizes import ConvolutionSizes
+from an_control.policy.vision_weights import NORM_EPSILON, WHITE
 from an_control.wiring.image import cut
 
 GRASS_GRAYS = (159, 177)
@@ -88,8 +89,8 @@ class CameraCloning:
     noise: float = 0.1
     """On the first action of every other round's episode: a random walk of this strength."""
     hidden: tuple[float, float] = (0.0, 0.0)
-    most_lively: int = 144
-    """Patches that are not of one gray: an example with more of them loses some at random."""
+    most_moving: int = 144
+    """Patches that show a change: an example with more of them loses some at random."""
     backgrounds: float = 0.0
     """Share of the episodes and of the examples of CarRacing in which a random pattern stands where
     the grass is."""
@@ -227,16 +228,28 @@ def replace_grass(view: np.ndarray, picture: np.ndarray) -> None:
     np.copyto(view, picture, where=there)
 
 
-class Batch(NamedTuple):
-    """B examples: patches (B, K, f, p, p) uint8, each standing for so many (B, K), labels."""
+class Seen(NamedTuple):
+    """What matters of B views, in K places each.
+
+    Place 0 stands for all patches that show no change. They have one key, and their values enter
+    with one weight, so that their mean tells all: the same message, and the same gradients.
+    """
 
     patches: np.ndarray
+    """(B, K, f, p, p) uint8; nothing in place 0."""
+    still: np.ndarray
+    """(B, p * p) float32: the mean of the layer-normed frames of those that show no change."""
     counts: np.ndarray
-    labels: np.ndarray
+    """(B, K) float32: of how many patches each place is the sign, 0 where nothing is."""
 
 
-def draw(episodes: Sequence[Episode], settings: CameraCloning, rng: np.random.Generator) -> Batch:
-    """Half of the examples from the newest episodes, half from all, each step as likely."""
+def draw(
+    episodes: Sequence[Episode], settings: CameraCloning, rng: np.random.Generator
+) -> tuple[Seen, np.ndarray]:
+    """A batch's views, and their labels (B, A).
+
+    Half of the examples are from the newest episodes, half from all, each step as likely.
+    """
     stack, patch = settings.student.stack, settings.student.patch
     frames, labels = [], []
     for example in range(settings.batch):
@@ -254,8 +267,7 @@ def draw(episodes: Sequence[Episode], settings: CameraCloning, rng: np.random.Ge
         replace_grass(view, pattern(view.shape[-1], rng))
     grid = (views.shape[2] // patch) * (views.shape[3] // patch)
     hidden = np.stack([hide(grid, settings.hidden, rng) for _ in range(settings.batch)])
-    patches, counts = compact(views, patch, hidden, settings.most_lively, rng)
-    return Batch(patches, counts, np.stack(labels))
+    return compact(views, patch, hidden, settings.most_moving, rng), np.stack(labels)
 
 
 def _signs(label: np.ndarray, mirrored: Sequence[int]) -> np.ndarray:
@@ -266,42 +278,58 @@ def _signs(label: np.ndarray, mirrored: Sequence[int]) -> np.ndarray:
 
 def compact(
     views: np.ndarray, patch: int, hidden: np.ndarray, most: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """The patches that matter of views (B, f, H, W) uint8, and of how many each is the sign.
+) -> Seen:
+    """What matters of views (B, f, H, W) uint8.
 
-    Returns patches (B, K, f, p, p) and counts (B, K): 1 for one that is not of a single gray, the
-    number of all others in one place, 0 where nothing is. `hidden` (B, N) are in none of them, nor
-    are those beyond the `most` lively ones of a view, at random.
+    `hidden` (B, N) patches are not seen, nor those beyond the `most` of a view that show a change,
+    at random.
     """
     batch, stack, height, width = views.shape
     rows, columns = height // patch, width // patch
+    changed = (views[:, 1:] != views[:, :1]).any(axis=1)
+    moving = changed.reshape(batch, rows, patch, columns, patch).any(axis=(2, 4))
+    moving = moving.reshape(batch, -1)
+    still, number = _mean_of(views[:, -1], patch, ~moving & ~hidden)
+    moving &= ~hidden
+    most = min(most, int(moving.sum(axis=1).max()))
+    order = np.argsort(np.where(moving, rng.random(moving.shape), 2.0), axis=1)[:, :most]
+    there = np.arange(most) < moving.sum(axis=1, keepdims=True)
     cut = views.reshape(batch, stack, rows, patch, columns, patch).transpose(0, 2, 4, 1, 3, 5)
-    patches = cut.reshape(batch, rows * columns, -1)
-    lively = (patches != patches[:, :, :1]).any(axis=2) & ~hidden
-    dull = (~lively & ~hidden).sum(axis=1)
-    most = min(most, int(lively.sum(axis=1).max()))
-    number = np.minimum(lively.sum(axis=1), most)
-    order = np.argsort(np.where(lively, rng.random(lively.shape), 2.0), axis=1)[:, :most]
-    chosen = np.zeros((batch, most + 1, patches.shape[2]), np.uint8)
-    chosen[:, :most] = np.take_along_axis(patches, order[:, :, None], axis=1)
-    counts = (np.arange(most + 1) < number[:, None]).astype(np.float32)
-    chosen *= counts[:, :, None] > 0
-    counts[np.arange(batch), number] = dull
-    return chosen.reshape(batch, most + 1, stack, patch, patch), counts
+    chosen = np.zeros((batch, 1 + most, stack, patch, patch), np.uint8)
+    chosen[:, 1:] = cut[np.arange(batch)[:, None], order // columns, order % columns]
+    chosen[:, 1:] *= there[:, :, None, None, None]
+    counts = np.concatenate([number[:, None], there], axis=1).astype(np.float32)
+    return Seen(chosen, still, counts)
+
+
+def _mean_of(frames: np.ndarray, patch: int, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of frames (B, H, W), the mean (B, p * p) of the `chosen` (B, N) patches, each layer-normed.
+
+    And how many they are (B,).
+    """
+    batch, height, width = frames.shape
+    cut = frames.reshape(batch, height // patch, patch, width // patch, patch)
+    pixels = cut.transpose(0, 1, 3, 2, 4).reshape(batch, -1, patch**2) / np.float32(WHITE)
+    pixels -= pixels.mean(axis=2, keepdims=True)
+    variance = np.einsum("bnp,bnp->bn", pixels, pixels) / patch**2
+    number = chosen.sum(axis=1)
+    weight = chosen / np.sqrt(variance + NORM_EPSILON) / np.maximum(number, 1)[:, None]
+    return np.einsum("bn,bnp->bp", weight, pixels).astype(np.float32), number
 
 
 def update(
     student: VisionStudent,
     optimiser: torch.optim.Optimizer,
-    batch: Batch,
+    seen: Seen,
+    labels: np.ndarray,
     settings: CameraCloning,
 ) -> float:
     """One step down the gradient; returns the loss."""
     device = student.table.device
-    patches, counts, labels = (torch.from_numpy(part).to(device) for part in batch)
-    previous = labels.new_zeros(len(labels), settings.student.actions)
-    scores = student.choose(student.message(patches, previous, counts=counts))
-    loss = _loss(scores, labels, settings)
+    patches, still, counts, wanted = (torch.from_numpy(part).to(device) for part in (*seen, labels))
+    previous = wanted.new_zeros(len(labels), settings.student.actions)
+    scores = student.choose(student.message(patches, previous, counts=counts, still=still))
+    loss = _loss(scores, wanted, settings)
     optimiser.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)

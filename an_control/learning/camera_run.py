@@ -141,8 +141,8 @@ class CameraRun:
         losses = []
         from_scratch = not number and self._started is None
         for _ in range(settings.first_updates if from_scratch else settings.updates):
-            batch = draw(self._episodes, settings, rng)
-            losses.append(update(self._student, self._optimiser, batch, settings))
+            seen, labels = draw(self._episodes, settings, rng)
+            losses.append(update(self._student, self._optimiser, seen, labels, settings))
             self._follow()
         return {
             "loss": float(np.mean(losses)),

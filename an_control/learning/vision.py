@@ -83,16 +83,23 @@ class VisionStudent(nn.Module):
         previous: Tensor,
         present: Tensor | None = None,
         counts: Tensor | None = None,
+        still: Tensor | None = None,
     ) -> Tensor:
         """The message (..., M, m); where no patch is present it is that of no patches.
 
-        `counts` (..., N) says how many patches of the same content each one stands for.
+        `counts` (..., N) says how many patches each one stands for. With `still` (..., p * p) the
+        first stands for patches that show no change, whose layer-normed frames have this mean.
         """
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
         keys = self._linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
         keys = keys + self._linear(previous, "key.action").unsqueeze(-2)
         weight, bias = self._norm("value_norm")
-        normed = functional.layer_norm(pixels, pixels.shape[-1:], weight, bias, NORM_EPSILON)
+        normed = functional.layer_norm(pixels, pixels.shape[-1:], eps=NORM_EPSILON)
+        if still is not None:
+            mean = still[..., None, None, :].expand_as(normed[..., :1, :, :])
+            normed = torch.cat([mean, normed[..., 1:, :, :]], -3)
+        if weight is not None and bias is not None:
+            normed = normed * weight + bias
         values = self._linear(normed.flatten(-2), "value.weight", "value.bias")
         queries = self._linear(self.table, "query.weight", "query.bias")
         scores = queries @ keys.transpose(-1, -2) / self.sizes.message**0.5
