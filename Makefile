@@ -41,6 +41,7 @@ LONG_CARTPOLE = none,monitor=off none 100 25
 PICTURED = none 100 100,monitor=off 100,announced
 CAMERA_EPISODES ?= 100
 LOOKS = reset $(foreach look,mountain marble waves city,reset$(comma)background=$(look))
+HIDDEN = reset $(foreach share,0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9,reset$(comma)drop=$(share))
 RESHUFFLED = reset 500 200 100 50 25
 comma = ,
 EVALUATE = $(BIN)/an-control evaluate
@@ -114,6 +115,10 @@ camera-tables: $(VENV)/.test
 	  --markdown docs/camera_learning.md --title "car_racing looks"
 	$(EVALUATE) models/car_racing.safetensors --episodes 10 --table $(RESHUFFLED) \
 	  --markdown docs/camera_learning.md --title "car_racing reshuffled"
+	$(EVALUATE) models/pong.safetensors --episodes $(CAMERA_EPISODES) --table $(HIDDEN) \
+	  --markdown docs/camera_learning.md --title "pong hidden"
+	$(EVALUATE) models/pong.safetensors --episodes 10 --table $(RESHUFFLED) \
+	  --markdown docs/camera_learning.md --title "pong reshuffled"
 
 clean:
 	rm -rf $(VENV) build install log *.egg-info

@@ -29,6 +29,7 @@ from an_control.policy.sizes import ConvolutionSizes
 from an_control.policy.vision_weights import NORM_EPSILON, WHITE
 from an_control.wiring.image import cut
 
+ROAD_GRAY = 102.0
 GRASS_GRAYS = (159, 177)
 """Between them is what CarRacing's grass looks like, and hardly anything else."""
 
@@ -78,6 +79,8 @@ class CameraCloning:
     batch: int = 32
     steps: int = 1000
     """To record in a round, of one episode or several."""
+    longest: int = 1000
+    """Steps of an episode at most; few of them are more starts."""
     first_episodes: int = 8
     """Of the teacher with noise, before the first round."""
     memory: int = 300
@@ -182,22 +185,30 @@ def hide(patches: int, share: tuple[float, float], rng: np.random.Generator) -> 
 
 
 def pattern(side: int, rng: np.random.Generator) -> np.ndarray:
-    """A picture (side, side) uint8 of random blots, blocks or stripes, or two of these together."""
-    kinds = (_blots, _blots, _blocks, _stripes, _cuts)
-    shades = np.full((side, side), rng.uniform(0.0, 255.0))
-    for kind in rng.permutation(len(kinds))[: rng.integers(1, 3)]:
-        shades += rng.uniform(10.0, 100.0) * kinds[kind](side, rng)
+    """A picture (side, side) uint8: blots, blocks, stripes and cuts, one to three of these.
+
+    Half of them are about as dark as the road, which is then hard to see.
+    """
+    dark = rng.random() < 0.5
+    shades = np.full((side, side), rng.normal(ROAD_GRAY, 25.0) if dark else rng.uniform(0.0, 255.0))
+    for kind in rng.integers(4, size=rng.integers(1, 4)):
+        contrast = np.exp(rng.uniform(np.log(5.0), np.log(100.0)))
+        shades += contrast * (_blots, _blocks, _stripes, _cuts)[kind](side, rng)
     return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
 
 
+def _cells(rng: np.random.Generator) -> np.ndarray:
+    """Shades of 2 to 32 rows and columns of cells, as often few as many."""
+    rows, columns = np.exp(rng.uniform(np.log(2.0), np.log(33.0), 2)).astype(int)
+    return rng.standard_normal((rows, columns)).astype(np.float32)
+
+
 def _blots(side: int, rng: np.random.Generator) -> np.ndarray:
-    cells = rng.standard_normal(rng.integers(2, 25, 2)).astype(np.float32)
-    return cv2.resize(cells, (side, side), interpolation=cv2.INTER_CUBIC)
+    return cv2.resize(_cells(rng), (side, side), interpolation=cv2.INTER_CUBIC)
 
 
 def _blocks(side: int, rng: np.random.Generator) -> np.ndarray:
-    cells = rng.standard_normal(rng.integers(2, 33, 2)).astype(np.float32)
-    return cv2.resize(cells, (side, side), interpolation=cv2.INTER_NEAREST)
+    return cv2.resize(_cells(rng), (side, side), interpolation=cv2.INTER_NEAREST)
 
 
 def _stripes(side: int, rng: np.random.Generator) -> np.ndarray:

@@ -133,7 +133,8 @@ class CameraRun:
             new, left = [], settings.steps
             while left > 0:
                 strength = settings.noise * (len(new) % 2)
-                new.append(self._record(self._policy(), strength, rng, left))
+                steps = min(left, settings.longest)
+                new.append(self._record(self._policy(), strength, rng, steps))
                 left -= len(new[-1].frames)
         self._keep(new)
         for group in self._optimiser.param_groups:

@@ -152,13 +152,18 @@ _SEEING = ConvolutionSizes(
 CAMERA_RECIPES = {
     "car_racing": CameraCloning(_SEEING, mirrored=(0,)),
     "pong": CameraCloning(
-        replace(_SEEING, actions=6, hidden=128, choice=True),
+        replace(_SEEING, actions=6, message=32, hidden=128, choice=True),
+        updates=600,
         batch=64,
         first_episodes=4,
         steps=2000,
+        longest=500,
+        rate=3e-3,
         noise=0.0,
         balance=0.5,
-        validation_episodes=1,
+        key_gain=30.0,
+        query_gain=5.0,
+        validation_episodes=4,
     ),
 }
 """What is learned from patches; the environment brings its teacher."""
