@@ -37,7 +37,7 @@ def distillation(folder, recipe=RECIPE) -> Distillation:
     return Distillation(folder, "ant", RECIPE.environment, TEACHER, smoke(recipe.settings), seed=3)
 
 
-@pytest.mark.parametrize("recipe", ["ant", "ant-remembering"])
+@pytest.mark.parametrize("recipe", ["ant-remembering", "ant-rewired"])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
     whole = distillation(tmp_path / "whole", RECIPES[recipe])
     whole.run()
@@ -89,6 +89,14 @@ def test_a_full_disk_ends_a_distillation_with_its_last_round_intact(tmp_path, mo
     part.close()
 
 
+@pytest.fixture(scope="module")
+def episode():
+    env, rng = make_environment(RECIPE.environment), np.random.default_rng(0)
+    episode = record(env, TEACHER, Noisy(rng, 0.1), rng)
+    env.close()
+    return episode
+
+
 STUDENTS = {
     "plain": StudentSizes(),
     "products": StudentSizes(products=True),
@@ -102,15 +110,15 @@ STUDENTS = {
 
 @pytest.mark.parametrize("sizes", STUDENTS.values(), ids=STUDENTS)
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
-def test_the_exported_policy_acts_as_the_student_through_a_reshuffle(env, tmp_path, sizes, engine):
+def test_the_exported_policy_acts_as_the_student_through_a_reshuffle(
+    env, episode, tmp_path, sizes, engine
+):
     torch.manual_seed(0)
     student = Student(28, 8, sizes)
     student.start_head(TEACHER.layers)
     path = tmp_path / "student.safetensors"
     write_model(path, student.model(describe(env, "ant", RECIPE.environment), {}))
     policy = load_policy(path, engine=engine)
-    rng = np.random.default_rng(0)
-    episode = record(env, TEACHER, Noisy(rng, 0.1), rng)
     acted, previous, last = [], np.zeros(8, np.float32), episode.observations[0]
     state = student.start(1, 28)
     for step, observation in enumerate(episode.observations[:300]):
