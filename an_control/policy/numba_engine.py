@@ -183,13 +183,16 @@ class NumbaEngine:
 
     def states(self) -> np.ndarray:
         """All that the neurons remember, a row for each column; a copy."""
-        return self._state.copy()
+        return np.concatenate([self._state, self._evidence], axis=1)
 
     def recall(self, columns: np.ndarray, states: np.ndarray) -> None:
-        """Let these columns go on from rows of `states`; an LSTM's reading has not changed yet."""
-        self._state[columns] = states
+        """Let these columns go on from rows of `states`, with no reading before."""
+        width = self._state.shape[1]
+        self._state[columns], self._evidence[columns] = states[:, :width], states[:, width:]
         if not self._sizes.stack:
-            self._state[columns, -1] = np.nan
+            self._state[columns, 2 * self._sizes.neuron] = np.nan
+        if self._sizes.startle:
+            self._state[columns, -2] = np.nan
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""

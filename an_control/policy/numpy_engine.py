@@ -75,14 +75,16 @@ class NumpyEngine:
         return np.concatenate([np.atleast_2d(array) for array in self._state]).T.copy()
 
     def recall(self, columns: np.ndarray, states: np.ndarray) -> None:
-        """Let these columns go on from rows of `states`; an LSTM's reading has not changed yet."""
+        """Let these columns go on from rows of `states`, with no reading before."""
         rest = states.T
         for array in self._state:
             rows = len(np.atleast_2d(array))
             array[..., columns] = rest[:rows].reshape(*array.shape[:-1], len(columns))
             rest = rest[rows:]
         if not self._sizes.stack:
-            self._state[-1][columns] = np.nan
+            self._state[self._parts - 1][columns] = np.nan
+        if self._sizes.startle:
+            self._state[self._parts][0, columns] = np.nan
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""

@@ -22,6 +22,7 @@ from an_control.policy import (
 )
 from an_control.policy.forward_model import ForwardModel, ForwardSizes
 from an_control.policy.random_model import random_model
+from an_control.share import share_path
 
 CHANNELS = [f"wave_{i}" for i in range(5)]
 SPEEDS = np.array([0.11, 0.17, 0.29, 0.41, 0.53])
@@ -249,6 +250,23 @@ def test_neurons_go_on_from_what_they_remembered(engine):
     for name in CHANNELS:
         expected = kept if name in CHANNELS[:2] else changed
         assert now[name][:-1].tobytes() == expected[name][:-1].tobytes()
+
+
+def test_the_shipped_ants_neurons_go_on_from_what_they_remembered(engine):
+    model = read_model(share_path("models/ant.safetensors"))
+    policy = make_policy(model, "off", engine=engine)
+    rng = np.random.default_rng(7)
+    kept = {}
+    for tick in range(9):
+        policy.step_array(rng.normal(size=28).astype(np.float32), policy.nominal_ids)
+        if tick == 4:
+            kept = policy.remember()
+    policy.recall(kept)
+    for name, now in policy.remember().items():
+        there = np.isfinite(now)
+        assert np.array_equal(now[there], kept[name][there]) and (~there).sum() <= 2
+    action = policy.step_array(rng.normal(size=28).astype(np.float32), policy.nominal_ids)
+    assert np.isfinite(action).all()
 
 
 class Mistaken:
