@@ -33,6 +33,23 @@ def test_the_cartpole_policy_balances_whatever_the_order_and_among_noise(cartpol
     assert among_noise > 0.98 * shuffled
 
 
+def test_the_stacked_policy_hardly_minds_reshuffles(cartpole):
+    assert read_model(share_path("models/cartpole_stacked.safetensors")).sizes.stack == 4
+    shuffled, success = mean_and_success(cartpole, "cartpole_stacked", shuffle=Shuffle(True))
+    assert shuffled > 420.0 and success > 0.59
+    every_25, _ = mean_and_success(cartpole, "cartpole_stacked", shuffle=Shuffle(True, 25))
+    assert every_25 > 0.9 * shuffled
+
+
+def test_copies_of_channels_cost_a_normalised_policy_nothing(cartpole):
+    model = read_model(share_path("models/cartpole.safetensors")).normalised(5)
+    returns = [
+        [result.total for result in evaluate_fused(model, cartpole, model.task["channels"], *what)]
+        for what in ((500, 1, ScrambleSettings()), (500, 1, ScrambleSettings(copies=20)))
+    ]
+    assert np.mean(returns[1]) == pytest.approx(np.mean(returns[0]), abs=2.0)
+
+
 def test_the_reshuffle_policy_balances_and_finds_its_channels_again(cartpole):
     shuffled, success = mean_and_success(cartpole, "cartpole_reshuffle", shuffle=Shuffle(True))
     assert shuffled > 560.0 and success > 0.62
