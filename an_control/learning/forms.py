@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from an_control.policy import AttentionSizes, Model, OrderedSizes, Sizes
 from an_control.policy.positions import positional_table
-from an_control.policy.sizes import Shapes
+from an_control.policy.sizes import Shapes, paper_sizes
 
 LARGEST = 1e5
 """Numbers are kept within this: a model file refuses larger weights."""
@@ -75,16 +75,7 @@ class Authors:
 
     @cached_property
     def sizes(self) -> AttentionSizes:
-        return AttentionSizes(
-            actions=self.actions,
-            neuron=self.neuron,
-            queries=self.queries,
-            key=self.key,
-            inputs=["value"],
-            head=[self.queries] * self.hidden_layers,
-            stack=self.stack,
-            normalise=self.normalise,
-        )
+        return paper_sizes(**asdict(self))
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -24,6 +24,7 @@ from an_control.policy.sizes import (
     Sizes,
     TopPatchesSizes,
     VisionSizes,
+    paper_sizes,
 )
 from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
 
@@ -45,14 +46,7 @@ class _Attention:
 
     @property
     def sizes(self) -> AttentionSizes:
-        return AttentionSizes(
-            actions=self.actions,
-            neuron=self.neuron,
-            queries=self.queries,
-            key=self.key,
-            inputs=["value"],
-            head=[self.queries] * self.hidden_layers,
-        )
+        return paper_sizes(self.actions, self.queries, self.hidden_layers, self.neuron, self.key)
 
     def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
         gates, d, key = 4 * self.neuron, self.neuron, self.key

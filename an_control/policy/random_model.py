@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.sizes import AttentionSizes, Sizes, kind_of
+from an_control.policy.sizes import Sizes, kind_of, paper_sizes
 
-ANT_SIZES = AttentionSizes(actions=8, neuron=8, queries=32, key=32, inputs=["value"], head=[32])
+ANT_SIZES = paper_sizes(actions=8, queries=32, hidden_layers=1)
 """The sizes of the AttentionNeuron authors' Ant policy."""
 
 

@@ -124,6 +124,28 @@ class AttentionSizes:
             raise ValueError(f"sizes.queries: {self.queries}, softmax attention needs at least 2")
 
 
+def paper_sizes(
+    actions: int,
+    queries: int,
+    hidden_layers: int,
+    neuron: int = 8,
+    key: int = 32,
+    stack: int = 0,
+    normalise: int = 0,
+) -> AttentionSizes:
+    """The paper's form for continuous control: raw readings, tanh attention, an even head."""
+    return AttentionSizes(
+        actions=actions,
+        neuron=neuron,
+        queries=queries,
+        key=key,
+        inputs=["value"],
+        head=[queries] * hidden_layers,
+        stack=stack,
+        normalise=normalise,
+    )
+
+
 @dataclass(frozen=True)
 class OrderedSizes:
     """A plain network on the nominal channels in their order: the baseline that rewiring breaks."""
