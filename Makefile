@@ -31,10 +31,10 @@ DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
             reset,drop=0.1 reset,drop=0.25
 SHARES = 0.05 0.1 0.15 0.2 0.25 0.3 0.4 0.5
 FILLED = none $(SHARES:%=none,drop=%) $(SHARES:%=none,drop=%,monitor=off)
-PROMISED = none reset 25 100 25,until=500 reset+100 reset+25 10 5
-WATCHED = none 100,swap=2 25,swap=2 100,swap=4 100,monitor=off,reset 25,monitor=off,reset \
+PROMISED = none 100 25 25,until=500 reset+100 reset+25
+WATCHED = none reset 10 5 100,swap=2 25,swap=2 100,swap=4 100,monitor=off,reset 25,monitor=off,reset \
           25,monitor=off 25,monitor=reset none,jitter=0.02 100,jitter=0.02 none,jitter=0.05 \
-          100,jitter=0.05
+          100,jitter=0.05 25,jitter=0.02
 WATCHED_CARTPOLE = none,monitor=off none 100 25 reset reset+100 reset+25 25,monitor=off
 WATCHED_QUICK = none 100 25 25,until=500 reset+25
 LONG_CARTPOLE = none,monitor=off none 100 25
