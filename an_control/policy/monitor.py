@@ -318,6 +318,7 @@ class IdentityMonitor:
         if not self._lost:
             self._rename()
         self.noticed, self.settled = True, self._unchanged >= SETTLED
+        self._noise.move()
         self._look_into(link, slots)
         self._blind, self._blind_scale = self._foreseen, self._scale
         self._blind_costs = link.copy()

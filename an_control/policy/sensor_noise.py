@@ -58,6 +58,10 @@ class SensorNoise:
         self._ticks = 0
         self._variance = np.zeros(len(self._binary), F32)
 
+    def move(self) -> None:
+        """Contents moved: what the slots read before says nothing of how smooth they are now."""
+        self._heard.clear()
+
     def hear(self, readings: np.ndarray) -> bool:
         """One tick's readings (N,) by slot, all of them; returns whether noise set in."""
         self._heard.append(readings)

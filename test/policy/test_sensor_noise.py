@@ -29,3 +29,14 @@ def test_noise_sets_in_and_ends():
     began = [tick for tick, row in enumerate(clean) if noise.hear(row)]
     assert len(began) == 1 and 100 < began[0] < 100 + HEARD
     assert noise.sd == 0.0
+
+
+def test_contents_that_move_are_no_noise():
+    rng, noise = np.random.default_rng(4), SensorNoise(0.003, np.zeros(5, bool))
+    clean, order = smooth_and_rough(400, rng), np.arange(5)
+    for tick, row in enumerate(clean):
+        if tick % 10 == 9:
+            order = rng.permutation(5)
+            noise.move()
+        noise.hear(row[order])
+        assert noise.sd == 0.0
