@@ -1,9 +1,9 @@
-"""The shipped CarRacing policy drives, its patches shuffled."""
+"""The shipped camera policies drive and play, their patches shuffled."""
 
 import numpy as np
 import pytest
 
-for module in ("Box2D", "pygame", "cv2"):
+for module in ("Box2D", "pygame", "ale_py", "cv2"):
     pytest.importorskip(module, reason="needs the sim extra")
 
 from an_control.learning.evaluate import evaluate  # noqa: E402
@@ -22,3 +22,14 @@ def test_the_shipped_car_racing_policy_drives_with_its_patches_shuffled():
     results = evaluate(policy, env, policy.nominal_ids, 3, 1, shuffled)
     env.close()
     assert np.mean([result.total for result in results]) > 200  # who stands still gets -30
+
+
+def test_the_shipped_pong_policy_makes_the_first_points_from_every_start():
+    policy = load_policy(share_path("models/pong.safetensors"))
+    environment = environment_of("pong")
+    env = make_environment(environment, max_episode_steps=400)
+    assert policy.model.task == describe(env, "pong", environment)
+    shuffled = ScrambleSettings(shuffle=Shuffle(True))
+    results = evaluate(policy, env, policy.nominal_ids, 8, 1, shuffled)
+    env.close()
+    assert np.mean([result.total for result in results]) > 1.0  # who stands still gets -10
