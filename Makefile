@@ -32,9 +32,8 @@ DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
 SHARES = 0.1 0.2 0.25 0.3 0.4 0.5
 FILLED = none $(SHARES:%=none,drop=%) $(SHARES:%=none,drop=%,monitor=off)
 PROMISED = none 100 25 25,until=500
-WATCHED = none reset reset+100 reset+25 10 5 100,swap=2 25,swap=2 25,monitor=off,reset \
-          25,monitor=off 25,monitor=reset none,jitter=0.02 100,jitter=0.02 25,jitter=0.02 \
-          none,jitter=0.05 100,jitter=0.05
+WATCHED = none 10 5 25,swap=2 none,jitter=0.02 25,jitter=0.02 none,jitter=0.05 reset+25 \
+          100,swap=2 25,monitor=off 25,monitor=reset 25,monitor=off,reset
 WATCHED_CARTPOLE = none,monitor=off none 100 25 reset reset+100 reset+25 25,monitor=off
 PICTURED = none 100 100,announced
 CAMERA_EPISODES ?= 100
