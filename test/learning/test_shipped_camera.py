@@ -32,4 +32,4 @@ def test_the_shipped_pong_policy_makes_the_first_points_from_every_start():
     shuffled = ScrambleSettings(shuffle=Shuffle(True))
     results = evaluate(policy, env, policy.nominal_ids, 8, 1, shuffled)
     env.close()
-    assert np.mean([result.total for result in results]) > 1.0  # who stands still gets -10
+    assert np.min([result.total for result in results]) > 0.0  # who stands still gets -10
