@@ -150,7 +150,17 @@ _SEEING = ConvolutionSizes(
     choice=False,
 )
 CAMERA_RECIPES = {
-    "car_racing": CameraCloning(_SEEING, mirrored=(0,)),
+    "car_racing": CameraCloning(
+        replace(_SEEING, message=32, hidden=128),
+        rounds=400,
+        rate=2e-3,
+        backgrounds=0.5,
+        mirrored=(0,),
+        key_gain=24.0,
+        query_gain=5.0,
+        validate_every=20,
+        validation_episodes=4,
+    ),
     "pong": CameraCloning(
         replace(_SEEING, actions=6, message=32, hidden=128, choice=True),
         updates=600,
