@@ -52,15 +52,9 @@ class Verb:
         for package in ("torch", "gymnasium"):
             if importlib.util.find_spec(package) is None:
                 raise InputError(f"needs {package} (pip install an_control[train])")
-        from an_control.learning.foresight import (
-            Deprived,
-            Explorer,
-            Foresight,
-            Trace,
-            explore,
-            learn,
-            learn_to_fill,
-        )
+        from an_control.learning.exploring import Deprived, Explorer, Trace, explore
+        from an_control.learning.filling import learn_to_fill
+        from an_control.learning.foresight import Foresight, learn
         from an_control.learning.tasks import describe, environment_of, make_environment
 
         for name, least in (("steps", 1), ("updates", 1), ("fill_updates", 0), ("seed", 0)):
@@ -102,14 +96,15 @@ class Verb:
             if channels != describe(env, name, name)["channels"]:
                 raise InputError(f"{self.model}: its channels are not those of task {name!r}")
             rng = np.random.default_rng(self.seed)
-            traces = explore(env, Explorer(model, settings, rng), self.steps, rng)
+            traces = explore(env, Explorer(model, settings.noise, rng), self.steps, rng)
             told(traces)
             known = learn(model, traces, settings, self.seed, report)
             if self.fill_updates:
-                more = explore(env, Deprived(known, settings, rng), self.steps // 2, rng)
+                known = learn_to_fill(known, traces, settings, self.seed, report)
+                deprived = Deprived(known, settings.absent, settings.noise, rng)
+                more = explore(env, deprived, self.steps // 2, rng)
                 told(more)
-                filling = learn_to_fill(traces + more, settings, self.seed, report)
-                known = replace(known, arrays=known.arrays | filling)
+                known = learn_to_fill(known, traces + more, settings, self.seed, report)
         path = self.out or self.model
         forward = {"steps": self.steps, "updates": self.updates, "fill_updates": self.fill_updates}
         trained = {**model.trained, "forward": forward}

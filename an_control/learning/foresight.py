@@ -1,10 +1,4 @@
-"""Learning the forward model of a task under a policy: what the identity monitor tells contents by.
-
-Episodes are driven by the policy among stretches of noise, random actions and actions that the
-policy takes when some of its channels are swapped: what a robot does around a rewiring. The network
-that fills in absent channels learns from these, and once more with episodes in which it fills them
-in itself.
-"""
+"""Learning a task's forward model: what the identity monitor tells contents by."""
 
 from __future__ import annotations
 
@@ -12,15 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from torch import nn
 
-from an_control.learning.rollouts import TRAINING_SEEDS
-from an_control.policy import AttentionNeuron, Model, Policy, Watched, make_policy
+from an_control.learning.exploring import Trace
+from an_control.policy import Model
 from an_control.policy.forward_model import (
     HIGHEST,
     LOWEST,
@@ -32,27 +24,10 @@ from an_control.policy.forward_model import (
     looks_of,
 )
 from an_control.policy.matching import FREEDOM
-from an_control.policy.sensor_noise import LEAST_HEARD, roughness
 
 F32 = np.float32
 Report = Callable[[str, int, dict[str, float]], None]
 """Told what is learned, how many updates were made, and figures."""
-CALM, LOST = ("plain",), ("lost",)
-MODES = (
-    "plain",
-    "plain",
-    "plain",
-    "noisy",
-    "noisy",
-    "noisy",
-    "random",
-    "crossed",
-    "crossed",
-    "lost",
-)
-"""What a stretch of a disturbed episode can be, each as likely as it is often here."""
-EPISODES = (CALM, MODES, MODES, LOST, MODES)
-"""The modes of one episode after the other."""
 CALM_STEPS = 4000
 """Undisturbed steps whose costs count as usual, at most."""
 
@@ -87,134 +62,6 @@ class Foresight:
     monitor: Monitor = "match"
 
 
-@dataclass(frozen=True)
-class Trace:
-    """An episode of T steps: readings (T, N) and the actions (T, A) that followed them."""
-
-    readings: np.ndarray
-    actions: np.ndarray
-    disturbed: bool
-
-
-class Explorer:
-    """Acts as the policy does, between stretches in which it is disturbed.
-
-    The policy always sees what is; a second one sees some of its channels swapped, and acts in
-    the stretches that are "crossed".
-    """
-
-    def __init__(self, model: Model, settings: Foresight, rng: np.random.Generator) -> None:
-        self._policy, self._confused = make_policy(model, "off"), make_policy(model, "off")
-        self._ids = self._policy.nominal_ids
-        self._settings, self._rng = settings, rng
-
-    def start(self, modes: Sequence[str]) -> None:
-        """Begin an episode of stretches in these modes."""
-        self._policy.reset()
-        self._confused.reset()
-        self._modes = modes
-        self._begin()
-
-    def _begin(self) -> None:
-        rng = self._rng
-        self._mode = str(rng.choice(self._modes))
-        brief = self._mode in ("random", "crossed")
-        self._left = int(rng.integers(3, 20) if brief else rng.integers(20, 120))
-        self._sd = self._settings.noise * rng.random()
-        self._drift: np.ndarray | None = None
-        count = len(self._ids)
-        self._order = np.arange(count)
-        few = int(rng.integers(2, min(9, count + 1)))
-        some = rng.choice(count, count if self._mode == "lost" else few, replace=False)
-        self._order[some] = rng.permutation(some)
-
-    def act(self, readings: np.ndarray) -> np.ndarray:
-        """The action (A,) for readings (N,)."""
-        own = self._policy.step_array(readings, self._ids)
-        if self._modes == CALM:
-            return own
-        if self._left <= 0:
-            self._begin()
-        self._left -= 1
-        action = self._confused.step_array(readings[self._order], self._ids)
-        if self._mode == "random":
-            step = self._rng.standard_normal(own.shape)
-            drift = self._rng.random() * step if self._drift is None else self._drift
-            self._drift = action = 0.8 * drift + 0.42 * step
-        elif self._mode == "noisy":
-            action = own + self._sd * self._rng.standard_normal(own.shape)
-        elif self._mode == "plain":
-            action = own
-        action = np.clip(action, -1.0, 1.0).astype(F32)
-        for policy in (self._policy, self._confused):
-            _tell(policy, action)
-        return action
-
-
-def _tell(policy: Policy, action: np.ndarray) -> None:
-    if isinstance(policy, AttentionNeuron | Watched):
-        policy.previous_action = action
-
-
-class Deprived:
-    """Acts as the watched policy does while channels are absent, now and then others, and noise."""
-
-    def __init__(self, model: Model, settings: Foresight, rng: np.random.Generator) -> None:
-        self._policy = make_policy(model, "match")
-        self._ids = self._policy.nominal_ids
-        self._settings, self._rng = settings, rng
-
-    def start(self, modes: Sequence[str]) -> None:
-        """Begin an episode."""
-        self._policy.reset()
-        self._sd = 0.5 * self._settings.noise * self._rng.choice([0.0, self._rng.random()])
-        self._absent = np.zeros(len(self._ids), bool)
-        self._lose()
-
-    def _lose(self) -> None:
-        count = len(self._ids)
-        most = max(1, int(self._settings.absent * count))
-        self._absent[:] = False
-        gone = self._rng.choice(count, self._rng.integers(1, most + 1), replace=False)
-        self._absent[gone] = True
-
-    def act(self, readings: np.ndarray) -> np.ndarray:
-        """The action (A,) for readings (N,)."""
-        if self._rng.random() < 0.003:
-            self._lose()
-        action = self._policy.step_array(np.where(self._absent, np.nan, readings), self._ids)
-        if self._sd:
-            action = action + self._sd * self._rng.standard_normal(action.shape)
-            action = np.clip(action, -1.0, 1.0).astype(F32)
-            _tell(self._policy, action)
-        return action
-
-
-def explore(
-    env: gymnasium.Env[Any, Any],
-    explorer: Explorer | Deprived,
-    least: int,
-    rng: np.random.Generator,
-) -> list[Trace]:
-    """Whole episodes until there are this many steps."""
-    steps = 0
-    traces: list[Trace] = []
-    while steps < least:
-        observation, _ = env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
-        modes = EPISODES[len(traces) % len(EPISODES)]
-        explorer.start(modes)
-        readings, actions, done = [observation], [], False
-        while not done:
-            actions.append(explorer.act(observation))
-            observation, _, terminated, truncated, _ = env.step(actions[-1])
-            readings.append(observation)
-            done = terminated or truncated
-        calm = modes == CALM and isinstance(explorer, Explorer)
-        traces.append(Trace(np.array(readings), np.array(actions), not calm))
-        steps += len(actions)
-    return traces
-
-
 def learn(
     model: Model,
     traces: Sequence[Trace],
@@ -230,10 +77,7 @@ def learn(
     arrays |= _learn_looks(traces, settings, np.random.default_rng(seed), report)
     channels = model.task["channels"]
     names = [name for name, is_binary in zip(channels, binary, strict=True) if is_binary]
-    fill = settings.fill if settings.fill_updates else 0
-    sizes = ForwardSizes(list(settings.hidden), settings.looks, names, settings.monitor, fill)
-    if fill:
-        arrays |= learn_to_fill(traces, settings, seed, report)
+    sizes = ForwardSizes(list(settings.hidden), settings.looks, names, settings.monitor, fill=0)
     arrays["forward.usual"] = np.zeros(len(channels), F32)
     found = replace(model, arrays=arrays, forward=sizes)
     arrays["forward.usual"] = _usual(ForwardModel(found), traces)
@@ -247,7 +91,7 @@ def _learn_to_predict(
     before, actions, after, episode = _flat(traces)
     step = np.abs(after - before).mean(0) + 1e-4
     binary = np.asarray(np.isin(before, (0.0, 1.0)).all(0))
-    middle, spread = _moments(np.concatenate([before, actions], 1))
+    middle, spread = moments(np.concatenate([before, actions], 1))
     inputs = torch.from_numpy((np.concatenate([before, actions], 1) - middle) / spread)
     change, reads = torch.from_numpy((after - before) / step), torch.from_numpy(after)
     held = np.arange(len(traces)) >= len(traces) * (1.0 - settings.held_out)
@@ -259,12 +103,12 @@ def _learn_to_predict(
     for update in range(settings.updates):
         rows = train[torch.randint(0, len(train), (settings.batch,))]
         loss = network.loss(inputs[rows], change[rows], reads[rows]).mean()
-        _descend(network, optimiser, loss, settings.rate, update / settings.updates)
-        if report is not None and _is_told(update, settings.updates):
+        descend(network, optimiser, loss, settings.rate, update / settings.updates)
+        if report is not None and is_told(update, settings.updates):
             with torch.no_grad():
                 off = network.loss(inputs[test], change[test], reads[test]).mean()
             report("predict", update + 1, {"loss": loss.item(), "held out": off.item()})
-    arrays = _arrays("forward", network.layers)
+    arrays = arrays_of("forward", network.layers)
     first = arrays["forward.0.weight"].astype(np.float64) / spread
     arrays["forward.0.weight"] = first.astype(F32)
     arrays["forward.0.bias"] = (arrays["forward.0.bias"] - first @ middle).astype(F32)
@@ -272,7 +116,7 @@ def _learn_to_predict(
     return arrays, binary
 
 
-def _descend(
+def descend(
     network: nn.Module,
     optimiser: torch.optim.Optimizer,
     loss: torch.Tensor,
@@ -288,11 +132,11 @@ def _descend(
     optimiser.step()
 
 
-def _is_told(update: int, updates: int) -> bool:
+def is_told(update: int, updates: int) -> bool:
     return update % 1000 == 999 or update == updates - 1
 
 
-def _arrays(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
+def arrays_of(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
     arrays = {}
     for place, layer in enumerate(layers):
         weight, bias = (x.detach().numpy().copy() for x in layer.parameters())
@@ -331,12 +175,12 @@ def _learn_looks(
         batch = _stretches(whole[:-held] or whole, settings.looks_batch, ticks, units, rng)
         loss = network.loss(*batch)
         progress = update / settings.looks_updates
-        _descend(network, optimiser, loss, settings.rate, progress)
-        if report is not None and _is_told(update, settings.looks_updates):
+        descend(network, optimiser, loss, settings.rate, progress)
+        if report is not None and is_told(update, settings.looks_updates):
             with torch.no_grad():
                 right = (network(*test).argmax(-1) == torch.arange(readings.shape[1])).float()
             report("looks", update + 1, {"loss": loss.item(), "told": right.mean().item()})
-    arrays = _arrays("looks", network.layers)
+    arrays = arrays_of("looks", network.layers)
     arrays["looks.common"] = network.common.weight.detach().numpy().copy()
     arrays["looks.units"] = units
     return arrays
@@ -358,125 +202,6 @@ def _stretches(
     return torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(common)
 
 
-def learn_to_fill(
-    traces: Sequence[Trace],
-    settings: Foresight,
-    seed: int,
-    report: Report | None = None,
-) -> dict[str, np.ndarray]:
-    """The arrays of the network that fills in what is absent; the seed decides everything.
-
-    It goes through the episodes with some channels absent, others now and then, and learns from
-    what it filled in itself: `fill_ticks` ticks of each lane in an update, then the next ones.
-    """
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    everything = np.concatenate([trace.readings for trace in traces]).astype(F32)
-    start = np.mean([trace.readings[0] for trace in traces], 0)
-    middle, spread = _moments(everything)
-    count, actions = everything.shape[1], traces[0].actions.shape[1]
-    lanes = _Lanes(traces, settings, (start - middle) / spread, middle, spread, rng)
-    widths = [3 * count + actions, settings.fill, settings.fill, count]
-    network = _Fill(widths)
-    optimiser = torch.optim.Adam(network.parameters(), settings.rate)
-    lately: list[float] = []
-    for update in range(settings.fill_updates):
-        readings, acts, absent, estimate = lanes.next()
-        total = torch.zeros(())
-        for tick in range(acts.shape[1]):
-            seen = readings[:, tick + 1]
-            given = torch.where(absent, estimate, seen)
-            filled = network(torch.cat([estimate, given, absent.float(), acts[:, tick]], 1))
-            loss = nn.functional.smooth_l1_loss(filled, seen, reduction="none", beta=0.1)
-            total = total + (loss * absent).sum() / absent.sum()
-            estimate = torch.where(absent, filled, seen)
-        lanes.go_on(estimate.detach().numpy())
-        mean = total / acts.shape[1]
-        _descend(network, optimiser, mean, settings.rate, update / settings.fill_updates)
-        lately.append(mean.item())
-        if report is not None and _is_told(update, settings.fill_updates):
-            report("fill", update + 1, {"loss": float(np.mean(lately[-500:]))})
-    arrays = _arrays("fill", network.layers)
-    before = np.concatenate([middle, middle, np.zeros(count + actions)])
-    units = np.concatenate([spread, spread, np.ones(count + actions)])
-    first = arrays["fill.0.weight"].astype(np.float64) / units
-    arrays["fill.0.weight"] = first.astype(F32)
-    arrays["fill.0.bias"] = (arrays["fill.0.bias"] - first @ before).astype(F32)
-    arrays["fill.2.weight"] = (arrays["fill.2.weight"].T * spread).T.astype(F32)
-    arrays["fill.2.bias"] = (arrays["fill.2.bias"] * spread + middle).astype(F32)
-    rough = [
-        roughness(trace.readings[begin : begin + LEAST_HEARD])
-        for trace in traces
-        for begin in range(0, len(trace.readings) - LEAST_HEARD, LEAST_HEARD)
-    ]
-    arrays["fill.roughest"] = np.array([2.0 * max(rough, default=0.0)], F32)
-    arrays["fill.typical"] = np.stack([start, everything.min(0), everything.max(0)]).astype(F32)
-    return arrays
-
-
-class _Lanes:
-    """Places in the episodes, with what is absent there and what was filled in, in usual units."""
-
-    def __init__(
-        self,
-        traces: Sequence[Trace],
-        settings: Foresight,
-        start: np.ndarray,
-        middle: np.ndarray,
-        spread: np.ndarray,
-        rng: np.random.Generator,
-    ) -> None:
-        self._ticks, self._absent_share, self._rng = settings.fill_ticks, settings.absent, rng
-        whole = [trace for trace in traces if len(trace.actions) > self._ticks]
-        self._readings = [((trace.readings - middle) / spread).astype(F32) for trace in whole]
-        self._actions = [trace.actions.astype(F32) for trace in whole]
-        self._start = start.astype(F32)
-        lanes, count = settings.fill_batch, len(start)
-        self._episode, self._tick = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
-        self._absent = np.zeros((lanes, count), bool)
-        self._estimate = np.zeros((lanes, count), F32)
-        for lane in range(lanes):
-            self._begin(lane, anywhere=True)
-
-    def _begin(self, lane: int, anywhere: bool) -> None:
-        """Go to an episode's start, or anywhere, where the absent ones may have been seen."""
-        rng = self._rng
-        episode = int(rng.integers(len(self._readings)))
-        last = len(self._actions[episode]) - self._ticks
-        self._episode[lane] = episode
-        self._tick[lane] = rng.integers(last) if anywhere else 0
-        self._lose(lane)
-        seen = self._readings[episode][self._tick[lane]]
-        unknown = self._absent[lane] if not anywhere or rng.random() < 0.5 else False
-        self._estimate[lane] = np.where(unknown, self._start, seen)
-
-    def _lose(self, lane: int) -> None:
-        count = self._absent.shape[1]
-        share = self._rng.uniform(0.02, self._absent_share)
-        gone = max(1, int(self._rng.binomial(count, share)))
-        self._absent[lane] = False
-        self._absent[lane, self._rng.choice(count, gone, replace=False)] = True
-
-    def next(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Readings (B, T + 1, N), actions (B, T, A), absent (B, N), estimates before (B, N)."""
-        for lane, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
-            chance = self._rng.random()
-            if tick + self._ticks > len(self._actions[episode]) or chance < 0.01:
-                self._begin(lane, anywhere=bool(self._rng.random() < 0.6))
-            elif chance < 0.03:
-                self._lose(lane)
-        places = list(zip(self._episode, self._tick, strict=True))
-        readings = np.stack([self._readings[e][t : t + self._ticks + 1] for e, t in places])
-        actions = np.stack([self._actions[e][t : t + self._ticks] for e, t in places])
-        made = readings, actions, self._absent.copy(), self._estimate.copy()
-        return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
-
-    def go_on(self, estimate: np.ndarray) -> None:
-        """To the ticks that follow."""
-        self._estimate[:] = estimate
-        self._tick += self._ticks
-
-
 def _flat(traces: Sequence[Trace]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Readings before, actions, readings after, and of which episode, a row for every step."""
     before = np.concatenate([trace.readings[:-1] for trace in traces]).astype(F32)
@@ -485,7 +210,7 @@ def _flat(traces: Sequence[Trace]) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
     return before, actions, after, np.repeat(range(len(traces)), [len(t.actions) for t in traces])
 
 
-def _moments(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def moments(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return inputs.mean(0), inputs.std(0) + F32(1e-3)
 
 
@@ -514,18 +239,6 @@ class _Network(nn.Module):
             first, reads.clamp(0.0, 1.0), reduction="none"
         )
         return torch.where(self._binary, chance, smooth)
-
-
-class _Fill(nn.Module):
-    """Two hidden layers on the estimates before, the readings, what is absent, the action."""
-
-    def __init__(self, widths: list[int]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        first, second, last = self.layers
-        return last(nn.functional.silu(second(nn.functional.silu(first(x)))))
 
 
 class _Looks(nn.Module):
