@@ -191,37 +191,49 @@ def _add_two_products(out, other, rows, x, y):
             other[j] += rows[k, j] * y[k]
 
 
-@njit(inline="always", error_model="numpy")
-def _softmax(score, lane):
-    """In place; `lane` is room. Eight lanes first: the compiler keeps the order it is given."""
-    queries = len(score)
-    for j in range(LANES):
-        lane[j] = score[j]
-    for q in range(LANES, queries, LANES):
+@njit(cache=True, error_model="numpy", nogil=True)
+def _softmax(scores):
+    """In place, row by row; a step for all rows at a time, so that none waits for its own last.
+
+    Eight lanes first: the compiler keeps the order it is given.
+    """
+    rows, queries = scores.shape
+    lane, scale = np.empty(LANES, F32), np.empty(rows, F32)
+    for n in range(rows):
         for j in range(LANES):
-            lane[j] = score[q + j] if score[q + j] > lane[j] else lane[j]
-    largest = lane[0]
-    for j in range(1, LANES):
-        largest = lane[j] if lane[j] > largest else largest
-    for j in range(queries):
-        score[j] = exp(score[j] - largest)
-    for j in range(LANES):
-        lane[j] = score[j]
-    for q in range(LANES, queries, LANES):
+            lane[j] = scores[n, j]
+        for q in range(LANES, queries, LANES):
+            for j in range(LANES):
+                lane[j] = scores[n, q + j] if scores[n, q + j] > lane[j] else lane[j]
+        for half in (4, 2, 1):
+            for j in range(half):
+                lane[j] = lane[j + half] if lane[j + half] > lane[j] else lane[j]
+        scale[n] = lane[0]
+    for n in range(rows):
+        for q in range(queries):
+            scores[n, q] = exp(scores[n, q] - scale[n])
+    for n in range(rows):
         for j in range(LANES):
-            lane[j] += score[q + j]
-    total = lane[0]
-    for j in range(1, LANES):
-        total += lane[j]
-    share = F32(1.0) / total
-    for j in range(queries):
-        score[j] *= share
+            lane[j] = scores[n, j]
+        for q in range(LANES, queries, LANES):
+            for j in range(LANES):
+                lane[j] += scores[n, q + j]
+        total = lane[0]
+        for j in range(1, LANES):
+            total += lane[j]
+        scale[n] = F32(1.0) / total
+    for n in range(rows):
+        for q in range(queries):
+            scores[n, q] *= scale[n]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _advance_lstm(values, columns, common, drive, hidden, state):
-    """An LSTM's tick. Columns of `state` (., 2d + 1): outputs h, cells c, the last reading."""
-    inputs, gates = drive.shape
+def _advance_lstm(values, columns, drive, hidden, state):
+    """An LSTM's tick. Columns of `state` (., 2d + 1): outputs h, cells c, the last reading.
+
+    Rows of `drive`: what all channels share, the weights of each input.
+    """
+    gates = drive.shape[1]
     d = gates // 4
     # Arrays made here cannot overlap, which the compiler must know to vectorise.
     z, c = (np.empty(gates, F32), np.empty(gates, F32)), np.empty(d, F32)
@@ -231,14 +243,14 @@ def _advance_lstm(values, columns, common, drive, hidden, state):
         count = min(2, values.shape[0] - first)
         for i in range(2):
             n, zi = first + min(i, count - 1), z[i]
-            value = values[n]
-            for g in range(gates):
-                zi[g] = common[g] + drive[0, g] * value
-            if inputs > 1:
-                last = state[columns[n], 2 * d]
+            value, last = values[n], state[columns[n], 2 * d]
+            if len(drive) > 2:
                 change = value - last if last == last else F32(0.0)
                 for g in range(gates):
-                    zi[g] += drive[1, g] * change
+                    zi[g] = drive[0, g] + drive[1, g] * value + drive[2, g] * change
+            else:
+                for g in range(gates):
+                    zi[g] = drive[0, g] + drive[1, g] * value
         one, other = state[columns[first]], state[columns[first + count - 1]]
         _add_two_products(z[0], z[1], hidden, one, other)
         for i in range(count):
@@ -257,9 +269,9 @@ def _advance_lstm(values, columns, common, drive, hidden, state):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _advance_stack(values, columns, common, drive, state):
+def _advance_stack(values, columns, drive, state):
     """A tick on stacked readings. Columns of `state` (., d + k): outputs h, newest to oldest."""
-    inputs, d = drive.shape
+    inputs, d = len(drive) - 1, drive.shape[1]
     h = np.empty(d, F32)
     for n in range(values.shape[0]):
         value, column = values[n], columns[n]
@@ -268,11 +280,11 @@ def _advance_stack(values, columns, common, drive, state):
             state[column, d + f] = value if new else state[column, d + f - 1]
         state[column, d] = value
         for k in range(d):
-            h[k] = common[k] + drive[0, k] * value
+            h[k] = drive[0, k] + drive[1, k] * value
         for f in range(1, inputs):
             reading = state[column, d + f]
             for k in range(d):
-                h[k] += drive[f, k] * reading
+                h[k] += drive[1 + f, k] * reading
         for k in range(d):
             h[k] = tanh(h[k])
         for k in range(d):
@@ -312,25 +324,24 @@ def _tick(
     if form.startle:
         _startle(values, columns, state, (2 * d, 1) if form.recurrent else (d, inputs))
 
-    common = gate_rows[0].copy()
-    _add_product(common, gate_rows[1 + inputs : behind], previous)
-    drive = gate_rows[1 : 1 + inputs].copy()
+    drive = gate_rows[: 1 + inputs].copy()
+    _add_product(drive[0], gate_rows[1 + inputs : behind], previous)
     if form.products:
         for f in range(inputs):
             row = behind + form.recurrent + f * actions
-            _add_product(drive[f], gate_rows[row : row + actions], previous)
+            _add_product(drive[1 + f], gate_rows[row : row + actions], previous)
 
     if form.recurrent:
-        _advance_lstm(values, columns, common, drive, hidden, state)
+        _advance_lstm(values, columns, drive, hidden, state)
     else:
-        _advance_stack(values, columns, common, drive, state)
+        _advance_stack(values, columns, drive, state)
 
-    expected = np.zeros(queries, F32)
+    expected = score_bias  # of whom nothing is expected, nothing is read
     if form.memory:
-        _expect(remembered, previous, memory_rows, expecting_rows, expected)
+        expected = _expect(remembered, previous, memory_rows, expecting_rows)
 
     sums, mass = np.zeros(queries), np.zeros(queries)
-    scores, lane = (np.empty(queries, F32), np.empty(queries, F32)), np.empty(LANES, F32)
+    scores = np.empty(queries, F32), np.empty(queries, F32)
     compared = expecting_rows[len(expecting_rows) - 4 :]
     evidence = state.shape[1] - queries - (2 if form.startle else 0)
     for first in range(0, values.shape[0], 2):  # two at a time, as `_advance_lstm`
@@ -341,25 +352,25 @@ def _tick(
         _add_two_products(scores[0], scores[1], score_w, one, other)
         for i in range(count):
             n, score = first + i, scores[i]
-            wide = np.float64(values[n])
-            if form.softmax:
-                if form.compare:
-                    row = state[columns[n], evidence : evidence + queries]
-                    _compare(compared, values[n], expected, row, score)
-                _softmax(score, lane)
-                if form.memory:
-                    for q in range(queries):
-                        score[q] *= score[q]
-                for q in range(queries):
-                    share = np.float64(score[q])
-                    mass[q] += (share + ROUND_MASS) - ROUND_MASS
-                    sums[q] += (share * wide + shift) - shift
-            else:
+            if form.compare:
+                row = state[columns[n], evidence : evidence + queries]
+                _compare(compared, values[n], expected, row, score)
+            if not form.softmax:
                 for q in range(queries):
                     score[q] = tanh(score[q])
-                    sums[q] += (np.float64(score[q]) * wide + shift) - shift
             for q in range(queries):
                 attention[n, q] = score[q]
+    if form.softmax:
+        _softmax(attention)
+    for n in range(values.shape[0]):
+        wide = np.float64(values[n])
+        if form.memory:
+            for q in range(queries):
+                attention[n, q] *= attention[n, q]
+        for q in range(queries):
+            share = np.float64(attention[n, q])
+            mass[q] += (share + ROUND_MASS) - ROUND_MASS
+            sums[q] += (share * wide + shift) - shift
 
     routed = len(message) // 2
     if form.softmax:
@@ -388,45 +399,42 @@ def _startle(values, columns, state, known):
     `known` says where a neuron's readings begin in its state, and how many there are.
     """
     last, usual = state.shape[1] - 2, state.shape[1] - 1
-    jumps, excess = np.zeros(len(values), F32), 0.0
+    excess = 0.0
     for n in range(len(values)):
-        change = abs(values[n] - state[columns[n], last])
-        if change == change:
-            jumps[n] = min(change, F32(1.0))
-        beyond = max(jumps[n] - state[columns[n], usual], F32(0.0))
+        own = state[columns[n]]
+        jump = abs(values[n] - own[last])
+        jump = min(jump, F32(1.0)) if jump == jump else F32(0.0)
+        beyond = max(jump - own[usual], F32(0.0))
         excess += (np.float64(beyond) + ROUND_MASS) - ROUND_MASS
+        own[usual] += (jump + jump - own[usual]) * USUAL
     if excess > STARTLING * len(values):
         state[:, :usual] = 0.0
         state[:, known[0] : known[0] + known[1]] = np.nan
         state[:, last] = np.nan
     for n in range(len(values)):
-        double = jumps[n] + jumps[n]
-        state[columns[n], usual] += (double - state[columns[n], usual]) * USUAL
         state[columns[n], last] = values[n]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _expect(remembered, previous, memory_rows, expecting_rows, expected):
-    """Advance the head's memory; see `an_control.policy.memory`. `expected` are zeros before."""
+def _expect(remembered, previous, memory_rows, expecting_rows):
+    """Advance the head's memory; see `an_control.policy.memory`. Returns what it expects."""
     units = memory_rows.shape[1] // 3
     seen = len(remembered) - units
     entering, staying = memory_rows[0].copy(), memory_rows[len(memory_rows) - 1].copy()
-    known = remembered.copy()
-    _add_product(entering, memory_rows[1 : 1 + seen], known[:seen])
+    state = remembered[seen:]
+    _add_product(entering, memory_rows[1 : 1 + seen], remembered[:seen])
     behind = 1 + seen + units
     _add_product(entering, memory_rows[behind : behind + len(previous)], previous)
-    _add_product(staying, memory_rows[1 + seen : behind], known[seen:])
+    _add_product(staying, memory_rows[1 + seen : behind], state)
     for k in range(2 * units):
         entering[k] = F32(0.5) * tanh(entering[k] + staying[k]) + F32(0.5)
     for k in range(units):
         new = tanh(entering[2 * units + k] + entering[k] * staying[2 * units + k])
-        known[seen + k] = new + entering[units + k] * (known[seen + k] - new)
-    for k in range(units):
-        remembered[seen + k] = known[seen + k]
-    for q in range(len(expected)):
-        expected[q] = expecting_rows[0, q]
-    _add_product(expected, expecting_rows[1:behind], known)
+        state[k] = new + entering[units + k] * (state[k] - new)
+    expected = expecting_rows[0].copy()
+    _add_product(expected, expecting_rows[1:behind], remembered)
     _add_product(expected, expecting_rows[behind : behind + len(previous)], previous)
+    return expected
 
 
 @njit(inline="always", error_model="numpy")
