@@ -1,12 +1,12 @@
 """A player of Pong that reads the console's memory: the teacher of those who only see.
 
-The button is always pressed: a ball hit with it flies faster. When the ball comes, the player
-tries on a copy of the console which part of the paddle to hit it with, and takes the first that
-scores, or else the first that does not lose. When it has played the ball it goes to the lowest
-place and waits: a pupil cannot tell a patch of the screen from the one above it, but need not when
-all that it has to do there is to hold the stick down, and each return begins at the same place. A
-game soon goes round in a circle of one scoring rally. The paddle follows the stick with a lag; a
-model of it says when to move so that it is in place in time.
+While the ball goes away the stick is held down, so that the paddle waits at the lowest place; when
+the ball comes back the stick is held up for as many steps as bring the paddle to one of few places,
+where it stands still long before the ball is there. Which place, the player finds by trying on a
+copy of the console: the one that scores soonest. So a pupil that is late by some steps, or cannot
+see the ball all the time, plays the same rally; a game soon goes round in one; and in each return
+the paddle begins at the same place, which a pupil needs who cannot tell a patch of the screen from
+the one above it. The button is always pressed: a ball hit with it flies faster.
 """
 
 from __future__ import annotations
@@ -18,32 +18,31 @@ import numpy as np
 from ale_py import Action, ALEInterface
 
 SKIP = 4
-BALL_X, BALL_Y, ENEMY_Y, PADDLE_Y = 49, 54, 50, 51
+BALL_X, BALL_Y, PADDLE_Y = 49, 54, 51
 """Addresses in the console's memory."""
 CONTACT_X = 189
 TOP, BOTTOM = 44, 203
 """Between them the ball's place is reflected."""
-HIGHEST, LOWEST = 38, 203
+HIGHEST, LOWEST = 38.0, 203.0
 """Of the paddle."""
-STICK = 11.33
-"""What two frames with the stick held move it."""
+STICK = 22.66
+"""What a step with the stick held moves it; the paddle follows, by half of what is left in each two
+frames."""
 CORRECTION = 0.7
 """Share of the paddle's surprise that is put down to the stick."""
-HITS = (17, 15, 1, 14, 0, 3, 12, 6, 9)
-"""Places on the paddle to hit the ball with, from its top; its ends make the steepest angles."""
-NEAR_X = 80
-BACK_X = 120
-RETURNS, LONGEST_RALLY = 2, 140
-"""How far a try goes: so often the ball comes back, so many steps."""
+REACH = (-10.0, 28.0)
+"""How far below the paddle's top a ball may be that it can hit."""
+RETURNS, LONGEST_RETURN = 3, 100
+"""How far a try goes: so often the ball comes, so many steps each."""
 STILL, UP, DOWN = 0, -1, 1
 BUTTONS = {STILL: Action.FIRE, UP: Action.RIGHTFIRE, DOWN: Action.LEFTFIRE}
 PLACES = {STILL: 1, UP: 4, DOWN: 5}
 """Of these buttons in the environment's action."""
-PLANS = np.array(
-    [(STILL, 0, 0)]
-    + [(move, wait, count) for wait in range(15) for move in (DOWN, UP) for count in range(1, 10)]
-).T
-"""To wait so many steps, then hold the stick in this direction for so many: (3, plans)."""
+TARGETS = tuple(LOWEST - STICK * count for count in range(8))
+"""Where the stick can be after so many steps up."""
+BEGINS = (0, 150, 165, 175, 182)
+"""Where a ball is when the stick moves: at once, or where that never scores, so late that the
+paddle still moves when it hits."""
 
 
 class Seen(NamedTuple):
@@ -60,77 +59,40 @@ class Seen(NamedTuple):
         return cls(int(memory[BALL_X]) if y else 0, y, int(memory[PADDLE_Y]))
 
 
-class Stick:
-    """Where the stick is held, which no address tells: by what was pressed and what came of it."""
+class Aim(NamedTuple):
+    """Where to hold the stick, from when the ball is at `begin` on."""
 
-    def __init__(self, paddle: float) -> None:
-        self.place = paddle
-        self._expected = paddle
-
-    def path(self, paddle: float, moves: np.ndarray) -> np.ndarray:
-        """The paddle's places (1 + 2 T, P) after each two frames of P plans' moves (T, P)."""
-        stick = np.full(moves.shape[1], self.place)
-        places = [np.full(moves.shape[1], float(paddle))]
-        for move in np.repeat(STICK * moves, 2, axis=0):
-            stick = np.clip(stick + move, HIGHEST, LOWEST)
-            places.append(places[-1] + (stick - places[-1]) / 2.0)
-        return np.array(places)
-
-    def see(self, paddle: float) -> None:
-        """Correct by where the paddle is."""
-        self.place += CORRECTION * (paddle - self._expected)
-
-    def press(self, paddle: float, move: int) -> None:
-        """Note what is done in this step."""
-        self._expected = float(self.path(paddle, np.array([[move]]))[-1, 0])
-        self.place = min(max(self.place + 2.0 * STICK * move, HIGHEST), LOWEST)
+    target: float
+    begin: int = 0
 
 
 class Player:
-    """Brings the paddle to where the ball will come, so that it hits at `hit` from the top."""
+    """Holds the stick down while the ball goes away, and where it aims while it comes.
+
+    No address tells where the stick is: it follows from what was pressed and what came of it.
+    """
 
     def __init__(self, seen: Seen) -> None:
-        self.hit = float(HITS[0])
-        self._stick = Stick(seen.paddle)
-        self._last = seen
-        self._planned = STILL
-        self._plan: list[int] | None = None
+        self.aim = Aim(LOWEST)
+        self._stick = float(seen.paddle)
+        self.last = seen
+
+    def comes(self, seen: Seen) -> bool:
+        """Whether the ball comes nearer; ask before `move`."""
+        return bool(self.last.x) and seen.x > self.last.x
 
     def move(self, seen: Seen, done: int) -> int:
         """What to do, and what was done in the step before."""
-        last, self._last = self._last, seen
-        self._stick.press(last.paddle, done)
-        self._stick.see(seen.paddle)
-        if not _comes(last, seen):
-            self._plan = None
-            self._planned = DOWN
-        elif seen.x >= CONTACT_X:
-            self._planned = STILL
-        else:
-            if self._plan is None or done != self._planned:
-                self._plan = self._plan_for(last, seen)
-            self._planned = self._plan.pop(0) if self._plan else STILL
-        return self._planned
-
-    def comes(self, seen: Seen) -> bool:
-        """Whether the ball is near and comes nearer; ask before `move`."""
-        return _comes(self._last, seen)
-
-    def _plan_for(self, last: Seen, seen: Seen) -> list[int]:
-        """To wait, then to hold one direction: the plan that ends nearest."""
-        steps = (CONTACT_X - seen.x) / (seen.x - last.x)
-        goal = _reflected(seen.y + (seen.y - last.y) * steps) - self.hit
-        whole = int(steps) + 2
-        move, wait, count = PLANS[:, PLANS[1:].sum(axis=0) <= whole]
-        step = np.arange(whole + 1)[:, None]
-        held = np.where((step >= wait) & (step < wait + count), move, STILL)
-        places = self._stick.path(seen.paddle, held)
-        at = int(2.0 * steps)
-        part = 2.0 * steps - at
-        there = places[at] * (1.0 - part) + places[at + 1] * part
-        rush = np.abs(places[at + 1] - places[max(at - 1, 0)]) / 2.0
-        cost = np.abs(there - goal) + 0.3 * rush + 0.05 * count + 0.02 * wait
-        return [int(moved) for moved in held[:, cost.argmin()]]
+        comes, paddle = self.comes(seen), float(self.last.paddle)
+        for _ in range(2):
+            paddle += (self._stick - paddle) / 2.0
+            self._stick = min(max(self._stick + done * STICK / 2.0, HIGHEST), LOWEST)
+        self._stick += CORRECTION * (seen.paddle - paddle)
+        self.last = seen
+        if not comes or seen.x < self.aim.begin or self.aim.target == LOWEST:
+            return DOWN
+        off = self.aim.target - self._stick
+        return STILL if abs(off) <= STICK / 2.0 else DOWN if off > 0.0 else UP
 
 
 class PongTeacher:
@@ -149,55 +111,73 @@ class PongTeacher:
     def start(self) -> None:
         """Begin a game."""
         self._player = Player(Seen.of(self._console))
-        self._thought = False
+        self._said: int | None = None
 
     def __call__(self) -> np.ndarray:
         """The action (6,) float32, one-hot, for the state that the console is in."""
         seen = Seen.of(self._console)
         done = _direction(self._env.button)
-        if not self._player.comes(seen):
-            self._thought = False
-        elif not self._thought:
-            self._thought = True
-            self._player.hit = self._best_hit(seen, done)
+        comes = self._player.comes(seen)
+        if comes and done != self._said:
+            self._player.aim, _ = self._best(self._player, seen, done, 1)
+        move = self._player.move(seen, done)
+        self._said = move if comes else None
         action = np.zeros(6, np.float32)
-        action[PLACES[self._player.move(seen, done)]] = 1.0
+        action[PLACES[move]] = 1.0
         return action
 
-    def _best_hit(self, seen: Seen, done: int) -> float:
-        here = self._console.cloneState()
-        kept = []
-        for hit in HITS:
-            player = copy.deepcopy(self._player)
-            player.hit = float(hit)
-            points = self._rally(player, seen, done)
-            self._console.restoreState(here)
-            if points > 0:
-                return float(hit)
-            if not points:
-                kept.append(float(hit))
-        return kept[0] if kept else float(HITS[0])
+    def _best(self, player: Player, seen: Seen, done: int, leg: int) -> tuple[Aim, float]:
+        """What to do while this ball comes, and what that is worth.
 
-    def _rally(self, player: Player, seen: Seen, done: int) -> float:
-        """Points that this player makes until the ball has come back twice: 1, 0 or -1."""
-        returns, away = 0, False
-        for _ in range(LONGEST_RALLY):
-            done = player.move(seen, done)
-            points = sum(self._console.act(BUTTONS[done]) for _ in range(SKIP))
-            if points:
-                return float(points)
-            before, seen = seen.x, Seen.of(self._console)
-            if 0 < seen.x < before:
-                away = True
-            elif away and seen.x > max(before, BACK_X):
-                returns, away = returns + 1, False
-            if returns == RETURNS:
+        The sooner a point the better, the later one lost. Leaves the console as it was.
+        """
+        here, arrives = self._console.cloneState(), self._arrival(player.last, seen)
+        near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
+        best = Aim(min(TARGETS, key=lambda target: abs(arrives - sum(REACH) / 2.0 - target))), -1.0
+        for begin in BEGINS if leg == 1 else BEGINS[:1]:
+            for aim in sorted((Aim(one, begin) for one in near), key=player.aim.__ne__):
+                self._console.restoreState(here)
+                tried = copy.copy(player)
+                tried.aim = aim
+                value = self._value(tried, seen, done, leg)
+                if value > best[1]:
+                    best = aim, value
+                if value == 1.0 / leg:
+                    break
+            if best[1] > 0.0:
                 break
+        self._console.restoreState(here)
+        return best
+
+    def _arrival(self, last: Seen, seen: Seen) -> float:
+        """Where the ball is when it is at the paddle."""
+        here = self._console.cloneState()
+        while last.x < seen.x < CONTACT_X:
+            last, before = seen, last
+            self._act(STILL)
+            seen = Seen.of(self._console)
+        self._console.restoreState(here)
+        if seen.x < last.x:  # it was hit
+            last, seen = before, last
+        share = (CONTACT_X - last.x) / max(seen.x - last.x, 1)
+        return _reflected(last.y + share * (seen.y - last.y))
+
+    def _value(self, player: Player, seen: Seen, done: int, leg: int) -> float:
+        """What becomes of a ball that comes: a point, or the best of the next return."""
+        away = False
+        for _ in range(LONGEST_RETURN):
+            done = player.move(seen, done)
+            if points := self._act(done):
+                return points / leg
+            seen = Seen.of(self._console)
+            comes = player.comes(seen)
+            if away and comes:
+                return self._best(player, seen, done, leg + 1)[1] if leg < RETURNS else 0.0
+            away = away or not comes
         return 0.0
 
-
-def _comes(last: Seen, seen: Seen) -> bool:
-    return bool(last.x) and seen.x > last.x and seen.x >= CONTACT_X - NEAR_X
+    def _act(self, move: int) -> float:
+        return float(sum(self._console.act(BUTTONS[move]) for _ in range(SKIP)))
 
 
 def _reflected(y: float) -> float:

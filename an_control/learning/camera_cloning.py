@@ -53,10 +53,11 @@ class Teacher(Protocol):
 
 
 class Episode(NamedTuple):
-    """T steps: the gray frames (T, H, W) uint8 and the teacher's actions (T, A) float32."""
+    """T steps: gray frames (T, H, W) uint8, the teacher's and the taken actions (T, A) float32."""
 
     frames: np.ndarray
     labels: np.ndarray
+    actions: np.ndarray
     total: float
     helped: float
     """Share of the steps in which the teacher acted."""
@@ -67,8 +68,8 @@ class CameraCloning:
     """A run's numbers.
 
     `hidden` are the least and the most patches that are hidden, as a share: drawn for each
-    episode, and for each example in a batch. `balance` weighs the examples of each button by that
-    power of how rare it is; of no effect where the actions are no choice.
+    episode, and for each lane's way through one. `balance` weighs the examples of each button by
+    that power of how rare it is; of no effect where the actions are no choice.
     """
 
     student: ConvolutionSizes
@@ -77,10 +78,16 @@ class CameraCloning:
     first_updates: int = 1500
     """In the first round, where the student is new."""
     batch: int = 32
+    """Lanes: steps that are learned from side by side."""
+    piece: int = 1
+    """Steps in a row of each lane in an update. A student with a memory learns from whole episodes,
+    piece by piece; one without from steps at random."""
     steps: int = 1000
     """To record in a round, of one episode or several."""
     longest: int = 1000
     """Steps of an episode at most; few of them are more starts."""
+    led: float = 0.0
+    """Share of the episodes that the teacher begins and the student takes over on the way."""
     first_episodes: int = 8
     """Of the teacher with noise, before the first round."""
     memory: int = 300
@@ -95,11 +102,11 @@ class CameraCloning:
     most_moving: int = 144
     """Patches that show a change: an example with more of them loses some at random."""
     backgrounds: float = 0.0
-    """Share of the episodes and of the examples of CarRacing in which a random pattern stands where
+    """Share of the episodes and of the lanes of CarRacing in which a random pattern stands where
     the grass is."""
     mirrored: tuple[int, ...] = ()
-    """Actions that change their sign where left and right are exchanged, as they are in half of the
-    examples; where there are none, no example is mirrored."""
+    """Actions that change their sign where left and right are exchanged, as they are for half of
+    the lanes; where there are none, no example is mirrored."""
     average: float = 0.998
     """How slowly the weights that drive follow those that learn."""
     loss_scale: tuple[float, ...] = (12.0, 1.0, 1.0)
@@ -153,28 +160,35 @@ def record(
     picture = None
     if rng.random() < settings.backgrounds:
         picture = pattern(inner.frames.shape[-1], rng)
-    frames, labels = [], []
+    begin = int(rng.integers(steps)) if rng.random() < settings.led else 0
+    frames, labels, actions = [], [], []
     total, walk, helped = 0.0, 0.0, 0
-    for _ in range(steps):
+    for step in range(steps):
         label = teacher()
         frames.append(inner.frames[-1].copy())
         labels.append(label)
         action = label.copy()
-        if teacher.helps:
-            helped += 1
-        elif policy is not None:
+        if policy is not None:
             if picture is not None:
                 view = inner.frames.copy()
                 replace_grass(view, picture)
                 patches = cut(view, settings.student.patch)
-            action = policy.step_array(patches[kept], ids)
+            own = policy.step_array(patches[kept], ids)
+            if teacher.helps or step < begin:
+                helped += 1
+            else:
+                action = own
         walk = 0.9 * walk + 0.15 * noise * rng.standard_normal()
         action[0] = np.clip(action[0] + walk, -1.0, 1.0)
+        actions.append(action)
+        if policy is not None:
+            policy.previous_action = action
         patches, reward, terminated, truncated, _ = env.step(action)
         total += float(reward)
         if terminated or truncated or teacher.hopeless:
             break
-    return Episode(np.array(frames), np.array(labels, np.float32), total, helped / len(frames))
+    done = np.array(labels, np.float32), np.array(actions, np.float32)
+    return Episode(np.array(frames), *done, total, helped / len(frames))
 
 
 def hide(patches: int, share: tuple[float, float], rng: np.random.Generator) -> np.ndarray:
@@ -254,37 +268,110 @@ class Seen(NamedTuple):
     """(B, K) float32: of how many patches each place is the sign, 0 where nothing is."""
 
 
-def draw(
-    episodes: Sequence[Episode], settings: CameraCloning, rng: np.random.Generator
-) -> tuple[Seen, np.ndarray]:
-    """A batch's views, and their labels (B, A).
+class Batch(NamedTuple):
+    """T steps of B lanes."""
 
-    Half of the examples are from the newest episodes, half from all, each step as likely.
+    seen: Seen
+    """Of B T views, lane by lane."""
+    previous: np.ndarray
+    """(B, T, A) float32: the actions taken before."""
+    labels: np.ndarray
+    """(B, T, A) float32."""
+    counts: np.ndarray
+    """(B, T) False behind an episode's end."""
+    begins: np.ndarray
+    """(B,) True where the lane has left what came before: nothing is to be remembered."""
+
+
+@dataclass
+class Lane:
+    """A way through an episode: the step that comes next, and how it is shown."""
+
+    episode: Episode
+    step: int
+    hidden: np.ndarray
+    """(N,)"""
+    picture: np.ndarray | None
+    """In place of the grass."""
+    mirrored: bool
+
+
+class Lanes:
+    """What is learned from: half of the lanes pass through the newest episodes, half through all.
+
+    A lane of a student with memory goes on where it was until its episode ends, and then begins
+    another one. The first episode it enters on the way, so that no two lanes go in step. Without
+    memory, a lane is somewhere else in each batch.
     """
-    stack, patch = settings.student.stack, settings.student.patch
-    frames, labels = [], []
-    for example in range(settings.batch):
-        newest = settings.newest if example % 2 else len(episodes)
-        episode = episodes[-1 - int(rng.integers(min(newest, len(episodes))))]
-        step = int(rng.integers(len(episode.frames)))
-        view = episode.frames[np.maximum(np.arange(step - stack + 1, step + 1), 0)]
-        label = episode.labels[step]
-        if settings.mirrored and rng.random() < 0.5:
-            view, label = view[:, :, ::-1], label * _signs(label, settings.mirrored)
-        frames.append(view)
-        labels.append(label)
-    views = np.stack(frames)
-    for view in views[: round(settings.backgrounds * settings.batch)]:
-        replace_grass(view, pattern(view.shape[-1], rng))
-    grid = (views.shape[2] // patch) * (views.shape[3] // patch)
-    hidden = np.stack([hide(grid, settings.hidden, rng) for _ in range(settings.batch)])
-    return compact(views, patch, hidden, settings.most_moving, rng), np.stack(labels)
 
+    def __init__(
+        self, episodes: Sequence[Episode], settings: CameraCloning, rng: np.random.Generator
+    ) -> None:
+        self._episodes, self._settings, self._rng = episodes, settings, rng
+        self._lanes: list[Lane | None] = [None] * settings.batch
 
-def _signs(label: np.ndarray, mirrored: Sequence[int]) -> np.ndarray:
-    signs = np.ones_like(label)
-    signs[list(mirrored)] = -1.0
-    return signs
+    def draw(self) -> Batch:
+        """The next steps of all lanes."""
+        settings, student = self._settings, self._settings.student
+        begins = np.array([self._has_ended(lane) for lane in self._lanes])
+        lanes = [
+            self._begin(place, lane) if begins[place] or lane is None else lane
+            for place, lane in enumerate(self._lanes)
+        ]
+        self._lanes[:] = lanes
+        steps = np.arange(settings.piece)
+        views, labels, actions, counts = [], [], [], []
+        for lane in lanes:
+            episode, at = lane.episode, lane.step + steps
+            last = len(episode.frames) - 1
+            shown = at[:, None] - np.arange(student.stack)[::-1]
+            views.append(self._view(lane, episode.frames[np.clip(shown, 0, last)]))
+            labels.append(self._turned(lane, episode.labels[np.minimum(at, last)]))
+            previous = episode.actions[np.clip(at - 1, 0, last)]
+            if lane.step == 0:
+                previous[0] = student.start
+            actions.append(self._turned(lane, previous))
+            counts.append(at <= last)
+            lane.step += settings.piece
+        hidden = np.repeat([lane.hidden for lane in lanes], settings.piece, axis=0)
+        seen = compact(
+            np.concatenate(views), student.patch, hidden, settings.most_moving, self._rng
+        )
+        return Batch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
+
+    def _has_ended(self, lane: Lane | None) -> bool:
+        remembers = self._settings.student.memory > 0
+        return lane is None or not remembers or lane.step >= len(lane.episode.frames)
+
+    def _begin(self, place: int, last: Lane | None) -> Lane:
+        settings, rng = self._settings, self._rng
+        newest = settings.newest if place % 2 else len(self._episodes)
+        episode = self._episodes[-1 - int(rng.integers(min(newest, len(self._episodes))))]
+        height, width = episode.frames.shape[1:]
+        patch = settings.student.patch
+        at_start = last is not None and settings.student.memory > 0
+        return Lane(
+            episode,
+            0 if at_start else int(rng.integers(len(episode.frames))),
+            hide((height // patch) * (width // patch), settings.hidden, rng),
+            pattern(width, rng) if rng.random() < settings.backgrounds else None,
+            bool(settings.mirrored) and rng.random() < 0.5,
+        )
+
+    def _view(self, lane: Lane, views: np.ndarray) -> np.ndarray:
+        """Views (T, f, H, W) as this lane sees them."""
+        if lane.mirrored:
+            views = np.ascontiguousarray(views[..., ::-1])
+        if lane.picture is not None:
+            replace_grass(views, lane.picture)
+        return views
+
+    def _turned(self, lane: Lane, actions: np.ndarray) -> np.ndarray:
+        """Actions (T, A) as they are on this lane."""
+        signs = np.ones(actions.shape[-1], np.float32)
+        if lane.mirrored:
+            signs[list(self._settings.mirrored)] = -1.0
+        return actions * signs
 
 
 def compact(
@@ -331,21 +418,29 @@ def _mean_of(frames: np.ndarray, patch: int, chosen: np.ndarray) -> tuple[np.nda
 def update(
     student: VisionStudent,
     optimiser: torch.optim.Optimizer,
-    seen: Seen,
-    labels: np.ndarray,
+    batch: Batch,
+    units: Tensor,
     settings: CameraCloning,
-) -> float:
-    """One step down the gradient; returns the loss."""
+) -> tuple[float, Tensor]:
+    """One step down the gradient, through this batch's steps and not through those before.
+
+    `units` (B, H) are what the lanes' memories hold; returns the loss, and these after the batch.
+    """
     device = student.table.device
-    patches, still, counts, wanted = (torch.from_numpy(part).to(device) for part in (*seen, labels))
-    previous = wanted.new_zeros(len(labels), settings.student.actions)
-    scores = student.choose(student.message(patches, previous, counts=counts, still=still))
-    loss = _loss(scores, wanted, settings)
+    patches, still, numbers, previous, labels, counts, begins = (
+        torch.from_numpy(part).to(device) for part in (*batch.seen, *batch[1:])
+    )
+    units = units * ~begins[:, None]
+    common = previous.new_zeros(len(patches), settings.student.actions)
+    message = student.message(patches, common, counts=numbers, still=still)
+    message = message.unflatten(0, labels.shape[:2])
+    scores, units = student.choose(message, previous, units)
+    loss = _loss(scores[counts], labels[counts], settings)
     optimiser.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
     optimiser.step()
-    return loss.item()
+    return loss.item(), units.detach()
 
 
 def _loss(scores: Tensor, labels: Tensor, settings: CameraCloning) -> Tensor:

@@ -18,8 +18,8 @@ import an_control
 from an_control.learning.camera_cloning import (
     CameraCloning,
     Episode,
+    Lanes,
     Teacher,
-    draw,
     new_student,
     record,
     update,
@@ -65,7 +65,7 @@ class CameraRun:
         self.folder = RunFolder(path, config, resume)
         self._student = new_student(settings, seed)
         if start is not None:
-            self._student.load(start)
+            self._student.begin_as(start)
         self._student.to(device)
         self._driver = copy.deepcopy(self._student)
         self._optimiser = torch.optim.Adam(self._student.parameters())
@@ -141,9 +141,11 @@ class CameraRun:
             group["lr"] = settings.rate_of(number)
         losses = []
         from_scratch = not number and self._started is None
+        lanes = Lanes(self._episodes, settings, rng)
+        units = self._student.table.new_zeros(settings.batch, settings.student.memory)
         for _ in range(settings.first_updates if from_scratch else settings.updates):
-            seen, labels = draw(self._episodes, settings, rng)
-            losses.append(update(self._student, self._optimiser, seen, labels, settings))
+            loss, units = update(self._student, self._optimiser, lanes.draw(), units, settings)
+            losses.append(loss)
             self._follow()
         return {
             "loss": float(np.mean(losses)),
@@ -198,6 +200,7 @@ class CameraRun:
             helped=np.array([episode.helped for episode in new]),
             frames=np.concatenate([episode.frames for episode in new]),
             labels=np.concatenate([episode.labels for episode in new]),
+            actions=np.concatenate([episode.actions for episode in new]),
         )
         self.folder.write(f"episodes_{self.round:03}.npz", content.getvalue())
         self._episodes = (self._episodes + new)[-self.settings.memory :]
@@ -233,6 +236,6 @@ def _arrays(module: torch.nn.Module) -> dict[str, np.ndarray]:
 def _read(path: Path) -> list[Episode]:
     with np.load(path) as stored:
         ends = np.cumsum(stored["lengths"])[:-1]
-        frames, labels = (np.split(stored[name], ends) for name in ("frames", "labels"))
-        totals, helped = stored["totals"].tolist(), stored["helped"].tolist()
-    return [Episode(*parts) for parts in zip(frames, labels, totals, helped, strict=True)]
+        steps = [np.split(stored[name], ends) for name in ("frames", "labels", "actions")]
+        wholes = [stored[name].tolist() for name in ("totals", "helped")]
+    return [Episode(*parts) for parts in zip(*steps, *wholes, strict=True)]

@@ -6,6 +6,7 @@ episodes at once, and its parameters are the model file's arrays under their nam
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,22 @@ class VisionStudent(nn.Module):
             for name, array in model.arrays.items():
                 self.weights[_key(name)].copy_(torch.tensor(array))
 
+    def begin_as(self, model: Model) -> None:
+        """Take a model's weights; a memory that it lacks begins unheard.
+
+        ValueError where it differs in anything else.
+        """
+        sizes = model.sizes
+        if not isinstance(sizes, ConvolutionSizes) or sizes.memory:
+            return self.load(model)
+        widened = replace(sizes, memory=getattr(self.sizes, "memory", 0))
+        arrays = {name: self.array(name).detach().numpy() for name in self.sizes.shapes()}
+        arrays |= model.arrays
+        if widened.memory:
+            unheard = np.zeros((sizes.actions, widened.memory), np.float32)
+            arrays["head.1.weight"] = np.concatenate([arrays["head.1.weight"], unheard], 1)
+        return self.load(replace(model, sizes=widened, arrays=arrays))
+
     def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
         """This student as a policy's model."""
         arrays = {
@@ -115,20 +132,24 @@ class VisionStudent(nn.Module):
     def forward(self, patches: Tensor, previous: Tensor, present: Tensor | None = None) -> Tensor:
         """Actions (B, T, A) of whole episodes (B, T, ...), with the previous actions given.
 
-        For the convolving head these are scores (..., A), from which the best is chosen, and the
-        shape before N is free.
+        For the convolving head these are scores, from which the best is chosen.
         """
         message = self.message(patches, previous, present)
         if isinstance(self.sizes, ConvolutionSizes):
-            return self.choose(message)
+            units = message.new_zeros(len(message), self.sizes.memory)
+            return self.choose(message, previous, units)[0]
         memory, actions = self.start(len(patches)), []
         for tick in message.unbind(1):
             action, memory = self.act(tick, memory)
             actions.append(action)
         return torch.stack(actions, 1)
 
-    def choose(self, message: Tensor) -> Tensor:
-        """Scores (..., A) of the convolving head: the largest is chosen, or the tanh is taken."""
+    def choose(self, message: Tensor, previous: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores (B, T, A) of the convolving head: the largest is chosen, or the tanh is taken.
+
+        For messages (B, T, M, m) and previous actions (B, T, A). Its memory's units (B, H) go in
+        as they were before these steps and come out as they are after them.
+        """
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
         image = torch.relu(message).transpose(-1, -2).reshape(-1, self.sizes.message, grid, grid)
@@ -136,8 +157,22 @@ class VisionStudent(nn.Module):
             weight, bias = (self.array(f"convolution.{layer}.{p}") for p in ("weight", "bias"))
             image = torch.relu(functional.conv2d(image, weight, bias, step))
         hidden = torch.relu(self._linear(image.flatten(1), "head.0.weight", "head.0.bias"))
-        scores = self._linear(hidden, "head.1.weight", "head.1.bias")
-        return scores.reshape(*message.shape[:-2], -1)
+        hidden = hidden.reshape(*message.shape[:-2], -1)
+        if self.sizes.memory:
+            remembered, units = self._remember(torch.cat([hidden, previous], -1), units)
+            hidden = torch.cat([hidden, remembered], -1)
+        return self._linear(hidden, "head.1.weight", "head.1.bias"), units
+
+    def _remember(self, inputs: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+        """The memory's units (B, T, H) after each step's inputs (B, T, i), and after the last."""
+        staying = functional.pad(self.array("memory.hidden_bias"), (2 * units.shape[-1], 0))
+        names = "memory.input", "memory.hidden", "memory.bias"
+        weights = [*map(self.array, names), staying]
+        training = torch.is_grad_enabled()
+        remembered, last = torch.gru(
+            inputs, units.unsqueeze(0), weights, True, 1, 0.0, training, False, True
+        )
+        return remembered, last.squeeze(0)
 
     def start(self, episodes: int) -> Memory:
         """What the head with the LSTM remembers at the start of so many episodes."""

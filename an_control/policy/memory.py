@@ -30,6 +30,28 @@ import numpy as np
 from an_control.policy.weights import MemoryWeights
 
 
+def remember(
+    units: np.ndarray, entering: np.ndarray, staying: np.ndarray, bias: np.ndarray
+) -> None:
+    """One tick of GRU units (H,), in place.
+
+    `entering` (3H,) comes from the inputs, `staying` (3H,) from the units, both in the order reset,
+    update, new and folded with `halves`; `bias` (H,) belongs to the new part of `staying`.
+    """
+    count = len(units)
+    gates = entering[: 2 * count] + staying[: 2 * count]
+    np.tanh(gates, out=gates)
+    gates *= np.float32(0.5)
+    gates += np.float32(0.5)
+    new = staying[2 * count :] + bias
+    new *= gates[:count]
+    new += entering[2 * count :]
+    np.tanh(new, out=new)
+    units -= new
+    units *= gates[count:]
+    units += new
+
+
 class Memory:
     """Holds the memory and computes its part of a tick, in numpy float32."""
 
@@ -57,18 +79,7 @@ class Memory:
         self._last[2 * self._channels :] = previous
         entering = self._input.dot(self._last)
         entering += self._bias
-        staying = self._hidden.dot(units)
-        gates = entering[: 2 * count] + staying[: 2 * count]
-        np.tanh(gates, out=gates)
-        gates *= np.float32(0.5)
-        gates += np.float32(0.5)
-        new = staying[2 * count :] + self._hidden_bias
-        new *= gates[:count]
-        new += entering[2 * count :]
-        np.tanh(new, out=new)
-        units -= new
-        units *= gates[count:]
-        units += new
+        remember(units, entering, self._hidden.dot(units), self._hidden_bias)
         self._remembered[:count], self._remembered[count:] = units, self._last
         expected: np.ndarray = self._expectation.dot(self._remembered)
         expected += self._expectation_bias

@@ -95,11 +95,7 @@ class AttentionSizes:
         if not self.memory:
             return shapes | head_shapes(self.message, self.head, self.actions)
         units, message = self.memory, self.message
-        shapes |= {
-            "memory.input": (3 * units, message + self.actions),
-            "memory.hidden": (3 * units, units),
-            "memory.bias": (3 * units,),
-            "memory.hidden_bias": (units,),
+        shapes |= memory_shapes(units, message + self.actions) | {
             "expectation.weight": (message // 2, units + message + self.actions),
             "expectation.bias": (message // 2,),
         }
@@ -271,13 +267,22 @@ class ConvolutionSizes(VisionSizes):
 
     Two convolutions to `filters` planes (4 x 4 by steps of 2, 3 x 3), a layer of `hidden` units.
     `first_action` counts as the previous one at an episode's start. Where `choice` is False, the
-    action is not one of several, but the tanh of the head's numbers, zeros at the start.
+    action is not one of several, but the tanh of the head's numbers, zeros at the start. `memory`
+    GRU units (0: none, as in the paper) between both layers remember what no patch shows (see
+    `an_control.policy.memory`): they see the layer of `hidden` units and the previous action, and
+    the last layer sees both.
     """
 
     filters: int
     hidden: int
     first_action: int
     choice: bool = True
+    memory: int = 0
+
+    @property
+    def start(self) -> list[float]:
+        """What counts as the previous action at an episode's start."""
+        return [float(self.choice and i == self.first_action) for i in range(self.actions)]
 
     @property
     def planes(self) -> tuple[int, int]:
@@ -288,12 +293,16 @@ class ConvolutionSizes(VisionSizes):
     def head_shapes(self) -> Shapes:
         filters = self.filters
         inputs = filters * self.planes[1] ** 2
-        return {
+        shapes: Shapes = {
             "convolution.0.weight": (filters, self.message, 4, 4),
             "convolution.0.bias": (filters,),
             "convolution.1.weight": (filters, filters, 3, 3),
             "convolution.1.bias": (filters,),
-        } | head_shapes(inputs, [self.hidden], self.actions)
+        }
+        if self.memory:
+            shapes |= memory_shapes(self.memory, self.hidden + self.actions)
+        shapes |= head_shapes(inputs, [self.hidden], self.actions)
+        return shapes | {"head.1.weight": (self.actions, self.hidden + self.memory)}
 
     def check(self) -> None:
         super().check()
@@ -333,6 +342,16 @@ def kind_of(sizes: Sizes) -> str:
 
 def head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
     return layer_shapes("head", [inputs, *hidden, actions])
+
+
+def memory_shapes(units: int, inputs: int) -> Shapes:
+    """Of GRU units, whose gates are in the order reset, update, new."""
+    return {
+        "memory.input": (3 * units, inputs),
+        "memory.hidden": (3 * units, units),
+        "memory.bias": (3 * units,),
+        "memory.hidden_bias": (units,),
+    }
 
 
 def layer_shapes(name: str, widths: list[int]) -> Shapes:

@@ -65,7 +65,7 @@ class VisionNeuron:
         if ids is not self._ids:
             self._ids = _checked(ids)
         self.message = self._engine(patches, self._previous)
-        self._previous = self._head(self.message)
+        self._previous = self._head(self.message, self._previous)
         return self._previous.copy()
 
     @property
@@ -80,7 +80,10 @@ class VisionNeuron:
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1], which every key gets; set it where others act."""
+        """The previous action (A,) in [-1, 1], which every key and a head's memory get.
+
+        Set it where others act.
+        """
         return self._previous.copy()
 
     @previous_action.setter

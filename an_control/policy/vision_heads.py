@@ -6,8 +6,10 @@ from typing import Protocol
 
 import numpy as np
 
+from an_control.policy.memory import remember
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
+from an_control.policy.weights import halves
 
 F32 = np.float32
 BLOCK = 64
@@ -15,10 +17,10 @@ BLOCK = 64
 
 
 class VisionHead(Protocol):
-    """Acts on a message; what it remembers begins anew with `reset`."""
+    """Acts on a message and the previous action; what it remembers begins anew with `reset`."""
 
     def reset(self) -> np.ndarray: ...
-    def __call__(self, message: np.ndarray) -> np.ndarray: ...
+    def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray: ...
 
 
 class TopPatches:
@@ -44,8 +46,8 @@ class TopPatches:
         self._cell = np.zeros(self._sizes.hidden, F32)
         return np.zeros(self._sizes.actions, F32)
 
-    def __call__(self, message: np.ndarray) -> np.ndarray:
-        """The action (A,) float32 in [-1, 1]."""
+    def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """The action (A,) float32 in [-1, 1]; the previous one went into the keys alone."""
         array = self._array
         self._message *= self._stays
         self._message += (F32(1.0) - self._stays) * message
@@ -85,7 +87,7 @@ class TopPatches:
 class Convolution:
     """PuzzlePong's head (section 4.3 of the paper): two convolutions, two layers, the best action.
 
-    The action is one-hot.
+    The action is one-hot. Between the layers there may be a memory.
     """
 
     WINDOWS = ((4, 2), (3, 1))
@@ -102,24 +104,34 @@ class Convolution:
         hidden, side = model.arrays["head.0.weight"], model.sizes.planes[1]
         by_plane = hidden.reshape(len(hidden), -1, side * side)
         self._hidden_weight = by_plane.transpose(0, 2, 1).reshape(len(hidden), -1)
+        if model.sizes.memory:
+            half = halves(model.sizes.memory).astype(F32)
+            self._input = model.arrays["memory.input"] * half[:, None]
+            self._staying = model.arrays["memory.hidden"] * half[:, None]
+            self._bias = model.arrays["memory.bias"] * half
         self.scores = np.zeros(model.sizes.actions, F32)
         """(A,) of the last tick: the action with the largest was chosen."""
+        self.reset()
 
     def reset(self) -> np.ndarray:
-        """Nothing to forget; returns what counts as the previous action (A,)."""
-        if not self._sizes.choice:
-            return np.zeros(self._sizes.actions, F32)
-        return self._one_hot(self._sizes.first_action)
+        """Forget the episode; returns what counts as the previous action (A,)."""
+        self._units = np.zeros(self._sizes.memory, F32)
+        return np.array(self._sizes.start, F32)
 
-    def __call__(self, message: np.ndarray) -> np.ndarray:
+    def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
         """The action (A,) float32: 1 for the chosen one, else 0; or the scores' tanh."""
-        self.scores = self.score(message)
+        hidden = np.maximum(self.hidden(message), F32(0.0))
+        if self._sizes.memory:
+            hidden = np.concatenate([hidden, self._remembered(hidden, previous)])
+        self.scores = _linear(self._array, "head.1", hidden)
         if not self._sizes.choice:
             return np.tanh(self.scores)
-        return self._one_hot(int(self.scores.argmax()))
+        action = np.zeros(self._sizes.actions, F32)
+        action[self.scores.argmax()] = 1.0
+        return action
 
-    def score(self, message: np.ndarray) -> np.ndarray:
-        """(A,) for a message (M, m), which is an image row by row."""
+    def hidden(self, message: np.ndarray) -> np.ndarray:
+        """The first layer's sums (h,) for a message (M, m), which is an image row by row."""
         grid = self._sizes.grid
         image = np.maximum(message, 0.0).reshape(grid, grid, -1)
         for layer, (size, step) in enumerate(self.WINDOWS):
@@ -129,15 +141,15 @@ class Convolution:
             image = windows.reshape(rows * columns, -1).dot(self._layers[layer])
             image += self._array[f"convolution.{layer}.bias"]
             image = np.maximum(image, 0.0).reshape(rows, columns, -1)
-        return self._last(self._hidden_weight.dot(image.ravel()) + self._array["head.0.bias"])
+        return np.asarray(self._hidden_weight.dot(image.ravel()) + self._array["head.0.bias"])
 
-    def _last(self, hidden: np.ndarray) -> np.ndarray:
-        return _linear(self._array, "head.1", np.maximum(hidden, 0.0))
-
-    def _one_hot(self, chosen: int) -> np.ndarray:
-        action = np.zeros(self._sizes.actions, F32)
-        action[chosen] = 1.0
-        return action
+    def _remembered(self, hidden: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """The memory's units (H,) after this tick."""
+        entering = self._input.dot(np.concatenate([hidden, previous]))
+        entering += self._bias
+        staying = self._staying.dot(self._units)
+        remember(self._units, entering, staying, self._array["memory.hidden_bias"])
+        return self._units
 
 
 def _linear(array: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:

@@ -50,17 +50,17 @@ class NumbaConvolution(Convolution):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self._hidden = np.ascontiguousarray(self._hidden_weight.T)
+        self._by_input = np.ascontiguousarray(self._hidden_weight.T)
 
-    def score(self, message: np.ndarray) -> np.ndarray:
+    def hidden(self, message: np.ndarray) -> np.ndarray:
         array, grid = self._array, self._sizes.grid
         image = np.maximum(message, F32(0.0)).reshape(grid, grid, -1)
         for layer, (size, step) in enumerate(self.WINDOWS):
             bias = array[f"convolution.{layer}.bias"]
             image = _convolve(image, self._layers[layer], bias, size, step)
         hidden = array["head.0.bias"].copy()
-        _add_rows(hidden, self._hidden, image.ravel())
-        return self._last(hidden)
+        _add_rows(hidden, self._by_input, image.ravel())
+        return hidden
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

@@ -18,6 +18,11 @@ MOST = 20.0
 """Of a factor's logarithm; keeps its products with readings finite."""
 
 
+def halves(units: int) -> np.ndarray:
+    """(3H,) what GRU units' sums are folded with, so that a gate is (tanh + 1) / 2."""
+    return np.where(np.arange(3 * units) < 2 * units, 0.5, 1.0)
+
+
 @dataclass(frozen=True)
 class MemoryWeights:
     """Folded arrays of the head's memory, float64. Gates: reset, update, new (rows, 3H)."""
@@ -33,8 +38,7 @@ class MemoryWeights:
 
     @classmethod
     def of(cls, array: dict[str, np.ndarray]) -> MemoryWeights:
-        units = len(array["memory.hidden_bias"])
-        half = np.where(np.arange(3 * units) < 2 * units, 0.5, 1.0)
+        half = halves(len(array["memory.hidden_bias"]))
         doubt = np.zeros(len(array["expectation.bias"]))
         if "memory.log_doubt" in array:
             doubt = np.exp(np.minimum(array["memory.log_doubt"], MOST))

@@ -11,8 +11,8 @@ import torch  # noqa: E402
 
 from an_control.learning.camera_cloning import (  # noqa: E402
     Episode,
+    Lanes,
     compact,
-    draw,
     new_student,
     pattern,
     record,
@@ -86,15 +86,17 @@ def test_the_student_acts_as_the_policy_that_it_becomes(task, env):
     student = new_student(settings, 2)
     policy = make_policy(student.model(describe(env, task, environment_of(task)), {}))
     patches, _ = env.reset(seed=4)
+    units = torch.zeros(1, settings.student.memory)
     for _ in range(10):
-        previous = torch.from_numpy(policy.previous_action)
+        previous = torch.from_numpy(policy.previous_action)[None, None]
         with torch.no_grad():
-            scores = student.choose(student.message(torch.from_numpy(patches), previous))
+            message = student.message(torch.from_numpy(patches)[None, None], previous)
+            scores, units = student.choose(message, previous, units)
         action = policy.step_array(patches, env.unwrapped.channels)
         if settings.student.choice:
             assert int(scores.argmax()) == int(action.argmax())
         else:
-            np.testing.assert_allclose(action, scores.tanh().numpy(), atol=1e-4)
+            np.testing.assert_allclose(action, scores.tanh()[0, 0].numpy(), atol=1e-4)
         patches, *_ = env.step(action)
 
 
@@ -117,21 +119,81 @@ def test_hidden_patches_are_in_no_example(task, env):
     rng = np.random.default_rng(0)
     episode = record(env, teacher, None, settings, 0.0, rng, 20)
     assert episode.labels.shape == (20, env.action_space.shape[0])
-    seen, _ = draw([episode], settings, rng)
+    batch = Lanes([episode], settings, rng).draw()
     half = len(env.unwrapped.channels) // 2
-    np.testing.assert_array_equal(seen.counts.sum(axis=1), half)
+    np.testing.assert_array_equal(batch.seen.counts.sum(axis=1), half)
+
+
+def numbered(length, actions):
+    """An episode whose steps' numbers are their labels; 100 more is what was done."""
+    steps = np.arange(length, dtype=np.float32)[:, None].repeat(actions, 1)
+    return Episode(np.zeros((length, 84, 84), np.uint8), steps, steps + 100.0, 0.0, 0.0)
+
+
+def test_lanes_of_a_student_with_memory_go_through_episodes_piece_by_piece():
+    settings = dataclasses.replace(CAMERA_RECIPES["pong"], batch=3, piece=4)
+    assert settings.student.memory
+    lanes = Lanes([numbered(10, 6)], settings, np.random.default_rng(0))
+    following, started = [None] * 3, 0
+    for _ in range(12):
+        batch = lanes.draw()
+        for lane, begins in enumerate(batch.begins):
+            counts = batch.counts[lane]
+            labels = batch.labels[lane, counts, 0]
+            first = int(labels[0])
+            if following[lane] is None:
+                assert begins
+            else:
+                assert first == following[lane] and begins == (first == 0)
+            np.testing.assert_array_equal(labels, np.arange(first, min(first + 4, 10)))
+            taken = batch.previous[lane, counts]
+            if first == 0:
+                started += 1
+                np.testing.assert_array_equal(taken[0], settings.student.start)
+                np.testing.assert_array_equal(taken[1:, 0], labels[:-1] + 100.0)
+            else:
+                np.testing.assert_array_equal(taken[:, 0], labels + 99.0)
+            following[lane] = 0 if first + 4 >= 10 else first + 4
+    assert started > 6
+
+
+def test_lanes_of_a_student_without_memory_are_somewhere_else_each_time():
+    settings = dataclasses.replace(CAMERA_RECIPES["pong"], batch=50, piece=1)
+    settings = dataclasses.replace(
+        settings, student=dataclasses.replace(settings.student, memory=0)
+    )
+    lanes = Lanes([numbered(10, 6)], settings, np.random.default_rng(0))
+    batch = lanes.draw()
+    assert batch.begins.all() and lanes.draw().begins.all()
+    assert set(batch.labels[:, 0, 0]) == set(range(10))
+
+
+def test_the_memory_of_the_student_that_drives_hears_what_was_done(env, task):
+    """Where the teacher leads, the student looks on, and remembers the teacher's action."""
+    settings = dataclasses.replace(CAMERA_RECIPES[task], led=1.0)
+    policy = make_policy(new_student(settings, 2).model({}, {}))
+    rng = np.random.default_rng(1)
+    episode = record(env, env.unwrapped.teacher(), policy, settings, 0.0, rng, 30)
+    led = round(episode.helped * 30)
+    assert 0 < led < 30
+    np.testing.assert_array_equal(episode.actions[:led], episode.labels[:led])
+    np.testing.assert_array_equal(policy.previous_action, episode.actions[-1])
 
 
 def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
     rng = np.random.default_rng(0)
-    settings = dataclasses.replace(CAMERA_RECIPES["car_racing"], batch=64)
+    settings = dataclasses.replace(CAMERA_RECIPES["car_racing"], batch=64, backgrounds=0.0)
     frames = np.zeros((4, 96, 96), np.uint8)
     frames[3, 6:12, 6:12] = rng.integers(0, 256, (6, 6))
     labels = np.full((4, 3), (0.5, 1.0, -1.0), np.float32)
-    seen, labels = draw([Episode(frames, labels, 0.0, 0.0)], settings, rng)
-    straight = labels[:, 0] > 0
+    seen, previous, labels, *_ = Lanes(
+        [Episode(frames, labels, labels, 0.0, 0.0)], settings, rng
+    ).draw()
+    straight, labels, previous = labels[:, 0, 0] > 0, labels[:, 0], previous[:, 0]
     assert 20 < straight.sum() < 44
     assert (labels[:, 1:] == (1.0, -1.0)).all()
+    before = previous.any(axis=1)
+    np.testing.assert_array_equal(previous[before], labels[before])
     moved = seen.patches[:, 1, 3].any(axis=(1, 2))
     for there, patch in ((straight, frames[3, 6:12, 6:12]), (~straight, frames[3, 6:12, 11:5:-1])):
         shown = seen.patches[there & moved, 1, 3]

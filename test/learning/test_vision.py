@@ -14,6 +14,9 @@ from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
 SIZES = {
     "top_patches": replace(CAR_RACING_SIZES, grid=8, message=5, stack=3, patch=2, hidden=4),
     "convolution": replace(PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11),
+    "convolution_memory": replace(
+        PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11, memory=5
+    ),
     "car_racing": CAR_RACING_SIZES,
     "pong": PONG_SIZES,
 }
@@ -73,6 +76,36 @@ def test_what_the_student_exports_is_what_it_loaded(model):
         np.testing.assert_array_equal(again.arrays[name], array)
     with pytest.raises(ValueError, match="sizes: "):
         student.load(random_model(replace(model.sizes, hidden=3)))
+
+
+def test_a_student_begins_as_a_model_without_memory_and_acts_alike():
+    model = random_model(SIZES["convolution"], seed=5, gain=2.0)
+    plain, student = VisionStudent(model.sizes), VisionStudent(SIZES["convolution_memory"], seed=3)
+    plain.load(model)
+    student.begin_as(model)
+    patches, present = (torch.from_numpy(one) for one in episodes(model.sizes))
+    previous = torch.rand(EPISODES, TICKS, model.sizes.actions)
+    with torch.no_grad():
+        expected = plain(patches, previous, present)
+        torch.testing.assert_close(student(patches, previous, present), expected)
+    with pytest.raises(ValueError, match="sizes: "):
+        student.begin_as(random_model(replace(model.sizes, hidden=3)))
+
+
+def test_what_the_memory_holds_goes_on_from_piece_to_piece():
+    model = random_model(SIZES["convolution_memory"], seed=5, gain=2.0)
+    student = VisionStudent(model.sizes)
+    student.load(model)
+    patches, present = (torch.from_numpy(one) for one in episodes(model.sizes))
+    previous = torch.rand(EPISODES, TICKS, model.sizes.actions)
+    with torch.no_grad():
+        expected = student(patches, previous, present)
+        units, pieces = torch.zeros(EPISODES, model.sizes.memory), []
+        for part in (slice(0, 2), slice(2, TICKS)):
+            message = student.message(patches[:, part], previous[:, part], present[:, part])
+            scores, units = student.choose(message, previous[:, part], units)
+            pieces.append(scores)
+    torch.testing.assert_close(torch.cat(pieces, 1), expected)
 
 
 def test_every_weight_that_a_gradient_can_reach_gets_one(model):

@@ -17,6 +17,9 @@ ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 SMALL = {
     "top_patches": replace(CAR_RACING_SIZES, grid=8, message=5, stack=3, patch=2, hidden=4),
     "convolution": replace(PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11),
+    "convolution_memory": replace(
+        PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11, memory=5
+    ),
 }
 
 
@@ -144,6 +147,57 @@ def test_the_convolving_policy_chooses_one_action_and_begins_with_its_first():
     np.testing.assert_array_equal(policy.previous_action, action)
 
 
+def logistic(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def test_the_memory_computes_its_equations_from_the_layer_below_and_the_action_taken(engine):
+    sizes = SMALL["convolution_memory"]
+    model = random_model(sizes, seed=1, gain=3.0)
+    policy = make_policy(model, engine=engine)
+    plain = make_policy(without_memory(model), engine=engine)
+    array = {name: one.astype(np.float64) for name, one in model.arrays.items()}
+    units, h = np.zeros(sizes.memory), sizes.memory
+    rng = np.random.default_rng(0)
+    for view in pictures(sizes, 20, ticks=8):
+        previous = rng.uniform(-1.0, 1.0, sizes.actions)
+        policy.previous_action = plain.previous_action = previous
+        policy.step_array(view, names(20))
+        plain.step_array(view, names(20))
+        np.testing.assert_array_equal(policy.message, plain.message)
+        hidden = np.maximum(policy._head.hidden(policy.message), 0.0)
+        x = array["memory.input"] @ np.concatenate([hidden, previous]) + array["memory.bias"]
+        y = array["memory.hidden"] @ units
+        reset, update = logistic(x[:h] + y[:h]), logistic(x[h : 2 * h] + y[h : 2 * h])
+        new = np.tanh(x[2 * h :] + reset * (y[2 * h :] + array["memory.hidden_bias"]))
+        units = (1.0 - update) * new + update * units
+        scores = array["head.1.weight"] @ np.concatenate([hidden, units]) + array["head.1.bias"]
+        np.testing.assert_allclose(policy._head.scores, scores, atol=1e-4)
+
+
+def without_memory(model):
+    """The same policy, whose last layer sees no memory."""
+    sizes = replace(model.sizes, memory=0)
+    arrays = {name: model.arrays[name] for name in sizes.shapes()}
+    arrays["head.1.weight"] = arrays["head.1.weight"][:, : sizes.hidden].copy()
+    return replace(model, sizes=sizes, arrays=arrays)
+
+
+def test_a_memory_that_is_not_heard_changes_no_bit(engine):
+    model = random_model(SMALL["convolution_memory"], seed=1, gain=3.0)
+    model.arrays["head.1.weight"][:, model.sizes.hidden :] = 0.0
+    policy, plain = (make_policy(one, engine=engine) for one in (model, without_memory(model)))
+    for view in pictures(model.sizes, 20):
+        action = policy.step_array(view, names(20))
+        assert action.tobytes() == plain.step_array(view, names(20)).tobytes()
+
+
+def test_a_file_from_before_the_memory_is_one_without():
+    header = asdict(PONG_SIZES)
+    del header["memory"], header["choice"]
+    assert sizes_from("vision_convolution", header) == PONG_SIZES
+
+
 def test_patches_of_another_shape_or_kind_of_number_are_refused(model):
     policy = make_policy(model)
     good = pictures(model.sizes, 2)[0]
@@ -182,6 +236,11 @@ def test_a_model_file_keeps_a_vision_policy(model, tmp_path):
 def test_sizes_that_do_not_fit_are_refused_by_name(head, change, reason):
     with pytest.raises(ValueError, match=reason):
         sizes_from(f"vision_{head}", asdict(SMALL[head]) | change)
+
+
+def test_a_memory_of_less_than_no_units_is_refused():
+    with pytest.raises(ValueError, match=r"sizes\.memory: -1 is not a whole number from 0"):
+        sizes_from("vision_convolution", asdict(SMALL["convolution_memory"]) | {"memory": -1})
 
 
 def test_the_authors_sizes_have_the_published_numbers_of_parameters():

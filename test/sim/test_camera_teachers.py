@@ -82,6 +82,28 @@ def test_the_pong_player_makes_the_first_points_whatever_the_start():
     env.close()
 
 
+def test_the_pong_player_scores_though_its_pupil_goes_up_late_or_began_at_random():
+    env = gymnasium.make("an_control_sim:an_control/PuzzlePong-v0").unwrapped
+    teacher, rng, buttons = env.teacher(), np.random.default_rng(0), np.eye(6)
+    down, up = buttons[5], buttons[4]
+    for late, wild in ((3, 0), (0, 60)):
+        env.reset(seed=1)
+        teacher.start()
+        points, ups = [], 0
+        for step in range(420):
+            action = teacher()
+            ups = ups + 1 if (action == up).all() else 0
+            if 0 < ups <= late:
+                action = down
+            elif step < wild:
+                action = buttons[rng.choice([1, 4, 5])]
+            _, reward, *_ = env.step(action)
+            points += [reward] if reward else []
+        assert points.count(1.0) >= 2 and points[-1] == 1.0
+        assert wild or -1.0 not in points
+    env.close()
+
+
 def test_the_pong_player_thinks_on_a_copy_of_the_console():
     env = gymnasium.make("an_control_sim:an_control/PuzzlePong-v0").unwrapped
     teacher = env.teacher()
