@@ -29,21 +29,21 @@ import numpy as np
 
 from an_control.policy.weights import MemoryWeights
 
+ONE, HALF = np.float64(1.0), np.array(0.5, np.float32)
 
-def remember(
-    units: np.ndarray, entering: np.ndarray, staying: np.ndarray, bias: np.ndarray
-) -> None:
-    """One tick of GRU units (H,), in place.
 
-    `entering` (3H,) comes from the inputs, `staying` (3H,) from the units, both in the order reset,
-    update, new and folded with `halves`; `bias` (H,) belongs to the new part of `staying`.
+def remember(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> None:
+    """One tick of GRU units (H,), in place; of `staying` nothing is left.
+
+    `entering` (3H,) comes from the inputs, `staying` (3H,) from the units, both with their biases,
+    in the order reset, update, new and folded with `halves`.
     """
     count = len(units)
-    gates = entering[: 2 * count] + staying[: 2 * count]
+    gates, new = staying[: 2 * count], staying[2 * count :]
+    gates += entering[: 2 * count]
     np.tanh(gates, out=gates)
-    gates *= np.float32(0.5)
-    gates += np.float32(0.5)
-    new = staying[2 * count :] + bias
+    gates *= HALF
+    gates += HALF
     new *= gates[:count]
     new += entering[2 * count :]
     np.tanh(new, out=new)
@@ -56,34 +56,40 @@ class Memory:
     """Holds the memory and computes its part of a tick, in numpy float32."""
 
     def __init__(self, weights: MemoryWeights) -> None:
-        self._input = weights.input.astype(np.float32)
-        self._hidden = weights.hidden.astype(np.float32)
-        self._bias = weights.bias.astype(np.float32)
-        self._hidden_bias = weights.hidden_bias.astype(np.float32)
-        self._expectation = weights.expectation.astype(np.float32)
-        self._expectation_bias = weights.expectation_bias.astype(np.float32)
-        self._doubt = weights.doubt.astype(np.float32)
+        n, units = len(weights.expectation_bias), len(weights.hidden_bias)
+        inside = np.concatenate([np.zeros(2 * units), weights.hidden_bias])
+        # Products with a one add the biases.
+        self._hidden = np.column_stack([inside, weights.hidden]).astype(np.float32)
+        self._input = np.column_stack([weights.input, weights.bias]).astype(np.float32)
+        expectation = np.column_stack([weights.expectation, weights.expectation_bias])
+        self._expectation = expectation.astype(np.float32)
+        self._doubt = weights.doubt.copy() if weights.doubt.any() else None
         self._comparison = weights.comparison.astype(np.float32)[:, :, None]
-        self._channels = len(weights.expectation_bias)
+        # All that is remembered: 1, units, what was seen last and its shares, previous action, 1.
+        self._all = np.ones(self._hidden.shape[1] + self._input.shape[1], np.float32)
+        self._units = self._all[1 : 1 + units]
+        self._seen = self._all[1 + units : 1 + units + 2 * n].reshape(2, n)
+        self._previous = self._all[1 + units + 2 * n : -1]
+        self._entering, self._staying = np.empty((2, 3 * units), np.float32)
+        self._expected = np.empty(n, np.float32)
+        self._pair, self._trust = np.empty((2, n)), np.empty(n)
+        self.known = self._all[1 : 1 + units + n]
+        """The head's input (H + n,): the units, and what is seen."""
         self.clear()
 
     def clear(self) -> None:
         """Remember nothing."""
-        self._units = np.zeros(len(self._hidden_bias), np.float32)
-        self._last = np.zeros(self._input.shape[1], np.float32)
-        self._remembered = np.zeros(len(self._units) + len(self._last), np.float32)
+        self._all[1:-1] = 0.0
 
     def expect(self, previous: np.ndarray) -> np.ndarray:
         """The readings (n,) that are expected now, given the previous action (A,)."""
         units, count = self._units, len(self._units)
-        self._last[2 * self._channels :] = previous
-        entering = self._input.dot(self._last)
-        entering += self._bias
-        remember(units, entering, self._hidden.dot(units), self._hidden_bias)
-        self._remembered[:count], self._remembered[count:] = units, self._last
-        expected: np.ndarray = self._expectation.dot(self._remembered)
-        expected += self._expectation_bias
-        return expected
+        self._previous[...] = previous
+        np.dot(self._input, self._all[count + 1 :], out=self._entering)
+        np.dot(self._hidden, self._all[: count + 1], out=self._staying)
+        remember(units, self._entering, self._staying)
+        np.dot(self._expectation, self._all[1:], out=self._expected)
+        return self._expected
 
     def compare(self, values: np.ndarray, expected: np.ndarray, evidence: np.ndarray) -> None:
         """Bring the evidence (n, N) of these readings (N,) up to date, in place."""
@@ -97,15 +103,21 @@ class Memory:
         evidence += gain
         evidence -= error
 
-    def believe(self, expected: np.ndarray, routed: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        """What the message makes of what was expected; the head's input (n + H,).
+    def believe(self, expected: np.ndarray, message: np.ndarray) -> None:
+        """Remember what the message makes of what was expected.
 
-        `mass` (n,) are sums of squared attention, `routed` (n,) of these times readings.
+        `message` (2, n): sums of squared attention times readings, sums of squared attention.
         """
-        n = self._channels
-        share = np.minimum(mass, 1.0)
-        news = routed / np.maximum(mass, 1.0) - share * expected
-        trust = 1.0 / (1.0 + self._doubt * news * news)
-        seen = expected + trust * news
-        self._last[:n], self._last[n : 2 * n] = seen, trust * share
-        return np.concatenate([seen, self._units])
+        pair, trust = self._pair, self._trust
+        news, share = pair
+        np.maximum(message[1], ONE, out=trust)
+        np.divide(message, trust, out=pair)
+        np.multiply(share, expected, out=trust)
+        news -= trust
+        if self._doubt is not None:
+            np.multiply(news, news, out=trust)
+            trust *= self._doubt
+            trust += ONE
+            pair /= trust
+        news += expected
+        self._seen[...] = pair

@@ -35,8 +35,8 @@ class Neurons(Protocol):
     def take_previous(self, previous: np.ndarray) -> None:
         """Enter the previous action (A,), which all channels share, once a tick."""
 
-    def advance(self, state: State, room: Any, values: np.ndarray) -> None:
-        """A tick on readings (N,) float32, in place."""
+    def advance(self, state: State, room: Any, values: np.ndarray, change: np.ndarray) -> None:
+        """A tick on readings (N,) float32 and on their change, in place."""
 
 
 class _Inputs:
@@ -62,8 +62,11 @@ class _Inputs:
         return common
 
     def add(self, place: int, values: np.ndarray, room: _Room) -> None:
-        """Add a channel's input `values` (N,) to the units."""
-        np.multiply(self._weights[place][:, None], values, out=room.drive)
+        """Add a channel's input `values` (N,) to the units.
+
+        A column by a row: each product has one term, so BLAS rounds it once, wherever it stands.
+        """
+        np.dot(self._weights[place][:, None], values[None], out=room.drive)
         room.units += room.drive
 
 
@@ -87,7 +90,7 @@ class _LstmRoom(_Room):
 
 
 class LstmNeurons:
-    """An LSTM cell remembers. State: outputs and a row of ones (d + 1, N), cells, last reading."""
+    """An LSTM cell remembers. State: outputs and a row of ones (d + 1, N), cells (d, N)."""
 
     def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
         d = self._d = sizes.neuron
@@ -97,12 +100,12 @@ class LstmNeurons:
         self._common = self._hidden[:, d]
         self._round_common = round_rows[:, 0].copy()
         self._inputs = _Inputs(sizes, weights)
-        self._track_change = "change" in sizes.inputs
+        self._change = "change" in sizes.inputs
 
     def fresh(self, channels: int) -> State:
         output = np.zeros((self._d + 1, channels))
         output[-1] = 1.0
-        return output, np.zeros((self._d, channels), F32), np.full(channels, np.nan, F32)
+        return output, np.zeros((self._d, channels), F32)
 
     def room(self, channels: int) -> _LstmRoom:
         return _LstmRoom(self._d, channels)
@@ -112,17 +115,16 @@ class LstmNeurons:
         common += self._round_common
         np.subtract(common, self._round_common, out=self._common)
 
-    def advance(self, state: State, room: _LstmRoom, values: np.ndarray) -> None:
-        output, cell, last = state
+    def advance(
+        self, state: State, room: _LstmRoom, values: np.ndarray, change: np.ndarray
+    ) -> None:
+        output, cell = state
         units = room.units
         np.dot(self._hidden, output, out=room.recurrent)
         units[...] = room.recurrent
         self._inputs.add(0, values, room)
-        if self._track_change:
-            change = values - last
-            change[np.isnan(last)] = 0.0
+        if self._change:
             self._inputs.add(1, change, room)
-            last[...] = values
         np.tanh(units, out=units)
         logistic = room.logistic
         logistic *= HALF
@@ -155,7 +157,7 @@ class StackedNeurons:
     def take_previous(self, previous: np.ndarray) -> None:
         self._common = self._inputs.common(previous).astype(F32)[:, None]
 
-    def advance(self, state: State, room: _Room, values: np.ndarray) -> None:
+    def advance(self, state: State, room: _Room, values: np.ndarray, change: np.ndarray) -> None:
         output, readings = state
         new = np.isnan(readings[0])
         readings[1:] = readings[:-1]

@@ -35,13 +35,17 @@ class NumpyEngine:
         self._sizes = sizes
         self._neurons = neurons_of(sizes, weights)
         self._parts = len(self._neurons.fresh(0))
+        self._watching = sizes.startle or "change" in sizes.inputs
         self._anew = self._fresh(1)
-        self._head = Head(weights.head, sizes.activation, sizes.output)
         self._scores, _ = exact_weights(weights.scores)
         self._scores_bias = weights.scores_bias.astype(F32)[:, None]
         self._ones = np.ones(sizes.queries)
         self._shift = np.zeros(())
         self._memory = None if weights.memory is None else Memory(weights.memory)
+        head = weights.head
+        if self._memory is not None:  # its units come first
+            head = ((np.roll(head[0][0], sizes.memory, axis=1), head[0][1]), *head[1:])
+        self._head = Head(head, sizes.activation, sizes.output)
         self.start()
 
     def start(self) -> None:
@@ -69,6 +73,7 @@ class NumpyEngine:
         """Set these columns to zero state."""
         for array, fresh in zip(self._state, self._anew, strict=True):
             array[..., columns] = fresh
+        self._unseen = True
 
     def states(self) -> np.ndarray:
         """All that the neurons remember, a row for each column; a copy."""
@@ -81,10 +86,9 @@ class NumpyEngine:
             rows = len(np.atleast_2d(array))
             array[..., columns] = rest[:rows].reshape(*array.shape[:-1], len(columns))
             rest = rest[rows:]
-        if not self._sizes.stack:
-            self._state[self._parts - 1][columns] = np.nan
-        if self._sizes.startle:
-            self._state[self._parts][0, columns] = np.nan
+        if self._watching:
+            self._state[self._parts][columns] = np.nan
+            self._unseen = True
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
@@ -104,17 +108,18 @@ class NumpyEngine:
         """
         if self._arranged != (len(values), columns is None):
             self._arrange(len(values), columns is None)
-        if self._sizes.startle:
-            self._startle(values, columns)
         if columns is not None:
             self._gather(columns)
+        change = self._watch(values) if self._watching else values
         self._shift[()] = shift
         self._neurons.take_previous(previous)
         expected = None if self._memory is None else self._memory.expect(previous)
         self._message[:] = 0.0
         for block in self._blocks:
-            part = values if len(self._blocks) == 1 else values[block.part]
-            self._neurons.advance(block.neurons, block.room.neurons, part)
+            part, moved = values, change
+            if len(self._blocks) > 1:
+                part, moved = values[block.part], change[block.part]
+            self._neurons.advance(block.neurons, block.room.neurons, part, moved)
             self._attend(block, part, expected)
             self._add_message(block, part)
         if columns is not None:
@@ -127,9 +132,9 @@ class NumpyEngine:
         routed = self._sizes.queries - 1
         mass = self._message[routed:]
         if self._memory is not None and expected is not None:
-            entering = self._memory.believe(expected, self._message[:routed], mass)
+            self._memory.believe(expected, self._message.reshape(2, routed))
             mass -= 1.0
-            return self._head(entering)
+            return self._head(self._memory.known)
         if self._sizes.normalise:
             self._message[:routed] /= np.maximum(mass, 1.0)
             np.minimum(mass, 1.0, out=mass)
@@ -139,42 +144,50 @@ class NumpyEngine:
     def _fresh(self, channels: int) -> State:
         """The state of so many columns that start anew.
 
-        Behind the neurons' own: each channel's last reading and twice its usual change, where they
-        may be startled; the evidence for each query, where the attention compares.
+        Behind the neurons' own: each channel's last reading, where that matters; twice its usual
+        change, where they may be startled; the evidence for each query, where the attention
+        compares.
         """
         state = self._neurons.fresh(channels)
+        if self._watching:
+            state += (np.full(channels, np.nan, F32),)
         if self._sizes.startle:
-            state += (np.stack([np.full(channels, np.nan, F32), np.zeros(channels, F32)]),)
+            state += (np.zeros(channels, F32),)
         if self._sizes.compare:
             state += (np.zeros((self._sizes.queries - 1, channels), F32),)
         return state
 
-    def _startle(self, values: np.ndarray, columns: np.ndarray | None) -> None:
-        """Let every neuron begin anew where these readings say that contents moved."""
-        everything = self._state[self._parts]
-        watched = everything if columns is None else everything[:, columns]
-        last, usual = watched
-        change = values - last
-        change[np.isnan(change)] = 0.0
-        if startled(change, usual):
-            for array, fresh in zip(self._state, self._anew, strict=True):
-                if array is not everything:
-                    array[...] = fresh
-            everything[0] = np.nan
+    def _watch(self, values: np.ndarray) -> np.ndarray:
+        """The readings' change since the last tick; lets neurons begin anew that it startles."""
+        last = self._working[self._parts]
+        change = self._change
+        np.subtract(values, last, out=change)
+        if self._unseen:
+            change[np.isnan(change)] = 0.0
+            self._unseen = self._working is not self._state
+        if self._sizes.startle:
+            usual = self._working[self._parts + 1]
+            if startled(change, usual):
+                kept = usual.copy()
+                for state in (self._state, self._working):
+                    for place, fresh in enumerate(self._anew):
+                        if place != self._parts + 1:
+                            state[place][...] = fresh
+                usual[...], change[...] = kept, 0.0
+                self._unseen = self._working is not self._state
         last[...] = values
-        if columns is not None:
-            everything[:, columns] = watched
+        return change
 
     def _hold(self, state: State) -> None:
         """Let this be the state."""
-        self._state = state
+        self._state, self._unseen = state, True
         self._arrange(state[0].shape[-1], True)
 
     def _arrange(self, channels: int, whole: bool) -> None:
         """Lay out a tick on this many channels: on the state itself, or on a copy of a part."""
         self._arranged = channels, whole
         state = self._state if whole else self._fresh(channels)
-        self._working = state
+        self._working, self._change = state, np.empty(channels, F32)
         rooms = {n: self._room(n) for n in {min(BLOCK, channels), channels % BLOCK}}
         self._blocks = []
         for start in range(0, channels, BLOCK):

@@ -23,17 +23,20 @@ from an_control.policy.exact import ROUND_MASS
 STARTLING = 0.18
 USUAL = np.float32(0.1)
 """The share of a tick's change in what is usual."""
-F32 = np.float32
+MOST, NONE = np.array(1.0, np.float32), np.array(0.0, np.float32)
+TO_MASS = np.array(ROUND_MASS)
 
 
 def startled(change: np.ndarray, usual: np.ndarray) -> bool:
     """Whether these changes (N,) startle; `usual` (N,), which is twice u, follows them."""
-    jump = np.minimum(np.abs(change), F32(1.0))
-    excess = np.maximum(jump - usual, F32(0.0)).astype(np.float64)
-    excess += ROUND_MASS
-    excess -= ROUND_MASS
+    jump = np.abs(change)
+    np.minimum(jump, MOST, out=jump)
+    excess = jump - usual
+    terms = np.maximum(excess, NONE, out=np.empty(len(change)))
+    terms += TO_MASS
+    terms -= TO_MASS
     jump += jump
     jump -= usual
     jump *= USUAL
     usual += jump
-    return bool(excess.sum() > STARTLING * len(change))
+    return bool(np.add.reduce(terms) > STARTLING * len(change))

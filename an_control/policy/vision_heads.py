@@ -148,7 +148,8 @@ class Convolution:
         entering = self._input.dot(np.concatenate([hidden, previous]))
         entering += self._bias
         staying = self._staying.dot(self._units)
-        remember(self._units, entering, staying, self._array["memory.hidden_bias"])
+        staying[2 * len(self._units) :] += self._array["memory.hidden_bias"]
+        remember(self._units, entering, staying)
         return self._units
 
 
