@@ -4,7 +4,7 @@
 # make campaign  breaks things around the policy node, measures the wire     (some 6 minutes)
 # make soak      a million ticks under random faults: does anything grow?    (some 10 minutes)
 # make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
-# make ant-policy  trains the shipped ants from nothing into runs/      (half an hour, one core)
+# make ant-policy  trains the shipped ants from nothing into runs/      (40 minutes, one core)
 # make camera-tables  those of docs/camera_learning.md                     (more than an hour)
 # make tables  the tables and pictures of docs/rewiring.md, from the shipped models (an hour, one core)
 #
@@ -102,6 +102,9 @@ ant-policy: $(VENV)/.test
 	$(BIN)/an-control distill ant --recipe ant-rewired \
 	  --teacher runs/ant_teacher/model.safetensors \
 	  --start runs/ant_memory/model.safetensors --out runs/ant_rewired --seed 7
+	$(BIN)/an-control distill ant --recipe ant-lacking \
+	  --teacher runs/ant_teacher/model.safetensors \
+	  --start runs/ant_rewired/model.safetensors --out runs/ant_lacking --seed 11
 
 camera-tables: $(VENV)/.test
 	$(EVALUATE) models/car_racing.safetensors --episodes $(CAMERA_EPISODES) --table $(LOOKS) \

@@ -80,6 +80,10 @@ class Imitation:
     action_loss: float = 1.0
     ordered_loss: float = 0.5
     expectation_loss: float = 5.0
+    least: float | None = None
+    """Own episodes with a return below it are left out, unless all are: then the best one stays."""
+    averaged: bool = False
+    """The model is the mean of the students after each round."""
 
     def rates(self, number: int) -> tuple[float, float]:
         """The learning rate at the begin and the end of a round."""

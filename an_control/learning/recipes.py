@@ -118,6 +118,42 @@ RECIPES = {
             final_rate=1e-4,
         ),
     ),
+    "ant-lacking": Recipe(
+        ENVIRONMENTS["ant"],
+        packaged_ant_teacher,
+        Imitation(
+            student=StudentSizes(products=True, memory=64, doubt=True, startle=True, compare=True),
+            collection=Collection(
+                clean=8,
+                noisy=8,
+                messy=16,
+                on_policy=1,
+                rewired=6,
+                mixed=6,
+                absent=0.6,
+                foreign=0.2,
+                reshuffle=0.02,
+                teacher_share=0.6,
+            ),
+            disturbance=Disturbance(
+                reshuffled=0.8,
+                foreign=0.2,
+                empty=0.6,
+                frozen=0.05,
+                doubled=0.1,
+                reshuffle_every=(25, 25, 50, 100),
+                empty_share=0.36,
+            ),
+            identify_updates=300,
+            rounds=6,
+            updates=200,
+            identify_rate=8e-4,
+            rate=6e-4,
+            final_rate=2e-4,
+            least=1300.0,
+            averaged=True,
+        ),
+    ),
 }
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.optim.swa_utils import AveragedModel
 
 import an_control
 from an_control.learning.episodes import (
@@ -79,6 +80,7 @@ class Distillation:
         self.folder = RunFolder(folder, config)
         self._student = self._new_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
+        self._average = AveragedModel(self._student) if settings.averaged else None
         self._episodes: list[Episode] = []
         self.metrics: list[dict[str, Any]] = []
         self._restore()
@@ -102,7 +104,8 @@ class Distillation:
             begin = time.process_time()
             rng = np.random.default_rng([self.seed, self.round])
             recorded = self._record(rng)
-            self._episodes += recorded
+            kept = self._worth_learning(recorded)
+            self._episodes += kept
             figures = train_round(
                 self._student, self._optimiser, self._episodes, self.settings, self.round, rng
             )
@@ -113,7 +116,9 @@ class Distillation:
                 "return": float(np.mean([episode.total for episode in recorded])),
                 "cpu_s": round(time.process_time() - begin, 1),
             }
-            self._save(recorded, line)
+            if self._average is not None:
+                self._average.update_parameters(self._student)
+            self._save(kept, line)
             if report is not None:
                 report(line)
 
@@ -149,12 +154,22 @@ class Distillation:
             ]
         return [record(self._env, self._teacher, make(), rng) for make in makers]
 
+    def _worth_learning(self, recorded: list[Episode]) -> list[Episode]:
+        """Of the student's own, those that did not fail: at rest no channel shows which it is."""
+        least = self.settings.least
+        if not self.round or least is None:
+            return recorded
+        kept = [episode for episode in recorded if episode.total >= least]
+        return kept or [max(recorded, key=lambda episode: episode.total)]
+
     def _restore(self) -> None:
         path = self.folder.path / "checkpoint.pt"
         if path.exists():
             state = torch.load(path, weights_only=True, map_location=self._device)
             self._student.load_state_dict(state["student"])
             self._optimiser.load_state_dict(state["optimiser"])
+            if self._average is not None:
+                self._average.load_state_dict(state["average"])
             self.metrics = state["metrics"]
             for number in range(self.round):
                 self._episodes += _read_episodes(self.folder.path / _episodes_name(number))
@@ -172,13 +187,19 @@ class Distillation:
             "cpu_s": round(sum(entry["cpu_s"] for entry in self.metrics), 1),
             "version": an_control.__version__,
         }
-        write_model(self.model_path, self._student.model(self._task, trained))
+        student, average = self._student, {}
+        if self._average is not None:
+            average["average"] = self._average.state_dict()
+            assert isinstance(self._average.module, Student)
+            student = self._average.module
+        write_model(self.model_path, student.model(self._task, trained))
         state = io.BytesIO()
         torch.save(
             {
                 "student": self._student.state_dict(),
                 "metrics": self.metrics,
                 "optimiser": self._optimiser.state_dict(),
+                **average,
             },
             state,
         )

@@ -37,7 +37,7 @@ def distillation(folder, recipe=RECIPE) -> Distillation:
     return Distillation(folder, "ant", RECIPE.environment, TEACHER, smoke(recipe.settings), seed=3)
 
 
-@pytest.mark.parametrize("recipe", ["ant-remembering", "ant-rewired"])
+@pytest.mark.parametrize("recipe", ["ant-remembering", "ant-rewired", "ant-lacking"])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
     whole = distillation(tmp_path / "whole", RECIPES[recipe])
     whole.run()
@@ -50,6 +50,31 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
     ours = read_model(part.model_path).arrays
     for name, array in read_model(whole.model_path).arrays.items():
         assert array.tobytes() == ours[name].tobytes(), name
+
+
+def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
+    means = {}
+    for averaged in (False, True):
+        settings = replace(smoke(RECIPES["ant-rewired"].settings), averaged=averaged)
+        run = Distillation(
+            tmp_path / str(averaged), "ant", RECIPE.environment, TEACHER, settings, 3
+        )
+        students = []
+        run.run(lambda _, run=run, students=students: students.append(read_model(run.model_path)))
+        run.close()
+        queries = [student.arrays["attention.queries"] for student in students]
+        means[averaged] = queries[-1] if averaged else np.mean(queries, axis=0)
+    np.testing.assert_allclose(means[True], means[False], atol=1e-6)
+
+
+def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):
+    settings = replace(smoke(RECIPE.settings), least=1e9, rounds=1)
+    run = Distillation(tmp_path, "ant", RECIPE.environment, TEACHER, settings, 3)
+    run.run()
+    run.close()
+    stored = [np.load(tmp_path / f"episodes_0{number}.npz")["totals"] for number in range(2)]
+    assert [len(totals) for totals in stored] == [3, 1]
+    assert run.metrics[1]["episodes"] == 3 and run.metrics[1]["return"] <= stored[1][0]
 
 
 def test_a_run_folder_explains_itself(tmp_path):
