@@ -24,12 +24,13 @@ def test_the_shipped_car_racing_policy_drives_with_its_patches_shuffled():
     assert np.mean([result.total for result in results]) > 200  # who stands still gets -30
 
 
-def test_the_shipped_pong_policy_makes_the_first_points_from_every_start():
+@pytest.mark.parametrize("hidden", [0.0, 0.3])
+def test_the_shipped_pong_policy_makes_the_first_points_from_every_start(hidden):
     policy = load_policy(share_path("models/pong.safetensors"))
     environment = environment_of("pong")
     env = make_environment(environment, max_episode_steps=400)
     assert policy.model.task == describe(env, "pong", environment)
-    shuffled = ScrambleSettings(shuffle=Shuffle(True))
+    shuffled = ScrambleSettings(shuffle=Shuffle(True), drop=hidden)
     results = evaluate(policy, env, policy.nominal_ids, 8, 1, shuffled)
     env.close()
     assert np.min([result.total for result in results]) > 0.0  # who stands still gets -10

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from an_control_sim.simulator import SimulatorSettings, simulate
 STEPS = 60
 TASKS = {
     "car_racing": (CarRacingEnv, CAR_RACING_SIZES, CAR_RACING_TASK),
-    "pong": (PuzzlePongEnv, PONG_SIZES, PONG_TASK),
+    "pong": (PuzzlePongEnv, replace(PONG_SIZES, memory=16), PONG_TASK),
 }
 Bits = list[tuple[bytes, bytes, float]]
 
