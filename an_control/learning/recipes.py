@@ -187,13 +187,15 @@ _SEEING = ConvolutionSizes(
 )
 CAMERA_RECIPES = {
     "car_racing": CameraCloning(
-        replace(_SEEING, message=32, hidden=128),
-        rounds=400,
-        rate=2e-3,
-        backgrounds=0.5,
+        replace(_SEEING, memory=64),
+        rounds=200,
+        updates=200,
+        batch=10,
+        piece=16,
+        newest=60,
+        most_moving=112,
         mirrored=(0,),
-        key_gain=24.0,
-        query_gain=5.0,
+        average=0.995,
         validate_every=20,
         validation_episodes=4,
     ),

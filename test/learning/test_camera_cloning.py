@@ -114,7 +114,9 @@ def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
 
 
 def test_hidden_patches_are_in_no_example(task, env):
-    settings = dataclasses.replace(CAMERA_RECIPES[task], hidden=(0.5, 0.5), batch=8)
+    settings = dataclasses.replace(
+        CAMERA_RECIPES[task], hidden=(0.5, 0.5), batch=8, most_moving=1000
+    )
     teacher = env.unwrapped.teacher()
     rng = np.random.default_rng(0)
     episode = record(env, teacher, None, settings, 0.0, rng, 20)
@@ -182,7 +184,7 @@ def test_the_memory_of_the_student_that_drives_hears_what_was_done(env, task):
 
 def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
     rng = np.random.default_rng(0)
-    settings = dataclasses.replace(CAMERA_RECIPES["car_racing"], batch=64, backgrounds=0.0)
+    settings = dataclasses.replace(CAMERA_RECIPES["car_racing"], batch=64, piece=1)
     frames = np.zeros((4, 96, 96), np.uint8)
     frames[3, 6:12, 6:12] = rng.integers(0, 256, (6, 6))
     labels = np.full((4, 3), (0.5, 1.0, -1.0), np.float32)
