@@ -1,8 +1,9 @@
 """What stands between the policy and the robot: the gate, the e-stop and the watchdog.
 
-Every command passes the gate: finite, within limits, not too fast, with authority that grows after
-every start. The e-stop latches. The watchdog runs on a thread of its own and on the steady clock,
-and asserts the safe command while nothing else goes out. Units are the wiring's physical ones.
+Every command passes the gate: finite, within limits, not too fast and, where a ramp is asked for,
+with authority that grows after every safe command. The e-stop latches. The watchdog runs on a
+thread of its own and on the steady clock, and asserts the safe command while nothing else goes
+out. Units are the wiring's physical ones.
 """
 
 from __future__ import annotations
@@ -30,6 +31,45 @@ class GateCounts:
     ramped: int = 0
 
 
+class SafeCommand:
+    """The command that does no harm: fixed values, and for "hold" the positions measured last.
+
+    What is held is measured when the safe command begins, and stays until `release`. Calls may
+    come from any thread.
+    """
+
+    def __init__(self, command: CommandConfig) -> None:
+        self._fixed = command.safe_command()
+        self._holds = np.isnan(self._fixed)
+        self._low, self._high = _limits(command)
+        self._measured = np.full(len(self._fixed), np.nan)
+        self._held: Values | None = None
+
+    def measure(self, positions: Values) -> None:
+        """The actuators' positions (A,) as last measured, NaN where never."""
+        self._measured = positions
+
+    @property
+    def known(self) -> bool:
+        """Whether every position to hold has been measured."""
+        return bool(np.isfinite(self()).all())
+
+    def __call__(self) -> Values:
+        """The safe command (A,), not to be written to; NaN where a position was never measured."""
+        held = self._held
+        if held is None:
+            within = np.clip(self._measured, self._low, self._high)
+            held = np.where(self._holds, within, self._fixed)
+            if np.isfinite(held).all():
+                self._held = held
+        return held
+
+    def release(self) -> None:
+        """Other commands go out: the next safe command holds where the robot is by then."""
+        if self._holds.any():
+            self._held = None
+
+
 class Gate:
     """Holds commands (A,) within what the wiring allows.
 
@@ -44,19 +84,18 @@ class Gate:
     """
 
     def __init__(self, command: CommandConfig, step_s: float, ramp_s: float = 0.0) -> None:
-        self._low = np.array([actuator.limits[0] for actuator in command.actuators])
-        self._high = np.array([actuator.limits[1] for actuator in command.actuators])
+        self._low, self._high = _limits(command)
         rate = np.array([actuator.max_rate for actuator in command.actuators])
         self._change = np.where(rate > 0, rate * step_s, np.inf)
         self._rated = bool((rate > 0).any())
         self._ramp_ticks = max(1, round(ramp_s / step_s))
-        self._safe = command.safe_command()
+        self.safe_command = SafeCommand(command)
         self.counts = GateCounts()
         self.reset()
 
     def reset(self) -> None:
-        """Start again from the safe command."""
-        self._last = self._safe
+        """Start again from the safe command, and with the ramp."""
+        self._last = self.safe_command()
         self._ticks = 0
 
     @property
@@ -64,13 +103,17 @@ class Gate:
         """The policy's share (0..1) in the last command; the rest is the safe command."""
         return self._ticks / self._ramp_ticks
 
+    def sent(self, command: Values) -> None:
+        """What went out last (A,); the next command's change is counted from it."""
+        self._last = command
+
     def safe(self) -> Values:
         """The safe command (A,); the next command's change is counted from it."""
         self.reset()
-        return self._safe.copy()
+        return self._last.copy()
 
-    def __call__(self, command: Values) -> Values:
-        """The command (A,) as it may go out, a new array."""
+    def __call__(self, command: Values, *, ramped: bool = True) -> Values:
+        """The command (A,) as it may go out, a new array; not `ramped`: with full authority."""
         if not np.isfinite(command).all():
             self.counts.not_finite += 1
             return self.safe()
@@ -79,10 +122,12 @@ class Gate:
             self.counts.limited += 1
         if self._ticks < self._ramp_ticks:
             self._ticks += 1
-        if (authority := self.authority) < 1.0:
-            mixed = authority * allowed + (1.0 - authority) * self._safe
+        if ramped and (authority := self.authority) < 1.0:
+            mixed = authority * allowed + (1.0 - authority) * self.safe_command()
             allowed = np.clip(mixed, self._low, self._high)
             self.counts.ramped += 1
+        else:
+            self.safe_command.release()
         if self._rated:
             slowed = np.clip(allowed, self._last - self._change, self._last + self._change)
             if (slowed != allowed).any():
@@ -90,6 +135,12 @@ class Gate:
             allowed = slowed
         self._last = allowed
         return allowed.copy()
+
+
+def _limits(command: CommandConfig) -> tuple[Values, Values]:
+    """The lowest and highest values (A,)."""
+    low, high = np.array([actuator.limits for actuator in command.actuators]).T
+    return low.copy(), high.copy()
 
 
 class EStop:
@@ -115,7 +166,8 @@ class Watchdog:
     """Sends the safe command from a thread of its own while no other command goes out.
 
     It trips once the last command is `timeout_s` old. From then on, and while the e-stop is
-    latched, the safe command goes out whenever none has for `period_s`. `fed` ends that.
+    latched, the safe command goes out whenever none has for `period_s`. `fed` ends that. Between
+    `start` and the first command the safe one goes out too, but that is no trip.
 
     Args:
         send_safe: sends the safe command; called from the watchdog's thread.
@@ -135,17 +187,21 @@ class Watchdog:
     ) -> None:
         self._send_safe, self._on_trip = send_safe, tripped
         self._period_s, self.timeout_s, self._estop = period_s, timeout_s, estop
-        self._last_s = 0.0
+        self._last_s = self._fed_s = 0.0
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
+        self._begun = True
         self.tripped = False
         self.trips = 0
+        self.longest_s = 0.0
+        """The longest time between two commands that was a trip."""
         self.sent = 0
         """Safe commands that it has sent."""
 
     def start(self) -> None:
         """Watch from now on."""
         self.fed(time.monotonic())
+        self._begun = False
         self._end.clear()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
         self._thread.start()
@@ -159,12 +215,15 @@ class Watchdog:
 
     def fed(self, now_s: float) -> None:
         """A command has gone out, at this time of the steady clock."""
-        self._last_s = now_s
-        self.tripped = False
+        if self.tripped:
+            self.longest_s = max(self.longest_s, now_s - self._fed_s)
+        self._last_s = self._fed_s = now_s
+        self._begun, self.tripped = True, False
 
     def look(self, now_s: float) -> float:
         """Send the safe command if it is due; how long to wait until the next look, in s."""
         asserting = self.tripped or bool(self._estop.reason)
+        starting = not self._begun
         limit_s = self._period_s if asserting else self.timeout_s or np.inf
         left_s = self._last_s + limit_s - now_s
         if left_s > 0.0:
@@ -172,7 +231,7 @@ class Watchdog:
         self._last_s = now_s
         self._send_safe()
         self.sent += 1
-        if not asserting:
+        if not (asserting or starting):
             self.tripped = True
             self.trips += 1
             self._on_trip()

@@ -23,11 +23,15 @@ def scrambled_wiring(wiring: Wiring) -> Wiring:
     oldest_s = max(ages) if all(ages) else 0.0
     required = any(source.required for source in wiring.sources)
     type_ = "sensor_msgs/msg/Image" if wiring.images else "sensor_msgs/msg/JointState"
-    source = SourceConfig(TOPIC, TOPIC, type_, oldest_s, required)
+    measured = wiring.command.measured
+    sources = (
+        SourceConfig(TOPIC, TOPIC, type_, oldest_s, required),
+        *(one for one in wiring.sources if measured is not None and one.name == measured.source),
+    )
+    channels: tuple[ChannelConfig, ...] = (ChannelConfig("*", TOPIC, "position[*]"),)
     if wiring.images:
         channels = tuple(_seen(channel) for channel in wiring.channels)
-        return replace(wiring, sources=(source,), channels=channels)
-    return replace(wiring, sources=(source,), channels=(ChannelConfig("*", TOPIC, "position[*]"),))
+    return replace(wiring, sources=sources, channels=channels)
 
 
 def _seen(channel: ChannelConfig) -> ChannelConfig:
@@ -52,6 +56,8 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
             "topic": command.topic,
             "type": command.type,
             "field": command.field,
+            **({"measured": _entry(command.measured)} if command.measured else {}),
+            **({"bring_up": _entry(command.bring_up)} if command.bring_up else {}),
             "actuators": {one.name: _entry(one, "name") for one in command.actuators},
         },
     }

@@ -31,9 +31,9 @@ def environment_of(task: str) -> str:
 def make_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """The environment of an id, or of ``module:id`` where importing the module registers it.
 
-    Its observations come flat, but for image patches (N, f, p, p) uint8, its actions are flat and
-    in [-1, 1]. ValueError where there is no
-    such environment, or where its spaces are no Box of readings and Box or Discrete of actions.
+    Its observations come flat and as float32, but for image patches (N, f, p, p) uint8; its
+    actions are flat and in [-1, 1]. ValueError where there is no such environment, or where its
+    spaces are no Box of readings and Box or Discrete of actions.
     """
     try:
         env: gymnasium.Env[Any, Any] = gymnasium.make(environment, **arguments)
@@ -54,6 +54,8 @@ def make_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, A
         )
     if len(readings.shape) != 1 and not of_patches(env):
         env = gymnasium.wrappers.FlattenObservation(env)
+    if readings.dtype != np.float32 and not of_patches(env):
+        env = _single(env)
     return _Largest(env) if isinstance(actions, spaces.Discrete) else _scaled(env, actions)
 
 
@@ -71,6 +73,16 @@ def has_lanes(task: str) -> bool:
         return False
     env.close()
     return hasattr(env.unwrapped, "lanes")
+
+
+def _single(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """The environment with float32 observations, which is what policies read."""
+    space = env.observation_space
+    assert isinstance(space, spaces.Box)
+    low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    return gymnasium.wrappers.TransformObservation(
+        env, lambda observation: observation.astype(np.float32), spaces.Box(low, high)
+    )
 
 
 class _Largest(gymnasium.ActionWrapper[Any, Any, Any]):

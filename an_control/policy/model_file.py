@@ -34,7 +34,10 @@ TASK_KEYS: dict[str, Any] = {
     "channels": list,
     "actuators": list,
     "step_s": (int, float),
+    "ramp_s": (int, float),
+    "repeats": bool,
 }
+LONGEST_RAMP_S = 3600.0
 
 
 class ModelError(ValueError):
@@ -46,7 +49,9 @@ class Model:
     """A policy's arrays (float32) and what is known of it.
 
     `task` describes what it was trained for (``name``, ``environment``, ``channels`` and
-    ``actuators`` in the environment's order, ``step_s``), `trained` how; both may be empty.
+    ``actuators`` in the environment's order, ``step_s``; ``ramp_s``, the longest soft start that it
+    was trained with, and ``repeats``, whether it was trained to step on readings that it has seen
+    before), `trained` how; both may be empty.
     `forward` describes the forward model that the arrays ``forward.*`` are, where there is one.
     """
 
@@ -197,12 +202,16 @@ def _check_task(task: Mapping[str, Any]) -> None:
     for key, value in task.items():
         if key not in TASK_KEYS:
             raise ValueError(f"task.{key}: unknown, allowed are {', '.join(TASK_KEYS)}")
-        if not isinstance(value, TASK_KEYS[key]) or isinstance(value, bool):
+        kind = TASK_KEYS[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise ValueError(f"task.{key}: {value!r} is of the wrong type")
     for key in ("channels", "actuators"):
         names = task.get(key, [])
         if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise ValueError(f"task.{key}: must be a list of strings that differ")
+    ramp_s = task.get("ramp_s", 0.0)
+    if not 0.0 <= ramp_s <= LONGEST_RAMP_S:
+        raise ValueError(f"task.ramp_s: {ramp_s!r} is not between 0 and {LONGEST_RAMP_S:g} s")
     step_s = task.get("step_s", 1.0)
     if not SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S:
         raise ValueError(

@@ -166,9 +166,12 @@ class IdentityMonitor:
         """Whether no assignment is known to be right."""
         return self._lost
 
-    def look(self, readings: np.ndarray, action: np.ndarray) -> np.ndarray:
+    def look(
+        self, readings: np.ndarray, action: np.ndarray, *, evidence: bool = True
+    ) -> np.ndarray:
         """One tick: readings (N,) float32 by slot, NaN where absent, and the action (A,) before.
 
+        Without `evidence`, as after a command that no action stands for, the belief stays.
         Returns the readings by channel, NaN where the slot that shows it is absent. While a match
         is unsure a channel's reading is the mean of what its two likeliest slots read.
         """
@@ -179,6 +182,8 @@ class IdentityMonitor:
         if self._missed and (self._before is None or self._missed > WINDOW):
             return self._hold(readings, action, absent)
         self._filling = None
+        if not evidence and self._before is not None:
+            return self._pass_by(readings, absent)
         if self._forward.fills:
             self._listen(readings)
         if self._before is None:
@@ -204,6 +209,14 @@ class IdentityMonitor:
         if self._before is not None and self._missed:
             readings = np.where(absent, self._before, readings)
         self._before = readings
+        return given
+
+    def _pass_by(self, readings: np.ndarray, absent: np.ndarray) -> np.ndarray:
+        """Believe what was believed; the next tick is compared with these readings."""
+        assert self._before is not None and self._last is not None
+        given = readings[self.shown]
+        self._last = np.where(absent[self.slots], self._last, readings[self.slots])
+        self._before = np.where(absent, self._before, readings)
         return given
 
     def _listen(self, readings: np.ndarray) -> None:

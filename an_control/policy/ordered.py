@@ -31,6 +31,8 @@ class Ordered:
         self._head = Head(layers, model.sizes.activation, model.sizes.output)
         self._sizes = model.sizes
         self.channel_order: tuple[str, ...] = self.nominal_ids
+        self.previous_action = np.zeros(model.sizes.actions, np.float32)
+        """What was sent last; this network does not use it."""
 
     def reset(self) -> None:
         """Nothing to forget."""

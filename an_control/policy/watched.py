@@ -45,6 +45,11 @@ class Watched:
         self.monitor.reset()
         self._action = np.zeros(self.model.sizes.actions, np.float32)
         self._remembered: dict[str, np.ndarray] = {}
+        self._evidence = True
+
+    def ignore_next_tick(self) -> None:
+        """What was sent is no action that the forward model knows: the next tick proves nothing."""
+        self._evidence = False
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
         """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
@@ -60,7 +65,9 @@ class Watched:
             self._arrange(tuple(ids))
         monitor = self.monitor
         slots, shown = monitor.slots, monitor.shown
-        contents = monitor.look(self._by_slot(values), self._action)
+        readings = self._by_slot(values)
+        contents = monitor.look(readings, self._action, evidence=self._evidence)
+        self._evidence = True
         if self.setting == "match":
             if monitor.renames is not None:
                 self._carry(*monitor.renames)

@@ -1,12 +1,18 @@
 """One tick, without ROS: readings -> policy -> gate -> command.
 
-All state that a tick needs is here and is thrown away as a whole when the node is cleaned up.
+The policy steps on the readings that come whether its command goes out or not, with what was
+really sent as its previous action: after a stop it goes on from what it has seen of it. All state
+that a tick needs is here and is thrown away as a whole when the node is cleaned up.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from typing import NamedTuple
+
 import numpy as np
 
+from an_control.bring_up import BringUp
 from an_control.policy import (
     EngineName,
     Model,
@@ -14,6 +20,7 @@ from an_control.policy import (
     Policy,
     VisionNeuron,
     VisionSizes,
+    Watched,
     load_policy,
 )
 from an_control.safety import EStop, Gate
@@ -22,6 +29,17 @@ from an_control.wiring.attended import attended_picture, shares
 from an_control.wiring.errors import Shown
 
 RATE_TOLERANCE = 0.1
+WATCH_S = 1.0
+"""For so long a new model watches beside the old one before it acts: without a memory of its gait a
+walker stops."""
+
+
+class _Newcomer(NamedTuple):
+    """A model that will act; `ticks` it still watches."""
+
+    path: str
+    policy: Policy
+    ticks: int
 
 
 class Controller:
@@ -31,7 +49,8 @@ class Controller:
         wiring_path, model_path: the files.
         engine: what computes the policy.
         monitor: what watches for unannounced rewiring; None for what the model says.
-        ramp_s: how long authority grows after every start; 0 = off.
+        ramp_s: how long authority grows after activation and every safe command; 0 = off, None: as
+            the model was trained.
         estop: while it is latched every command is the safe one.
 
     Raises WiringError or ModelError naming file, key, value and what is allowed.
@@ -44,7 +63,7 @@ class Controller:
         engine: EngineName | None,
         *,
         monitor: Monitor | None = None,
-        ramp_s: float = 0.0,
+        ramp_s: float | None = None,
         estop: EStop | None = None,
     ) -> None:
         self.wiring: Wiring = load_wiring(wiring_path)
@@ -52,11 +71,20 @@ class Controller:
         self.policy: Policy = load_policy(model_path, monitor, engine=engine)
         self.model_path = model_path
         self.estop = estop or EStop()
-        self._next: tuple[str, Policy] | None = None
+        self._given: deque[_Newcomer] = deque(maxlen=1)  # filled from other threads
+        self._newcomer: _Newcomer | None = None
         self.step_s = 1.0 / self.wiring.rate_hz
-        self.gate = Gate(self.wiring.command, self.step_s, ramp_s)
+        self.ramp_s = trained_ramp_s(self.policy.model) if ramp_s is None else ramp_s
+        if _chooses(self.policy.model):
+            self.ramp_s = 0.0  # there is nothing between two buttons
+        self.gate = Gate(self.wiring.command, self.step_s, self.ramp_s)
+        self.bring_up = BringUp(self.wiring.command, self.step_s)
         self.safe_reason = ""
         """Why the last command was the safe one, empty where it was the policy's."""
+        self.repeats = 0
+        """Ticks that had no new reading, and so repeated the last action."""
+        self._wanted: np.ndarray | None = None
+        self._stepped_ns: int | None = None
         self.check(model_path, self.policy.model)
 
     def check(self, model_path: str, model: Model) -> None:
@@ -102,6 +130,16 @@ class Controller:
             " false)"
         )
 
+    def ramp_warning(self) -> str:
+        """What to say of a ramp that the model was not trained with, or nothing."""
+        trained_s = trained_ramp_s(self.policy.model)
+        if self.ramp_s <= trained_s:
+            return ""
+        return (
+            f"ramp_s: {self.ramp_s:g} s, but {self.model_path} was trained with up to"
+            f" {trained_s:g} s: it may not get going from a soft start"
+        )
+
     def rewired(self, wiring: Wiring) -> ChannelTable:
         """The table for `rewire`; WiringError where the wiring cannot take over while running."""
         for name in ("rate_hz", "command"):
@@ -114,37 +152,107 @@ class Controller:
         """Read from this table from the next tick on; the policy's state stays with the ids."""
         self.table, self.wiring = table, table.wiring
 
-    def reset(self) -> None:
-        """Forget the episode: the policy's memory and the gate's."""
-        self.policy.reset()
-        self.table.begin_anew()
+    def start(self, *, bring_up: bool = True) -> None:
+        """Begin to act: bring the robot up, where the wiring says how, and with the ramp."""
         self.gate.reset()
+        if bring_up:
+            self.bring_up.begin()
+
+    def reset(self) -> None:
+        """Start a new episode: forget what policy and monitor remember."""
+        self.policy.reset()
+        if self._newcomer is not None:
+            self._newcomer.policy.reset()
+        self.table.begin_anew()
         self.safe_reason = ""
+        self._wanted = self._stepped_ns = None
 
     def swap(self, model_path: str, policy: Policy) -> None:
-        """Let `policy` act from the next tick on; callable from any thread."""
-        self._next = model_path, policy
+        """Let `policy` act after it has watched for WATCH_S; callable from any thread."""
+        self._given.append(_Newcomer(model_path, policy, round(WATCH_S / self.step_s)))
 
-    def tick(self, now_ns: int, stamp_ns: int | None) -> tuple[np.ndarray, Readings]:
-        """The command (A,) in physical units, and the readings it answers."""
+    def tick(
+        self, now_ns: int, stamp_ns: int | None, sent: np.ndarray | None = None
+    ) -> tuple[np.ndarray, Readings]:
+        """The command (A,) in physical units, and the readings it answers.
+
+        Args:
+            now_ns: by which readings age.
+            stamp_ns: in lockstep the stamp of the readings, else None.
+            sent: the command (A,) that went out last, whoever decided it; None where none did.
+
+        Raises BringUpError where the start pose is not reached in time.
+        """
         readings = self.table.read(now_ns, stamp_ns)
+        if self.table.measured is not None:
+            self.gate.safe_command.measure(self.table.measured.values)
+        if sent is not None:
+            self.gate.sent(sent)
+        if len(readings.ids):
+            self._step(readings, stamp_ns, sent)
         self.safe_reason = self.estop.reason or self._too_little(readings)
-        if self.safe_reason:
+        if self.safe_reason or self._wanted is None:
+            self.bring_up.pause()
             return self.gate.safe(), readings
-        if self._next is not None:
-            (self.model_path, self.policy), self._next = self._next, None
+        if not self.bring_up.done:
+            assert self.table.measured is not None
+            target = self.bring_up(self.table.measured.values)
+            if not self.bring_up.done:
+                return self.gate(target, ramped=False), readings
+        return self.gate(self._wanted), readings
+
+    def _step(self, readings: Readings, stamp_ns: int | None, sent: np.ndarray | None) -> None:
+        """Step the policy on readings that it has not seen, if there are any."""
+        if not self._new(readings, stamp_ns):
+            self.repeats += 1
+            return
+        self._stepped_ns = stamp_ns
+        if sent is not None and self._wanted is not None and (sent != self._wanted).any():
+            _tell_sent(self.policy, self.wiring.command.action(sent))
+        if self._given:
+            self._newcomer = self._given.pop()
+        if self._newcomer is not None and self._wanted is None:  # nobody knows more than it does
+            self._newcomer = self._newcomer._replace(ticks=0)
+        if self._newcomer is not None:
+            self._watch(*self._newcomer, readings, sent)
         action = self.policy.step_array(readings.values, readings.ids)
-        return self.gate(self.wiring.command.command(action)), readings
+        self._wanted = self.wiring.command.command(action)
+
+    def _new(self, readings: Readings, stamp_ns: int | None) -> bool:
+        """Whether the policy should step on these readings."""
+        if stamp_ns is not None:
+            return stamp_ns != self._stepped_ns
+        return readings.new or bool(self.policy.model.task.get("repeats"))
+
+    def _watch(
+        self, path: str, policy: Policy, ticks: int, readings: Readings, sent: np.ndarray | None
+    ) -> None:
+        """Let a new model see this tick too; when it has seen enough, it acts."""
+        if sent is not None:
+            _tell_sent(policy, self.wiring.command.action(sent))
+        if ticks <= 0:
+            self.model_path, self.policy, self._newcomer = path, policy, None
+        else:
+            policy.step_array(readings.values, readings.ids)
+            self._newcomer = _Newcomer(path, policy, ticks - 1)
 
     def _too_little(self, readings: Readings) -> str:
         """Why the policy should not act on these readings, or an empty string."""
         if missing := self.table.missing():
             return f"required source {missing[0]!r} is missing"
+        if not self._measured():
+            return "the actuators' positions have not been measured"
         least = self.wiring.min_present_share
         present = len(readings.ids)
         if present and present >= least * readings.expected:
             return ""
         return f"{present} of {readings.expected} channels present, {least:.0%} are needed"
+
+    def _measured(self) -> bool:
+        """Whether all positions that are held or moved from are known."""
+        if self.table.measured is None:
+            return True
+        return bool(np.isfinite(self.table.measured.values).all())
 
     def attention(self, ids: tuple[str, ...]) -> np.ndarray | None:
         """(M, N) of the last tick, columns in the order of `ids`; None without attention."""
@@ -169,3 +277,21 @@ class Controller:
             shares(self.policy.attention, order, camera.ids).reshape(grid),
             present=np.isin(camera.ids, order).reshape(grid),
         )
+
+
+def trained_ramp_s(model: Model) -> float:
+    """The longest soft start that a model was trained with; 0 where its file names none."""
+    return float(model.task.get("ramp_s", 0.0))
+
+
+def _chooses(model: Model) -> bool:
+    """Whether its action is one of several, with nothing in between."""
+    return bool(getattr(model.sizes, "choice", False))
+
+
+def _tell_sent(policy: Policy, action: np.ndarray) -> None:
+    """The action (A,) that stands for what was sent; a monitor learns nothing from one beyond 1."""
+    within = np.clip(action, -1.0, 1.0)
+    if isinstance(policy, Watched) and (within != action).any():
+        policy.ignore_next_tick()
+    policy.previous_action = within

@@ -14,6 +14,7 @@ from rclpy.node import Node
 
 from an_control.policy import Watched
 from an_control.ros.controller import Controller
+from an_control.ros.outputs import CommandOutput
 from an_control.safety import Watchdog
 from an_control.wiring import SourceStatus
 
@@ -23,7 +24,7 @@ MISSED_PERIODS = 1.5
 
 
 class TickTimes:
-    """How long the newest ticks took, and how many missed their deadline.
+    """How long the newest ticks took, how many missed their deadline, and the readings' age.
 
     A tick misses it that takes longer than `step_s`, or, where ticks are `paced` by the clock,
     that comes over half a step late.
@@ -31,15 +32,17 @@ class TickTimes:
 
     def __init__(self, step_s: float, *, paced: bool) -> None:
         self._durations_s = np.zeros(KEPT_TICKS)
+        self._ages_s = np.zeros(KEPT_TICKS)
         self._step_s = step_s
         self._gap_s = MISSED_PERIODS * step_s if paced else np.inf
         self._last_s = np.inf
         self.count = 0
         self.missed = 0
 
-    def add(self, begin_s: float, end_s: float) -> None:
-        """A tick began and ended, on one clock."""
+    def add(self, begin_s: float, end_s: float, age_s: float) -> None:
+        """A tick began and ended, on one clock; its command went out on readings of that age."""
         self._durations_s[self.count % KEPT_TICKS] = end_s - begin_s
+        self._ages_s[self.count % KEPT_TICKS] = age_s
         self.count += 1
         if end_s - begin_s > self._step_s or begin_s - self._last_s > self._gap_s:
             self.missed += 1
@@ -47,9 +50,14 @@ class TickTimes:
 
     def percentile_us(self, share: float) -> float:
         """The duration that `share` percent of the newest ticks stayed below, in microseconds."""
-        if not self.count:
-            return 0.0
-        return float(np.percentile(self._durations_s[: self.count], share)) * 1e6
+        return self._percentile(self._durations_s, share) * 1e6
+
+    def age_ms(self, share: float) -> float:
+        """The age that the readings of `share` percent of the newest commands stayed below."""
+        return self._percentile(self._ages_s, share) * 1e3
+
+    def _percentile(self, values: np.ndarray, share: float) -> float:
+        return float(np.percentile(values[: self.count], share)) if self.count else 0.0
 
 
 class Report:
@@ -62,9 +70,11 @@ class Report:
         ticks: TickTimes,
         watchdog: Watchdog,
         topics: dict[str, str],
+        output: CommandOutput,
     ) -> None:
         self._node, self._controller = node, controller
         self._ticks, self._watchdog, self._topics = ticks, watchdog, topics
+        self._output = output
         self._said_shared = False
         self._last_ns = 0
         self._messages: dict[str, int] = {}
@@ -89,14 +99,21 @@ class Report:
     def _policy(self, active: bool) -> DiagnosticStatus:
         controller, ticks = self._controller, self._ticks
         level, text = OK, "acting" if active else "inactive"
+        if active and self._output.shadow:
+            text = "proposing (shadow)"
         if active and controller.safe_reason:
             level, text = ERROR, f"safe command: {controller.safe_reason}"
+        elif active and not controller.bring_up.done:
+            text = "moving to the start pose"
         values = {
             "model": controller.model_path,
             "engine": controller.policy.engine,
             "ticks": ticks.count,
             "missed deadlines": ticks.missed,
+            "ticks without a new reading": controller.repeats,
         }
+        for name, share in (("p50", 50.0), ("p99", 99.0)):
+            values[f"age of readings {name} [ms]"] = f"{ticks.age_ms(share):.2f}"
         for name, share in (("p50", 50.0), ("p99", 99.0), ("max", 100.0)):
             values[f"tick {name} [us]"] = f"{ticks.percentile_us(share):.1f}"
         return self._status("policy", level, text, values)
@@ -137,6 +154,7 @@ class Report:
         values = {
             "timeout [s]": f"{watchdog.timeout_s:.4f}",
             "trips": watchdog.trips,
+            "longest time without a command [s]": f"{watchdog.longest_s:.3f}",
             "safe commands": watchdog.sent,
         }
         return self._status("watchdog", level, text, values)
@@ -152,11 +170,11 @@ class Report:
         level = OK if whole == len(sources) else WARN
         text = f"{whole} of {len(sources)} sources whole"
         commanding = self._node.count_publishers(wiring.command.topic)
-        if commanding > 1:
+        if commanding > 1 and not self._output.shadow:
             level, text = ERROR, f"{commanding} publishers command {wiring.command.topic}"
             if not self._said_shared:
                 self._node.get_logger().error(text)
-        self._said_shared = commanding > 1
+        self._said_shared = level == ERROR
         values = {"file": wiring.file, "command": wiring.command.topic, "commanding": commanding}
         return self._status("wiring", level, text, values)
 

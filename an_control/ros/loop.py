@@ -1,8 +1,8 @@
 """What exists between configure and cleanup: a controller connected to topics, and its ticks.
 
 Callbacks store, a tick reads, decides and publishes, all on the executor's thread; only the
-watchdog has its own. While inactive messages are stored and diagnostics go out, but nothing
-commands.
+watchdog has its own. While inactive or in shadow nothing commands, but the policy watches: ticks
+go on with what whoever commands really sends.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from typing import Literal
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.timer import Timer
 
+from an_control.bring_up import BringUpError
 from an_control.ros.controller import Controller
 from an_control.ros.diagnostics import Report, TickTimes
+from an_control.ros.events import EventLog
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.ros.outputs import CommandOutput, Inside, set_stamp
+from an_control.ros.pace import Pace
 from an_control.safety import Watchdog
 from an_control.wiring import ChannelTable, Wiring
 
@@ -28,6 +32,7 @@ DIAGNOSTICS_S = 1.0
 LOCKSTEP_DEPTH = 10
 TRIP_PERIODS = 1.75
 """The watchdog's timeout at a rate; its thread's wake-up may take the rest of two periods."""
+Trigger = Literal["sources", "timer"]
 
 
 class Loop:
@@ -36,11 +41,13 @@ class Loop:
     Args:
         node: owns publishers, subscriptions and timers.
         controller: decides.
-        lockstep_wait_s: how long to wait for the sources of a stamp; None ticks at the wiring's
-            rate instead of by stamp.
+        lockstep_wait_s: how long to wait for the sources of a stamp; None ticks in real time
+            instead of by stamp.
         failed: called when a tick raised; must deactivate.
         watchdog_s: after this long without a command the safe one goes out, 0 = off; None: within
-            two periods at a rate, off in lockstep.
+            two periods in real time, off in lockstep.
+        trigger: in real time, tick when the sources' newest set is complete, or by a timer.
+        shadow: propose instead of command.
     """
 
     def __init__(
@@ -50,29 +57,32 @@ class Loop:
         lockstep_wait_s: float | None,
         failed: Callable[[], object],
         watchdog_s: float | None = None,
+        *,
+        trigger: Trigger = "sources",
+        shadow: bool = False,
     ) -> None:
         self.controller = controller
         self.active = False
+        self._broken = False
         self._node = node
         self._failed = failed
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._simulated = bool(node.get_parameter("use_sim_time").value)
-        self._said_safe = False
         step_s, lockstep = controller.step_s, lockstep_wait_s is not None
         self._ticks = TickTimes(step_s, paced=not lockstep)
-        sources = controller.wiring.sources
+        names = [source.name for source in controller.wiring.sources]
         self._wait_s = lockstep_wait_s
-        wait_ns = int((lockstep_wait_s or 0.0) * 1e9)
-        self._lockstep = Lockstep((source.name for source in sources), wait_ns)
-        self._ticker: Timer | None = None
+        self._lockstep = Lockstep(names, int((lockstep_wait_s or 0.0) * 1e9))
+        self._pace = None if lockstep or trigger == "timer" else Pace(names, int(step_s * 1e9))
         if watchdog_s is None:
             watchdog_s = 0.0 if lockstep else TRIP_PERIODS * step_s
-        self._safe = controller.wiring.command.safe_command()
+        self._safe_command = controller.gate.safe_command
         self._watchdog = Watchdog(
             self._send_safe, step_s, watchdog_s, controller.estop, self._tell_trip
         )
+        self._events = EventLog(node.get_logger(), controller)
         with ExitStack() as opened:
-            self._output = CommandOutput(node, controller.wiring.command)
+            self._output = CommandOutput(node, controller.wiring.command, shadow=shadow)
             opened.callback(self._output.close)
             self._inside = Inside(node, sees=bool(controller.wiring.images))
             opened.callback(self._inside.close)
@@ -84,54 +94,70 @@ class Loop:
                 node,
                 controller.table,
                 self._now_ns,
-                self._follow if lockstep else _ignore,
+                self._follow if lockstep else self._gather,
                 LOCKSTEP_DEPTH if lockstep else 1,
             )
             opened.callback(self._inputs.close)
+            self._ticker = self._make_ticker()
+            opened.callback(node.destroy_timer, self._ticker)
             self._report = Report(
-                node, controller, self._ticks, self._watchdog, self._inputs.topics
+                node, controller, self._ticks, self._watchdog, self._inputs.topics, self._output
             )
             self._opened = opened.pop_all()
 
-    def activate(self) -> None:
-        """Start to act, from a new episode."""
-        self.reset()
-        self._tell_what_is_off()
-        self.active = True
+    def _make_ticker(self) -> Timer:
+        """Ticks at the rate, or where what was waited for has not come in time."""
         if self._wait_s is not None:
-            self._ticker = self._node.create_timer(
+            return self._node.create_timer(
                 self._wait_s / 2, self._act_if_overdue, clock=self._steady
             )
-        else:
-            clock = self._node.get_clock() if self._simulated else self._steady
-            step_s = self.controller.step_s
-            self._ticker = self._node.create_timer(step_s, self._act_at_rate, clock=clock)
+        clock = self._node.get_clock() if self._simulated else self._steady
+        return self._node.create_timer(self.controller.step_s, self._act_in_time, clock=clock)
+
+    def activate(self) -> None:
+        """Start to act; the policy remembers what it has watched."""
+        self.controller.start(bring_up=not self._output.shadow)
+        self._lockstep.reset()
+        self._tell_settings()
+        self._events.begin(time.monotonic())
+        self.active, self._broken = True, False
+        self._output.open(shadow=self._output.shadow)
         self._watchdog.start()
 
     def stand_down(self) -> None:
         """Stop acting; the safe command is the last one."""
         self.active = False
         self._watchdog.stop()
-        if self._ticker is not None:
-            self._node.destroy_timer(self._ticker)
-            self._ticker = None
         self._output.publish(self.controller.gate.safe(), self._stamp_ns())
+        self._output.shut()
+
+    def shadow(self, shadow: bool) -> None:
+        """Propose instead of command, or command again; the policy goes on as it is."""
+        if shadow == self._output.shadow:
+            return
+        if not self.active:
+            self._output.shadow = shadow
+            return
+        if shadow:
+            self._output.publish(self.controller.gate.safe(), self._stamp_ns())
+        else:
+            self.controller.start(bring_up=False)
+        self._output.open(shadow=shadow)
+        self._events.begin(time.monotonic())
 
     def reset(self) -> None:
-        """Start a new episode."""
+        """Start a new episode: policy and monitor forget."""
         self.controller.reset()
         self._lockstep.reset()
-        self._said_safe = False
+        if self._wait_s is not None:  # in a simulator what was sent is part of the last episode
+            self._output.forget()
+            self.controller.gate.reset()
 
     def halt(self) -> None:
         """The e-stop was latched: the safe command goes out at once."""
         if self.active:
             self.controller.gate.safe()
             self._send_safe()
-
-    def resume(self) -> None:
-        """The e-stop was cleared: a new episode begins."""
-        self.controller.reset()
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
         """The table for `rewire`; ValueError saying why this wiring cannot take over."""
@@ -146,7 +172,10 @@ class Loop:
         """
         self._inputs.rewire(table)
         self.controller.rewire(table)
-        ready_ns = self._lockstep.rewire(source.name for source in table.wiring.sources)
+        names = [source.name for source in table.wiring.sources]
+        if self._pace is not None:
+            self._pace.rewire(names)
+        ready_ns = self._lockstep.rewire(names)
         if ready_ns is not None:
             self._act(ready_ns)
 
@@ -158,13 +187,16 @@ class Loop:
 
     def _follow(self, source: str, stamp_ns: int | None) -> None:
         """Lockstep: act as soon as every source has the stamp."""
-        if not self.active:
-            return
         ready_ns = self._lockstep.arrived(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
             self._act(ready_ns)
         elif self._lockstep.repeated(stamp_ns):
             self._output.repeat()
+
+    def _gather(self, source: str, stamp_ns: int | None) -> None:
+        """Real time: act as soon as a set of messages is complete."""
+        if self._pace is not None and self._pace.arrived(source, self._now_ns()):
+            self._act(None)
 
     def _act_if_overdue(self) -> None:
         """Lockstep: act on what is there once the wait has run out."""
@@ -172,60 +204,68 @@ class Loop:
         if overdue_ns is not None:
             self._act(overdue_ns)
 
-    def _act_at_rate(self) -> None:
-        """Without an argument, or the events executor would fill it in."""
+    def _act_in_time(self) -> None:
+        """Real time: act now. Without an argument, or the events executor would fill it in."""
         self._act(None)
 
     def _act(self, stamp_ns: int | None) -> None:
         """One tick; whatever goes wrong in it ends in deactivation, so in the safe command."""
+        if self._broken:
+            return
+        begin_s, now_ns = time.perf_counter(), self._now_ns()
+        try:
+            command, readings = self.controller.tick(now_ns, stamp_ns, self._output.sent)
+        except Exception as error:
+            self._fail(error)
+            return
+        self._plan_next(now_ns)
+        if stamp_ns is not None:
+            self._lockstep.acted()
         if not self.active:
             return
-        begin_s = time.perf_counter()
-        try:
-            command, readings = self.controller.tick(self._now_ns(), stamp_ns)
-        except Exception as error:
-            self._node.get_logger().error(f"tick failed, deactivating: {error!r}")
-            self._failed()
-            return
-        if self._watchdog.tripped:
+        took_s = time.perf_counter() - begin_s
+        if 0.0 < self._watchdog.timeout_s < took_s:  # what it was decided on is too old by now
             command = self.controller.gate.safe()
-        if stamp_ns is None:
-            stamp_ns = self._stamp_ns()
-        else:
-            self._lockstep.acted()
-        self._output.publish(command, stamp_ns)
-        self._watchdog.fed(time.monotonic())
-        self._ticks.add(begin_s, time.perf_counter())
+        sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
+        if self._output.publish(command, sent_ns):
+            self._watchdog.fed(time.monotonic())
+        end_s = time.perf_counter()
+        self._ticks.add(begin_s, end_s, (now_ns - readings.since_ns) / 1e9 + end_s - begin_s)
         self._inside.publish(
             readings,
             lambda: self.controller.attention(readings.ids),
             self.controller.attended,
-            stamp_ns,
+            sent_ns,
         )
-        self._tell()
+        self._events.tell(readings, time.monotonic(), shadow=self._output.shadow)
 
-    def _tell(self) -> None:
-        """Log what changed, on the edge."""
+    def _fail(self, error: Exception) -> None:
+        """A tick raised: deactivate, and do not tick again before the next activation."""
+        why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
+        self._node.get_logger().error(
+            f"{why}; {'deactivating' if self.active else 'watching ends'}"
+        )
+        self._broken = True
+        if self.active:
+            self._failed()
+
+    def _plan_next(self, now_ns: int) -> None:
+        """Where the sources set the pace: how long to wait for their next set."""
+        if self._pace is not None:
+            self._pace.ticked(now_ns)
+            self._ticker.timer_period_ns = self._pace.wait_ns(now_ns)
+            self._ticker.reset()
+
+    def _tell_settings(self) -> None:
+        """What will not be watched, as its timeout is 0, and a ramp that nobody trained."""
         logger = self._node.get_logger()
-        for notice in self.controller.table.notices():
-            if notice.kind == "lost":
-                logger.warning(str(notice))
-            else:
-                logger.info(str(notice))
-        safe = bool(self.controller.safe_reason)
-        if safe and not self._said_safe:
-            logger.warning(f"safe command: {self.controller.safe_reason}")
-        elif self._said_safe and not safe:
-            logger.info("the policy acts again")
-        self._said_safe = safe
-
-    def _tell_what_is_off(self) -> None:
-        """What will not be watched, as its timeout is 0."""
         off = [f"source {s.name!r}" for s in self.controller.wiring.sources if not s.max_age_s]
         if self._wait_s is None and off:
-            self._node.get_logger().warning(f"max_age_s is 0 (off): {', '.join(off)}")
+            logger.warning(f"max_age_s is 0 (off): {', '.join(off)}")
         if not self._watchdog.timeout_s:
-            self._node.get_logger().info("the watchdog is off (watchdog_s)")
+            logger.info("the watchdog is off (watchdog_s)")
+        if warning := self.controller.ramp_warning():
+            logger.warning(warning)
 
     def _tell_trip(self) -> None:
         """On the watchdog's thread, once the safe command has gone out."""
@@ -234,8 +274,9 @@ class Loop:
 
     def _send_safe(self) -> None:
         """From any thread; in lockstep with the stamp of the last command."""
+        stamp_ns = None if self._wait_s is not None else self._stamp_ns()
         with suppress(RuntimeError):  # rclpy was shut down under the watchdog's feet
-            self._output.publish(self._safe, None if self._wait_s is not None else self._stamp_ns())
+            self._output.publish(self._safe_command(), stamp_ns)
 
     def _diagnose(self) -> None:
         message = self._report.make(self.active, self._now_ns())
@@ -248,7 +289,3 @@ class Loop:
 
     def _stamp_ns(self) -> int:
         return int(self._node.get_clock().now().nanoseconds)
-
-
-def _ignore(source: str, stamp_ns: int | None) -> None:
-    """At a fixed rate a message's arrival starts nothing."""

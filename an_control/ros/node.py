@@ -87,7 +87,7 @@ class PolicyNode(LifecycleNode):
             settings.model,
             settings.policy_engine,
             monitor=settings.policy_monitor,
-            ramp_s=settings.authority_s,
+            ramp_s=settings.policy_ramp_s,
             estop=self._estop,
         )
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
@@ -96,7 +96,15 @@ class PolicyNode(LifecycleNode):
         self._swap = Swap(
             controller, settings.policy_engine, settings.policy_monitor, self._tell_unswapped
         )
-        return Loop(self, controller, wait_s, self.trigger_deactivate, watchdog_s)
+        return Loop(
+            self,
+            controller,
+            wait_s,
+            self.trigger_deactivate,
+            watchdog_s,
+            trigger=settings.policy_trigger,
+            shadow=settings.shadow,
+        )
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Start to act, unless the wiring's rate is not the one that the model was trained at."""
@@ -168,13 +176,11 @@ class PolicyNode(LifecycleNode):
             self.get_logger().error(self._estop.reason)
 
     def _on_reset_estop(self, _: Any, response: Any) -> Any:
-        """The only way out of an e-stop; a new episode begins."""
+        """The only way out of an e-stop; the policy goes on from what it has watched of it."""
         response.success = True
         if not self._estop.reset():
             response.message = "was not latched"
             return response
-        if self._loop is not None:
-            self._loop.resume()
         self.get_logger().warning("e-stop cleared")
         return response
 
@@ -196,9 +202,12 @@ class PolicyNode(LifecycleNode):
         return SetParametersResult(successful=True)
 
     def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
-        """Swap the model and rewire, where the changes are the model's and the wiring's."""
-        if self._swap is not None and any(change.name == "model" for change in changes):
-            self._swap.start()
+        """Swap the model, switch to or from shadow and rewire, where the changes say so."""
+        for change in changes:
+            if change.name == "model" and self._swap is not None:
+                self._swap.start()
+            elif change.name == "shadow" and self._loop is not None:
+                self._loop.shadow(bool(change.value))
         try:
             table = self._rewired(changes)
             if table is not None:

@@ -18,6 +18,7 @@ from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
+from an_control.ros.inputs import NO_EVENTS
 from an_control.wiring import CommandConfig, Readings
 
 COMMAND_QOS = QoSProfile(depth=10)
@@ -36,35 +37,123 @@ def set_stamp(stamp: Any, stamp_ns: int) -> None:
 
 
 class CommandOutput:
-    """Publishes commands (A,) in physical units as the wiring's message type, from any thread."""
+    """Publishes commands (A,) in physical units as the wiring's message type, from any thread.
 
-    def __init__(self, node: Node, command: CommandConfig) -> None:
-        self._node = node
+    In shadow they go out on `~/proposed` instead, and this node has no publisher that could
+    command. While it does not command, it listens to who does.
+    """
+
+    def __init__(self, node: Node, command: CommandConfig, *, shadow: bool) -> None:
+        self._node, self._command = node, command
         self._lock = threading.Lock()
         self._field = command.field
         stamped = command.type == "sensor_msgs/msg/JointState"
         self._message = JointState(name=list(command.names)) if stamped else Float64MultiArray()
         self._stamped = stamped
-        self._publisher = node.create_publisher(type(self._message), command.topic, COMMAND_QOS)
+        self._type = type(self._message)
+        self._proposed = node.create_publisher(self._type, "~/proposed", COMMAND_QOS)
+        self._publisher: Any = None
+        self._target: Any = None
+        self._ear: Any = None
+        self._sent: np.ndarray | None = None
+        self.shadow = shadow
+        if not shadow:
+            self._create()
+        self._listen()
 
-    def publish(self, values: np.ndarray, stamp_ns: int | None) -> None:
-        """Send `values`; `stamp_ns`, by default the last one, is for a type that has a header."""
+    def open(self, *, shadow: bool) -> None:
+        """Publish from now on: commands, or in shadow what they would be."""
+        self.shadow = shadow
+        if shadow:
+            self._listen()
+            self._destroy()
+        else:
+            self._create()
+            self._close_ear()
+        with self._lock:
+            self._target = self._proposed if shadow else self._publisher
+
+    def shut(self) -> None:
+        """Publish nothing any more."""
+        with self._lock:
+            self._target = None
+        self._listen()
+
+    @property
+    def sent(self) -> np.ndarray | None:
+        """The command (A,) that went out last, of whoever commands; None where none is known."""
+        return self._sent
+
+    def forget(self) -> None:
+        """What was sent belongs to an episode that is over."""
+        self._sent = None
+
+    def publish(self, values: np.ndarray, stamp_ns: int | None) -> bool:
+        """Send finite `values`; whether they could be sent.
+
+        `stamp_ns`, by default the last one, is for a type that has a header.
+        """
+        if not np.isfinite(values).all():
+            return False
         with self._lock:
             setattr(self._message, self._field, doubles(values))
             if self._stamped and stamp_ns is not None:
                 set_stamp(self._message.header.stamp, stamp_ns)
-            self._publisher.publish(self._message)
+            if self._target is not None:
+                self._target.publish(self._message)
+                if self._target is self._publisher:
+                    self._sent = values
+        return True
 
     def repeat(self) -> None:
         """Send the last command once more."""
         with self._lock:
-            self._publisher.publish(self._message)
+            if self._target is not None:
+                self._target.publish(self._message)
 
     def close(self) -> None:
         """Let go of the topic, once the last command has arrived where it can."""
+        self._close_ear()
+        self._destroy()
+        self._node.destroy_publisher(self._proposed)
+
+    def _create(self) -> None:
+        if self._publisher is None:
+            topic = self._command.topic
+            self._publisher = self._node.create_publisher(self._type, topic, COMMAND_QOS)
+
+    def _destroy(self) -> None:
+        """Give the publisher of commands up, once the last one has arrived where it can."""
+        if self._publisher is None:
+            return
         with suppress(RuntimeError):  # rclpy was shut down already
             self._publisher.wait_for_all_acked(Duration(seconds=ARRIVAL_S))
-        self._node.destroy_publisher(self._publisher)
+        with self._lock:
+            publisher, self._publisher, self._target = self._publisher, None, None
+        self._node.destroy_publisher(publisher)
+
+    def _listen(self) -> None:
+        if self._ear is None:
+            self._ear = self._node.create_subscription(
+                self._type, self._command.topic, self._hear, COMMAND_QOS, event_callbacks=NO_EVENTS
+            )
+
+    def _close_ear(self) -> None:
+        if self._ear is not None:
+            self._node.destroy_subscription(self._ear)
+            self._ear = None
+
+    def _hear(self, message: Any) -> None:
+        """Somebody commands the robot; what does not fit its actuators says nothing."""
+        values = np.array(getattr(message, self._field), np.float64)
+        names = self._command.names
+        if self._stamped and list(message.name) != list(names):
+            place = {name: index for index, name in enumerate(message.name)}
+            if len(values) != len(message.name) or not place.keys() >= set(names):
+                return
+            values = values[[place[name] for name in names]]
+        if values.shape == (len(names),) and np.isfinite(values).all():
+            self._sent = values
 
 
 class Inside:

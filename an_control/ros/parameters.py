@@ -1,8 +1,8 @@
 """The node's parameters: their descriptions and ranges in one place, read into one dataclass.
 
 A parameter that shapes the node (which wiring, how it ticks) can be set until the node is
-configured; `model` can be set at any time and swaps the policy, and those of the wiring
-(`wiring_parameters`) rewire.
+configured; at any time `model` swaps the policy, `shadow` switches between proposing and
+commanding, and those of the wiring (`wiring_parameters`) rewire.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from an_control.policy import EngineName, Monitor
+from an_control.ros.loop import Trigger
 
 MODES = ("rate", "lockstep")
 MONITORS = ("model", "off", "reset", "match")
 ENGINES = ("auto", "numpy", "numba")
 EXECUTORS = ("single_threaded", "events")
-RAMP_S = 0.5
+TRIGGERS = ("sources", "timer")
+WHILE_CONFIGURED = ("model", "shadow")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Settings:
     wiring: str = ""
     model: str = ""
     mode: str = "rate"
+    trigger: str = "sources"
+    shadow: bool = False
     autostart: bool = False
     check_rate: bool = True
     engine: str = "auto"
@@ -51,10 +55,14 @@ class Settings:
         return None if self.monitor == "model" else cast(Monitor, self.monitor)
 
     @property
-    def authority_s(self) -> float:
-        """How long authority grows after every start."""
-        by_mode = RAMP_S if self.mode == "rate" else 0.0
-        return by_mode if self.ramp_s < 0.0 else self.ramp_s
+    def policy_ramp_s(self) -> float | None:
+        """The ramp for `Controller`."""
+        return None if self.ramp_s < 0.0 else self.ramp_s
+
+    @property
+    def policy_trigger(self) -> Trigger:
+        """The trigger for `Loop`."""
+        return cast(Trigger, self.trigger)
 
 
 _DESCRIPTIONS = {
@@ -62,6 +70,10 @@ _DESCRIPTIONS = {
     "model": "path of the policy's model file (.safetensors); set it to swap the policy",
     "mode": "when to tick: 'rate' (the wiring's rate_hz, a robot) or 'lockstep' (by stamp, a"
     " simulator)",
+    "trigger": "mode 'rate': tick when the sources' newest set of messages is complete, at about"
+    " the wiring's rate_hz ('sources'), or by a timer at that rate ('timer')",
+    "shadow": "publish on ~/proposed what the command would be, and command nothing; can be set at"
+    " any time",
     "autostart": "configure and activate at once, without a lifecycle manager",
     "check_rate": "refuse to activate when the wiring's rate differs from the model's trained step"
     " by more than 10%",
@@ -75,9 +87,15 @@ _DESCRIPTIONS = {
     "watchdog_s": "after this long without a command the safe one goes out; 0 = off, -1 = within"
     " two periods in mode 'rate', off in 'lockstep'",
     "ramp_s": "how long authority grows from the safe command to the policy's, after activation"
-    f" and every recovery; 0 = off, -1 = {RAMP_S} in mode 'rate', off in 'lockstep'",
+    " and every safe command but the watchdog's; 0 = off, -1 = what the model was trained with",
 }
-_CHOICES = {"mode": MODES, "engine": ENGINES, "monitor": MONITORS, "executor": EXECUTORS}
+_CHOICES = {
+    "mode": MODES,
+    "trigger": TRIGGERS,
+    "engine": ENGINES,
+    "monitor": MONITORS,
+    "executor": EXECUTORS,
+}
 _RANGES = {
     "lockstep_wait_s": (0.001, 60.0),
     "watchdog_s": (-1.0, 3600.0),
@@ -114,7 +132,7 @@ def settings(node: Node) -> Settings:
 
 def refusal(change: Parameter, *, configured: bool) -> str:
     """Why a parameter cannot be changed like this now, or an empty string."""
-    if configured and change.name in _DESCRIPTIONS and change.name != "model":
+    if configured and change.name in _DESCRIPTIONS and change.name not in WHILE_CONFIGURED:
         return f"parameter {change.name}: can be set only while the node is unconfigured"
     return _choice_refusal(change.name, change.value)
 

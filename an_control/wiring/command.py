@@ -1,4 +1,4 @@
-"""From an action to the numbers that a command message carries, in physical units.
+"""From an action to the numbers that a command message carries, in physical units, and back.
 
 Only the conversion: limits, rate of change and the watchdog belong to the safety gate.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +25,8 @@ class ActuatorConfig:
 
     limits    lowest and highest value
     max_rate  greatest change, in units per second; 0 = off
-    safe      the value that does no harm, within the limits
+    safe      the value that does no harm, within the limits; "hold": the position measured last
+    start     where bring-up moves it before the policy acts, within the limits
     """
 
     name: str
@@ -32,7 +34,33 @@ class ActuatorConfig:
     offset: float
     limits: tuple[float, float]
     max_rate: float
-    safe: float
+    safe: float | Literal["hold"]
+    start: float | None = None
+
+
+@dataclass(frozen=True)
+class MeasuredConfig:
+    """Where the actuators' positions are measured, in the units of the commands.
+
+    The `*` in `field` stands for an actuator's name.
+    """
+
+    source: str
+    field: str
+
+
+@dataclass(frozen=True)
+class BringUpConfig:
+    """How the robot is moved to its start pose before the policy acts.
+
+    max_rate   greatest change of each command, in units per second
+    tolerance  how near each measured position must come to its start
+    timeout_s  after this without success the node deactivates
+    """
+
+    max_rate: float
+    tolerance: float
+    timeout_s: float
 
 
 @dataclass(frozen=True)
@@ -43,6 +71,8 @@ class CommandConfig:
     type: str
     field: str
     actuators: tuple[ActuatorConfig, ...]
+    measured: MeasuredConfig | None = None
+    bring_up: BringUpConfig | None = None
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -67,6 +97,17 @@ class CommandConfig:
             raise ValueError(f"an action of shape {values.shape} for {len(self.names)} actuators")
         return values * self._scale + self._offset
 
+    def action(self, values: ArrayLike) -> NDArray[np.float64]:
+        """The action (A,) that means these values (A,); beyond +-1 where no action does."""
+        return (np.asarray(values, np.float64) - self._offset) / self._scale
+
+    @property
+    def holds(self) -> bool:
+        """Whether the safe command holds a measured position."""
+        return any(actuator.safe == "hold" for actuator in self.actuators)
+
     def safe_command(self) -> NDArray[np.float64]:
-        """The values (A,) that the wiring names as safe, a new array at each call."""
-        return np.array([actuator.safe for actuator in self.actuators])
+        """The values (A,) that the wiring names as safe, NaN for "hold"; a new array each time."""
+        return np.array(
+            [np.nan if actuator.safe == "hold" else actuator.safe for actuator in self.actuators]
+        )

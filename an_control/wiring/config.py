@@ -14,7 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from an_control.wiring.command import COMMAND_FIELDS, ActuatorConfig, CommandConfig
+from an_control.wiring.command import (
+    COMMAND_FIELDS,
+    ActuatorConfig,
+    BringUpConfig,
+    CommandConfig,
+    MeasuredConfig,
+)
 from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.fields import SYNTAX, parse_field
 from an_control.wiring.image import ImageConfig, read_image
@@ -29,6 +35,7 @@ _TEXT = re.compile(r".{1,200}", re.DOTALL)
 _ANY = sys.float_info.max
 _FLOAT32 = 3.4028234e38
 _LIMIT_S = 1e6
+_LEAST = 1e-9
 
 
 @dataclass(frozen=True)
@@ -175,7 +182,7 @@ def load_wiring(path: str | Path) -> Wiring:
         min_present_share=top["min_present_share"].number("a share from 0 to 1", 0.0, 1.0),
         sources=sources,
         channels=channels,
-        command=_command(top["command"]),
+        command=_command(top["command"], names),
     )
 
 
@@ -250,36 +257,78 @@ def _field(entry: Entry, pattern: bool) -> str:
     return text
 
 
-def _command(entry: Entry) -> CommandConfig:
-    fields = entry.fields(("topic", "type", "field", "actuators"))
+def _command(entry: Entry, sources: tuple[str, ...]) -> CommandConfig:
+    fields = entry.fields(("topic", "type", "field", "actuators"), ("measured", "bring_up"))
     type_, field = fields["type"], fields["field"]
     if type_.value not in tuple(COMMAND_FIELDS):
         raise type_.error(" or ".join(COMMAND_FIELDS))
     if field.value not in COMMAND_FIELDS[str(type_.value)]:
         raise field.error(" or ".join(COMMAND_FIELDS[str(type_.value)]))
     actuators = fields["actuators"].items("at least one actuator")
-    return CommandConfig(
+    config = CommandConfig(
         topic=_topic(fields["topic"]),
         type=str(type_.value),
         field=str(field.value),
         actuators=tuple(_actuator(name, e) for name, e in actuators),
+        measured=_measured(fields["measured"], sources) if "measured" in fields else None,
+        bring_up=_bring_up(fields["bring_up"]) if "bring_up" in fields else None,
     )
+    _check_measured(entry, config)
+    return config
 
 
 def _actuator(name: str, entry: Entry) -> ActuatorConfig:
     if not _WORD.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, "a name of visible ASCII characters")
-    fields = entry.fields(("limits", "safe"), ("scale", "offset", "max_rate"))
+    fields = entry.fields(("limits", "safe"), ("scale", "offset", "max_rate", "start"))
     limits = fields["limits"].range("[lowest, highest]", _ANY)
     within = f"a value within the limits {limits[0]:g} to {limits[1]:g}"
+    safe = fields["safe"]
     return ActuatorConfig(
         name=name,
         scale=_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
         offset=_number(fields.get("offset"), 0.0, "a finite number"),
         limits=limits,
         max_rate=_number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
-        safe=fields["safe"].number(within, *limits),
+        safe="hold" if safe.value == "hold" else safe.number(f"{within}, or hold", *limits),
+        start=fields["start"].number(within, *limits) if "start" in fields else None,
     )
+
+
+def _measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
+    fields = entry.fields(("source", "field"))
+    field = fields["field"]
+    if not isinstance(field.value, str) or field.value.count("*") != 1:
+        raise field.error("a field path with one *, for the actuator's name: position[*]")
+    _field(Entry(field.file, field.key, field.value), True)
+    return MeasuredConfig(_source_name(fields["source"], sources), field.value)
+
+
+def _bring_up(entry: Entry) -> BringUpConfig:
+    fields = entry.fields(("max_rate", "tolerance", "timeout_s"))
+    return BringUpConfig(
+        max_rate=fields["max_rate"].number("units per second, more than 0", _LEAST),
+        tolerance=fields["tolerance"].number("a distance of more than 0", _LEAST),
+        timeout_s=fields["timeout_s"].number(f"seconds, up to {_LIMIT_S:g}", _LEAST, _LIMIT_S),
+    )
+
+
+def _check_measured(entry: Entry, config: CommandConfig) -> None:
+    """Who holds or moves to a pose must know where the actuators are; all start or none."""
+    without = next((one.name for one in config.actuators if one.start is None), None)
+    if config.bring_up is not None and without is not None:
+        key = f"{entry.key}.actuators.{without}"
+        raise WiringError(entry.file, key, Shown("no start"), "a start for bring_up")
+    if config.bring_up is None and any(one.start is not None for one in config.actuators):
+        raise WiringError(entry.file, entry.key, Shown("no bring_up"), "bring_up, for start")
+    if config.measured is None and (config.holds or config.bring_up is not None):
+        why = "safe: hold" if config.holds else "bring_up"
+        raise WiringError(
+            entry.file, entry.key, Shown("no measured"), f"measured: {{source, field}}, for {why}"
+        )
+    if config.measured is not None and config.field not in ("position", "data"):
+        allowed = "position or data, as measured positions are sent in it"
+        raise WiringError(entry.file, f"{entry.key}.field", config.field, allowed)
 
 
 def _topic(entry: Entry) -> str:

@@ -59,6 +59,8 @@ class Feed:
         self.messages = 0
         self.messages_read = 0
         self.unread = False
+        self.new = False
+        """Whether a message that repeats no stamp has come since the last read."""
         self.fresh = True
         self.error = ""
 
@@ -83,7 +85,7 @@ class Feed:
         """Go on with the newest message of another feed of the same message type."""
         self.message, self.stamp_ns, self.arrival_ns = old.message, old.stamp_ns, old.arrival_ns
         self.messages, self.messages_read = old.messages, old.messages_read
-        self.unread, self.fresh = old.message is not None, old.fresh
+        self.unread, self.new, self.fresh = old.message is not None, old.new, old.fresh
         for mine, theirs in zip(self.readers, old.readers, strict=False):
             mine.take_over(theirs)
 

@@ -20,6 +20,7 @@ from an_control.wiring.compile import compile_source, follow
 from an_control.wiring.config import ChannelConfig, SourceConfig, Wiring
 from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.feed import Feed, SourceStatus, limit_ns
+from an_control.wiring.measured import Measured
 from an_control.wiring.messages import Resolver, message_class
 
 _FLOAT32 = float(np.finfo(np.float32).max)
@@ -35,11 +36,15 @@ class Readings(NamedTuple):
               uint8 (N, stack, patch, patch)
     ids       their ids (N,), the same tuple object for as long as the same ones are present
     expected  how many channels there should be; a wildcard that nothing matched yet counts as one
+    new       whether any of them came since the read before
+    since_ns  when the oldest of what came since then arrived, or else the newest of all
     """
 
     values: NDArray[Any]
     ids: tuple[str, ...]
     expected: int
+    new: bool = True
+    since_ns: int = 0
 
     @property
     def present_share(self) -> float:
@@ -49,12 +54,16 @@ class Readings(NamedTuple):
 
 @dataclass(frozen=True)
 class Notice:
-    """A source, or with `channels` some channels of it, was lost or came back; told once."""
+    """A source, or with `channels` some channels of it, was lost or came back; told once.
+
+    `never` of a source that was never there.
+    """
 
     kind: Literal["lost", "recovered"]
     source: str
     channels: tuple[str, ...] = ()
     reason: str = ""
+    never: bool = False
 
     def __str__(self) -> str:
         what = f"source {self.source!r}"
@@ -81,6 +90,11 @@ class ChannelTable:
         taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
         self._feeds = {source.name: self._feed(source, taken) for source in wiring.sources}
         self._required = [feed for feed in self._feeds.values() if feed.config.required]
+        self.measured: Measured | None = None
+        """Where the actuators are, for a wiring that says where that is measured."""
+        if (measured := wiring.command.measured) is not None:
+            cls = self.message_classes[measured.source]
+            self.measured = Measured(wiring.command, cls, resolve, wiring.file)
         self._ids: tuple[str, ...] = ()
         self._fine = np.zeros(0, bool)
         self._lay_out()
@@ -141,6 +155,7 @@ class ChannelTable:
         feed = self._feeds[source]
         if stamp_ns is None or stamp_ns != feed.stamp_ns:
             feed.arrival_ns = arrival_ns
+            feed.new = True
         feed.message, feed.stamp_ns = message, stamp_ns or None
         feed.messages += 1
         feed.unread = True
@@ -163,6 +178,8 @@ class ChannelTable:
             for feed in feeds:
                 if feed.unread:
                     feed.extract()
+                    if self.measured is not None and self.measured.source == feed.config.name:
+                        self.measured.read(feed.message)
             ok = self._convert()
         fresh = [not feed.error and feed.in_time(now_ns, stamp_ns) for feed in feeds]
         for feed, in_time in zip(feeds, fresh, strict=True):
@@ -171,6 +188,10 @@ class ChannelTable:
             elif stamp_ns is None and not 0 <= now_ns - feed.arrival_ns <= feed.shortest:
                 ok[feed.start : feed.stop] &= feed.limits >= feed.age_ns(now_ns)
             feed.messages_read = feed.messages
+        arrived = [feed.arrival_ns for feed in feeds if feed.new]
+        since_ns = min(arrived, default=max([feed.arrival_ns for feed in feeds]))
+        for feed in feeds:
+            feed.new = False
         pattern = ok.tobytes()
         if (pattern, fresh) != self._last:
             self._last = pattern, fresh
@@ -180,7 +201,8 @@ class ChannelTable:
         values = self._values[ok].astype(np.float32)
         if cameras:
             values = np.concatenate([camera.patches for camera in cameras])[ok]
-        return Readings(values, self._ids_of(pattern, ok), self.expected)
+        ids = self._ids_of(pattern, ok)
+        return Readings(values, ids, self.expected, bool(arrived), since_ns)
 
     @property
     def cameras(self) -> list[CameraReader]:
@@ -234,7 +256,7 @@ class ChannelTable:
                 self._notices.append(Notice("recovered", name))
             elif feed.fresh and not in_time:
                 reason = feed.error or feed.why_late(now_ns, stamp_ns)
-                self._notices.append(Notice("lost", name, (), reason))
+                self._notices.append(Notice("lost", name, (), reason, not feed.messages))
             feed.fresh = in_time
             if in_time:
                 self._notice_channels(feed, now_ns if stamp_ns is None else feed.arrival_ns)
@@ -286,6 +308,8 @@ class ChannelTable:
             old = self._feeds.get(name)
             if old is not None and old.config.type == feed.config.type:
                 feed.take_over(old)
+        if table.measured is not None and self.measured is not None:
+            table.measured.values = self.measured.values
         known = dict(zip(self._ids, self._fine.tolist(), strict=True))
         table._fine = np.array([known.get(id_, True) for id_ in table._ids], bool)
         return table
