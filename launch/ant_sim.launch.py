@@ -42,13 +42,23 @@ ARGUMENTS = {
     "rate": (0.0, "control rate in Hz; 0 = the wiring's"),
     "check_rate": (True, "refuse a rate that the model was not trained at"),
     "camera_hz": (0.0, "pictures per simulated second if looked at, 0 = off"),
-    "command_timeout_s": (1.0, "after this the simulator's safe command counts"),
+    "command_timeout_s": (
+        0.0,
+        "after this the simulator's safe command counts; 0 = 1 s, in real time five steps",
+    ),
+    "trigger": ("sources", "in real time: tick when the sources have come, or by a timer"),
+    "ramp_s": (-1.0, "how long the policy's authority grows; -1 = as the model was trained"),
+    "shadow": (False, "propose on policy/proposed, and command nothing"),
+    "stop_at_s": (-1.0, "latch the e-stop so far into each episode; -1 = never"),
+    "stop_spread_s": (0.0, "or up to so much later, drawn for each episode"),
+    "stop_for_s": (2.0, "and clear it after this"),
     "engine": ("auto", "what computes the policy: auto, numpy or numba"),
     "namespace": ("ant", "the robot's namespace"),
 }
 SIMULATOR_PARAMETERS = (
     "simulation", "wiring", "episodes", "seed", "realtime", "shuffle", "announce",
     "noise_channels", "drop", "schedule", "scrambler", "camera_hz", "command_timeout_s",
+    "stop_at_s", "stop_spread_s", "stop_for_s",
 )  # fmt: skip
 
 
@@ -81,6 +91,7 @@ def nodes(context: LaunchContext) -> list[Node]:
         "check_rate": given["check_rate"],
         "engine": given["engine"],
         "executor": "events",
+        **{name: given[name] for name in ("trigger", "ramp_s", "shadow")},
     }
     simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
     return [

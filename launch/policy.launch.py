@@ -3,7 +3,8 @@
     ros2 launch an_control policy.launch.py wiring:=my_robot.yaml model:=my_policy.safetensors
     ros2 lifecycle set /policy configure && ros2 lifecycle set /policy activate
 
-It acts only once activated: by hand, by a lifecycle manager, or at once with autostart:=true.
+It acts only once activated: by hand, by a lifecycle manager, or at once with autostart:=true. With
+shadow:=true it commands nothing even then, and shows on ~/proposed what it would.
 """
 
 from typing import Any
@@ -16,10 +17,14 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
 BOOLEANS = ["true", "false"]
+NUMBERS = {"ramp_s"}
 PARAMETERS: dict[str, tuple[str, list[str] | None]] = {
     "wiring": ("the robot's wiring YAML", None),
     "model": ("the policy's model file", None),
     "mode": ("when to tick: rate (a robot) or lockstep (a simulator)", ["", "rate", "lockstep"]),
+    "trigger": ("in mode rate, what starts a tick", ["", "sources", "timer"]),
+    "shadow": ("propose on ~/proposed, and command nothing", ["", *BOOLEANS]),
+    "ramp_s": ("how long the policy's authority grows", None),
     "autostart": ("configure and activate at once", ["", *BOOLEANS]),
     "check_rate": ("refuse a rate that the model was not trained at", ["", *BOOLEANS]),
     "engine": ("what computes the policy", ["", "auto", "numpy", "numba"]),
@@ -50,11 +55,7 @@ def generate_launch_description() -> LaunchDescription:
 def policy(context: LaunchContext) -> list[Node]:
     """The node; what was given as an argument wins over the parameter file."""
     texts = {name: LaunchConfiguration(name).perform(context) for name in PARAMETERS}
-    given: dict[str, Any] = {
-        name: ParameterValue(text, value_type=bool if text in BOOLEANS else str)
-        for name, text in texts.items()
-        if text
-    }
+    given: dict[str, Any] = {name: value(name, text) for name, text in texts.items() if text}
     params_file = LaunchConfiguration("params_file").perform(context)
     return [
         Node(
@@ -67,6 +68,19 @@ def policy(context: LaunchContext) -> list[Node]:
             on_exit=end,
         )
     ]
+
+
+def value(name: str, text: str) -> ParameterValue:
+    """A parameter's value in its type; ValueError names an argument that is no number."""
+    _, choices = PARAMETERS[name]
+    if choices is not None and "true" in choices:
+        return ParameterValue(text == "true", value_type=bool)
+    if name not in NUMBERS:
+        return ParameterValue(text, value_type=str)
+    try:
+        return ParameterValue(float(text), value_type=float)
+    except ValueError:
+        raise ValueError(f"{name}:={text} is no number: {PARAMETERS[name][0]}") from None
 
 
 def end(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:

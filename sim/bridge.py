@@ -22,12 +22,15 @@ from sensor_msgs.msg import Image
 from std_srvs.srv import SetBool, Trigger
 
 from an_control_sim.outlets import fill_image
+from an_control_sim.policy_figures import Figures, PolicyFigures
 from an_control_sim.policy_link import BridgeError, PolicyLink
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor
 from an_control_sim.robot import Robot
 
 ATTEMPTS = 3
 """How often one step is published within the command timeout."""
+TOO_OLD = 5
+"""Steps after which a command is too old in real time."""
 
 
 class Stopped(Exception):
@@ -57,8 +60,9 @@ class Bridge:
     policy            name of the policy node, whose `reset_state` is called before each episode;
                       empty: nobody is called, whoever sends commands drives
     realtime          step by the steady clock and hold the newest command, instead of lockstep
-    command_timeout_s lockstep: how long one step waits for its command; real time: the age at
-                      which a command is too old. Then the safe command counts
+    command_timeout_s lockstep: how long one step waits for its command, by default 1 s; real
+                      time: the age at which a command is too old, by default five steps. Then the
+                      safe command counts
     start_timeout_s   how long to wait for the policy, at the start and when it has gone silent
     tap               also gets every message, inside this process
     camera_hz         pictures per simulated second, while somebody looks (0 = off)
@@ -74,12 +78,14 @@ class Bridge:
         tap: Tap | None = None,
         policy: str = "policy",
         realtime: bool = False,
-        command_timeout_s: float = 1.0,
+        command_timeout_s: float | None = None,
         start_timeout_s: float = 30.0,
         camera_hz: float = 0.0,
     ) -> None:
         self.node, self.robot, self.tap = node, robot, tap
         self._realtime = realtime
+        if command_timeout_s is None:
+            command_timeout_s = TOO_OLD * robot.simulation.step_s if realtime else 1.0
         self._command_timeout_s, self._start_timeout_s = command_timeout_s, start_timeout_s
         self._stamp_ns = int(time.time()) * 1_000_000_000
         self._answer: NDArray[np.float64] | None = None
@@ -110,6 +116,7 @@ class Bridge:
             message_class, command.topic, self._on_command, RELIABLE
         )
         self._link = PolicyLink(node, policy, command.topic, self._spin, self._start_timeout_s)
+        self._figures = PolicyFigures(node, self._link.name) if policy else None
         node.create_service(SetBool, "~/pause", self._on_pause)
         node.create_service(Trigger, "~/step", self._on_step)
         node.create_service(Trigger, "~/reset", self._on_reset)
@@ -163,6 +170,18 @@ class Bridge:
         self._count += 1
         if self._steps_asked:
             self._steps_asked.pop(0).set_result("")
+
+    def estop(self, latch: bool) -> None:
+        """Latch the policy's e-stop, or clear it; `prepare_stops` comes first."""
+        self._link.stop(latch, wait=not self._realtime)
+
+    def prepare_stops(self) -> None:
+        """Find what `estop` needs. Raises BridgeError where the policy does not offer it."""
+        self._link.prepare_stops()
+
+    def figures(self) -> Figures | None:
+        """What the policy node says of itself now; None where it says nothing."""
+        return None if self._figures is None else self._figures.read(self._spin)
 
     def stop(self) -> None:
         """Let every wait end with Stopped; safe to call from a signal handler."""

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from an_control.wiring.scramble import episode_seed
 from an_control_sim.bridge import Bridge, Restarted, Stopped
+from an_control_sim.policy_figures import Figures
+from an_control_sim.stops import WALK_S, Stops
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class EpisodeResult:
     distance_m: float | None
     timeouts: int
     wall_s: float
+    walked_m: float | None
+    """How far it came in the seconds after a stop, see `Stop`; None without one."""
     latency_s: NDArray[np.float64] = field(repr=False, compare=False)
     """From the readings' publishing to the command's arrival; empty in real time."""
 
@@ -49,21 +53,28 @@ KEPT = 1000
 
 
 def run_episodes(
-    bridge: Bridge, *, episodes: int, seed: int, progress: ProgressCallback | None = None
+    bridge: Bridge,
+    *,
+    episodes: int,
+    seed: int,
+    progress: ProgressCallback | None = None,
+    stops: Stops | None = None,
 ) -> list[EpisodeResult]:
     """Run `episodes` (0 = until stopped) and return those that ended, also after `bridge.stop()`.
 
     An endless run returns the last KEPT of them. Episode e starts from `episode_seed(seed, e)`.
-    The reset service begins the running episode anew. Raises BridgeError where the policy cannot
-    be reached.
+    The reset service begins the running episode anew; `stops` latch and clear the policy's e-stop.
+    Raises BridgeError where the policy cannot be reached.
     """
     results: deque[EpisodeResult] = deque(maxlen=None if episodes else KEPT)
     episode = 0
     try:
         bridge.start()
+        if stops is not None:
+            bridge.prepare_stops()
         while not episodes or episode < episodes:
             try:
-                results.append(_run(bridge, episode, episodes, seed, progress))
+                results.append(_run(bridge, episode, episodes, seed, progress, stops))
                 episode += 1
             except Restarted:
                 continue
@@ -73,9 +84,16 @@ def run_episodes(
 
 
 def _run(
-    bridge: Bridge, episode: int, episodes: int, seed: int, progress: ProgressCallback | None
+    bridge: Bridge,
+    episode: int,
+    episodes: int,
+    seed: int,
+    progress: ProgressCallback | None,
+    stops: Stops | None,
 ) -> EpisodeResult:
     bridge.reset(episode_seed(seed, episode), episode)
+    step_s = bridge.robot.simulation.step_s
+    stop = None if stops is None else stops.draw(episode_seed(seed, episode), step_s)
     robot, tell = bridge.robot, progress or (lambda progress: None)
     timeouts = bridge.timeouts
     bridge.latency_s.clear()
@@ -83,9 +101,15 @@ def _run(
     while not robot.over:
         if steps % PROGRESS_EVERY == 0:
             tell(Progress(episode, episodes, steps, return_))
+        if stop is not None and steps in (stop.begin, stop.end):
+            bridge.estop(steps == stop.begin)
         bridge.step()
         return_ += robot.reward
         steps += 1
+        if stop is not None:
+            stop.follow(steps, robot.distance_m)
+    if stop is not None and stop.begin <= steps <= stop.end:  # the robot fell while stopped
+        bridge.estop(False)
     result = EpisodeResult(
         return_=return_,
         steps=steps,
@@ -93,6 +117,7 @@ def _run(
         distance_m=robot.distance_m,
         timeouts=bridge.timeouts - timeouts,
         wall_s=time.monotonic() - begin_s,
+        walked_m=None if stop is None else stop.walked_m,
         latency_s=np.array(bridge.latency_s),
     )
     tell(Progress(episode, episodes, steps, return_, result))
@@ -104,6 +129,10 @@ class Summary:
     """What a run gave; sd is the population's (ddof 0), figures are NaN without an episode."""
 
     episodes: tuple[EpisodeResult, ...]
+    policy: Figures | None = None
+    """What the policy node said of itself at the end, of a run in real time."""
+    walk_m: float | None = None
+    """How far a robot must come after a stop for it to count as walking again."""
 
     @property
     def returns(self) -> NDArray[np.float64]:
@@ -126,6 +155,16 @@ class Summary:
     def timeouts(self) -> int:
         return sum(one.timeouts for one in self.episodes)
 
+    @property
+    def walked_m(self) -> list[float]:
+        """How far it came after each stop that did not leave it fallen."""
+        return [one.walked_m for one in self.episodes if one.walked_m is not None]
+
+    @property
+    def walks_again(self) -> int:
+        """After how many stops it came `walk_m` or more."""
+        return sum(one >= (self.walk_m or 0.0) for one in self.walked_m)
+
     def latency_s(self, share: float) -> float:
         """The quantile of all steps' time from readings to command; NaN in real time."""
         parts = [one.latency_s for one in self.episodes]
@@ -144,6 +183,15 @@ class Summary:
             p50, p99 = 1e3 * self.latency_s(0.5), 1e3 * self.latency_s(0.99)
             lines.append(f"latency   p50 {p50:.2f} ms, p99 {p99:.2f} ms from readings to command")
         lines.append(f"speed     {self.steps_per_s:.0f} steps/s")
+        if self.policy is not None:
+            lines += self.policy.lines()
+        if walked := self.walked_m:
+            again = "" if self.walk_m is None else f"{self.walks_again} of "
+            least = "" if self.walk_m is None else f" came {self.walk_m:g} m or more"
+            lines.append(
+                f"stops     {again}{len(walked)} still up when the stop ended{least} in the"
+                f" {WALK_S:g} s after it, median {np.median(walked):.1f} m"
+            )
         if self.timeouts:
             lines.append(f"timeouts  {self.timeouts} steps under the safe command")
         return lines
@@ -158,12 +206,14 @@ class Summary:
                     "shuffles": one.shuffles,
                     "distance_m": one.distance_m,
                     "timeouts": one.timeouts,
+                    "walked_m": one.walked_m,
                 }
                 for one in self.episodes
             ],
             "mean": self.mean,
             "sd": self.sd,
             "steps_per_s": self.steps_per_s,
+            "policy": None if self.policy is None else self.policy.as_dict(),
             "latency_p50_s": self.latency_s(0.5),
             "latency_p99_s": self.latency_s(0.99),
         }

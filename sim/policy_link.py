@@ -33,9 +33,14 @@ class PolicyLink:
         self._command_topic = node.resolve_topic_name(command_topic)
         self._client: Any = None
         self._service = ""
+        self._estops: dict[bool, Any] = {}
         if policy:
             self._service = node.resolve_service_name(f"{policy}/reset_state")
             self._client = node.create_client(Trigger, self._service)
+            for latch, service in ((True, "estop"), (False, "reset_estop")):
+                self._estops[latch] = node.create_client(
+                    Trigger, node.resolve_service_name(f"{policy}/{service}")
+                )
         self._seen: set[str] = set()
         self._settled_s = float("inf")
 
@@ -78,6 +83,21 @@ class PolicyLink:
                     f"waited {self._timeout_s:g} s in vain for success from "
                     f"{self._service}: {answer}"
                 )
+
+    def prepare_stops(self) -> None:
+        """Wait for the services of `stop` before they are needed. Raises BridgeError."""
+        until_s = time.monotonic() + self._timeout_s
+        while not (self._estops and all(one.service_is_ready() for one in self._estops.values())):
+            if not self._spin(until_s):
+                raise BridgeError(f"waited {self._timeout_s:g} s in vain for {self.name}'s e-stop")
+
+    def stop(self, latch: bool, *, wait: bool) -> None:
+        """Latch the policy's e-stop or clear it, and `wait` for the answer. Raises BridgeError."""
+        future = self._estops[latch].call_async(Trigger.Request())
+        until_s = time.monotonic() + self._timeout_s
+        while wait and not future.done():
+            if not self._spin(until_s):
+                raise BridgeError(f"{self.name} does not answer the e-stop")
 
     def _call(self, until_s: float) -> str:
         """One call; empty for success, else why not."""

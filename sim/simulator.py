@@ -20,6 +20,7 @@ from an_control_sim.process import ros, signals
 from an_control_sim.robot import Robot
 from an_control_sim.scrambler import Scrambler
 from an_control_sim.simulation import load_simulation
+from an_control_sim.stops import Stops
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,22 @@ class SimulatorSettings:
     seed: int = 0
     realtime: bool = False
     policy: str = "policy"
-    command_timeout_s: float = 1.0
+    command_timeout_s: float = 0.0
     start_timeout_s: float = 30.0
     camera_hz: float = 0.0
     scrambler: bool = False
     scramble: ScrambleSettings = field(default_factory=ScrambleSettings)
     schedule: tuple[Change, ...] = ()
+    stop_at_s: float = -1.0
+    stop_spread_s: float = 0.0
+    stop_for_s: float = 2.0
+
+    @property
+    def stops(self) -> Stops | None:
+        """When the policy's e-stop is latched, if ever."""
+        if self.stop_at_s < 0.0:
+            return None
+        return Stops(self.stop_at_s, self.stop_spread_s, self.stop_for_s)
 
     @property
     def scrambles(self) -> bool:
@@ -59,7 +70,11 @@ def read_settings(node: Node) -> SimulatorSettings:
         ),
         policy=declare(node, "policy", "policy", "name of the policy node; empty: call nobody"),
         command_timeout_s=declare(
-            node, "command_timeout_s", 1.0, "after this the safe command counts", (0.001, 3600.0)
+            node,
+            "command_timeout_s",
+            0.0,
+            "after this the safe command counts; 0 = 1 s in lockstep, five steps in real time",
+            (0.0, 3600.0),
         ),
         start_timeout_s=declare(
             node, "start_timeout_s", 30.0, "how long to wait for the policy", (0.001, 3600.0)
@@ -72,6 +87,21 @@ def read_settings(node: Node) -> SimulatorSettings:
         ),
         scramble=declare_scramble(node),
         schedule=declare_schedule(node),
+        stop_at_s=declare(
+            node,
+            "stop_at_s",
+            -1.0,
+            "latch the policy's e-stop so far into each episode; -1 = never",
+            (-1.0, 3600.0),
+        ),
+        stop_spread_s=declare(
+            node,
+            "stop_spread_s",
+            0.0,
+            "or up to so much later, drawn for each episode",
+            (0.0, 3600.0),
+        ),
+        stop_for_s=declare(node, "stop_for_s", 2.0, "and clear it after this", (0.0, 3600.0)),
     )
 
 
@@ -96,9 +126,14 @@ def simulate(
             if stopped():
                 return Summary(())
             results = run_episodes(
-                bridge, episodes=settings.episodes, seed=settings.seed, progress=progress
+                bridge,
+                episodes=settings.episodes,
+                seed=settings.seed,
+                progress=progress,
+                stops=settings.stops,
             )
-            return Summary(tuple(results))
+            figures = bridge.figures() if settings.realtime and not stopped() else None
+            return Summary(tuple(results), figures)
         finally:
             bridge.close()
 
@@ -121,7 +156,7 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
         tap=tap,
         policy=settings.policy,
         realtime=settings.realtime,
-        command_timeout_s=settings.command_timeout_s,
+        command_timeout_s=settings.command_timeout_s or None,
         start_timeout_s=settings.start_timeout_s,
         camera_hz=settings.camera_hz,
     )

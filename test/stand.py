@@ -165,6 +165,12 @@ class Stand:
         assert nanoseconds(self.commands[-1]) == stamp_ns
         return self.commands[-1]
 
+    def watch(self, step: int) -> None:
+        """Send a step to a node that does not command, and wait until its policy has seen it."""
+        stamp_ns = self.send(step)
+        controller = self.node._loop.controller
+        self.until(lambda: controller._stepped_ns == stamp_ns, f"step {step} seen")
+
     def close(self) -> None:
         for node in list(self.executor.get_nodes()):
             self.executor.remove_node(node)
@@ -192,14 +198,21 @@ def nanoseconds(message: Any) -> int:
 
 
 class Reference:
-    """What the commands should be, computed without ROS."""
+    """What the commands should be, computed without ROS: what was sent is the previous action."""
 
     def __init__(self, model: Path) -> None:
-        self._policy = an_control.load_policy(model, engine="numpy")
+        self.policy = an_control.load_policy(model, engine="numpy")
 
-    def __call__(self, readings: dict[str, float]) -> list[float]:
-        action = self._policy.step(readings).astype(np.float64)
-        return [float(one) for one in np.clip(action * SCALE, -LIMITS, LIMITS)]
+    def __call__(self, readings: dict[str, float], sent: Any = None) -> list[float]:
+        """The command for these readings; `sent`, where something else goes out instead."""
+        wanted = self.policy.step(readings).astype(np.float64) * SCALE
+        command = np.clip(wanted, -LIMITS, LIMITS) if sent is None else np.array(sent)
+        if (command != wanted).any():
+            self.policy.previous_action = command / SCALE
+        return command.tolist()
 
-    def step(self, step: int) -> list[float]:
-        return self(dict(zip(IDS, readings_of(step), strict=True)))
+    def step(self, step: int, sent: Any = None) -> list[float]:
+        return self(dict(zip(IDS, readings_of(step), strict=True)), sent)
+
+    def reset(self) -> None:
+        self.policy.reset()

@@ -29,7 +29,15 @@ class Verb:
     namespace: str = ""
     """The robot's namespace."""
     mode: Literal["rate", "lockstep"] = "rate"
-    """Tick at the wiring's rate, or by stamp for a simulator."""
+    """Tick in real time, at about the wiring's rate, or by stamp for a simulator."""
+    trigger: Literal["sources", "timer"] = "sources"
+    """In real time: tick when the sources' newest messages have come, or by a timer."""
+    shadow: bool = False
+    """Command nothing: publish on ~/proposed what the commands would be. The node's parameter
+    shadow, set to false, lets it act."""
+    ramp: float | None = None
+    """Seconds over which the policy's authority grows from the safe command, after activation and
+    every stop; by default what the model was trained with."""
     monitor: Monitor | None = None
     """What watches for contents that moved without a word: off, reset, match; by default what the
     model file says."""
@@ -52,6 +60,9 @@ class Verb:
             "wiring": self.wiring,
             "model": self.model,
             "mode": self.mode,
+            "trigger": self.trigger,
+            "shadow": self.shadow,
+            "ramp_s": -1.0 if self.ramp is None else float(self.ramp),
             "autostart": self.activate,
             "check_rate": self.check_rate,
             "monitor": self.monitor or "model",

@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,6 +38,8 @@ SIMULATORS = {
     "pong": ("ale_py", "cv2"),
 }
 """What each task needs beside gymnasium."""
+WALK_M = {"ant": 12.0}
+"""How far a robot that walks again comes in the 8 s after a stop; the Ant else comes 19 m."""
 COMMAND_S, SOURCES_S = 10.0, 5.0
 """Lockstep waits this long for a command, and for all sources: on a busy machine too an episode
 depends on its seed alone."""
@@ -73,7 +75,18 @@ class Verb:
     """What watches for contents that moved without a word: off, reset, match; by default what the
     model file says."""
     realtime: bool = False
-    """Step by the clock instead of in lockstep."""
+    """Step by the clock, as a robot does, instead of in lockstep."""
+    trigger: Literal["sources", "timer"] = "sources"
+    """In real time the policy ticks when its sources have come, or by a timer."""
+    ramp: float | None = None
+    """Seconds over which the policy's authority grows from the safe command, after activation and
+    every stop; by default what the model was trained with."""
+    stop_at: float | None = None
+    """Latch the e-stop so many seconds into each episode."""
+    stop_spread: float = 0.0
+    """Or up to so many seconds later, drawn for each episode."""
+    stop_for: float = 2.0
+    """Clear the e-stop after so many seconds."""
     video: Path | None = None
     """Record what the camera sees: .mp4 a video, .png a sheet of pictures. Of a robot that sees by
     camera itself: its images, and beside them what the policy read, coloured where it looked."""
@@ -87,8 +100,9 @@ class Verb:
                 raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
-        if self.seed < 0:
-            raise InputError(f"--seed {self.seed}: must be 0 or more")
+        for name in ("seed", "ramp", "stop_at", "stop_spread", "stop_for"):
+            if (value := getattr(self, name)) is not None and value < 0:
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be 0 or more")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
         model = self.model or _shipped(self.task)
@@ -138,7 +152,10 @@ class Verb:
             episodes=self.episodes,
             seed=self.seed,
             realtime=self.realtime,
-            command_timeout_s=1.0 if self.realtime else COMMAND_S,
+            command_timeout_s=0.0 if self.realtime else COMMAND_S,
+            stop_at_s=-1.0 if self.stop_at is None else self.stop_at,
+            stop_spread_s=self.stop_spread,
+            stop_for_s=self.stop_for,
             scrambler=self.scrambler,
             scramble=scramble,
             schedule=schedule,
@@ -169,6 +186,7 @@ class Verb:
                 file=sys.stderr,
             )
             return 1
+        summary = replace(summary, walk_m=WALK_M.get(self.task))
         print("\n".join(summary.lines()))
         if not summary.episodes:
             return 130
@@ -184,6 +202,8 @@ class Verb:
             "executor": "events",
             "lockstep_wait_s": SOURCES_S,
             "monitor": self.monitor or "model",
+            "trigger": self.trigger,
+            "ramp_s": -1.0 if self.ramp is None else float(self.ramp),
         }
         return _policy_node(self.task, values)
 

@@ -40,7 +40,10 @@ class TickTimes:
         self.missed = 0
 
     def add(self, begin_s: float, end_s: float, age_s: float) -> None:
-        """A tick began and ended, on one clock; its command went out on readings of that age."""
+        """A tick began and ended, on one clock; its command went out on readings of that age.
+
+        NaN where there were no readings.
+        """
         self._durations_s[self.count % KEPT_TICKS] = end_s - begin_s
         self._ages_s[self.count % KEPT_TICKS] = age_s
         self.count += 1
@@ -50,14 +53,12 @@ class TickTimes:
 
     def percentile_us(self, share: float) -> float:
         """The duration that `share` percent of the newest ticks stayed below, in microseconds."""
-        return self._percentile(self._durations_s, share) * 1e6
+        return _percentile(self._durations_s[: self.count], share) * 1e6
 
     def age_ms(self, share: float) -> float:
         """The age that the readings of `share` percent of the newest commands stayed below."""
-        return self._percentile(self._ages_s, share) * 1e3
-
-    def _percentile(self, values: np.ndarray, share: float) -> float:
-        return float(np.percentile(values[: self.count], share)) if self.count else 0.0
+        ages_s = self._ages_s[: self.count]
+        return _percentile(ages_s[np.isfinite(ages_s)], share) * 1e3
 
 
 class Report:
@@ -206,6 +207,10 @@ class Report:
             hardware_id="an_control",
             values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
         )
+
+
+def _percentile(values: np.ndarray, share: float) -> float:
+    return float(np.percentile(values, share)) if len(values) else 0.0
 
 
 def _whole(source: SourceStatus) -> bool:

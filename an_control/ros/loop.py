@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from math import nan
 from typing import Literal
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -64,6 +65,7 @@ class Loop:
         self.controller = controller
         self.active = False
         self._broken = False
+        self._began_s: float | None = None
         self._node = node
         self._failed = failed
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -212,12 +214,17 @@ class Loop:
         """One tick; whatever goes wrong in it ends in deactivation, so in the safe command."""
         if self._broken:
             return
-        begin_s, now_ns = time.perf_counter(), self._now_ns()
+        self._began_s = time.perf_counter()
         try:
-            command, readings = self.controller.tick(now_ns, stamp_ns, self._output.sent)
+            self._tick(stamp_ns, self._began_s)
         except Exception as error:
             self._fail(error)
-            return
+        finally:
+            self._began_s = None
+
+    def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
+        now_ns = self._now_ns()
+        command, readings = self.controller.tick(now_ns, stamp_ns, self._output.sent)
         self._plan_next(now_ns)
         if stamp_ns is not None:
             self._lockstep.acted()
@@ -230,7 +237,8 @@ class Loop:
         if self._output.publish(command, sent_ns):
             self._watchdog.fed(time.monotonic())
         end_s = time.perf_counter()
-        self._ticks.add(begin_s, end_s, (now_ns - readings.since_ns) / 1e9 + end_s - begin_s)
+        age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
+        self._ticks.add(begin_s, end_s, age_s + end_s - begin_s)
         self._inside.publish(
             readings,
             lambda: self.controller.attention(readings.ids),
@@ -269,8 +277,13 @@ class Loop:
 
     def _tell_trip(self) -> None:
         """On the watchdog's thread, once the safe command has gone out."""
-        limit_s = self._watchdog.timeout_s
-        self._node.get_logger().error(f"watchdog: no command for {limit_s:.3g} s: safe command")
+        limit_s, began_s = self._watchdog.timeout_s, self._began_s
+        why = "no tick began: the executor is busy, or the machine is"
+        if began_s is not None:
+            why = f"a tick has been running for {time.perf_counter() - began_s:.3f} s"
+        self._node.get_logger().error(
+            f"watchdog: no command for {limit_s:.3g} s: safe command ({why})"
+        )
 
     def _send_safe(self) -> None:
         """From any thread; in lockstep with the stamp of the last command."""

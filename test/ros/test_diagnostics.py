@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from stand import STEP_NS, Stand
 from std_srvs.srv import Trigger
@@ -74,8 +75,9 @@ def test_a_tick_that_is_too_long_or_too_late_misses_its_deadline():
     step_s = STEP_NS / 1e9
     for paced, missed in ((True, 2), (False, 1)):
         ticks = TickTimes(step_s, paced=paced)
-        ticks.add(0.0, 0.001)
-        ticks.add(step_s, 2.5 * step_s)
-        ticks.add(2.9 * step_s, 3.0 * step_s)
+        ticks.add(0.0, 0.001, age_s=0.002)
+        ticks.add(step_s, 2.5 * step_s, age_s=0.003)
+        ticks.add(2.9 * step_s, 3.0 * step_s, age_s=0.004)
         assert ticks.missed == missed
         assert ticks.count == 3
+        assert ticks.age_ms(50.0) == pytest.approx(3.0)

@@ -8,8 +8,6 @@ from sensor_msgs.msg import JointState
 from stand import IDS, JOINTS, nanoseconds, readings_of, stamp_of
 from std_msgs.msg import Float64MultiArray
 
-import an_control
-
 
 def listen(stand, type_, topic: str) -> list:
     heard: list = []
@@ -20,20 +18,20 @@ def listen(stand, type_, topic: str) -> list:
     return heard
 
 
-def test_attention_and_channels_go_out_in_one_order_with_the_tick_s_stamp(stand):
+def test_attention_and_channels_go_out_in_one_order_with_the_tick_s_stamp(stand, reference):
     stand.start()
     channels = listen(stand, JointState, "/policy/channels")
     attention = listen(stand, Float64MultiArray, "/policy/attention")
-    policy = an_control.load_policy(stand.model, engine="numpy")
     for step in range(5):
-        stand.step(step)
+        command = stand.step(step)
         stand.until(lambda n=step + 1: len(attention) == len(channels) == n, "the look inside")
         readings = readings_of(step).astype(np.float32)
         assert dict(zip(channels[-1].name, channels[-1].position, strict=True)) == dict(
             zip(IDS, readings.astype(float), strict=True)
         )
         assert nanoseconds(channels[-1]) == stamp_of(step)
-        policy.step_array(readings, IDS)
+        assert list(command.effort) == reference.step(step)
+        policy = reference.policy
         rows, columns = attention[-1].layout.dim
         assert (rows.label, rows.size, rows.stride) == ("query", 6, 24)
         assert (columns.label, columns.size, columns.stride) == ("channel", 4, 4)

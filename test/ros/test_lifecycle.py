@@ -187,13 +187,18 @@ def test_state_is_reset_only_while_active(stand, reference):
     assert first == [reference.step(1), reference.step(2)]
 
 
-def test_each_activation_starts_a_new_episode(stand):
+def test_while_inactive_the_policy_watches_and_activation_loses_nothing_of_it(stand, reference):
     node = stand.start()
-    first = [list(stand.step(step).effort) for step in (1, 2, 3)]
+    for step in (1, 2, 3):
+        assert list(stand.step(step).effort) == reference.step(step)
     node.trigger_deactivate()
     stand.until(lambda: len(stand.commands) == 4, "the safe command")
+    for step in (4, 5):
+        stand.watch(step)
+        reference.step(step, SAFE)
     node.trigger_activate()
-    assert [list(stand.step(step).effort) for step in (1, 2, 3)] == first
+    assert list(stand.step(6).effort) == reference.step(6)
+    assert len(stand.commands) == 5
 
 
 def test_configure_and_cleanup_leave_nothing_behind(stand):

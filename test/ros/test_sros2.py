@@ -61,7 +61,8 @@ def test_the_simulator_may_do_what_it_does_and_no_more(stand):
     robot = Robot(load_simulation(share_path("config/ant_sim.yaml")))
     wiring = load_wiring(share_path("config/ant.yaml"))
     bridge = Bridge(node, robot, tap=Scrambler(node, wiring, ScrambleSettings(), 0), camera_hz=1.0)
-    assert_allows(node, {"/ant/policy/reset_state"})
+    asked = ("reset_state", "estop", "reset_estop")
+    assert_allows(node, {f"/ant/policy/{service}" for service in asked})
     bridge.close()
     node.destroy_node()
 

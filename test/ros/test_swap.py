@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
-from stand import Reference, Stand, tiny_model
+from stand import SCALE, Reference, Stand, tiny_model
 
 from an_control.policy import AttentionSizes, write_model
 from an_control.policy.random_model import random_model
-from an_control.ros import swap
+from an_control.ros import controller, swap
 
 
 def other_model(path, actions: int = 2, step_s: float = 0.01):
@@ -26,17 +27,27 @@ def set_model(stand: Stand, value: object):
 
 
 def swapped(stand: Stand, path) -> None:
-    stand.until(lambda: stand.node._loop.controller._next, f"{path} built")
+    given = stand.node._loop.controller._given
+    stand.until(lambda: given and given[0].path == str(path), f"{path} built")
 
 
-def test_a_new_model_acts_from_the_next_tick_on_with_a_memory_of_its_own(stand, tmp_path):
+def test_a_new_model_watches_for_a_second_and_then_acts_on_what_it_has_seen(
+    stand, tmp_path, reference, monkeypatch
+):
+    monkeypatch.setattr(controller, "WATCH_S", 0.03)
     stand.start()
-    stand.step(1)
+    assert list(stand.step(1).effort) == reference.step(1)
     path = other_model(tmp_path / "other.safetensors")
     assert set_model(stand, str(path)).successful
     swapped(stand, path)
     new = Reference(path)
+    new.policy.previous_action = np.array(stand.commands[-1].effort) / SCALE
     for step in (2, 3, 4):
+        sent = list(stand.step(step).effort)
+        assert sent == reference.step(step), "the old one still acts"
+        new.step(step, sent)
+    assert stand.node._loop.controller.model_path == str(stand.model)
+    for step in (5, 6, 7):
         assert list(stand.step(step).effort) == new.step(step)
     assert stand.node._loop.controller.model_path == str(path)
     assert stand.node.get_parameter("model").value == str(path)
@@ -89,7 +100,8 @@ def test_ticks_go_on_while_a_model_is_being_built(stand, tmp_path, reference, mo
         assert list(stand.step(step).effort) == reference.step(step)
     go.set()
     swapped(stand, path)
-    assert list(stand.step(10).effort) == Reference(path).step(10)
+    assert stand.reset().success
+    assert list(stand.step(10).effort) == Reference(path).step(10), "a new episode: it acts at once"
 
 
 def test_a_model_whose_engine_cannot_be_built_is_reported_and_the_old_one_stays(
@@ -113,7 +125,5 @@ def test_of_two_models_in_a_row_the_last_one_acts(stand, tmp_path):
     stand.start()
     first, last = other_model(tmp_path / "a.safetensors"), tiny_model(tmp_path / "b.safetensors")
     assert set_model(stand, str(first)).successful and set_model(stand, str(last)).successful
-    stand.until(
-        lambda: (stand.node._loop.controller._next or [""])[0] == str(last), "the last model"
-    )
+    swapped(stand, last)
     assert list(stand.step(1).effort) == Reference(last).step(1)

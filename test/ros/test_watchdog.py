@@ -113,6 +113,25 @@ def test_the_command_of_a_tick_that_came_too_late_is_not_sent(stand, listener, m
     assert "watchdog: no command for 0.0175 s" in capfd.readouterr().err
 
 
+def test_after_a_trip_the_next_fresh_action_goes_out_at_once(stand, listener):
+    stand.wiring.write_text(stand.wiring.read_text().replace("max_age_s: 0.05", "max_age_s: 1.0"))
+    stand.start(mode="rate", watchdog_s=-1.0)
+    stand.until(lambda: listener.heard, "the listener hears")
+    act(stand, range(1, 8))
+    watchdog, trips = stand.node._loop._watchdog, stand.node._loop._watchdog.trips
+    time.sleep(0.1)
+    assert watchdog.trips > trips
+    before = len(stand.commands)
+    stand.send(9)
+    stand.until(lambda: not watchdog.tripped, "a tick")
+    stand.until(lambda: len(stand.commands) > before, "the commands since")
+    stand.until(lambda: list(stand.commands[-1].effort) != SAFE, "the policy's command")
+    first = next(one for one in stand.commands[before:] if list(one.effort) != SAFE)
+    count = sum(list(one.effort) == SAFE for one in stand.commands[before:])
+    assert list(first.effort) != SAFE and count <= watchdog.sent
+    assert watchdog.longest_s >= 0.05
+
+
 def test_an_executor_that_stalls_does_not_stop_the_safe_command(stand, listener):
     stand.start(mode="rate", watchdog_s=-1.0)
     stand.until(lambda: listener.heard, "the listener hears")

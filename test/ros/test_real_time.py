@@ -1,0 +1,240 @@
+"""In real time: one step for each set of readings, memory through stops, shadow, a quiet start."""
+
+from __future__ import annotations
+
+import time
+from array import array
+
+import numpy as np
+import pytest
+from rcl_interfaces.srv import SetParameters
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import JointState
+from stand import JOINTS, SAFE, Stand
+from std_srvs.srv import Trigger
+
+from an_control.policy import read_model, write_model
+from an_control.policy.model_file import Model
+
+BOTH = pytest.mark.parametrize("stand", ["single_threaded", "events"], indirect=True)
+
+
+def stepped(stand: Stand, step: int) -> None:
+    """Send a set of readings and wait until the policy has stepped on it."""
+    controller = stand.node._loop.controller
+    before = controller._wanted
+    stand.send(step)
+    stand.until(lambda: controller._wanted is not before, f"a tick on step {step}")
+
+
+@BOTH
+def test_the_policy_steps_once_for_each_set_of_readings_however_often_it_commands(stand, reference):
+    stand.start(mode="rate")
+    stand.send(0)
+    stand.until(lambda: stand.commands and list(stand.commands[-1].effort) != SAFE, "it acts")
+    assert stand.reset().success
+    expected = []
+    for step in range(1, 30):
+        stepped(stand, step)
+        expected.append(reference.step(step))
+        count = len(stand.commands)
+        stand.until(lambda n=count: len(stand.commands) > n, "a command")
+        assert list(stand.commands[-1].effort) == expected[-1]
+    # Longer than a period without readings: the command is repeated, the policy does not step.
+    repeats, count = stand.node._loop.controller.repeats, len(stand.commands)
+    stand.until(lambda: len(stand.commands) > count + 2, "the command again")
+    assert stand.node._loop.controller.repeats > repeats
+    assert all(list(one.effort) == expected[-1] for one in stand.commands[count : count + 2])
+    stepped(stand, 30)
+    count = len(stand.commands)
+    stand.until(lambda: len(stand.commands) > count, "a command")
+    assert list(stand.commands[-1].effort) == reference.step(30)
+
+
+def proposals(stand: Stand) -> list[JointState]:
+    heard: list[JointState] = []
+    stand.peer.create_subscription(JointState, "policy/proposed", heard.append, 100)
+    (publisher,) = [p for p in stand.node.publishers if p.topic_name == "/policy/proposed"]
+    stand.until(publisher.get_subscription_count, "~/proposed matched")
+    return heard
+
+
+def test_in_shadow_it_proposes_commands_nothing_and_takes_what_others_send_as_its_own(
+    stand, reference
+):
+    node = stand.start(activate=False, shadow=True)
+    node.trigger_configure()
+    heard = proposals(stand)
+    pilot = stand.peer.create_publisher(JointState, "commands", 10)
+    node.trigger_activate()
+    stand.until(lambda: stand.joints.get_subscription_count() == 1, "joint_states matched")
+    stand.until(lambda: stand.tilt.get_subscription_count() == 1, "tilt matched")
+    stand.until(lambda: pilot.get_subscription_count() == 2, "the node hears the pilot")
+    assert not [one for one in node.publishers if one.topic_name == "/commands"]
+    for step in range(1, 6):
+        stand.send(step)
+        stand.until(lambda n=step: len(heard) == n, "a proposal")
+        sent = [0.1 * step, -0.2 * step]
+        wanted = reference.step(step, sent)
+        assert wanted == sent and list(heard[-1].name) == list(JOINTS)
+        message = JointState(name=list(reversed(JOINTS)), effort=array("d", reversed(sent)))
+        pilot.publish(message)
+        stand.until(
+            lambda s=sent: np.array_equal(node._loop._output.sent, s), "the node heard the pilot"
+        )
+    request = SetParameters.Request(
+        parameters=[Parameter("shadow", value=False).to_parameter_msg()]
+    )
+    assert stand.call(SetParameters, "policy/set_parameters", request).results[0].successful
+    stand.until(lambda: stand.peer.count_publishers("commands") == 2, "the node can command")
+    stand.commands.clear()
+    stand.send(6)
+    expected = reference.step(6)
+    stand.until(lambda: stand.commands, "the first command")
+    assert list(stand.commands[-1].effort) == expected, "it acts on what it has watched"
+
+
+def test_back_in_shadow_the_safe_command_is_the_last_one(stand):
+    node = stand.start()
+    stand.step(1)
+    node.set_parameters([Parameter("shadow", value=True)])
+    stand.until(lambda: len(stand.commands) == 2, "the safe command")
+    assert list(stand.commands[-1].effort) == SAFE
+    assert not [one for one in node.publishers if one.topic_name == "/commands"]
+
+
+def test_after_an_estop_the_policy_goes_on_from_what_it_saw_of_the_stop(stand, reference):
+    stand.start(mode="rate")
+    stand.send(0)
+    stand.until(lambda: stand.commands and list(stand.commands[-1].effort) != SAFE, "it acts")
+    assert stand.reset().success
+    stepped(stand, 1)
+    reference.step(1)
+    assert stand.call(Trigger, "policy/estop").success
+    for step in range(2, 12):
+        stepped(stand, step)
+        reference.step(step, SAFE)
+    assert stand.call(Trigger, "policy/reset_estop").success
+    stepped(stand, 12)
+    expected = reference.step(12)
+    stand.until(lambda: list(stand.commands[-1].effort) != SAFE, "it acts again")
+    first = next(one for one in reversed(stand.commands) if list(one.effort) != SAFE)
+    assert list(first.effort) == expected
+
+
+def ramped(model_path, ramp_s: float) -> None:
+    model = read_model(model_path)
+    task = {**model.task, "ramp_s": ramp_s}
+    write_model(model_path, Model(model.kind, model.sizes, model.arrays, task, model.trained))
+
+
+def test_there_is_no_soft_start_unless_the_model_was_trained_with_one(stand, capfd):
+    stand.start(ramp_s=-1.0)
+    assert stand.node._loop.controller.ramp_s == 0.0
+    assert "ramp_s" not in capfd.readouterr().err
+
+
+def test_a_model_that_was_trained_with_a_soft_start_gets_it_and_a_longer_one_is_told(stand, capfd):
+    ramped(stand.model, 0.3)
+    node = stand.start(ramp_s=-1.0)
+    assert node._loop.controller.ramp_s == 0.3
+    assert "ramp_s" not in capfd.readouterr().err
+    node.trigger_deactivate()
+    node.trigger_cleanup()
+    node.set_parameters([Parameter("ramp_s", value=0.5)])
+    node.trigger_configure()
+    node.trigger_activate()
+    log = capfd.readouterr().err
+    assert "[WARN]" in log and "ramp_s: 0.5 s" in log and "trained with up to 0.3 s" in log
+
+
+def test_a_start_without_readings_is_told_once_and_only_after_a_second(stand, capfd):
+    stand.start(mode="rate", watchdog_s=-1.0)
+    events = stand.node._loop._events
+    for _ in range(5):
+        count = len(stand.commands)
+        stand.until(lambda n=count: len(stand.commands) > n, "the safe command")
+    assert all(list(one.effort) == SAFE for one in stand.commands)
+    log = capfd.readouterr().err
+    assert "lost" not in log and "safe command" not in log and "[ERROR]" not in log
+    events._patient_until_s = 0.0  # a second has passed
+    for _ in range(5):
+        count = len(stand.commands)
+        stand.until(lambda n=count: len(stand.commands) > n, "the safe command")
+    log = capfd.readouterr().err
+    assert log.count("source 'joints' lost: no message yet") == 1
+    assert log.count("safe command: 0 of 4 channels present") == 1
+    for step in range(1, 20):
+        stand.send(step)
+        stand.executor.spin_once(timeout_sec=0.01)
+    stand.until(lambda: list(stand.commands[-1].effort) != SAFE, "it acts")
+    assert capfd.readouterr().err.count("acting: 4 of 4 channels, 100.0 Hz") == 1
+
+
+POSITIONS = """
+an_control_wiring: 1
+robot: arm
+rate_hz: 100.0
+min_present_share: 0.5
+sources:
+  joints: {topic: joint_states, type: sensor_msgs/msg/JointState, max_age_s: 0.05}
+  tilt: {topic: tilt, type: geometry_msgs/msg/Vector3Stamped, max_age_s: 0.05}
+channels:
+  left.position: {source: joints, field: "position[left]"}
+  right.position: {source: joints, field: "position[right]"}
+  tilt.x: {source: tilt, field: vector.x}
+  tilt.y: {source: tilt, field: vector.y}
+command:
+  topic: commands
+  type: sensor_msgs/msg/JointState
+  field: position
+  measured: {source: joints, field: "position[*]"}
+  bring_up: {max_rate: 20.0, tolerance: 0.05, timeout_s: 5.0}
+  actuators:
+    left: {limits: [-2, 2], safe: hold, start: 0.5}
+    right: {limits: [-2, 2], safe: hold, start: -0.5}
+"""
+
+
+def test_a_robot_is_brought_to_its_start_pose_and_held_where_it_is_when_stopped(stand):
+    stand.wiring.write_text(POSITIONS)
+    stand.start()
+    pose, step, path = np.array([1.5, 1.0]), 0, []
+    while not stand.node._loop.controller.bring_up.done:
+        step += 1
+        path.append(pose)
+        pose = np.array(stand.step(step, (*pose, 0.0, 0.0)).position)
+        assert step < 100
+    assert np.abs(np.diff(path, axis=0)).max() <= 20.0 * 0.01 + 1e-9
+    assert np.abs(path[-1] - [0.5, -0.5]).max() <= 0.05
+    stand.step(step + 1, (0.3, -0.7, 0.5, 0.5))
+    assert stand.call(Trigger, "policy/estop").success
+    count = len(stand.commands)
+    stand.until(lambda: len(stand.commands) >= count, "the safe command")
+    for more in range(2, 5):
+        held = stand.step(step + more, (0.3 + 0.1 * more, -0.7, 0.0, 0.0))
+        assert list(held.position) == [0.3, -0.7], "where it was when the stop began"
+
+
+def test_a_start_pose_that_is_not_reached_ends_in_deactivation_with_the_reason(stand, capfd):
+    stand.wiring.write_text(POSITIONS.replace("timeout_s: 5.0", "timeout_s: 0.03"))
+    stand.start()
+    for step in range(1, 4):
+        stand.step(step, (1.5, 1.0, 0.0, 0.0))
+    stand.send(4, (1.5, 1.0, 0.0, 0.0))
+    stand.until(lambda: stand.state() == "inactive", "the deactivation")
+    log = capfd.readouterr().err
+    assert "bring-up: right is 1.5 from its start pose after 0.03 s" in log
+
+
+def test_before_a_position_to_hold_is_known_nothing_is_sent(stand):
+    stand.wiring.write_text(POSITIONS)
+    stand.start(lockstep_wait_s=0.02)
+    stand.send_tilt(10**12, 0.0, 0.0)
+    stand.until(lambda: stand.node._loop.controller.safe_reason, "a tick")
+    reason = stand.node._loop.controller.safe_reason
+    assert reason == "the actuators' positions have not been measured"
+    begin_s = time.monotonic()
+    stand.until(lambda: time.monotonic() - begin_s > 0.1, "some time")
+    assert not stand.commands
+    stand.step(10**6, (0.1, 0.2, 0.0, 0.0))
