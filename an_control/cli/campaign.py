@@ -12,8 +12,8 @@ from an_control.cli import InputError, write_json
 from an_control.share import share_path
 
 HEAD = (
-    f"{'fault':<40} {'tried':>6} {'survived':>8} {'to safe':>9} {'to recover':>10} {'memory':>8}"
-    f" {'repeated':>8}"
+    f"{'fault':<40} {'tried':>6} {'survived':>8} {'to safe':>9} {'to recover':>10}"
+    f" {'walks again':>14} {'memory':>8} {'repeated':>8}"
 )
 
 
@@ -50,7 +50,12 @@ class Verb:
         from an_control_sim.process import ros
 
         plan = load_plan(self.plan or share_path("config/campaign.yaml"))
+        names = ", ".join(fault.name for fault in plan)
         plan = tuple(fault for fault in plan if self.only in fault.name)
+        if not plan:
+            raise InputError(
+                f"--only {self.only!r}: no fault's name has this in it; there are {names}"
+            )
 
         def tell(outcome: Outcome) -> None:
             print(outcome.line(), flush=True)

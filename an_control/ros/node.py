@@ -39,6 +39,8 @@ from an_control.wiring import ChannelTable, load_wiring
 POLL_S = 0.1
 END_S = 5.0
 """How long an orderly end may take after a signal."""
+SWITCH_S = 0.0005
+"""How long another thread, which builds a new model, may keep a tick waiting for the interpreter."""
 SHOWN = 8
 """Changes of the wiring that one line of the log names."""
 
@@ -281,6 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.append(signum))
     _end_in_time()
+    sys.setswitchinterval(SWITCH_S)
     try:
         rclpy.init(
             args=None if arguments is None else list(arguments),

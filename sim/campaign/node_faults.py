@@ -17,8 +17,10 @@ from rclpy.parameter import Parameter
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
+from an_control.share import share_path
 from an_control_sim.campaign.policy_process import PolicyProcess
 from an_control_sim.campaign.stage import Stage
+from an_control_sim.process import RELIABLE
 
 REPLY_S, DISCOVERY_S = 10.0, 0.5
 HOSTILE: tuple[Any, ...] = (
@@ -111,9 +113,58 @@ def disk_full(stage: Stage) -> Iterator[None]:
     resource.prlimit(stage.policy.pid, resource.RLIMIT_FSIZE, (hard, hard))
 
 
+@contextmanager
+def inactive(stage: Stage) -> Iterator[None]:
+    """The node is deactivated, and activated again at the end."""
+    _client(stage, ChangeState, "policy/change_state")
+    stage.broken_s = time.monotonic()
+    _change(stage, Transition.TRANSITION_DEACTIVATE)
+    yield
+    activate(stage)
+
+
+@contextmanager
+def other_model(stage: Stage, name: str) -> Iterator[None]:
+    """Another model that ships takes over while the Ant walks, and goes on walking it."""
+    _set(stage, "model", str(share_path(f"models/{name}.safetensors")))
+    yield
+    _set(stage, "model", str(stage.policy.model))
+
+
+@contextmanager
+def rewired(stage: Stage, source: str) -> Iterator[None]:
+    """A source moves to another topic, and the node is told; at the end it moves back."""
+    (topic,) = [one.topic for one in stage.wiring.sources if one.name == source]
+    publisher = stage.publishers[topic]
+    moved = stage.node.create_publisher(publisher.msg_type, f"{topic}_moved", RELIABLE)
+    stage.publishers[f"{topic}_moved"] = moved
+
+    def both(name: str, message: Any) -> None:
+        stage.publish(name, message)
+        if name == topic:
+            stage.publish(f"{topic}_moved", message)
+
+    stage.deliver = both
+    _set(stage, f"sources.{source}.topic", f"{topic}_moved")
+    yield
+    _set(stage, f"sources.{source}.topic", topic)
+    stage.play(DISCOVERY_S)
+    stage.deliver = stage.publish
+    stage.node.destroy_publisher(stage.publishers.pop(f"{topic}_moved"))
+
+
 def activate(stage: Stage) -> None:
     """Activate the node, as an operator does after a tick that failed."""
-    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_ACTIVATE))
+    _change(stage, Transition.TRANSITION_ACTIVATE)
+
+
+def reset(stage: Stage) -> None:
+    """Begin an episode of the policy, as a simulator does when it puts the robot back."""
+    call(stage, Trigger, "policy/reset_state", Trigger.Request())
+
+
+def _change(stage: Stage, transition: int) -> None:
+    request = ChangeState.Request(transition=Transition(id=transition))
     call(stage, ChangeState, "policy/change_state", request)
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from rclpy.node import Node
 
 from an_control.share import share_path
+from an_control_sim.campaign import node_faults
 from an_control_sim.campaign.faults import FAULTS
 from an_control_sim.campaign.hiccups import Hiccups
 from an_control_sim.campaign.outcome import Outcome, Seen
-from an_control_sim.campaign.plan import Fault
+from an_control_sim.campaign.plan import WALKS_S, Fault
 from an_control_sim.campaign.policy_process import PolicyProcess
 from an_control_sim.campaign.stage import NAMESPACE, Stage
 
@@ -71,6 +72,11 @@ def _try(stage: Stage, hiccups: Hiccups, fault: Fault, times: int) -> Outcome:
         outcome.add(seen)
         if not number:
             first_mb = stage.policy.memory_mb
+    if outcome.walked < fault.walks * outcome.up:
+        outcome.survived = 0
+        outcome.complaints.append(
+            f"walked again after {outcome.walked} of {outcome.up} tries, {fault.walks:.0%} wanted"
+        )
     outcome.memory_mb = stage.policy.memory_mb - first_mb
     if fault.wire in ("safe", "acts") and outcome.memory_mb > MEMORY_MB:
         outcome.survived = min(outcome.survived, times - 1)
@@ -81,6 +87,8 @@ def _try(stage: Stage, hiccups: Hiccups, fault: Fault, times: int) -> Outcome:
 def _once(stage: Stage, fault: Fault) -> Seen:
     """One time, and what was seen of it."""
     stage.acting()
+    stage.walking(lambda: node_faults.reset(stage))
+    falls = stage.falls
     wire = stage.wire
     wire.violations.clear()
     wire.at_s.clear()
@@ -95,6 +103,10 @@ def _once(stage: Stage, fault: Fault) -> Seen:
     stage.until(lambda: not all(wire.safe[mark:]), RECOVERY_S)
     acted = [at for at, safe in zip(wire.at_s, wire.safe, strict=True) if not safe and at > end_s]
     recovered_s = acted[0] - end_s if acted else inf
+    stage.until(stage.walks, end_s + WALKS_S - time.monotonic())
+    walks_s: float | None = time.monotonic() - end_s if stage.walks() else inf
+    if stage.falls > falls:
+        walks_s = None
     broken = list(wire.violations)
     if lives_on:
         broken.append("the process did not end")
@@ -103,7 +115,7 @@ def _once(stage: Stage, fault: Fault) -> Seen:
         late.append(f"{fault.wire} only after {safe_s:.3f} s of {fault.within_s:g} s")
     if recovered_s > fault.recovered_s:
         late.append(f"acted again after {recovered_s:.3f} s of {fault.recovered_s:g} s")
-    return Seen(safe_s, recovered_s, broken, late)
+    return Seen(safe_s, recovered_s, broken, late, walks_s)
 
 
 def _settled(stage: Stage, wire: str) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,10 @@ from an_control_sim.simulation import load_simulation
 NAMESPACE = "/ant"
 ACTING = 10
 """So many commands of the policy in a row, and it acts."""
+WALKING_M_S, WINDOW_S = 1.2, 0.5
+"""Half of the Ant's speed; it walks where it has been that fast for as long as the window."""
+PATIENCE_S = 8.0
+"""After this without walking the Ant is put back to its start."""
 
 Deliver = Callable[[str, Any], None]
 """Sends one message on a topic."""
@@ -79,6 +84,10 @@ class Stage:
         self.executor.add_node(node)
         self._next_s = time.monotonic()
         self._steps = 0
+        self.falls = 0
+        """How often the Ant fell, and was put back to its start."""
+        self._track: deque[tuple[float, float]] = deque()
+        """The newest times (s) and distances (m), one window long."""
 
     def open(self, qos: QoSProfile = RELIABLE) -> None:
         """(Re)create the sensors' publishers."""
@@ -122,11 +131,44 @@ class Stage:
         if not self.until(lambda: len(self.wire.safe) >= mark and self.wire.acting(), limit_s):
             raise RuntimeError(f"the policy does not act within {limit_s:g} s")
 
+    @property
+    def speed_m_s(self) -> float:
+        """Of the Ant over the last window; 0 where it was put back meanwhile."""
+        if len(self._track) < 2 or self._track[-1][0] - self._track[0][0] < 0.9 * WINDOW_S:
+            return 0.0
+        (begin_s, begin_m), (end_s, end_m) = self._track[0], self._track[-1]
+        return (end_m - begin_m) / (end_s - begin_s)
+
+    def walks(self) -> bool:
+        """Whether the Ant walks."""
+        return self.speed_m_s >= WALKING_M_S
+
+    def walking(self, restart: Callable[[], object], limit_s: float = 120.0) -> None:
+        """Wait until the Ant walks; RuntimeError where it does not.
+
+        Where it stands or has fallen it starts again, and `restart` begins the policy's episode.
+        """
+        until_s = time.monotonic() + limit_s
+        while not self.until(self.walks, PATIENCE_S):
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"the robot does not walk within {limit_s:g} s")
+            self._put_back()
+            restart()
+
+    def _put_back(self) -> None:
+        self._robot.reset(self._steps)
+        self._track.clear()
+
     def _step(self) -> None:
         self._steps += 1
         self._robot.step(self._action)
         if self._robot.over:
-            self._robot.reset(self._steps)
+            self.falls += 1
+            self._put_back()
+        now_s = time.monotonic()
+        self._track.append((now_s, self._robot.distance_m or 0.0))
+        while now_s - self._track[0][0] > WINDOW_S:
+            self._track.popleft()
         stamp_ns = time.time_ns()
         self._robot.fill(stamp_ns)
         if self.clock_offset_s is not None:
