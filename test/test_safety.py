@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from an_control.safety import Gate
+from an_control.bring_up import BringUp, BringUpError
+from an_control.safety import Gate, SafeCommand
 from an_control.wiring import ActuatorConfig, CommandConfig
+from an_control.wiring.command import BringUpConfig, MeasuredConfig
 
 STEP_S = 0.01
 FINITE = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -99,3 +101,80 @@ def test_what_it_gave_can_be_changed_without_changing_the_gate():
     gate(np.array([1.0]))[:] = 99.0
     gate.safe()[:] = 99.0
     np.testing.assert_array_equal(gate(np.array([8.0])), [2.0])
+
+
+def test_changes_count_from_what_really_went_out():
+    gate = Gate(command(actuator(max_rate=100.0)), STEP_S)
+    gate(np.array([1.0]))
+    gate.sent(np.array([-3.0]))
+    np.testing.assert_array_equal(gate(np.array([8.0])), [-2.0])
+
+
+def held(*starts: float) -> CommandConfig:
+    """Position commands of two actuators: one holds, one has a fixed safe value."""
+    first, second = starts or (None, None)
+    return CommandConfig(
+        "commands", "sensor_msgs/msg/JointState", "position",
+        (
+            ActuatorConfig("a", 1.0, 0.0, (-2.0, 2.0), 0.0, "hold", first),
+            ActuatorConfig("b", 1.0, 0.0, (-2.0, 2.0), 0.0, -0.5, second),
+        ),
+        MeasuredConfig("joints", "position[*]"),
+        BringUpConfig(max_rate=1.0, tolerance=0.05, timeout_s=2.0) if starts else None,
+    )  # fmt: skip
+
+
+def test_a_safe_command_holds_where_the_robot_was_when_it_began():
+    safe = SafeCommand(held())
+    assert not safe.known and np.isnan(safe()[0])
+    safe.measure(np.array([0.3, 9.0]))
+    assert safe.known
+    np.testing.assert_array_equal(safe(), [0.3, -0.5])
+    safe.measure(np.array([0.9, 9.0]))
+    np.testing.assert_array_equal(safe(), [0.3, -0.5])
+    safe.release()
+    safe.measure(np.array([7.0, 9.0]))
+    np.testing.assert_array_equal(safe(), [2.0, -0.5])
+
+
+def test_after_commands_of_the_policy_the_gate_holds_anew():
+    gate = Gate(held(), STEP_S)
+    gate.safe_command.measure(np.array([0.3, 0.0]))
+    np.testing.assert_array_equal(gate.safe(), [0.3, -0.5])
+    gate(np.array([1.0, 1.0]))
+    gate.safe_command.measure(np.array([0.8, 0.0]))
+    np.testing.assert_array_equal(gate.safe(), [0.8, -0.5])
+
+
+@given(arrays(np.float64, 2, elements=st.floats(-1, 1)))
+def test_bring_up_moves_no_faster_than_its_rate_and_ends_at_the_start_pose(measured):
+    up = BringUp(held(0.5, -0.5), STEP_S)
+    up.begin()
+    ticks = 0
+    while not up.done:
+        target = up(measured)
+        assert np.abs(target - measured).max() <= STEP_S * 1.0 + 1e-12
+        measured, ticks = target, ticks + 1
+    assert np.abs(measured - [0.5, -0.5]).max() <= 0.05 + STEP_S * 1.0 + 1e-12
+
+
+def test_a_bring_up_that_is_interrupted_goes_on_from_where_the_robot_is_by_then():
+    up = BringUp(held(0.5, -0.5), STEP_S)
+    up.begin()
+    up(np.array([2.0, 2.0]))
+    up.pause()
+    np.testing.assert_allclose(up(np.array([-1.0, 0.0])), [-0.99, -0.01])
+
+
+def test_a_bring_up_that_gets_nowhere_names_the_actuator_and_how_far_it_is():
+    up = BringUp(held(0.5, -0.5), STEP_S)
+    up.begin()
+    with pytest.raises(BringUpError, match=r"a is 1\.5 from its start pose after 2 s"):
+        for _ in range(300):
+            up(np.array([2.0, -0.5]))
+
+
+def test_without_bring_up_there_is_nothing_to_wait_for():
+    up = BringUp(held(), STEP_S)
+    up.begin()
+    assert up.done

@@ -137,6 +137,7 @@ class IdentityMonitor:
         self._missed = 0
         self._filling: bool | None = None
         self._last: np.ndarray | None = None
+        self._ahead: tuple[np.ndarray, np.ndarray, Prediction] | None = None
         self._known = self.slots
         self._noise.reset()
         self._forward.noise = 0.0
@@ -211,6 +212,24 @@ class IdentityMonitor:
         self._before = readings
         return given
 
+    def look_ahead(self, action: np.ndarray) -> None:
+        """Predict already what follows the last tick and this action (A,), while there is time.
+
+        The next `look` takes the prediction where its action is this one.
+        """
+        if self._before is not None and self._last is not None:
+            seen = self._forward.predict(self._last[None], action[None])
+            self._ahead = self._last, action, seen
+
+    def _predict(self, action: np.ndarray) -> Prediction:
+        """What follows the last tick and this action (A,)."""
+        assert self._last is not None
+        if self._ahead is not None:
+            last, taken, seen = self._ahead
+            if last is self._last and (taken is action or (taken == action).all()):
+                return seen
+        return self._forward.predict(self._last[None], action[None])
+
     def _pass_by(self, readings: np.ndarray, absent: np.ndarray) -> np.ndarray:
         """Believe what was believed; the next tick is compared with these readings."""
         assert self._before is not None and self._last is not None
@@ -279,7 +298,7 @@ class IdentityMonitor:
     def _weigh(self, readings: np.ndarray, action: np.ndarray, absent: np.ndarray) -> None:
         """Compare assignments by this tick."""
         assert self._before is not None and self._last is not None
-        seen = self._forward.predict(self._last[None], action[None])
+        seen = self._predict(action)
         expected = self._last + seen.change[0]
         self._foreseen = np.where(self._forward.binary, seen.chance[0], expected)
         self._scale = seen.scale

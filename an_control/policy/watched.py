@@ -80,6 +80,13 @@ class Watched:
         self._action = action
         return action
 
+    def prepare(self) -> None:
+        """Do what the next tick needs and does not depend on its readings; for after the command.
+
+        Changes no action.
+        """
+        self.monitor.look_ahead(self._action)
+
     def _arrange(self, ids: tuple[str, ...]) -> None:
         """Note, for as long as the same ids come, which reading belongs where."""
         if len(set(ids)) != len(ids):

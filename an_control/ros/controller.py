@@ -201,6 +201,11 @@ class Controller:
                 return self.gate(target, ramped=False), readings
         return self.gate(self._wanted), readings
 
+    def prepare(self) -> None:
+        """Work ahead for the next tick, once the command is out."""
+        if isinstance(self.policy, Watched):
+            self.policy.prepare()
+
     def _step(self, readings: Readings, stamp_ns: int | None, sent: np.ndarray | None) -> None:
         """Step the policy on readings that it has not seen, if there are any."""
         if not self._new(readings, stamp_ns):

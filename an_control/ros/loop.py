@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from math import nan
 from typing import Literal
 
+import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
@@ -115,6 +116,11 @@ class Loop:
             )
         clock = self._node.get_clock() if self._simulated else self._steady
         return self._node.create_timer(self.controller.step_s, self._act_in_time, clock=clock)
+
+    @property
+    def sent(self) -> np.ndarray | None:
+        """The command (A,) that went out last, of whoever commands; None where none is known."""
+        return self._output.sent
 
     def activate(self) -> None:
         """Start to act; the policy remembers what it has watched."""
@@ -224,7 +230,7 @@ class Loop:
 
     def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
         now_ns = self._now_ns()
-        command, readings = self.controller.tick(now_ns, stamp_ns, self._output.sent)
+        command, readings = self.controller.tick(now_ns, stamp_ns, self.sent)
         self._plan_next(now_ns)
         if stamp_ns is not None:
             self._lockstep.acted()
@@ -237,6 +243,7 @@ class Loop:
         if self._output.publish(command, sent_ns):
             self._watchdog.fed(time.monotonic())
         end_s = time.perf_counter()
+        self.controller.prepare()
         age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
         self._ticks.add(begin_s, end_s, age_s + end_s - begin_s)
         self._inside.publish(

@@ -40,7 +40,7 @@ POLL_S = 0.1
 END_S = 5.0
 """How long an orderly end may take after a signal."""
 SWITCH_S = 0.0005
-"""How long another thread, which builds a new model, may keep a tick waiting for the interpreter."""
+"""How long the thread that builds a new model may keep a tick waiting for the interpreter."""
 SHOWN = 8
 """Changes of the wiring that one line of the log names."""
 
@@ -136,6 +136,11 @@ class PolicyNode(LifecycleNode):
         """Send the safe command and go back to unconfigured."""
         self._disconnect()
         return TransitionCallbackReturn.SUCCESS
+
+    @property
+    def sent(self) -> Any:
+        """The command (A,) that went out last, in physical units; None where none is known."""
+        return None if self._loop is None else self._loop.sent
 
     def _configured(self) -> Loop:
         assert self._loop is not None, "the lifecycle configures before anything else"

@@ -1,8 +1,9 @@
-"""The soak: a long run of the policy node under random faults; does anything grow or slow down?
+"""The soak: a long run of the policy node under random faults; does anything grow or slow down, and
+does the robot walk again after each of them?
 
-The node is a real one, with its subscriptions, publishers, parameters and services; but the
-readings are handed to its subscriptions' callbacks instead of travelling, and time is the stamps'
-(lockstep), so that it ticks as fast as it can.
+The node is a real one, with its subscriptions, publishers, parameters and services, and it walks
+the Ant; but the readings are handed to its subscriptions' callbacks instead of travelling, and
+time is the stamps' (lockstep), so that it ticks as fast as it can.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import random
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,12 +27,17 @@ from std_msgs.msg import Bool
 
 from an_control.ros.node import PolicyNode
 from an_control.share import share_path
+from an_control.wiring import load_wiring
+from an_control_sim.campaign.plan import WALKS_S
+from an_control_sim.campaign.stage import WALKING_M_S, WINDOW_S
 from an_control_sim.robot import Robot
 from an_control_sim.simulation import load_simulation
 
-POOL = 500
-"""So many different steps of the Ant are played over and over."""
-FAULT_EVERY, SPIN_EVERY = 200, 100
+FAULT_EVERY, SPIN_EVERY = 400, 100
+STEP_NS = 16_500_000
+WALKS_TICKS, SPEED_TICKS = round(WALKS_S * 1e9 / STEP_NS), round(WINDOW_S * 1e9 / STEP_NS)
+EPISODE_TICKS = 5000
+"""After so many ticks, and where it has fallen or stands, the Ant is put back to its start."""
 LIMIT = 250.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -49,10 +56,17 @@ class Sample:
 
 @dataclass
 class Soaked:
-    """What a soak found; `start` and `end` are medians over windows of the first and last tenth."""
+    """What a soak found; `start` and `end` are medians over windows of the first and last tenth.
+
+    Of the faults that no other followed within WALKS_S, `walked` is after how many the robot walked
+    by then, and `fell` after how many it had fallen; `judged` is their number.
+    """
 
     ticks: int
     faults: int
+    judged: int
+    walked: int
+    fell: int
     took_s: float
     start: Sample
     end: Sample
@@ -65,6 +79,11 @@ class Soaked:
     def memory_mb(self) -> float:
         """How much resident memory grew."""
         return self.end.memory_mb - self.start.memory_mb
+
+    @property
+    def walks(self) -> float:
+        """Share of the judged faults after which a robot that had not fallen walked."""
+        return self.walked / max(1, self.judged - self.fell)
 
     @property
     def slower(self) -> float:
@@ -89,7 +108,12 @@ class Soak:
         node.set_parameters([Parameter(name, value=value) for name, value in values.items()])
         node.trigger_configure()
         node.trigger_activate()
-        self._pool = _record()
+        self._robot = Robot(load_simulation(share_path("config/ant_sim.yaml")))
+        self._messages = {one.topic: one.message for one in self._robot.outlets}
+        self._command = JointState(name=list(load_wiring(wiring).command.names))
+        self._walked_m: deque[float] = deque(maxlen=SPEED_TICKS)
+        self._fault_age, self._age = -1, 0
+        self.judged = self.walked = self.fell = 0
         self._durations_s: list[float] = []
         self._stamp_ns = 10**18
         self.faults = 0
@@ -112,6 +136,9 @@ class Soak:
         return Soaked(
             ticks=samples[-1].ticks,
             faults=self.faults,
+            judged=self.judged,
+            walked=self.walked,
+            fell=self.fell,
             took_s=time.monotonic() - begin_s,
             start=_median(samples[1 : max(2, edge)]),  # the first one warms caches up
             end=_median(samples[-edge:]),
@@ -121,18 +148,18 @@ class Soak:
         """Let go of the executor; the node remains the caller's."""
         self._executor.remove_node(self._node)
         self._executor.shutdown()
+        self._robot.close()
 
     def _tick(self) -> None:
         number = len(self._durations_s)
         if not number % SPIN_EVERY:
             self._executor.spin_once(timeout_sec=0.0)
-        messages = self._pool[number % POOL]
-        self._stamp_ns += 16_500_000
-        for message in messages.values():
-            stamp = message.header.stamp
-            stamp.sec, stamp.nanosec = divmod(self._stamp_ns, 1_000_000_000)
+        self._stamp_ns += STEP_NS
+        self._robot.fill(self._stamp_ns)
+        messages = self._messages
         if not self._random.randrange(FAULT_EVERY):
             self.faults += 1
+            self._fault_age = 0
             messages = self._break(copy.deepcopy(messages))
         callbacks: dict[str, Any] = {
             one.topic_name: one.callback for one in self._node.subscriptions
@@ -141,6 +168,33 @@ class Soak:
         for topic, message in messages.items():
             callbacks[f"{self._node.get_namespace()}/{topic}"](message)
         self._durations_s.append(time.perf_counter() - begin_s)
+        self._walk()
+
+    def _walk(self) -> None:
+        """The Ant makes a step under what the node sent last; how does it walk?"""
+        if (sent := self._node.sent) is not None:
+            self._command.effort = array("d", sent.tobytes())
+            self._robot.step(self._robot.commands.read(self._command))
+        self._walked_m.append(self._robot.distance_m or 0.0)
+        self._age += 1
+        way_m = self._walked_m[-1] - self._walked_m[0]
+        walks = way_m >= WALKING_M_S * SPEED_TICKS * STEP_NS / 1e9
+        if self._fault_age >= 0:
+            self._fault_age += 1
+            if self._fault_age >= WALKS_TICKS or self._robot.over:
+                self.judged += 1
+                self.walked += walks and not self._robot.over
+                self.fell += self._robot.over
+                self._fault_age = -1
+        stands = self._age > WALKS_TICKS and not walks and self._fault_age < 0
+        if self._robot.over or stands or self._age > EPISODE_TICKS:
+            self._put_back()
+
+    def _put_back(self) -> None:
+        self._robot.reset(self._random.randrange(2**31))
+        self._walked_m.clear()
+        self._age, self._fault_age = 0, -1
+        self._serve("/reset_state")
 
     def _break(self, messages: dict[str, Any]) -> dict[str, Any]:
         """One random fault."""
@@ -171,7 +225,11 @@ class Soak:
         """The e-stop, and its reset."""
         estop: Any = next(s for s in self._node.subscriptions if s.topic_name.endswith("/estop"))
         estop.callback(Bool(data=True))
-        service = next(s for s in self._node.services if s.service_name.endswith("/reset_estop"))
+        self._serve("/reset_estop")
+
+    def _serve(self, name: str) -> None:
+        """Call one of the node's services."""
+        service = next(s for s in self._node.services if s.service_name.endswith(name))
         service.callback(service.srv_type.Request(), service.srv_type.Response())
 
     def _sample(self, ticks: int) -> Sample:
@@ -184,22 +242,6 @@ class Soak:
             handles=len(os.listdir("/proc/self/fd")),
             threads=len(os.listdir("/proc/self/task")),
         )
-
-
-def _record() -> list[dict[str, Any]]:
-    """Steps of the Ant under random commands: topic to message."""
-    robot, draw = (
-        Robot(load_simulation(share_path("config/ant_sim.yaml"))),
-        np.random.default_rng(0),
-    )
-    robot.reset(0)
-    steps = []
-    for _ in range(POOL):
-        robot.step(draw.uniform(-1.0, 1.0, len(robot.commands.safe)))
-        robot.fill(1)
-        steps.append({one.topic: copy.deepcopy(one.message) for one in robot.outlets})
-    robot.close()
-    return steps
 
 
 def _median(samples: list[Sample]) -> Sample:

@@ -95,18 +95,37 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
     environment.close()
 
 
-def test_in_real_time_it_walks_too_and_takes_as_long_as_it_should(program, ant_model, tmp_path):
+def test_in_real_time_the_shipped_ant_walks_with_every_default(program, tmp_path):
     path = tmp_path / "r.json"
-    ended = program.run(
-        "sim", "ant", "--model", ant_model, "--episodes", 1, "--realtime", "--json", path
-    )
+    arguments = ["--episodes", 2, "--realtime", "--shuffle", "reset", "--json", path]
+    ended = program.run("sim", "ant", *arguments)
     assert ended.returncode == 0, ended.stderr
     assert "Traceback" not in ended.stderr
     result = json.loads(path.read_text())
     assert result["steps_per_s"] < 65
-    (episode,) = result["episodes"]
-    assert episode["timeouts"] < episode["steps"]
+    walked = [one["distance_m"] for one in result["episodes"]]
+    assert max(walked) > 15.0, f"38 m on a quiet machine: {walked} m\n{ended.stderr}"
+    policy = result["policy"]
+    assert policy["ticks"] > 500 and policy["age_p50_ms"] < 16.5
+    for figure in ("old when the command went out", "missed their deadline", "trips"):
+        assert figure in ended.stdout
     assert not program.processes()
+
+
+def test_after_an_estop_in_its_way_the_ant_walks_on_and_a_seed_decides_it_to_the_last_bit(
+    program, tmp_path
+):
+    results = []
+    for name in ("a.json", "b.json"):
+        ended = program.run(
+            "sim", "ant", "--episodes", 2, "--shuffle", "reset", "--seed", 5, "--stop-at", 2,
+            "--stop-spread", 4, "--stop-for", 2, "--json", tmp_path / name,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+        assert "still up when the stop ended came 12 m or more in the 8 s after it" in ended.stdout
+        results.append(json.loads((tmp_path / name).read_text())["episodes"])
+    assert results[0] == results[1]
+    assert max(one["walked_m"] for one in results[0]) > 12.0
 
 
 @pytest.mark.parametrize(
@@ -116,6 +135,8 @@ def test_in_real_time_it_walks_too_and_takes_as_long_as_it_should(program, ant_m
         (["--model", "garbage"], "garbage"),
         (["--model", "{model}", "--shuffle", "sometimes"], "none, reset, K, reset+K"),
         (["--model", "{model}", "--drop", "1.5"], "drop"),
+        (["--model", "{model}", "--stop-at", "-1"], "--stop-at -1.0: must be 0 or more"),
+        (["--model", "{model}", "--ramp", "-0.5"], "--ramp -0.5: must be 0 or more"),
         (["--model", "{model}", "--drop", "nan"], "drop"),
         (["--model", "{model}", "--schedule", "garbage"], "garbage"),
         (["--model", "{model}", "--noise-channels", "-1"], "noise_channels"),

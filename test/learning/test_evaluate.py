@@ -30,6 +30,28 @@ def still(tmp_path):
     return path
 
 
+class Double(gymnasium.Env):
+    """Observes float64, as MuJoCo's environments do."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.full(3, 0.1), {}
+
+    def step(self, action):
+        return np.full(3, 0.2), 0.0, False, False, {}
+
+
+def test_observations_of_double_precision_come_as_policies_read_them():
+    gymnasium.register("Double-v0", Double)
+    env = make_environment("Double-v0")
+    assert env.reset()[0].dtype == env.step(np.zeros(1))[0].dtype == np.float32
+    assert env.observation_space.dtype == np.float32
+    env.close()
+
+
 def test_the_task_names_the_environments_channels():
     env = make_environment(ANT)
     task = describe(env, "ant", ANT)

@@ -213,6 +213,10 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(path):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
+        ("ramp_s", -0.1),
+        ("ramp_s", True),
+        ("ramp_s", float("nan")),
+        ("repeats", 1),
         ("step_s", 0),
         ("step_s", -0.1),
         ("step_s", 5e-324),

@@ -283,7 +283,7 @@ class Mistaken:
     def shown(self):
         return self.slots
 
-    def look(self, readings, action):
+    def look(self, readings, action, *, evidence=True):
         self.noticed = self.ticks == 5
         if self.ticks in (5, 9):
             self.slots = np.array([1, 0, 2, 3, 4]) if self.noticed else np.arange(5)
@@ -409,3 +409,33 @@ def test_contents_that_move_are_found_among_noise_too():
     errors(monitor, [STRAIGHT] * 80 + [TURNED] * 40, 0.02)
     names = {CHANNELS[slot]: CHANNELS[place] for slot, place in enumerate(TURNED)}
     assert monitor.belief == names
+
+
+def test_a_tick_after_a_command_that_no_action_stands_for_is_no_evidence():
+    moved = [1, 0, 2, 3, 4]
+    for ignored, beliefs in ((False, [False, True]), (True, [False, False])):
+        policy = make_policy(watched_model(), "match")
+        play(policy, [STRAIGHT] * 30)
+        believed = [bool(policy.monitor.belief)]
+        if ignored:
+            policy.ignore_next_tick()
+        readings = waves(30)[moved]
+        policy.step_array(readings, tuple(CHANNELS))
+        believed.append(bool(policy.monitor.belief) or policy.monitor.noticed)
+        assert believed == beliefs
+
+
+def test_working_ahead_for_the_next_tick_changes_no_bit():
+    model, draw = watched_model(), np.random.default_rng(0)
+    plain, ahead = (make_policy(model, "match") for _ in range(2))
+    for tick in range(120):
+        order = STRAIGHT if tick < 40 else TURNED
+        readings = waves(tick)[list(order)]
+        if tick % 17 == 3:
+            readings[2] = np.nan
+        if tick % 23 == 5:
+            plain.previous_action = ahead.previous_action = draw.uniform(-1.0, 1.0, 2)
+        same = plain.step_array(readings, tuple(CHANNELS))
+        assert ahead.step_array(readings, tuple(CHANNELS)).tobytes() == same.tobytes()
+        assert ahead.monitor.belief == plain.monitor.belief
+        ahead.prepare()

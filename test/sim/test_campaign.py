@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -54,6 +55,7 @@ def test_the_plan_that_ships_has_every_kind_of_fault_and_a_promise_for_each() ->
         ("wire: acts", "wire: act", "safe or acts"),
         ("within_s: 0.2", "within_s: soon", "seconds"),
         ("an_control_campaign: 1", "an_control_campaign: 2", "version"),
+        ("walks: 0.5", "walks: 2", "a share from 0 to 1"),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused_with_place_and_choices(
@@ -61,7 +63,7 @@ def test_a_plan_that_cannot_be_run_is_refused_with_place_and_choices(
 ) -> None:
     path = tmp_path / "plan.yaml"
     text = (
-        "an_control_campaign: 1\nlasts_s: 1\nfaults:\n"
+        "an_control_campaign: 1\nlasts_s: 1\nwalks: 0.5\nfaults:\n"
         "  one: {fault: late, delay_s: 0.3, wire: acts, within_s: 0.2, recovered_s: 0.2}\n"
     )
     path.write_text(text.replace(right, wrong))
@@ -80,7 +82,7 @@ def test_a_plan_that_cannot_be_run_is_refused_with_place_and_choices(
 )
 def test_the_wire_keeps_its_promises_under(tmp_path: Path, names: tuple[str, ...]) -> None:
     plan = [
-        replace(fault, within_s=SLACK * fault.within_s, recovered_s=60.0)
+        replace(fault, within_s=SLACK * fault.within_s, recovered_s=60.0, walks=0.0)
         for fault in load_plan(PLAN)
         if fault.name in names
     ]
@@ -118,7 +120,25 @@ def test_a_small_soak_finds_nothing_that_grows(tmp_path: Path, capsys) -> None:
     assert found["end"]["handles"] <= found["start"]["handles"]
     assert found["end"]["threads"] <= found["start"]["threads"]
     assert found["end"]["memory_mb"] - found["start"]["memory_mb"] < 5.0
-    assert "memory grew" in capsys.readouterr().out
+    assert 0 < found["walked"] <= found["judged"]
+    out = capsys.readouterr().out
+    assert "memory grew" in out and "walked again within 3 s after" in out
+
+
+def test_a_robot_that_does_not_walk_again_did_not_survive_and_one_that_fell_says_nothing() -> None:
+    outcome = Outcome("x")
+    for walks_s in (0.5, 1.5, math.inf, None):
+        outcome.add(Seen(0.1, 0.1, [], [], walks_s))
+    assert (outcome.tried, outcome.up, outcome.walked, outcome.walks_s) == (4, 3, 2, 1.0)
+    assert "2/3 1.0 s" in outcome.line()
+    assert outcome.as_dict()["walked"] == 2
+
+
+def test_a_selection_that_is_empty_is_an_error_that_names_the_faults(capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        raise SystemExit(main(["campaign", "--only", "typo"]))
+    assert caught.value.code == 2
+    assert "'typo'" in capsys.readouterr().err
 
 
 def test_a_try_is_made_again_where_the_listener_itself_stood_still(tmp_path, monkeypatch) -> None:
@@ -133,7 +153,7 @@ def test_a_try_is_made_again_where_the_listener_itself_stood_still(tmp_path, mon
         yield
 
     monkeypatch.setitem(FAULTS, "stall", stall)
-    fault = replace(fault, kind="stall", options={}, within_s=0.35, recovered_s=60.0)
+    fault = replace(fault, kind="stall", options={}, within_s=0.35, recovered_s=60.0, walks=0.0)
     with ros(["--ros-args", "--log-level", "error"]):
         node = Node("robot", namespace="/ant")
         try:

@@ -26,6 +26,11 @@ def test_a_command_is_the_action_scaled_and_offset_in_float64() -> None:
     assert ARM.names == ("hip", "grip")
 
 
+def test_values_and_actions_stand_for_each_other_also_beyond_what_an_action_can_be() -> None:
+    for action in ([0.25, -0.5], [3.0, -2.0]):
+        np.testing.assert_allclose(ARM.action(ARM.command(action)), action)
+
+
 def test_the_safe_command_is_what_the_wiring_says_and_nobody_can_change_it() -> None:
     ARM.safe_command()[:] = 9.0
     assert ARM.safe_command().tolist() == [0.0, 1.0]

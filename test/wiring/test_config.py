@@ -130,6 +130,59 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
         "within the limits 0 to 1",
     ),
     (
+        "hold without a measurement",
+        {"command": command(actuators={"a": {**ACTUATOR, "safe": "hold"}})},
+        "command",
+        "measured: {source, field}, for safe: hold",
+    ),
+    (
+        "a safe word that is none",
+        {"command": command(actuators={"a": {**ACTUATOR, "safe": "stay"}})},
+        "command.actuators.a.safe",
+        "or hold",
+    ),
+    (
+        "a measured source that is none",
+        {"command": command(measured={"source": "none", "field": "position[*]"})},
+        "command.measured.source",
+        "one of the sources",
+    ),
+    (
+        "a measured field for one",
+        {"command": command(measured={"source": "joints", "field": "position[a]"})},
+        "command.measured.field",
+        "with one *",
+    ),
+    (
+        "bring-up without a start pose",
+        {"command": command(bring_up={"max_rate": 1, "tolerance": 0.1, "timeout_s": 5})},
+        "command.actuators.a",
+        "a start for bring_up",
+    ),
+    (
+        "bring-up without a measurement",
+        {
+            "command": command(
+                bring_up={"max_rate": 1, "tolerance": 0.1, "timeout_s": 5},
+                actuators={"a": {**ACTUATOR, "start": 0.0}},
+            )
+        },
+        "command",
+        "measured: {source, field}, for bring_up",
+    ),
+    (
+        "bring-up at no rate",
+        {"command": command(bring_up={"max_rate": 0, "tolerance": 0.1, "timeout_s": 5})},
+        "command.bring_up.max_rate",
+        "more than 0",
+    ),
+    (
+        "a start pose without bring-up",
+        {"command": command(actuators={"a": {**ACTUATOR, "start": 0.0}})},
+        "command",
+        "bring_up, for start",
+    ),
+    (
         "rate of change",
         {"command": command(actuators={"a": {**ACTUATOR, "max_rate": -1}})},
         "command.actuators.a.max_rate",

@@ -1,0 +1,66 @@
+"""Stops in an episode, and what a policy node says of itself, without ROS waiting for anything."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("rclpy")
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.node import Node
+
+from an_control_sim.policy_figures import PolicyFigures
+from an_control_sim.process import ros
+from an_control_sim.stops import Stop, Stops
+
+
+def test_a_stop_comes_within_its_spread_and_its_seed_decides_when():
+    stops = Stops(at_s=2.0, spread_s=4.0, for_s=2.0)
+    drawn = [stops.draw(seed, 0.01) for seed in range(50)]
+    assert all(200 <= one.begin <= 600 and one.end == one.begin + 200 for one in drawn)
+    assert len({one.begin for one in drawn}) > 30
+    assert [one.begin for one in drawn] == [stops.draw(seed, 0.01).begin for seed in range(50)]
+
+
+def test_what_counts_is_how_far_the_robot_comes_in_the_time_after_the_stop():
+    stop = Stop(begin=10, length=5, window=20)
+    for step in range(1, 60):
+        stop.follow(step, 0.5 * step)
+    assert stop.walked_m == pytest.approx(10.0)
+
+
+def test_of_a_robot_that_fell_during_the_stop_nothing_is_said():
+    stop = Stop(begin=10, length=5, window=20)
+    for step in range(1, 14):
+        stop.follow(step, 0.5 * step)
+    assert stop.walked_m is None
+
+
+def told(part: str, **values: object) -> DiagnosticStatus:
+    pairs = [KeyValue(key=key.replace("_", " "), value=str(one)) for key, one in values.items()]
+    return DiagnosticStatus(name=f"/ant/policy: {part}", values=pairs)
+
+
+def test_the_policys_figures_are_read_from_its_own_diagnostics_alone():
+    with ros():
+        node = Node("listener")
+        figures = PolicyFigures(node, "/ant/policy")
+        assert figures.read(lambda until_s: False) is None
+        policy = {
+            "ticks": 1000, "missed deadlines": 3, "ticks without a new reading": 5,
+            "age of readings p50 [ms]": "1.25", "age of readings p99 [ms]": "7.00",
+        }  # fmt: skip
+        watchdog = {"trips": 2, "longest time without a command [s]": "0.044"}
+        other = told("policy", **policy)
+        other.name = "/other/policy: policy"
+        figures._hear(DiagnosticArray(status=[other]))
+        assert figures.read(lambda until_s: False) is None
+        figures._hear(
+            DiagnosticArray(status=[told("policy", **policy), told("watchdog", **watchdog)])
+        )
+        found = figures.read(lambda until_s: False)
+        assert (found.ticks, found.missed, found.repeats, found.trips) == (1000, 3, 5, 2)
+        lines = found.lines()
+        assert "2 trips, at most 44 ms without a command" in lines[2]
+        assert "p50 1.2 ms, p99 7.0 ms old" in lines[0] or "p50 1.3 ms" in lines[0]
+        node.destroy_node()
