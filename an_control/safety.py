@@ -41,6 +41,7 @@ class SafeCommand:
     def __init__(self, command: CommandConfig) -> None:
         self._fixed = command.safe_command()
         self._holds = np.isnan(self._fixed)
+        self._moves = bool(self._holds.any())
         self._low, self._high = _limits(command)
         self._measured = np.full(len(self._fixed), np.nan)
         self._held: Values | None = None
@@ -66,7 +67,7 @@ class SafeCommand:
 
     def release(self) -> None:
         """Other commands go out: the next safe command holds where the robot is by then."""
-        if self._holds.any():
+        if self._moves:
             self._held = None
 
 
@@ -114,11 +115,11 @@ class Gate:
 
     def __call__(self, command: Values, *, ramped: bool = True) -> Values:
         """The command (A,) as it may go out, a new array; not `ramped`: with full authority."""
-        if not np.isfinite(command).all():
-            self.counts.not_finite += 1
-            return self.safe()
-        allowed = np.clip(command, self._low, self._high)
-        if (allowed != command).any():
+        allowed = np.minimum(np.maximum(command, self._low), self._high)
+        if not (allowed == command).all():
+            if not np.isfinite(command).all():
+                self.counts.not_finite += 1
+                return self.safe()
             self.counts.limited += 1
         if self._ticks < self._ramp_ticks:
             self._ticks += 1

@@ -138,17 +138,20 @@ class ForwardModel:
         """The sd of noise on every reading now, which makes all errors larger."""
         self.step = arrays["forward.step"].astype(F32)
         self.usual = arrays["forward.usual"].astype(F32)
+        self._usual_sum = float(self.usual.sum())
 
     def predict(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
         """From readings (..., N) in nominal order and the actions (..., A) that followed them."""
-        actions = np.broadcast_to(actions, (*readings.shape[:-1], actions.shape[-1]))
+        if actions.shape[:-1] != readings.shape[:-1]:
+            actions = np.broadcast_to(actions, (*readings.shape[:-1], actions.shape[-1]))
         x = np.concatenate([readings, actions], -1).astype(F32)
         *hidden, (weight, bias) = self._layers
         for hidden_weight, hidden_bias in hidden:
             x = _silu(x @ hidden_weight + hidden_bias)
         x = x @ weight + bias
-        first, second = np.split(x, 2, -1)
-        scale = self.step * np.exp(np.clip(second, LOWEST, HIGHEST))
+        channels = readings.shape[-1]
+        first, second = x[..., :channels], x[..., channels:]
+        scale = self.step * np.exp(np.minimum(np.maximum(second, F32(LOWEST)), F32(HIGHEST)))
         chance = F32(0.5) * np.tanh(F32(0.5) * first) + F32(0.5)
         return Prediction(first * self.step, scale, chance)
 
@@ -198,7 +201,7 @@ class ForwardModel:
 
     def usual_cost(self, seen: Prediction) -> float:
         """What all channels cost usually, in a tick that was foreseen so (1, N)."""
-        usual = float(self.usual.sum())
+        usual = self._usual_sum
         if not self.noise:
             return usual
         more = np.log(self._wide(seen)[0]) - np.log(np.sqrt(seen.scale[0] ** 2 + F32(FLOOR)))

@@ -91,6 +91,16 @@ class _Record(NamedTuple):
     reads: np.ndarray
 
 
+class _Ahead(NamedTuple):
+    """What should be read after a tick that read `last`, and then `action`."""
+
+    last: np.ndarray
+    action: np.ndarray
+    seen: Prediction
+    expected: np.ndarray
+    foreseen: np.ndarray
+
+
 class IdentityMonitor:
     """Watches N slots; `slots` (N,) is where each channel's content is believed to be shown.
 
@@ -137,7 +147,8 @@ class IdentityMonitor:
         self._missed = 0
         self._filling: bool | None = None
         self._last: np.ndarray | None = None
-        self._ahead: tuple[np.ndarray, np.ndarray, Prediction] | None = None
+        self._ahead: _Ahead | None = None
+        self._put_off: Prediction | None = None
         self._known = self.slots
         self._noise.reset()
         self._forward.noise = 0.0
@@ -176,6 +187,7 @@ class IdentityMonitor:
         Returns the readings by channel, NaN where the slot that shows it is absent. While a match
         is unsure a channel's reading is the mean of what its two likeliest slots read.
         """
+        self._catch_up()
         absent, believed = np.isnan(readings), self.slots
         self.renames = None
         self.noticed = False
@@ -190,7 +202,7 @@ class IdentityMonitor:
         if self._before is None:
             self._begin(readings)
         else:
-            self._weigh(readings, action, absent)
+            self._weigh(readings, action)
         if self._ordered and not self._lost:
             self._rename()
         if not self._as_wired:
@@ -206,29 +218,33 @@ class IdentityMonitor:
             given = readings[self.shown]
         if self._missed and self._forward.fills and not self._lost:
             return self._fill(readings, action, estimate, given)
-        self._last = np.where(absent[self.slots], self._foreseen, estimate)
-        if self._before is not None and self._missed:
-            readings = np.where(absent, self._before, readings)
+        self._last = estimate
+        if self._missed:
+            self._last = np.where(absent[self.slots], self._foreseen, estimate)
+            if self._before is not None:
+                readings = np.where(absent, self._before, readings)
         self._before = readings
         return given
 
     def look_ahead(self, action: np.ndarray) -> None:
-        """Predict already what follows the last tick and this action (A,), while there is time.
+        """Do now, while there is time, what the next `look` would else do first.
 
-        The next `look` takes the prediction where its action is this one.
+        That is what the last tick's review has put off, and the prediction of what follows the last
+        tick and this action (A,); `look` takes it where its action is this one.
         """
+        self._catch_up()
         if self._before is not None and self._last is not None:
-            seen = self._forward.predict(self._last[None], action[None])
-            self._ahead = self._last, action, seen
+            self._ahead = self._predict(self._last, action)
 
-    def _predict(self, action: np.ndarray) -> Prediction:
-        """What follows the last tick and this action (A,)."""
-        assert self._last is not None
-        if self._ahead is not None:
-            last, taken, seen = self._ahead
-            if last is self._last and (taken is action or (taken == action).all()):
-                return seen
-        return self._forward.predict(self._last[None], action[None])
+    def _predict(self, last: np.ndarray, action: np.ndarray) -> _Ahead:
+        """What should follow these readings by channel (N,) and this action (A,)."""
+        ahead = self._ahead
+        if ahead is not None and ahead.last is last and (ahead.action == action).all():
+            return ahead
+        seen = self._forward.predict(last[None], action[None])
+        expected = last + seen.change[0]
+        foreseen = np.where(self._forward.binary, seen.chance[0], expected)
+        return _Ahead(last, action, seen, expected, foreseen)
 
     def _pass_by(self, readings: np.ndarray, absent: np.ndarray) -> np.ndarray:
         """Believe what was believed; the next tick is compared with these readings."""
@@ -295,16 +311,13 @@ class IdentityMonitor:
         self._look_into(link, self.slots)
         self._moving = False
 
-    def _weigh(self, readings: np.ndarray, action: np.ndarray, absent: np.ndarray) -> None:
+    def _weigh(self, readings: np.ndarray, action: np.ndarray) -> None:
         """Compare assignments by this tick."""
         assert self._before is not None and self._last is not None
-        seen = self._predict(action)
-        expected = self._last + seen.change[0]
-        self._foreseen = np.where(self._forward.binary, seen.chance[0], expected)
+        _, _, seen, expected, self._foreseen = self._predict(self._last, action)
         self._scale = seen.scale
         costs = np.zeros((self._count, self._count))
-        moved = np.where(absent, F32(np.nan), readings)
-        self._add(costs, moved[None], expected[None], readings[None], seen)
+        self._add(costs, readings[None], expected[None], readings[None], seen)
         present = float(costs[self.slots, self._all].sum())
         looking = self._age < LOOKING
         self._age += 1
@@ -318,13 +331,15 @@ class IdentityMonitor:
         self._sound = self._sound + 1 if above < self._most_sound else 0
         self._records.append(_Record(self._before, action, readings - self._before, readings))
         if looking and self._age <= BLIND_TICKS and self._moving:
-            self._follow_blindly(moved, action, readings)
+            self._follow_blindly(action, readings)
         if looking:
             self._settle()
         elif self.surprise > self._least_lost and self._ticks % REVIEW_TICKS == 0:
             self._seek()
-        else:
+        elif self._lost or not self._ticks % REVIEW_TICKS:
             self._review(seen)
+        else:
+            self._put_off = seen  # nothing of this tick depends on it
         if self._lost and self._sound >= FOUND_TICKS and self._margin() > SURE:
             self._lost, self.surprise = False, 0.0
             self._age = self._age if self._moving else LOOKING
@@ -367,13 +382,13 @@ class IdentityMonitor:
         link[self.slots, self._all] -= MOVED
         return link
 
-    def _follow_blindly(self, moved: np.ndarray, action: np.ndarray, readings: np.ndarray) -> None:
+    def _follow_blindly(self, action: np.ndarray, readings: np.ndarray) -> None:
         """Compare the slots with what was expected before the move, and goes on from there."""
         seen = self._forward.predict(self._blind[None], action[None])
         expected = self._blind + seen.change[0]
         self._blind_scale = np.hypot(seen.scale, F32(BLINDER) * self._blind_scale)
         seen = seen._replace(scale=self._blind_scale)
-        self._add(self._blind_costs, moved[None], expected[None], readings[None], seen)
+        self._add(self._blind_costs, readings[None], expected[None], readings[None], seen)
         self._blind = np.where(self._forward.binary, seen.chance[0], expected)
 
     def _look_into(self, link: np.ndarray, slots: np.ndarray) -> None:
@@ -479,13 +494,23 @@ class IdentityMonitor:
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
         return np.minimum(self._forward.looks(reads, change, actions), LARGEST_LOOK)
 
-    def _review(self, seen: Prediction) -> None:
-        """Nothing is looked into: add to the evidence, and see if channels were mixed up."""
+    def _catch_up(self) -> None:
+        """Add the evidence that the last tick's review has put off."""
+        if self._put_off is not None:
+            seen, self._put_off = self._put_off, None
+            self._add_evidence(seen)
+
+    def _add_evidence(self, seen: Prediction) -> None:
         newest = self._records[-1]
         costs = FADE * self._costs
         self._add(costs, newest.change[None], seen.change, newest.reads[None], seen)
         costs -= costs[self.slots, self._all]
         self._costs = costs
+
+    def _review(self, seen: Prediction) -> None:
+        """Nothing is looked into: add to the evidence, and see if channels were mixed up."""
+        self._add_evidence(seen)
+        costs = self._costs
         if self._ticks % REVIEW_TICKS or self._margin() > -BELIEVE:
             return
         slots = self._assign(self._from_present(costs))

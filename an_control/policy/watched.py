@@ -98,12 +98,16 @@ class Watched:
         self._foreign = np.flatnonzero(~np.array(known, bool))
         self._foreign_ids = tuple(ids[place] for place in self._foreign)
         self._given = self.nominal_ids + self._foreign_ids
+        self._nominal = ids == self.nominal_ids
         self._ids = ids
 
     def _by_slot(self, values: np.ndarray) -> np.ndarray:
+        own = values if self._nominal else values[self._from]
+        own = np.where(np.abs(own) <= LARGEST_READING, own, np.nan)
+        if self._nominal:
+            return own.astype(np.float32)
         readings = np.full(len(self.nominal_ids), np.nan, np.float32)
-        own = values[self._from]
-        readings[self._to] = np.where(np.abs(own) <= LARGEST_READING, own, np.nan)
+        readings[self._to] = own
         return readings
 
     def _act(self, contents: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from an_control.wiring.camera import CameraReader, is_image, needs_opencv
 from an_control.wiring.compile import compile_source, follow
 from an_control.wiring.config import ChannelConfig, SourceConfig, Wiring
 from an_control.wiring.errors import Shown, WiringError
-from an_control.wiring.feed import Feed, SourceStatus, limit_ns
+from an_control.wiring.feed import NEVER_NS, Feed, SourceStatus, limit_ns
 from an_control.wiring.measured import Measured
 from an_control.wiring.messages import Resolver, message_class
 
@@ -95,6 +95,7 @@ class ChannelTable:
         if (measured := wiring.command.measured) is not None:
             cls = self.message_classes[measured.source]
             self.measured = Measured(wiring.command, cls, resolve, wiring.file)
+        self._of_images = bool(wiring.images)
         self._ids: tuple[str, ...] = ()
         self._fine = np.zeros(0, bool)
         self._lay_out()
@@ -171,16 +172,17 @@ class ChannelTable:
         (lockstep), messages with just this stamp count, and of a source without stamps the
         message that came since the last read.
         """
-        feeds = self._feeds.values()
+        feeds = tuple(self._feeds.values())
         with np.errstate(over="ignore", invalid="ignore"):
             if any([feed.unread and feed.look() for feed in feeds]):
                 self._lay_out()
+            if self.measured is not None and (feed := self._feeds[self.measured.source]).unread:
+                self.measured.read(feed.message)
             for feed in feeds:
                 if feed.unread:
                     feed.extract()
-                    if self.measured is not None and self.measured.source == feed.config.name:
-                        self.measured.read(feed.message)
             ok = self._convert()
+        new, since_ns = False, NEVER_NS
         fresh = [not feed.error and feed.in_time(now_ns, stamp_ns) for feed in feeds]
         for feed, in_time in zip(feeds, fresh, strict=True):
             if not in_time:
@@ -188,27 +190,27 @@ class ChannelTable:
             elif stamp_ns is None and not 0 <= now_ns - feed.arrival_ns <= feed.shortest:
                 ok[feed.start : feed.stop] &= feed.limits >= feed.age_ns(now_ns)
             feed.messages_read = feed.messages
-        arrived = [feed.arrival_ns for feed in feeds if feed.new]
-        since_ns = min(arrived, default=max([feed.arrival_ns for feed in feeds]))
-        for feed in feeds:
-            feed.new = False
+            if feed.new:
+                new, since_ns, feed.new = True, min(since_ns, feed.arrival_ns), False
+        if not new:
+            since_ns = max([feed.arrival_ns for feed in feeds])
         pattern = ok.tobytes()
         if (pattern, fresh) != self._last:
             self._last = pattern, fresh
             self._ok = ok
             self._notice(fresh, now_ns, stamp_ns)
-        cameras = self.cameras
-        values = self._values[ok].astype(np.float32)
-        if cameras:
-            values = np.concatenate([camera.patches for camera in cameras])[ok]
         ids = self._ids_of(pattern, ok)
-        return Readings(values, ids, self.expected, bool(arrived), since_ns)
+        if self._of_images:
+            values = np.concatenate([camera.patches for camera in self.cameras])[ok]
+        elif len(ids) == len(self._ids):
+            values = self._values.astype(np.float32)
+        else:
+            values = self._values[ok].astype(np.float32)
+        return Readings(values, ids, self.expected, new, since_ns)
 
     @property
     def cameras(self) -> list[CameraReader]:
         """What reads the patches of images, in the order of the channels; empty for numbers."""
-        if not self.wiring.images:
-            return []
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         return [reader for reader in readers if isinstance(reader, CameraReader)]
 
