@@ -239,7 +239,11 @@ class IdentityMonitor:
     def _predict(self, last: np.ndarray, action: np.ndarray) -> _Ahead:
         """What should follow these readings by channel (N,) and this action (A,)."""
         ahead = self._ahead
-        if ahead is not None and ahead.last is last and (ahead.action == action).all():
+        if (
+            ahead is not None
+            and ahead.last is last
+            and (ahead.action is action or (ahead.action == action).all())
+        ):
             return ahead
         seen = self._forward.predict(last[None], action[None])
         expected = last + seen.change[0]

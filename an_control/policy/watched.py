@@ -103,7 +103,9 @@ class Watched:
 
     def _by_slot(self, values: np.ndarray) -> np.ndarray:
         own = values if self._nominal else values[self._from]
-        own = np.where(np.abs(own) <= LARGEST_READING, own, np.nan)
+        within = np.abs(own) <= LARGEST_READING
+        if not within.all():
+            own = np.where(within, own, np.nan)
         if self._nominal:
             return own.astype(np.float32)
         readings = np.full(len(self.nominal_ids), np.nan, np.float32)
@@ -113,8 +115,9 @@ class Watched:
     def _act(self, contents: np.ndarray, values: np.ndarray) -> np.ndarray:
         """The policy's action on what there is of the contents, and on what is unknown."""
         given, ids = contents, self._given
-        present = ~np.isnan(contents)
-        if not present.all():
+        absent = np.isnan(contents)
+        if absent.any():
+            present = ~absent
             given = contents[present]
             ids = tuple(compress(self.nominal_ids, present.tolist())) + self._foreign_ids
         if len(self._foreign):
