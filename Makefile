@@ -1,8 +1,10 @@
 # make ant     two Ant episodes through ROS 2, sensors shuffled       (needs CPython 3.10 or 3.11)
 # make test    the whole suite                make lint     ruff and mypy
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
-# make campaign  breaks things around the policy node, measures the wire     (some 6 minutes)
-# make soak      a million ticks under random faults: does anything grow?    (some 10 minutes)
+# make campaign  breaks things around the policy node: the wire, and does the robot walk again?
+#                                                                            (some 15 minutes)
+# make soak      a million ticks under random faults: does anything grow, does the robot walk
+#                again?                                                      (some 20 minutes)
 # make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
 # make ant-policy  trains the shipped ants from nothing into runs/      (40 minutes, one core)
 # make camera-tables  those of docs/camera_learning.md                     (more than an hour)

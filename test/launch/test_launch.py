@@ -127,9 +127,22 @@ def test_the_shipped_cartpole_balances_under_its_own_names(launch: Callable[...,
     assert "Traceback" not in cart.text
 
 
+def test_in_real_time_the_ant_is_stopped_on_its_way_and_its_arguments_are_taken(
+    launch: Callable[..., Launch],
+) -> None:
+    ant = launch(
+        "ant_sim.launch.py", "realtime:=true", "trigger:=timer", "ramp_s:=0.05", "stop_at_s:=3.0",
+        "stop_spread_s:=1.0", "stop_for_s:=1.0", "command_timeout_s:=0.5", "shadow:=false",
+    )  # fmt: skip
+    assert ant.end() == 0, ant.text
+    for said in ("ramp_s: 0.05 s", "e-stop by service", "e-stop cleared", "watchdog  ", "stops  "):
+        assert said in ant.text, ant.text
+    assert "Traceback" not in ant.text
+
+
 def test_ctrl_c_stops_the_ant_cleanly(launch: Callable[..., Launch]) -> None:
     ant = launch("ant_sim.launch.py", "episodes:=0", "realtime:=true")
-    ant.wait_for("recovered")
+    ant.wait_for("acting: 28 of 28 channels")
     ant.interrupt()
     ant.end()
     assert ant.text.count("process has finished cleanly") == 2, ant.text
@@ -185,6 +198,37 @@ def test_ones_own_robot_is_configured_activated_and_rewired_by_hand(
     robot.end()
     assert "process has finished cleanly" in robot.text
     assert "Traceback" not in robot.text
+
+
+def test_every_argument_for_ones_own_robot_reaches_the_node_in_its_type(
+    launch: Callable[..., Launch],
+) -> None:
+    given = {
+        "mode": "rate", "trigger": "timer", "shadow": "true", "ramp_s": "0.25",
+        "autostart": "true", "check_rate": "false", "engine": "numpy", "use_sim_time": "true",
+    }  # fmt: skip
+    robot = launch(
+        "policy.launch.py",
+        f"wiring:={share_path('config/ant.yaml')}",
+        f"model:={share_path('models/ant.safetensors')}",
+        "namespace:=bot",
+        "name:=pilot",
+        *(f"{name}:={value}" for name, value in given.items()),
+    )
+    robot.wait_for("ramp_s: 0.25 s")
+    for name, value in given.items():
+        assert value in ros2("param", "get", "/bot/pilot", name).lower(), name
+    assert "active" in ros2("lifecycle", "get", "/bot/pilot")
+    robot.interrupt()
+    robot.end()
+    assert "process has finished cleanly" in robot.text
+    assert "Traceback" not in robot.text
+
+
+def test_a_number_that_is_none_is_named(launch: Callable[..., Launch]) -> None:
+    robot = launch("policy.launch.py", "ramp_s:=soon")
+    assert robot.end() == 1
+    assert "ramp_s:=soon" in robot.text
 
 
 def test_a_parameter_file_configures_ones_own_robot(
