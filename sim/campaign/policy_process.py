@@ -34,7 +34,6 @@ class PolicyProcess:
         values = {
             "wiring": share_path("config/ant.yaml"),
             "model": self.model,
-            "engine": "numpy",
             "autostart": "true",
         } | self.parameters
         arguments = [part for key, value in values.items() for part in ("-p", f"{key}:={value}")]
