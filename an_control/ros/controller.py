@@ -1,8 +1,9 @@
 """One tick, without ROS: readings -> policy -> gate -> command.
 
 The policy steps on the readings that come whether its command goes out or not, with what was
-really sent as its previous action: after a stop it goes on from what it has seen of it. All state
-that a tick needs is here and is thrown away as a whole when the node is cleaned up.
+really sent as its previous action: after a stop it goes on from what it has seen of it. With too
+few channels to act on it waits, which leaves it knowing more than steps on a few do (docs/log). All
+state that a tick needs is here and is thrown away as a whole when the node is cleaned up.
 """
 
 from __future__ import annotations
@@ -188,9 +189,10 @@ class Controller:
             self.gate.safe_command.measure(self.table.measured.values)
         if sent is not None:
             self.gate.sent(sent)
-        if len(readings.ids):
+        too_little = self._too_little(readings)
+        if not too_little:
             self._step(readings, stamp_ns, sent)
-        self.safe_reason = self.estop.reason or self._too_little(readings)
+        self.safe_reason = self.estop.reason or too_little
         if self.safe_reason or self._wanted is None:
             self.bring_up.pause()
             return self.gate.safe(), readings
