@@ -28,6 +28,7 @@ class EventLog:
 
     def begin(self, now_s: float) -> None:
         """The loop starts to act now, on the steady clock."""
+        self._controller.table.notice_anew()
         self._patient_until_s = now_s + START_S
         self._waiting: dict[str, Notice] = {}
         self._acted = self._said_safe = False

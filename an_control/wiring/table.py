@@ -251,6 +251,14 @@ class ChannelTable:
         self._notices.clear()
         return notices
 
+    def notice_anew(self) -> None:
+        """Forget what was told: the next read tells what is lost by then."""
+        self._notices.clear()
+        self._last = None
+        self._fine[:] = True
+        for feed in self._feeds.values():
+            feed.fresh = True
+
     def _notice(self, fresh: list[bool], now_ns: int, stamp_ns: int | None) -> None:
         for feed, in_time in zip(self._feeds.values(), fresh, strict=True):
             name = feed.config.name

@@ -10,7 +10,7 @@ import pytest
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
-from stand import JOINTS, SAFE, Stand
+from stand import JOINTS, SAFE, Stand, stamp_of
 from std_srvs.srv import Trigger
 
 from an_control.policy import read_model, write_model
@@ -167,6 +167,23 @@ def test_a_start_without_readings_is_told_once_and_only_after_a_second(stand, ca
         stand.executor.spin_once(timeout_sec=0.01)
     stand.until(lambda: list(stand.commands[-1].effort) != SAFE, "it acts")
     assert capfd.readouterr().err.count("acting: 4 of 4 channels, 100.0 Hz") == 1
+
+
+def test_what_came_and_went_while_inactive_is_not_told_and_what_is_lost_by_then_is(stand, capfd):
+    node = stand.start(lockstep_wait_s=0.02)
+    stand.step(1)
+    node.trigger_deactivate()
+    for step in (2, 3):
+        stand.watch(step)
+    stand.send_joints(stamp_of(4), (1.0, 2.0))
+    controller = node._loop.controller
+    stand.until(lambda: controller._stepped_ns == stamp_of(4), "a step without tilt")
+    capfd.readouterr()
+    node.trigger_activate()
+    stand.send_joints(stamp_of(5), (1.0, 2.0))
+    stand.until(lambda: len(stand.commands) == 3, "a command")
+    log = capfd.readouterr().err
+    assert log.count("source 'tilt' lost") == 1 and "recovered" not in log
 
 
 POSITIONS = """
