@@ -29,9 +29,7 @@ from an_control.ros.node import PolicyNode
 from an_control.share import share_path
 from an_control.wiring import load_wiring
 from an_control_sim.campaign.plan import WALKS_S
-from an_control_sim.campaign.stage import WALKING_M_S, WINDOW_S
-from an_control_sim.robot import Robot
-from an_control_sim.simulation import load_simulation
+from an_control_sim.campaign.stage import WALKING_M_S, WINDOW_S, endless_ant
 
 FAULT_EVERY, SPIN_EVERY = 400, 100
 STEP_NS = 16_500_000
@@ -108,7 +106,7 @@ class Soak:
         node.set_parameters([Parameter(name, value=value) for name, value in values.items()])
         node.trigger_configure()
         node.trigger_activate()
-        self._robot = Robot(load_simulation(share_path("config/ant_sim.yaml")))
+        self._robot = endless_ant()
         self._messages = {one.topic: one.message for one in self._robot.outlets}
         self._command = JointState(name=list(load_wiring(wiring).command.names))
         self._walked_m: deque[float] = deque(maxlen=SPEED_TICKS)

@@ -10,7 +10,7 @@ import copy
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,12 @@ class Wire:
         return len(self.safe) >= ACTING and not any(self.safe[-ACTING:])
 
 
+def endless_ant() -> Robot:
+    """The Ant, whose episode ends only where it falls."""
+    simulation = load_simulation(share_path("config/ant_sim.yaml"))
+    return Robot(replace(simulation, options={"max_episode_steps": 10**9}))
+
+
 class Stage:
     """The Ant, its topics, and the policy node as a process."""
 
@@ -63,7 +69,7 @@ class Stage:
         self._low, self._high = np.array([one.limits for one in command.actuators]).T
         self._safe = command.safe_command()
         self._names = list(command.names)
-        self._robot = Robot(load_simulation(share_path("config/ant_sim.yaml")))
+        self._robot = endless_ant()
         self._step_s = self._robot.simulation.step_s
         self._action = self._robot.commands.safe
         self._clock = node.create_publisher(Clock, "/clock", RELIABLE)
