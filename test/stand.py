@@ -18,6 +18,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.signals import SignalHandlerOptions
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
@@ -165,6 +166,16 @@ class Stand:
         assert nanoseconds(self.commands[-1]) == stamp_ns
         return self.commands[-1]
 
+    def answered(self, step: int, readings: Any = None) -> JointState:
+        """Send a step and wait for a command with its stamp, whatever else is sent meanwhile."""
+        stamp_ns = self.send(step, readings)
+
+        def answers() -> list[JointState]:
+            return [one for one in self.commands if nanoseconds(one) == stamp_ns]
+
+        self.until(answers, f"the command of step {step}")
+        return answers()[0]
+
     def watch(self, step: int) -> None:
         """Send a step to a node that does not command, and wait until its policy has seen it."""
         stamp_ns = self.send(step)
@@ -181,6 +192,38 @@ class Stand:
         # A lifecycle node's services hang in reference cycles; until they are collected the next
         # test would find them in the graph and wait for their replies.
         gc.collect()
+
+
+class RosTime:
+    """ROS time as the test makes it: a call is one period and one set of readings."""
+
+    def __init__(self, stand: Stand, **parameters: Any) -> None:
+        self._stand, self.step = stand, 0
+        self._publisher = stand.peer.create_publisher(Clock, "/clock", 10)
+        node = stand.start(activate=False, mode="rate", use_sim_time=True, **parameters)
+        stand.until(self._publisher.get_subscription_count, "/clock matched")
+        self.advance(0)
+        assert node.trigger_configure().to_label() == "transition_success"
+        assert node.trigger_activate().to_label() == "transition_success"
+        stand.connect()
+
+    def advance(self, periods: float) -> None:
+        """Let time pass, and wait until the node knows."""
+        self.step += periods
+        now_ns = stamp_of(0) + round(self.step * STEP_NS)
+        message = Clock()
+        message.clock.sec, message.clock.nanosec = divmod(now_ns, 10**9)
+        self._publisher.publish(message)
+        clock = self._stand.node.get_clock()
+        self._stand.until(lambda: clock.now().nanoseconds == now_ns, f"the clock at {self.step}")
+
+    def __call__(self, step: int) -> None:
+        """One period later, a set of readings; returns once the policy has stepped on it."""
+        self.advance(1)
+        controller = self._stand.node._loop.controller
+        before = controller._wanted
+        self._stand.send(step)
+        self._stand.until(lambda: controller._wanted is not before, f"a tick on step {step}")
 
 
 def stamp_of(step: int) -> int:

@@ -127,5 +127,5 @@ def test_after_the_reset_authority_grows_from_the_safe_command(stand):
     assert clear(stand).success
     stand.until(lambda: len(stand.commands) > 7, "the safe command")
     for step in range(8, 13):
-        stand.step(step)
+        stand.answered(step)
         assert gate.authority == pytest.approx((step - 7) / 5)

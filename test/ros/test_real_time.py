@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-import time
 from array import array
+from itertools import groupby
 
 import numpy as np
 import pytest
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
-from stand import JOINTS, SAFE, Stand, stamp_of
+from stand import JOINTS, SAFE, WIRING, RosTime, Stand, stamp_of
 from std_srvs.srv import Trigger
 
 from an_control.policy import read_model, write_model
 from an_control.policy.model_file import Model
+from an_control.ros import events
 
 BOTH = pytest.mark.parametrize("stand", ["single_threaded", "events"], indirect=True)
 
 
-def stepped(stand: Stand, step: int) -> None:
-    """Send a set of readings and wait until the policy has stepped on it."""
-    controller = stand.node._loop.controller
-    before = controller._wanted
-    stand.send(step)
-    stand.until(lambda: controller._wanted is not before, f"a tick on step {step}")
-
-
 @BOTH
 def test_the_policy_steps_once_for_each_set_of_readings_however_often_it_commands(stand, reference):
-    stand.start(mode="rate")
-    stand.send(0)
-    stand.until(lambda: stand.commands and list(stand.commands[-1].effort) != SAFE, "it acts")
-    assert stand.reset().success
+    step_on = RosTime(stand)
     expected = []
     for step in range(1, 30):
-        stepped(stand, step)
+        step_on(step)
         expected.append(reference.step(step))
-        count = len(stand.commands)
-        stand.until(lambda n=count: len(stand.commands) > n, "a command")
-        assert list(stand.commands[-1].effort) == expected[-1]
-    # Longer than a period without readings: the command is repeated, the policy does not step.
+    stand.until(lambda: list(stand.commands[-1].effort) == expected[-1], "the last command")
+    sent = [list(one.effort) for one in stand.commands]
+    seen = [one for one, _ in groupby(sent) if one != SAFE]
+    assert seen == [one for one, _ in groupby(expected)]
+    # A period and more without readings: the command is repeated, the policy does not step.
     repeats, count = stand.node._loop.controller.repeats, len(stand.commands)
-    stand.until(lambda: len(stand.commands) > count + 2, "the command again")
+    step_on.advance(1.5)
+    stand.until(lambda: len(stand.commands) > count, "the command again")
+    assert list(stand.commands[-1].effort) == expected[-1]
     assert stand.node._loop.controller.repeats > repeats
-    assert all(list(one.effort) == expected[-1] for one in stand.commands[count : count + 2])
-    stepped(stand, 30)
-    count = len(stand.commands)
-    stand.until(lambda: len(stand.commands) > count, "a command")
-    assert list(stand.commands[-1].effort) == reference.step(30)
+    step_on(30)
+    expected.append(reference.step(30))
+    stand.until(lambda: list(stand.commands[-1].effort) == expected[-1], "the next command")
 
 
 def proposals(stand: Stand) -> list[JointState]:
@@ -85,6 +76,8 @@ def test_in_shadow_it_proposes_commands_nothing_and_takes_what_others_send_as_it
     )
     assert stand.call(SetParameters, "policy/set_parameters", request).results[0].successful
     stand.until(lambda: stand.peer.count_publishers("commands") == 2, "the node can command")
+    (publisher,) = [one for one in node.publishers if one.topic_name == "/commands"]
+    stand.until(publisher.get_subscription_count, "the robot hears the node")
     stand.commands.clear()
     stand.send(6)
     expected = reference.step(6)
@@ -102,22 +95,18 @@ def test_back_in_shadow_the_safe_command_is_the_last_one(stand):
 
 
 def test_after_an_estop_the_policy_goes_on_from_what_it_saw_of_the_stop(stand, reference):
-    stand.start(mode="rate")
-    stand.send(0)
-    stand.until(lambda: stand.commands and list(stand.commands[-1].effort) != SAFE, "it acts")
-    assert stand.reset().success
-    stepped(stand, 1)
+    step_on = RosTime(stand)
+    step_on(1)
     reference.step(1)
     assert stand.call(Trigger, "policy/estop").success
     for step in range(2, 12):
-        stepped(stand, step)
+        step_on(step)
         reference.step(step, SAFE)
     assert stand.call(Trigger, "policy/reset_estop").success
-    stepped(stand, 12)
+    step_on(12)
     expected = reference.step(12)
     stand.until(lambda: list(stand.commands[-1].effort) != SAFE, "it acts again")
-    first = next(one for one in reversed(stand.commands) if list(one.effort) != SAFE)
-    assert list(first.effort) == expected
+    assert list(stand.commands[-1].effort) == expected
 
 
 def ramped(model_path, ramp_s: float) -> None:
@@ -146,27 +135,28 @@ def test_a_model_that_was_trained_with_a_soft_start_gets_it_and_a_longer_one_is_
     assert "[WARN]" in log and "ramp_s: 0.5 s" in log and "trained with up to 0.3 s" in log
 
 
-def test_a_start_without_readings_is_told_once_and_only_after_a_second(stand, capfd):
-    stand.start(mode="rate", watchdog_s=-1.0)
-    events = stand.node._loop._events
-    for _ in range(5):
-        count = len(stand.commands)
-        stand.until(lambda n=count: len(stand.commands) > n, "the safe command")
+def test_a_start_without_readings_is_told_once_and_only_after_a_second(stand, capfd, monkeypatch):
+    monkeypatch.setattr(events, "START_S", 1e9)
+    stand.start(mode="rate")
+    stand.until(lambda: len(stand.commands) > 4, "safe commands")
     assert all(list(one.effort) == SAFE for one in stand.commands)
     log = capfd.readouterr().err
     assert "lost" not in log and "safe command" not in log and "[ERROR]" not in log
-    events._patient_until_s = 0.0  # a second has passed
-    for _ in range(5):
-        count = len(stand.commands)
-        stand.until(lambda n=count: len(stand.commands) > n, "the safe command")
+    stand.node._loop._events._patient_until_s = 0.0  # a second has passed
+    count = len(stand.commands)
+    stand.until(lambda: len(stand.commands) > count + 4, "safe commands")
     log = capfd.readouterr().err
     assert log.count("source 'joints' lost: no message yet") == 1
     assert log.count("safe command: 0 of 4 channels present") == 1
-    for step in range(1, 20):
-        stand.send(step)
-        stand.executor.spin_once(timeout_sec=0.01)
-    stand.until(lambda: list(stand.commands[-1].effort) != SAFE, "it acts")
-    assert capfd.readouterr().err.count("acting: 4 of 4 channels, 100.0 Hz") == 1
+
+
+def test_one_line_says_that_it_acts_on_how_many_channels_and_at_which_rate(stand, capfd):
+    step_on = RosTime(stand)
+    for step in range(1, 5):
+        step_on(step)
+    log = capfd.readouterr().err
+    assert log.count("acting: 4 of 4 channels, 100.0 Hz") == 1
+    assert "lost" not in log and "[WARN]" not in log and "[ERROR]" not in log
 
 
 def test_what_came_and_went_while_inactive_is_not_told_and_what_is_lost_by_then_is(stand, capfd):
@@ -186,28 +176,15 @@ def test_what_came_and_went_while_inactive_is_not_told_and_what_is_lost_by_then_
     assert log.count("source 'tilt' lost") == 1 and "recovered" not in log
 
 
-POSITIONS = """
-an_control_wiring: 1
-robot: arm
-rate_hz: 100.0
-min_present_share: 0.5
-sources:
-  joints: {topic: joint_states, type: sensor_msgs/msg/JointState, max_age_s: 0.05}
-  tilt: {topic: tilt, type: geometry_msgs/msg/Vector3Stamped, max_age_s: 0.05}
-channels:
-  left.position: {source: joints, field: "position[left]"}
-  right.position: {source: joints, field: "position[right]"}
-  tilt.x: {source: tilt, field: vector.x}
-  tilt.y: {source: tilt, field: vector.y}
-command:
+POSITIONS = f"""{WIRING.partition("command:")[0]}command:
   topic: commands
   type: sensor_msgs/msg/JointState
   field: position
-  measured: {source: joints, field: "position[*]"}
-  bring_up: {max_rate: 20.0, tolerance: 0.05, timeout_s: 5.0}
+  measured: {{source: joints, field: "position[*]"}}
+  bring_up: {{max_rate: 20.0, tolerance: 0.05, timeout_s: 5.0}}
   actuators:
-    left: {limits: [-2, 2], safe: hold, start: 0.5}
-    right: {limits: [-2, 2], safe: hold, start: -0.5}
+    left: {{limits: [-2, 2], safe: hold, start: 0.5}}
+    right: {{limits: [-2, 2], safe: hold, start: -0.5}}
 """
 
 
@@ -224,10 +201,8 @@ def test_a_robot_is_brought_to_its_start_pose_and_held_where_it_is_when_stopped(
     assert np.abs(path[-1] - [0.5, -0.5]).max() <= 0.05
     stand.step(step + 1, (0.3, -0.7, 0.5, 0.5))
     assert stand.call(Trigger, "policy/estop").success
-    count = len(stand.commands)
-    stand.until(lambda: len(stand.commands) >= count, "the safe command")
     for more in range(2, 5):
-        held = stand.step(step + more, (0.3 + 0.1 * more, -0.7, 0.0, 0.0))
+        held = stand.answered(step + more, (0.3 + 0.1 * more, -0.7, 0.0, 0.0))
         assert list(held.position) == [0.3, -0.7], "where it was when the stop began"
 
 
@@ -249,7 +224,6 @@ def test_before_a_position_to_hold_is_known_nothing_is_sent(stand):
     stand.until(lambda: stand.node._loop.controller.safe_reason, "a tick")
     reason = stand.node._loop.controller.safe_reason
     assert reason == "the actuators' positions have not been measured"
-    begin_s = time.monotonic()
-    stand.until(lambda: time.monotonic() - begin_s > 0.1, "some time")
     assert not stand.commands
-    stand.step(10**6, (0.1, 0.2, 0.0, 0.0))
+    stand.answered(10**6, (0.1, 0.2, 0.0, 0.0))
+    assert all(list(one.position) for one in stand.commands)
