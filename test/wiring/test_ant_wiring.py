@@ -108,15 +108,21 @@ def test_every_number_of_every_standard_message_can_be_had(package: str) -> None
         assert table.status(0)[0].error == ""
 
 
-def test_a_tick_of_the_ant_costs_tens_of_microseconds() -> None:
+def test_reading_a_tick_of_the_ant_costs_less_than_250_operations_of_numpy() -> None:
+    """It is some 100 of them; both are measured side by side, whatever the machine does."""
     random = np.random.default_rng(0)
     table = ChannelTable(WIRING)
     found = [messages(random) for _ in range(50)]
-    costs_ns = []
+    numbers, out = random.standard_normal(28), np.empty(28)
+    costs_ns, operations_ns = [], []
     for tick in range(3000):
         for name, message in found[tick % 50].items():
             table.store(name, message, None, tick)
         begin_ns = time.perf_counter_ns()
         table.read(tick)
-        costs_ns.append(time.perf_counter_ns() - begin_ns)
-    assert np.percentile(costs_ns, 10) < 100_000
+        read_ns = time.perf_counter_ns()
+        for _ in range(250):
+            np.multiply(numbers, numbers, out=out)
+        costs_ns.append(read_ns - begin_ns)
+        operations_ns.append(time.perf_counter_ns() - read_ns)
+    assert np.percentile(costs_ns, 10) < np.percentile(operations_ns, 10)
