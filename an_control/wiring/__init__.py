@@ -1,6 +1,7 @@
 """From ROS messages to channel readings, and from actions to commands; needs no rclpy."""
 
 from an_control.wiring.command import COMMAND_FIELDS, ActuatorConfig, CommandConfig
+from an_control.wiring.compile import lists_names
 from an_control.wiring.config import ChannelConfig, SourceConfig, Wiring, load_wiring
 from an_control.wiring.errors import WiringError
 from an_control.wiring.image import ImageConfig
@@ -20,6 +21,7 @@ __all__ = [
     "SourceStatus",
     "Wiring",
     "WiringError",
+    "lists_names",
     "load_wiring",
     "message_class",
     "stamp_reader",

@@ -249,6 +249,11 @@ def _name_list(types: dict[str, FieldType]) -> str | None:
     return None
 
 
+def lists_names(cls: Any) -> bool:
+    """Whether messages of this class name their elements."""
+    return _name_list(field_types(cls)) is not None
+
+
 def _keys(key: int | str | None, type_: FieldType) -> Sequence[int | str | None]:
     """A key, or for all of an array of fixed size its indices."""
     if key == ALL and type_.fixed and type_.size is not None:

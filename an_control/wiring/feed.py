@@ -1,18 +1,36 @@
-"""One source at runtime: its newest message, whether that counts, and what it holds."""
+"""One source at runtime: its newest messages, whether they count, and what they hold.
+
+Publishers that share a topic may each send some of its named elements: those that a message does
+not have stay as an earlier one said, each with an age of its own. That needs a greatest age; in
+lockstep it holds for the messages of one step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from an_control.wiring.config import SourceConfig
-from an_control.wiring.readers import Growing, Names, Reader, Row
+from an_control.wiring.readers import Elements, Growing, Names, Reader, Row
 
 NEVER_NS = 1 << 62
 """An age that no message reaches; as a limit, no limit."""
+_MOST_UNREAD = 64
+"""Messages that may wait to be read where several publishers may share a topic."""
+_MOST_FORMS = 16
+"""Forms of which the newest message is kept."""
+_NO_STAMP = -1
+Form = tuple[int, ...]
+"""Which names a message has, and how long its arrays are."""
+_WHOLE: Form = ()
+"""Of a message that has all channels, or counts for all."""
 
 
 def limit_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
@@ -25,8 +43,10 @@ def limit_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
 class SourceStatus:
     """How a source is doing, for diagnostics.
 
-    age_s is None before the first message; `present` of `expected` channels as of the last read;
-    `error` says why the newest message could not be read, empty where it could.
+    age_s is None before the first message; `present` of `expected` channels as of the last read,
+    `absent` the ids of the others; `unexpected` elements of wildcards have not come for long enough
+    to be expected, and `dropped` ones only came briefly; `error` says why the newest message could
+    not be read, empty where it could.
     """
 
     name: str
@@ -37,57 +57,101 @@ class SourceStatus:
     fresh: bool
     present: int
     expected: int
+    absent: tuple[str, ...]
+    unexpected: int
+    dropped: int
     error: str
 
 
+class Held(NamedTuple):
+    """A message, its stamp, and when it arrived; a stamp that repeats arrives with the first."""
+
+    message: Any
+    stamp_ns: int | None
+    arrival_ns: int
+
+    def time_ns(self, lockstep: bool) -> int:
+        """When it was: in lockstep its stamp."""
+        return self.stamp_ns if lockstep and self.stamp_ns is not None else self.arrival_ns
+
+
 class Feed:
-    """One source: its newest message, and where its channels stand in the table."""
+    """One source: its newest messages, and where its channels stand in the table."""
 
     def __init__(
         self, config: SourceConfig, readers: Sequence[Reader], names: Sequence[Names]
     ) -> None:
         self.config = config
         self.readers = tuple(readers)
-        self._growing = tuple(
+        self.growing = tuple(
             reader for reader in readers if isinstance(reader, Growing) and reader.wildcard
         )
-        self._settled = sum(r.expected for r in readers if r not in self._growing)
+        for reader in self.growing:
+            if (own_ns := limit_ns(config, reader.max_age_s)) < NEVER_NS:
+                reader.set_gone(own_ns)
+        self._settled = sum(r.expected for r in readers if r not in self.growing)
         self._names = tuple(names)
-        self.message: Any = None
+        merging = [reader for reader in readers if reader.merges]
+        self._arrays = tuple(reader for reader in merging if isinstance(reader, Elements))
+        self._nested = len(self._arrays) < len(merging)
+        self.unread: deque[Held] = deque(maxlen=_MOST_UNREAD if merging else 1)
+        """The messages to read, oldest first."""
+        self._kept: dict[Form, Held] = {}
+        """The newest message of each form; what the table shows was read from these, in order."""
+        self._count = itertools.count()
         self.stamp_ns: int | None = None
         self.arrival_ns = 0
         self.messages = 0
         self.messages_read = 0
-        self.unread = False
         self.new = False
         """Whether a message that repeats no stamp has come since the last read."""
+        self.partial = False
+        """Whether its channels are of several ages."""
         self.fresh = True
         self.error = ""
 
+    def store(self, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
+        """Keep a message until it is read."""
+        if stamp_ns is None or stamp_ns != self.stamp_ns:
+            self.arrival_ns = arrival_ns
+            self.new = True
+        self.stamp_ns = stamp_ns or None
+        self.messages += 1
+        self.unread.append(Held(message, self.stamp_ns, self.arrival_ns))
+
     def lay_out(self, start: int, raw: Row) -> int:
-        """Take a place in the table from `start` on; gives its end."""
+        """Take a place in the table from `start` on, to be read anew; gives its end."""
         self.start = self.stop = start
-        self._reads: list[tuple[Callable[[Any, Row], None], Row]] = []
-        limits, listed = [], []
+        self._reads: list[tuple[Reader, Row, slice]] = []
+        limits = []
         for reader in self.readers:
-            self.stop += len(reader.ids)
-            self._reads.append((reader.read, raw[self.stop - len(reader.ids) : self.stop]))
+            first, self.stop = self.stop, self.stop + len(reader.ids)
+            self._reads.append(
+                (reader, raw[first : self.stop], slice(first - start, self.stop - start))
+            )
             limits += [limit_ns(self.config, config.max_age_s) for config in reader.configs]
-            listed += [reader.listed] * len(reader.ids)
-        self.listed = np.array(listed, bool)
         self.limits = np.array(limits, np.int64)
         self.shortest = min(limits, default=limit_ns(self.config))
         self.longest = max(limits, default=limit_ns(self.config))
-        self.unread = self.message is not None
+        self.arrivals = np.full(len(limits), -NEVER_NS)
+        self._stamps = np.full(len(limits), _NO_STAMP)
+        self._last: Held | None = None
+        self.partial = False
+        self.unread = deque([*self._kept.values(), *self.unread], self.unread.maxlen)
         return self.stop
 
     def take_over(self, old: Feed) -> None:
-        """Go on with the newest message of another feed of the same message type."""
-        self.message, self.stamp_ns, self.arrival_ns = old.message, old.stamp_ns, old.arrival_ns
+        """Go on with the newest messages of another feed of the same message type."""
+        self.stamp_ns, self.arrival_ns = old.stamp_ns, old.arrival_ns
         self.messages, self.messages_read = old.messages, old.messages_read
-        self.unread, self.new, self.fresh = old.message is not None, old.new, old.fresh
+        self.new, self.fresh = old.new, old.fresh
+        self.unread.extend([*old._kept.values(), *old.unread])
         for mine, theirs in zip(self.readers, old.readers, strict=False):
-            mine.take_over(theirs)
+            if mine not in self.growing:
+                mine.take_over(theirs)
+        for mine, theirs in itertools.product(self.growing, old.growing):
+            if mine.same_wildcard(theirs):
+                mine.take_over(theirs)
 
     def begin_anew(self) -> None:
         """Forget what earlier messages showed: an episode begins."""
@@ -97,7 +161,12 @@ class Feed:
     @property
     def expected(self) -> int:
         """How many channels there should be."""
-        return self._settled + sum([reader.expected for reader in self._growing])
+        return self._settled + sum([reader.expected for reader in self.growing])
+
+    def listed(self) -> NDArray[np.bool_]:
+        """(stop - start,): which channels' loss is worth a notice."""
+        masks = [reader.listed() for reader in self.readers]
+        return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def age_ns(self, now_ns: int) -> int:
         """Age of the newest message; after a clock that was set back, too old for any limit."""
@@ -122,37 +191,139 @@ class Feed:
             return "the clock was set back"
         return f"no message for more than {self.longest / 1e9:g} s"
 
-    def look(self) -> bool:
-        """Look at what the newest message has; whether the source needs a larger place."""
+    def look(self, lockstep: bool) -> bool:
+        """Look at what unread messages have; whether the source needs another place in the table.
+
+        Of several messages of one form only the newest is left.
+        """
         self.error = ""
-        if not (self._names or self._growing):
-            return False
-        try:
-            for names in self._names:
-                names.update(self.message)
-            for reader in self._growing:
-                reader.grow(self.message)
-        except Exception as error:
-            self.error = f"unreadable message ({error})"
-        if not self._growing:
-            return False
-        return sum([len(reader.ids) for reader in self.readers]) > self.stop - self.start
+        if len(self.unread) > 1:
+            self._thin_out()
+        changed = False
+        for held in self.unread if self._names or self.growing else ():
+            self.error = ""
+            try:
+                for names in self._names:
+                    names.update(held.message)
+                for reader in self.growing:
+                    changed |= reader.grow(held.message, held.time_ns(lockstep))
+            except Exception as error:
+                self.error = f"unreadable message ({error})"
+        return changed
 
-    def extract(self) -> None:
-        """Bring the newest message's numbers into the table, after `look`."""
-        self.unread = False
-        try:
-            if not self.error:
-                for read, row in self._reads:
-                    read(self.message, row)
-                return
-        except Exception as error:
-            self.error = f"unreadable message ({error})"
-        for _, row in self._reads:
-            row[:] = np.nan
+    def extract(self, lockstep: bool) -> None:
+        """Bring the unread messages' numbers into the table, after `look`."""
+        if self._quickly():
+            return
+        unread = tuple(self.unread)
+        self.unread.clear()
+        for held in unread:
+            try:
+                if len(unread) > 1:
+                    self.error = ""
+                    for names in self._names:
+                        names.update(held.message)
+                if not self.error:
+                    form = self._read(held, lockstep, begun=held is not unread[0])
+            except Exception as error:
+                self.error = f"unreadable message ({error})"
+            if self.error:
+                for _, row, _ in self._reads:
+                    row[:] = np.nan
+                self.partial, form = False, _WHOLE
+            self._last = held
+            self._keep(held, form)
 
-    def absence(self, index: int) -> str:
+    def _quickly(self) -> bool:
+        """Bring one message into the table that has all channels, as nearly every message does."""
+        if self.partial or self.growing or self.error or len(self.unread) != 1:
+            return False
+        held = self.unread[0]
+        try:
+            for reader, row, _ in self._reads:
+                if reader.read(held.message, row) is not None:
+                    return False
+        except Exception:
+            return False  # it is read again, and the error kept
+        self.unread.clear()
+        self._last, self._kept = held, {_WHOLE: held}
+        return True
+
+    def _read(self, held: Held, lockstep: bool, begun: bool) -> Form:
+        """Read a message; its form. begun: whether an earlier one was read at this tick.
+
+        A number that it does not have stays where it may: where it grows old, or in lockstep where
+        it is of the same step.
+        """
+        merges = True
+        if lockstep:
+            same = self._last is not None and self._last.stamp_ns == held.stamp_ns
+            merges = same and (begun or held.stamp_ns is not None)
+            if not merges:
+                self._kept.clear()
+        stays: NDArray[np.bool_] | None = None
+        for reader, row, place in self._reads:
+            there = reader.read(held.message, row)
+            reader.note(there, held.time_ns(lockstep))
+            if there is None:
+                continue
+            if merges and reader.merges:
+                stays = np.zeros(len(self.limits), bool) if stays is None else stays
+                stays[place] = ~there if lockstep else ~there & (self.limits[place] < NEVER_NS)
+                there = there | stays[place]
+            row[~there] = np.nan
+        if stays is None and not self.partial:
+            return _WHOLE
+        if stays is None:
+            stays = np.zeros(len(self.limits), bool)
+        self._age(held, ~stays)
+        return self._form(held.message) if stays.any() else _WHOLE
+
+    def _age(self, held: Held, mine: NDArray[np.bool_]) -> None:
+        """Channels of `mine` are as old as this message, or as the first of its stamp."""
+        if not self.partial and self._last is not None:
+            self.arrivals[:] = self._last.arrival_ns
+            self._stamps[:] = self._last.stamp_ns or _NO_STAMP
+        stamp_ns = held.stamp_ns or _NO_STAMP
+        new = mine & ((self._stamps != stamp_ns) | (stamp_ns == _NO_STAMP))
+        self.arrivals[new] = held.arrival_ns
+        self._stamps[mine] = stamp_ns
+        self.partial = bool(
+            (self.arrivals != held.arrival_ns).any() or (self._stamps != stamp_ns).any()
+        )
+
+    def _form(self, message: Any) -> Form:
+        if self._nested:
+            return (next(self._count),)
+        numbers = [names.update(message) for names in self._names]
+        return (*numbers, *[reader.length(message) for reader in self._arrays])
+
+    def _keep(self, held: Held, form: Form) -> None:
+        """Remember a message for when the table is laid out anew."""
+        if form == _WHOLE:
+            self._kept.clear()
+        self._kept.pop(form, None)
+        self._kept[form] = held
+        if len(self._kept) > _MOST_FORMS:
+            del self._kept[next(iter(self._kept))]
+
+    def _thin_out(self) -> None:
+        """Leave out the unread messages that a newer one of the same form replaces."""
+        newest: dict[Form | int, Held] = {}
+        for place, held in enumerate(self.unread):
+            form: Form | int = place
+            with suppress(Exception):
+                form = self._form(held.message)
+            newest.pop(form, None)
+            newest[form] = held
+        self.unread = deque(newest.values(), self.unread.maxlen)
+
+    def why_absent(self, index: int, now_ns: int) -> str:
         """Why a channel, by its place in the source, is absent though the source is fresh."""
+        arrival_ns = int(self.arrivals[index]) if self.partial else self.arrival_ns
+        if now_ns - arrival_ns > self.limits[index] and arrival_ns > -NEVER_NS:
+            what = "no message with it" if self.partial else "no message"
+            return f"{what} for more than {self.limits[index] / 1e9:g} s"
         for reader in self.readers:
             if index < len(reader.ids):
                 return reader.absence(index) or reader.invalid

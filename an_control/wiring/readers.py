@@ -1,7 +1,8 @@
 """Quick readers of message fields: each writes its channels' numbers into a row of float64.
 
-What is not there (an absent joint, an array that is too short) is written as NaN, never as zero.
-A reader over a wildcard grows as messages show what there is.
+What is not finite or cannot be told (an array that is too short) is written as NaN, never as zero.
+A reader over a wildcard grows as messages show what there is, and drops what was there only
+briefly.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ from numpy.typing import NDArray
 
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.fields import ALL, ANGLES
+from an_control.wiring.presence import Presence
 
 Row = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Channel = tuple[str, ChannelConfig]
 """A channel's id, and the entry of the wiring that it comes from."""
 MAX_ELEMENTS = 20_000
 """Channels that one wildcard may grow to; a message with more counts as unreadable."""
+MISSING, TWICE = -1, -2
+"""Where a name stands that the message does not have, or has twice."""
+_KEPT_LISTINGS = 16
 
 
 class Reader:
@@ -35,6 +41,8 @@ class Reader:
 
     invalid = "the value is not finite"
     """Why a channel is absent whose number is there."""
+    merges = False
+    """Whether messages may each hold some of the channels, told apart by name."""
 
     def __init__(self, channels: Sequence[Channel]) -> None:
         self.ids = [id_ for id_, _ in channels]
@@ -45,14 +53,19 @@ class Reader:
         """How many channels should have a number."""
         return len(self.ids)
 
-    @property
-    def listed(self) -> bool:
-        """Whether the loss of a channel is worth a notice: not where elements come and go."""
-        return True
+    def listed(self) -> Mask:
+        """(len(ids),): which channels' loss is worth a notice."""
+        return np.ones(len(self.ids), bool)
 
-    def read(self, message: Any, row: Row) -> None:
-        """Write the channels' numbers into row (len(ids),), NaN where absent."""
+    def read(self, message: Any, row: Row) -> Mask | None:
+        """Write the channels' numbers into row (len(ids),), NaN where they cannot be told.
+
+        Returns which channels the message has, None for all; the others' places stay as they are.
+        """
         raise NotImplementedError
+
+    def note(self, there: Mask | None, time_ns: int) -> None:
+        """A message of that time had these channels, None for all."""
 
     def absence(self, index: int) -> str | None:
         """Why a channel is not in the message read last, None where it is."""
@@ -72,8 +85,9 @@ class Scalars(Reader):
         super().__init__(channels)
         self._get = attrgetter(*paths)
 
-    def read(self, message: Any, row: Row) -> None:
+    def read(self, message: Any, row: Row) -> Mask | None:
         row[:] = self._get(message)
+        return None
 
 
 class Angles(Reader):
@@ -86,72 +100,83 @@ class Angles(Reader):
         self._get = attrgetter(*(f"{path}.{axis}" for axis in "xyzw"))
         self._functions = [ANGLES[name] for name in functions]
 
-    def read(self, message: Any, row: Row) -> None:
+    def read(self, message: Any, row: Row) -> Mask | None:
         x, y, z, w = self._get(message)
         for index, function in enumerate(self._functions):
             row[index] = function(x, y, z, w)
+        return None
 
 
 class Wildcard:
     """What an open reader takes up: ids made from the channel's pattern, each only once a table.
 
-    by_name: whether elements are told apart by name.  Then an element once seen is expected from
-    then on; elements known by index come and go with each message.
+    by_name: whether elements are told apart by name, and so may come in several messages.
     """
 
     def __init__(self, config: ChannelConfig, prefix: str, taken: set[str], by_name: bool) -> None:
         self.config = config
+        self.prefix = prefix
         self.by_name = by_name
-        self._prefix = prefix
         self._taken = taken
 
     def take(self, label: str) -> str | None:
         """The id of a new element, None where another channel has that id."""
-        id_ = self.config.id.replace(ALL, f"{self._prefix}{label}")
+        id_ = self.config.id.replace(ALL, f"{self.prefix}{label}")
         if id_ in self._taken:
             return None
         self._taken.add(id_)
         return id_
 
+    def release(self, id_: str) -> None:
+        """The element of that id was dropped."""
+        self._taken.discard(id_)
 
-class Names:
-    """The names beside an array, and where each stands; shared by all arrays of the message."""
 
-    def __init__(self, path: str) -> None:
-        self._get = attrgetter(path)
-        self._places: dict[str, int] = {}
-        self._twice: set[str] = set()
-        self.names: list[str] = []
-        self.version = 0
+class Listing:
+    """One list of names, and where each stands."""
 
-    def update(self, message: Any) -> None:
-        """Take over the message's names; `version` changes when they do."""
-        names = self._get(message)
-        if names == self.names:
-            return
-        names = list(names)
-        places = dict(zip(names, range(len(names)), strict=True))
-        twice = set()
-        if len(places) < len(names):
-            twice = {name for name, count in Counter(names).items() if count > 1}
-            for name in twice:
-                del places[name]
-        self.names, self._places, self._twice = names, places, twice
-        self.version += 1
+    def __init__(self, number: int, names: Sequence[str]) -> None:
+        self.number = number
+        self.names = list(names)
+        self._places = dict(zip(names, range(len(names)), strict=True))
+        if len(self._places) < len(names):
+            self._places |= {name: TWICE for name, count in Counter(names).items() if count > 1}
 
     def places(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """The index of each name (n,), -1 where it is missing or stands there twice."""
+        """The index of each name (n,), MISSING or TWICE where it has none."""
         try:
             found = itemgetter(*names)(self._places) if names else ()
         except KeyError:
-            found = [self._places.get(name, -1) for name in names]
+            found = [self._places.get(name, MISSING) for name in names]
         return np.array(found, np.intp).reshape(-1)
 
-    def absence(self, name: str) -> str:
-        """Why `places` gave -1."""
-        return (
-            "the message names it twice" if name in self._twice else "the message does not name it"
-        )
+
+class Names:
+    """The names beside an array; shared by all arrays of the message.
+
+    Lists that come again and again, as where several publishers share a topic, are kept.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._get = attrgetter(path)
+        self._kept: dict[tuple[str, ...], Listing] = {}
+        self._count = 0
+        self.listing = Listing(0, ())
+
+    def update(self, message: Any) -> int:
+        """Take over the message's names; the number of their listing."""
+        names = self._get(message)
+        if names != self.listing.names:
+            key = tuple(names)
+            listing = self._kept.get(key)
+            if listing is None:
+                self._count += 1
+                listing = Listing(self._count, key)
+                if len(self._kept) >= _KEPT_LISTINGS:
+                    self._kept.clear()
+                self._kept[key] = listing
+            self.listing = listing
+        return self.listing.number
 
 
 class Growing(Reader):
@@ -164,36 +189,108 @@ class Growing(Reader):
         self.wildcard = wildcard
         self._keys = list(keys)
         self._seen: set[Any] = set()
+        self._presence = Presence(self.by_name)
+        self.appeared: list[str] = []
+        """Ids that messages after the first have shown, for whoever takes them."""
+        self.dropped = 0
+
+    def listed(self) -> Mask:
+        return self._presence.expected.copy() if self.wildcard else super().listed()
 
     @property
-    def listed(self) -> bool:
-        return self.wildcard is None or self.wildcard.by_name
+    def max_age_s(self) -> float | None:
+        """The greatest age that the wildcard's channels have of their own."""
+        return self.wildcard.config.max_age_s if self.wildcard else None
+
+    @property
+    def by_name(self) -> bool:
+        """Whether it takes up elements by their names."""
+        return self.wildcard is not None and self.wildcard.by_name
 
     @property
     def expected(self) -> int:
-        return max(1, len(self.ids) if self.listed else self._count())
+        return max(1, self._presence.count if self.wildcard else len(self.ids))
 
-    def grow(self, message: Any) -> bool:
-        """Take up the channels that this message shows first; whether there were any."""
+    @property
+    def unexpected(self) -> int:
+        """How many channels are there, or were lately, that are not expected."""
+        return len(self.ids) - int(np.count_nonzero(self.listed())) if self.by_name else 0
+
+    def grow(self, message: Any, time_ns: int) -> bool:
+        """Take up the channels that this message shows first; whether the ids have changed."""
         raise NotImplementedError
 
-    def _count(self) -> int:
-        """How many of the channels the message read last has."""
-        raise NotImplementedError
+    def note(self, there: Mask | None, time_ns: int) -> None:
+        if self.wildcard:
+            self._presence.note(there, time_ns)
 
-    def _take_up(self, keys: Collection[Any]) -> bool:
-        wildcard = self.wildcard
-        if self._seen.issuperset(keys):
+    def set_gone(self, limit_ns: int) -> None:
+        """Without an element for so long, it is gone."""
+        self._presence.gone_ns = limit_ns
+
+    def expect_present(self) -> None:
+        """Expect no longer what has not come lately."""
+        self._presence.expect_present()
+
+    def same_wildcard(self, other: Growing) -> bool:
+        """Whether both take up the same elements."""
+        mine, theirs = self.wildcard, other.wildcard
+        return bool(
+            mine and theirs and (mine.config, mine.prefix) == (theirs.config, theirs.prefix)
+        )
+
+    def take_over(self, old: Reader) -> None:
+        if not (isinstance(old, Growing) and self.wildcard and old.wildcard):
+            return
+        for key in old._keys:
+            self._add(key)
+        if len(self.ids) == len(old.ids):
+            self._presence = old._presence.copy()
+        else:
+            self._presence.resize(np.full(len(self.ids), MISSING, np.intp), 0)
+        self._changed()
+
+    def _take_up(self, keys: Collection[Any], time_ns: int) -> bool:
+        """Add these elements where they are new; drop others that were there only briefly."""
+        stale = self._presence.stale()
+        if self._seen.issuperset(keys) and 2 * np.count_nonzero(stale) <= len(stale):
             return False
-        new = [key for key in dict.fromkeys(keys) if key not in self._seen]
-        check_size(len(self._seen) + len(new))
+        first, keys = not self._seen, dict.fromkeys(keys)
+        gone = {place for place in np.flatnonzero(stale).tolist() if self._keys[place] not in keys}
+        seen = self._seen - {self._keys[place] for place in gone}
+        new = [key for key in keys if key not in seen]
+        check_size(len(seen) + len(new))
+        kept = [place for place in range(len(self.ids)) if place not in gone]
+        self._drop(gone, kept)
         for key in new:
-            if wildcard and (id_ := wildcard.take(str(key))) is not None:
-                self.ids.append(id_)
-                self.configs.append(wildcard.config)
-                self._keys.append(key)
-        self._seen.update(new)
-        return bool(new)
+            self._add(key)
+        added = len(self.ids) - len(kept)
+        if not first and self.by_name:
+            self.appeared += self.ids[len(kept) :]
+        self._presence.resize(np.array(kept + added * [MISSING], np.intp), time_ns)
+        self._changed()
+        return bool(gone or added)
+
+    def _add(self, key: Any) -> None:
+        self._seen.add(key)
+        if self.wildcard and (id_ := self.wildcard.take(str(key))) is not None:
+            self.ids.append(id_)
+            self.configs.append(self.wildcard.config)
+            self._keys.append(key)
+
+    def _drop(self, gone: set[int], kept: list[int]) -> None:
+        if not (self.wildcard and gone):
+            return
+        for place in gone:
+            self.wildcard.release(self.ids[place])
+            self._seen.discard(self._keys[place])
+        self.dropped += len(gone)
+        self.ids = [self.ids[place] for place in kept]
+        self._keys = [self._keys[place] for place in kept]
+        self.configs = [self.wildcard.config] * len(kept)
+
+    def _changed(self) -> None:
+        """The keys have changed."""
 
 
 class Elements(Growing):
@@ -208,53 +305,68 @@ class Elements(Growing):
         wildcard: Wildcard | None = None,
     ) -> None:
         super().__init__(channels, keys, wildcard)
+        self.merges = names is not None
         self._get = get
         self._names = names
         self._length = 0
-        self._grown = (-1, -1)
-        self._aim()
+        self._grown: tuple[int, int] | None = None
+        self._changed()
 
-    def grow(self, message: Any) -> bool:
-        length = len(self._get(message))
-        state = (self._names.version if self._names else 0, length)
-        if state == self._grown:
+    def length(self, message: Any) -> int:
+        """How many elements the message's array has."""
+        return len(self._get(message))
+
+    def grow(self, message: Any, time_ns: int) -> bool:
+        length, names = self.length(message), self._names
+        form = (names.listing.number if names else 0, length)
+        if form == self._grown and self._presence.whole:
             return False
-        names = self._names
-        new = self._take_up(names.names[:length] if names else range(len(self._seen), length))
-        self._grown = state
-        self._aim()
-        return new
+        labels = names.listing.names[:length] if names else range(length)
+        changed = self._take_up(labels, time_ns)
+        self._grown = form
+        return changed
 
-    def read(self, message: Any, row: Row) -> None:
+    def read(self, message: Any, row: Row) -> Mask | None:
         data = self._get(message)
-        if self._names and self._version != self._names.version:
+        if self._names and self._names.listing.number != self._number:
             self._aim()
-        self._length = len(data)
-        if self._length >= self._reach:
+        length = self._length = len(data)
+        if length >= self._reach:
             row[:] = data[self._index]
-            return
-        there = (self._index >= 0) & (self._index < self._length)
-        row[:] = math.nan
-        row[there] = data[self._index[there]]
+            return None
+        here = (self._index >= 0) & (self._index < length)
+        row[here] = data[self._index[here]]
+        if not self._names:
+            return here
+        there = (self._index != MISSING) & (length > 0)
+        row[there & ~here] = math.nan
+        return there
 
     def absence(self, index: int) -> str | None:
         place = self._index[index]
-        if place < 0 and self._names:
-            return self._names.absence(self._keys[index])
+        if place < 0:
+            return (
+                "the message names it twice" if place == TWICE else "the message does not name it"
+            )
         return f"the array has {self._length} elements" if place >= self._length else None
 
-    def _count(self) -> int:
-        return int(np.count_nonzero(self._index < self._length))
+    def _changed(self) -> None:
+        self._aims: dict[int, NDArray[np.intp]] = {}
+        self._aim()
 
     def _aim(self) -> None:
-        """Find the elements' places anew."""
-        if self._names:
-            self._version = self._names.version
-            self._index = self._names.places(self._keys)
-        else:
-            self._index = np.array(self._keys, np.intp)
-        all_there = self._index.min(initial=0) >= 0
-        self._reach = int(self._index.max(initial=-1)) + 1 if all_there else sys.maxsize
+        """Find the elements' places in a message of these names."""
+        self._number = self._names.listing.number if self._names else 0
+        index = self._aims.get(self._number)
+        if index is None:
+            if len(self._aims) >= _KEPT_LISTINGS:
+                self._aims.clear()
+            names = self._names
+            index = names.listing.places(self._keys) if names else np.array(self._keys, np.intp)
+            self._aims[self._number] = index
+        self._index = index
+        whole = index.min(initial=0) >= 0
+        self._reach = int(index.max(initial=-1)) + 1 if whole else sys.maxsize
 
 
 def array_getter(path: str, octets: bool) -> Callable[[Any], NDArray[Any]]:

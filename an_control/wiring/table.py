@@ -22,6 +22,7 @@ from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.feed import NEVER_NS, Feed, SourceStatus, limit_ns
 from an_control.wiring.measured import Measured
 from an_control.wiring.messages import Resolver, message_class
+from an_control.wiring.presence import PROVEN_NS
 
 _FLOAT32 = float(np.finfo(np.float32).max)
 _KEPT_PATTERNS = 16
@@ -56,10 +57,11 @@ class Readings(NamedTuple):
 class Notice:
     """A source, or with `channels` some channels of it, was lost or came back; told once.
 
-    `never` of a source that was never there.
+    `never` of a source that was never there; `new` are elements of a wildcard that were not in its
+    first message.
     """
 
-    kind: Literal["lost", "recovered"]
+    kind: Literal["lost", "recovered", "new"]
     source: str
     channels: tuple[str, ...] = ()
     reason: str = ""
@@ -153,13 +155,7 @@ class ChannelTable:
         arrival_ns: on the clock of `read`'s now_ns.  A message that repeats the last one's stamp
         is no newer than that: a frozen source grows old.  KeyError for an unknown source.
         """
-        feed = self._feeds[source]
-        if stamp_ns is None or stamp_ns != feed.stamp_ns:
-            feed.arrival_ns = arrival_ns
-            feed.new = True
-        feed.message, feed.stamp_ns = message, stamp_ns or None
-        feed.messages += 1
-        feed.unread = True
+        self._feeds[source].store(message, stamp_ns, arrival_ns)
 
     def complete(self, stamp_ns: int) -> bool:
         """Whether every source has its message of the step with that stamp (lockstep)."""
@@ -172,21 +168,26 @@ class ChannelTable:
         (lockstep), messages with just this stamp count, and of a source without stamps the
         message that came since the last read.
         """
-        feeds = tuple(self._feeds.values())
+        feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
         with np.errstate(over="ignore", invalid="ignore"):
-            if any([feed.unread and feed.look() for feed in feeds]):
+            if any([feed.unread and feed.look(lockstep) for feed in feeds]):
                 self._lay_out()
-            if self.measured is not None and (feed := self._feeds[self.measured.source]).unread:
-                self.measured.read(feed.message)
+                self._notice_new()
+            if self.measured is not None:
+                for held in self._feeds[self.measured.source].unread:
+                    self.measured.read(held.message)
             for feed in feeds:
                 if feed.unread:
-                    feed.extract()
+                    feed.extract(lockstep)
             ok = self._convert()
         new, since_ns = False, NEVER_NS
         fresh = [not feed.error and feed.in_time(now_ns, stamp_ns) for feed in feeds]
         for feed, in_time in zip(feeds, fresh, strict=True):
             if not in_time:
                 ok[feed.start : feed.stop] = False
+            elif stamp_ns is None and feed.partial:
+                ages_ns = now_ns - feed.arrivals
+                ok[feed.start : feed.stop] &= (ages_ns >= 0) & (ages_ns <= feed.limits)
             elif stamp_ns is None and not 0 <= now_ns - feed.arrival_ns <= feed.shortest:
                 ok[feed.start : feed.stop] &= feed.limits >= feed.age_ns(now_ns)
             feed.messages_read = feed.messages
@@ -206,13 +207,19 @@ class ChannelTable:
             values = self._values.astype(np.float32)
         else:
             values = self._values[ok].astype(np.float32)
-        return Readings(values, ids, self.expected, new, since_ns)
+        return Readings(values, ids, max(self.expected, len(ids)), new, since_ns)
 
     @property
     def cameras(self) -> list[CameraReader]:
         """What reads the patches of images, in the order of the channels; empty for numbers."""
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         return [reader for reader in readers if isinstance(reader, CameraReader)]
+
+    def expect_present(self) -> None:
+        """Expect of wildcards no longer what has not come lately: the robot is as it is now."""
+        for feed in self._feeds.values():
+            for reader in feed.growing:
+                reader.expect_present()
 
     def begin_anew(self) -> None:
         """An episode begins: patches forget the frames before it."""
@@ -235,6 +242,11 @@ class ChannelTable:
                 self._present.clear()
             ids = self._present[pattern] = tuple(compress(self._ids, ok.tolist()))
         return ids
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all channels, present or not."""
+        return self._ids
 
     @property
     def expected(self) -> int:
@@ -271,20 +283,27 @@ class ChannelTable:
             if in_time:
                 self._notice_channels(feed, now_ns if stamp_ns is None else feed.arrival_ns)
 
+    def _notice_new(self) -> None:
+        """Notices of what wildcards took up since their first message."""
+        for feed in self._feeds.values():
+            new = [id_ for reader in feed.growing for id_ in reader.appeared]
+            for reader in feed.growing:
+                reader.appeared.clear()
+            if new:
+                reason = f"expected once they have come for {PROVEN_NS / 1e9:g} s"
+                self._notices.append(Notice("new", feed.config.name, tuple(new), reason))
+
     def _notice_channels(self, feed: Feed, now_ns: int) -> None:
         """Notices of single channels, those of one reason together."""
         span = slice(feed.start, feed.stop)
         ok, fine = self._ok[span], self._fine[span]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
-        for index in np.flatnonzero((ok != fine) & feed.listed).tolist():
+        for index in np.flatnonzero((ok != fine) & feed.listed()).tolist():
             id_ = self._ids[feed.start + index]
             if ok[index]:
                 groups["recovered", ""].append(id_)
-            elif feed.age_ns(now_ns) > feed.limits[index]:
-                reason = f"no message for more than {feed.limits[index] / 1e9:g} s"
-                groups["lost", reason].append(id_)
             else:
-                groups["lost", feed.absence(index)].append(id_)
+                groups["lost", feed.why_absent(index, now_ns)].append(id_)
         fine[:] = ok
         for (kind, reason), ids in groups.items():
             self._notices.append(Notice(kind, feed.config.name, tuple(ids), reason))
@@ -301,10 +320,18 @@ class ChannelTable:
                 fresh=feed.fresh and feed.messages > 0,
                 present=int(np.count_nonzero(self._ok[feed.start : feed.stop])),
                 expected=feed.expected,
+                absent=self._absent(feed),
+                unexpected=sum(reader.unexpected for reader in feed.growing),
+                dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
             )
             for feed in self._feeds.values()
         ]
+
+    def _absent(self, feed: Feed) -> tuple[str, ...]:
+        """The ids of the channels that should be there and are not."""
+        wanted = feed.listed() & ~self._ok[feed.start : feed.stop]
+        return tuple(compress(self._ids[feed.start : feed.stop], wanted.tolist()))
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
         """A table of another wiring, which keeps the message of each source of the same type.
@@ -318,6 +345,7 @@ class ChannelTable:
             old = self._feeds.get(name)
             if old is not None and old.config.type == feed.config.type:
                 feed.take_over(old)
+        table._lay_out()
         if table.measured is not None and self.measured is not None:
             table.measured.values = self.measured.values
         known = dict(zip(self._ids, self._fine.tolist(), strict=True))

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from an_control.wiring.fields import ALL, ANGLES
-from an_control.wiring.readers import Channel, Growing, Row, Wildcard, check_size
+from an_control.wiring.readers import Channel, Growing, Mask, Row, Wildcard, check_size
 
 
 @dataclass(frozen=True)
@@ -43,21 +45,21 @@ class Walk(Growing):
         own = ".".join(part for hop in hops for part in hop.labels(hop.key))
         super().__init__(channels, [own] * len(channels), wildcard)
         self._hops = tuple(hops)
+        self.merges = _by_name(hops)
         self._angle = ANGLES[function] if function else None
         self._found: dict[str, float] = {}
 
-    def grow(self, message: Any) -> bool:
-        return self._take_up(self._walk_all(message))
+    def grow(self, message: Any, time_ns: int) -> bool:
+        return self._take_up(self._walk_all(message), time_ns)
 
-    def read(self, message: Any, row: Row) -> None:
-        self._found = self._walk_all(message)
-        row[:] = [self._found.get(key, math.nan) for key in self._keys]
+    def read(self, message: Any, row: Row) -> Mask | None:
+        found = self._found = self._walk_all(message)
+        there = np.array([key in found for key in self._keys], bool)
+        row[there] = [found[key] for key in self._keys if key in found]
+        return None if there.all() else there
 
     def absence(self, index: int) -> str | None:
         return None if self._keys[index] in self._found else "the message has no such element"
-
-    def _count(self) -> int:
-        return sum(key in self._found for key in self._keys)
 
     def _walk_all(self, message: Any) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -83,6 +85,16 @@ class Walk(Growing):
         if self._angle:
             return self._angle(value.x, value.y, value.z, value.w)
         return float(value[0] if isinstance(value, bytes) else value)
+
+
+def _by_name(hops: Sequence[Hop]) -> bool:
+    """Whether elements on the way are told apart by name."""
+    named = False
+    for hop in hops:
+        named |= hop.names is not None
+        if named and isinstance(hop.key, str):
+            return True
+    return False
 
 
 def _items(field: Any, key: int | str | None, names: Any) -> Iterator[tuple[int | str | None, Any]]:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from an_control.share import share_path
 from an_control.wiring import ChannelTable, Wiring, WiringError, load_wiring, strict
 
+MS = 1_000_000
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 NAMES = st.sampled_from(["hip", "knee", "ankle", "toe", "", "*", "hip.x", "\u00e9\u0000"])
@@ -35,14 +36,14 @@ def joint_states(draw: st.DrawFn) -> Any:
     return SimpleNamespace(name=draw(st.lists(NAMES, max_size=8)), **arrays)
 
 
-def by_name(message: Any, field: str) -> dict[str, float]:
-    """What a message says of each joint, written as plainly as can be."""
-    count = Counter(message.name)
-    return {
-        name: float(np.float32(value))
-        for name, value in zip(message.name, getattr(message, field), strict=False)
-        if count[name] == 1 and abs(value) <= FLOAT32_MAX
-    }
+def by_name(message: Any, field: str) -> dict[str, float | None]:
+    """What a message says of each joint, written as plainly as can be; None: not a number."""
+    count, numbers = Counter(message.name), getattr(message, field)
+    said: dict[str, float | None] = dict.fromkeys(message.name if numbers else ())
+    for name, value in zip(message.name, numbers, strict=False):
+        if count[name] == 1 and abs(value) <= FLOAT32_MAX:
+            said[name] = float(np.float32(value))
+    return said
 
 
 def joint_table(table: Any) -> ChannelTable:
@@ -54,24 +55,36 @@ def joint_table(table: Any) -> ChannelTable:
 
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(messages=st.lists(joint_states(), min_size=1, max_size=4))
-def test_any_joint_state_gives_the_right_values_by_name_or_none(table: Any, messages: Any) -> None:
+@given(
+    messages=st.lists(joint_states(), min_size=1, max_size=6),
+    ticks=st.sets(st.integers(0, 5)),
+    lockstep=st.booleans(),
+)
+def test_any_joint_states_give_what_was_said_last_of_each_name_or_nothing(
+    table: Any, messages: Any, ticks: set[int], lockstep: bool
+) -> None:
+    """Several messages may come between two ticks; in lockstep each is of a step of its own."""
     joints = joint_table(table)
-    for tick, message in enumerate(messages):
-        joints.store("s", message, None, tick)
-        readings = joints.read(tick)
+    position: dict[str, float | None] = {}
+    velocity: dict[str, float | None] = {}
+    for place, message in enumerate(messages):
+        if lockstep:
+            position, velocity = {}, {}
+        position |= by_name(message, "position")
+        velocity |= by_name(message, "velocity")
+        joints.store("s", message, place + 1, place)
+        if place not in ticks and place + 1 < len(messages):
+            continue
+        stamp_ns = place + 1 if lockstep else None
+        readings = joints.read(place, stamp_ns)
         found = dict(zip(readings.ids, readings.values.tolist(), strict=True))
-        want = {
-            f"{name}.p": value
-            for name, value in by_name(message, "position").items()
-            if name in ("toe", "hip", "knee")
-        }
-        want |= {f"{name}.v": value for name, value in by_name(message, "velocity").items()}
+        want = {f"{name}.p": position.get(name) for name in ("toe", "hip", "knee")}
+        want |= {f"{name}.v": value for name, value in velocity.items()}
         if len(message.velocity) and abs(message.velocity[0]) <= FLOAT32_MAX:
             want["first"] = float(np.float32(message.velocity[0]))
-        assert found == want
+        assert found == {id_: value for id_, value in want.items() if value is not None}
         assert len(set(readings.ids)) == len(readings.ids) <= readings.expected
-        assert readings.ids is joints.read(tick).ids
+        assert readings.ids is joints.read(place, stamp_ns).ids
 
 
 ANYTHING = st.recursive(
@@ -91,8 +104,8 @@ def test_no_content_of_a_message_makes_a_tick_fail(
     readings = joints.read(0)
     assert np.isfinite(readings.values).all()
     good = SimpleNamespace(name=["hip"], position=array.array("d", [1.0]), velocity=[2.0])
-    joints.store("s", good, None, 0)
-    readings = joints.read(0)
+    joints.store("s", good, None, 1000 * MS)
+    readings = joints.read(1000 * MS)
     found = dict(zip(readings.ids, readings.values.tolist(), strict=True))
     assert found == {"hip.p": 1.0, "hip.v": 2.0, "first": 2.0}
 

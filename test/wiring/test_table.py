@@ -264,22 +264,6 @@ def test_a_message_that_is_not_of_its_type_is_absent_and_the_next_one_counts(
     assert arm.status(0)[0].error == ""
 
 
-def test_a_wildcard_by_name_keeps_its_order_and_expects_what_it_has_seen(table: Table) -> None:
-    arm = table({"s": JOINTS}, {"*.p": "position[*]"})
-    assert arm.read(0).expected == 1
-    arm.store("s", joints(["a", "b"], [1.0, 2.0]), None, 0)
-    ids = arm.read(0).ids
-    arm.store("s", joints(["b", "a"], [2.0, 1.0]), None, 0)
-    readings = arm.read(0)
-    assert readings.ids is ids
-    assert readings.values.tolist() == [1.0, 2.0]
-    arm.store("s", joints(["b", "c"], [2.0, 3.0]), None, 0)
-    arm.notices()
-    assert present(arm) == {"b.p": 2.0, "c.p": 3.0}
-    assert arm.expected == 3
-    assert str(arm.notices()[0]) == "source 's': a.p lost: the message does not name it"
-
-
 def test_a_wildcard_by_index_follows_the_length_of_the_message_without_a_notice(
     table: Table,
 ) -> None:
