@@ -154,7 +154,11 @@ class Controller:
         self.table, self.wiring = table, table.wiring
 
     def start(self, *, bring_up: bool = True) -> None:
-        """Begin to act: bring the robot up, where the wiring says how, and with the ramp."""
+        """Begin to act: bring the robot up, where the wiring says how, and with the ramp.
+
+        Of wildcards what is there now is expected from now on.
+        """
+        self.table.expect_present()
         self.gate.reset()
         if bring_up:
             self.bring_up.begin()

@@ -15,12 +15,15 @@ from rclpy.clock import Clock, ClockType
 from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from rclpy.subscription import Subscription
+from rclpy.subscription import MessageInfo, Subscription
 
-from an_control.wiring import ChannelTable, WiringError, stamp_reader
+from an_control.ros.arrival import Arrivals
+from an_control.wiring import ChannelTable, WiringError, lists_names, stamp_reader
 
 NO_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False)
 WATCH_S = 0.2
+PARTS_DEPTH = 10
+"""Messages that may wait of a topic whose publishers may each send some of the named elements."""
 Stored = Callable[[str, int | None], None]
 
 
@@ -32,7 +35,10 @@ class Inputs:
         table: where messages go.
         now_ns: reads the clock by which messages age.
         stored: called after each message with the source and the message's stamp.
-        depth: messages that may wait for the executor.
+        depth: messages of a topic that may wait for the executor; more where several publishers
+            may each send a part.
+        arrivals: tells when a message arrived that had to wait; None: when it is heard.
+        informed: whether the executor says when a message was published.
 
     Raises ValueError naming the source for a topic that this node uses with another type.
     """
@@ -44,12 +50,16 @@ class Inputs:
         now_ns: Callable[[], int],
         stored: Stored,
         depth: int,
+        arrivals: Arrivals | None = None,
+        *,
+        informed: bool = True,
     ) -> None:
         self._node = node
         self._table = table
         self._now_ns = now_ns
         self._stored = stored
         self._depth = depth
+        self._arrivals, self._informed = arrivals, informed
         self.topics: dict[str, str] = {}
         """The topic of each source."""
         self._readers: dict[str, tuple[str, ...]] = {}
@@ -106,18 +116,23 @@ class Inputs:
 
     def _subscribe(self, topic: str, cls: Any) -> None:
         """Subscribe; while a topic is subscribed already, both are until the new one hears."""
-        qos = publishers_qos(self._node, topic, self._depth)
-        stamp_of = stamp_reader(cls)
+        qos = publishers_qos(self._node, topic, self._depth_of(cls))
+        stamp_of, arrivals = stamp_reader(cls), self._arrivals
 
-        def store(message: Any) -> None:
+        def store(message: Any, info: MessageInfo | None) -> None:
             while len(mine) > 1 and mine[-1] is new:
                 self._node.destroy_subscription(mine.pop(0))
             stamp_ns, now_ns = stamp_of(message), self._now_ns()
+            arrival_ns = now_ns if arrivals is None else arrivals.of(info, now_ns)
             for source in self._readers.get(topic, ()):
-                self._table.store(source, message, stamp_ns, now_ns)
+                self._table.store(source, message, stamp_ns, arrival_ns)
                 self._stored(source, stamp_ns)
 
-        new = self._node.create_subscription(cls, topic, store, qos, event_callbacks=NO_EVENTS)
+        def store_uninformed(message: Any) -> None:
+            store(message, None)
+
+        callback = store if arrivals is not None and self._informed else store_uninformed
+        new = self._node.create_subscription(cls, topic, callback, qos, event_callbacks=NO_EVENTS)
         mine = self._subscriptions.setdefault(topic, [])
         mine.append(new)
         if len(mine) > 2:
@@ -126,8 +141,12 @@ class Inputs:
     def _follow_publishers(self) -> None:
         """Subscribe anew where the publishers' quality of service has changed."""
         for topic, mine in self._subscriptions.items():
-            if publishers_qos(self._node, topic, self._depth) != mine[-1].qos_profile:
+            depth = self._depth_of(mine[-1].msg_type)
+            if publishers_qos(self._node, topic, depth) != mine[-1].qos_profile:
                 self._subscribe(topic, mine[-1].msg_type)
+
+    def _depth_of(self, cls: Any) -> int:
+        return max(self._depth, PARTS_DEPTH) if lists_names(cls) else self._depth
 
     def _drop(self, topic: str) -> None:
         for subscription in self._subscriptions.pop(topic):

@@ -20,6 +20,7 @@ from rclpy.node import Node
 from rclpy.timer import Timer
 
 from an_control.bring_up import BringUpError
+from an_control.ros.arrival import Arrivals
 from an_control.ros.controller import Controller
 from an_control.ros.diagnostics import Report, TickTimes
 from an_control.ros.events import EventLog
@@ -50,6 +51,7 @@ class Loop:
             two periods in real time, off in lockstep.
         trigger: in real time, tick when the sources' newest set is complete, or by a timer.
         shadow: propose instead of command.
+        informed: whether the executor says when a message was published.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Loop:
         *,
         trigger: Trigger = "sources",
         shadow: bool = False,
+        informed: bool = True,
     ) -> None:
         self.controller = controller
         self.active = False
@@ -77,6 +80,8 @@ class Loop:
         self._wait_s = lockstep_wait_s
         self._lockstep = Lockstep(names, int((lockstep_wait_s or 0.0) * 1e9))
         self._pace = None if lockstep or trigger == "timer" else Pace(names, int(step_s * 1e9))
+        steady = not (lockstep or self._simulated)
+        self._arrivals = Arrivals(int(step_s * 1e9)) if steady else None
         if watchdog_s is None:
             watchdog_s = 0.0 if lockstep else TRIP_PERIODS * step_s
         self._safe_command = controller.gate.safe_command
@@ -99,6 +104,8 @@ class Loop:
                 self._now_ns,
                 self._follow if lockstep else self._gather,
                 LOCKSTEP_DEPTH if lockstep else 1,
+                self._arrivals,
+                informed=informed,
             )
             opened.callback(self._inputs.close)
             self._ticker = self._make_ticker()
@@ -230,6 +237,8 @@ class Loop:
 
     def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
         now_ns = self._now_ns()
+        if self._arrivals is not None:
+            self._arrivals.ticked(now_ns)
         command, readings = self.controller.tick(now_ns, stamp_ns, self.sent)
         self._plan_next(now_ns)
         if stamp_ns is not None:

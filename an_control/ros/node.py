@@ -107,6 +107,7 @@ class PolicyNode(LifecycleNode):
             watchdog_s,
             trigger=settings.policy_trigger,
             shadow=settings.shadow,
+            informed=settings.executor != "events",  # rclpy's gives callbacks no MessageInfo
         )
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
