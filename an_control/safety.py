@@ -195,14 +195,14 @@ class Watchdog:
         self.tripped = False
         self.trips = 0
         self.longest_s = 0.0
-        """The longest time between two commands that was a trip."""
+        """The longest time between two commands that was over `timeout_s`, tripped or not."""
         self.sent = 0
         """Safe commands that it has sent."""
 
     def start(self) -> None:
         """Watch from now on."""
-        self.fed(time.monotonic())
-        self._begun = False
+        self._last_s = self._fed_s = time.monotonic()
+        self._begun = self.tripped = False
         self._end.clear()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
         self._thread.start()
@@ -216,8 +216,10 @@ class Watchdog:
 
     def fed(self, now_s: float) -> None:
         """A command has gone out, at this time of the steady clock."""
-        if self.tripped:
-            self.longest_s = max(self.longest_s, now_s - self._fed_s)
+        silent_s = now_s - self._fed_s
+        overdue = self._begun and 0.0 < self.timeout_s < silent_s  # what held it up held us up too
+        if self.tripped or overdue:
+            self.longest_s = max(self.longest_s, silent_s)
         self._last_s = self._fed_s = now_s
         self._begun, self.tripped = True, False
 

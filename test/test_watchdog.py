@@ -134,6 +134,21 @@ def test_a_command_ends_what_the_watchdog_does_and_the_next_silence_starts_it_ag
     assert watched.trips == 2 and watched.dog.trips == 2
 
 
+def test_a_silence_that_held_the_watchdog_up_too_counts_as_the_longest():
+    watched = Watched()
+    watched.dog.fed(0.3)  # it could not look meanwhile, so it has not tripped
+    watched.dog.fed(0.31)
+    assert watched.trips == 0 and watched.dog.longest_s == pytest.approx(0.3)
+
+
+def test_the_time_before_the_first_command_is_no_silence():
+    dog = Watchdog(lambda: None, STEP_S, 0.0175, EStop())
+    dog.start()
+    dog.stop()
+    dog.fed(dog._fed_s + 1.0)
+    assert dog.longest_s == 0.0
+
+
 def test_a_timeout_of_zero_watches_nothing_but_a_latched_estop():
     watched = Watched(timeout_s=0.0)
     watched.run(0.0, 100.0)

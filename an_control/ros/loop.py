@@ -35,6 +35,8 @@ DIAGNOSTICS_S = 1.0
 LOCKSTEP_DEPTH = 10
 TRIP_PERIODS = 1.75
 """The watchdog's timeout at a rate; its thread's wake-up may take the rest of two periods."""
+TOLD_S = 1.0
+"""At most so often the log says that sending takes too long."""
 Trigger = Literal["sources", "timer"]
 
 
@@ -252,6 +254,7 @@ class Loop:
         if self._output.publish(command, sent_ns):
             self._watchdog.fed(time.monotonic())
         end_s = time.perf_counter()
+        self._tell_blocked(end_s - begin_s - took_s)
         self.controller.prepare()
         age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
         self._ticks.add(begin_s, end_s, age_s + end_s - begin_s)
@@ -290,6 +293,14 @@ class Loop:
             logger.info("the watchdog is off (watchdog_s)")
         if warning := self.controller.ramp_warning():
             logger.warning(warning)
+
+    def _tell_blocked(self, send_s: float) -> None:
+        """Where sending a command took too long; rclpy held the watchdog up too meanwhile."""
+        if 0.0 < self._watchdog.timeout_s < send_s:
+            self._node.get_logger().error(
+                f"the middleware took {send_s:.3f} s to send a command, and no other could go out",
+                throttle_duration_sec=TOLD_S,
+            )
 
     def _tell_trip(self) -> None:
         """On the watchdog's thread, once the safe command has gone out."""

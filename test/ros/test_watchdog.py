@@ -182,6 +182,36 @@ def test_in_lockstep_the_watchdog_is_off_unless_asked_for(stand, listener, capfd
     stand.until(lambda: not stand.node._loop._watchdog.tripped, "a tick")
 
 
+class Blocked:
+    """A publisher whose next message takes 0.1 s, as while Fast DDS waits for a participant."""
+
+    def __init__(self, output) -> None:
+        self._output, self._publisher = output, output._publisher
+        output._publisher = output._target = self
+
+    def publish(self, message) -> None:
+        self._output._publisher = self._output._target = self._publisher
+        time.sleep(0.1)
+        self._publisher.publish(message)
+
+
+def test_a_publish_that_blocks_is_logged_and_counted_and_does_not_hold_up_the_end(
+    stand, listener, capfd
+):
+    node = stand.start(mode="rate", watchdog_s=-1.0)
+    act(stand, range(1, 8))
+    blocked = Blocked(node._loop._output)
+    act(stand, range(8, 16))
+    assert node._loop._output._publisher is not blocked
+    stand.until(lambda: node._loop._watchdog.longest_s >= 0.1, "the silence counted")
+    assert "s to send a command, and no other could go out" in capfd.readouterr().err
+    Blocked(node._loop._output)
+    begin_s = time.monotonic()
+    assert node.trigger_deactivate().to_label() == "transition_success"
+    assert time.monotonic() - begin_s < 5.0
+    stand.until(lambda: listener.heard[-1][1] == SAFE, "the safe command last")
+
+
 def test_nothing_is_sent_by_the_watchdog_after_deactivation(stand):
     node = stand.start(mode="rate", watchdog_s=-1.0)
     stand.until(lambda: stand.commands, "a command")
