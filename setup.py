@@ -16,7 +16,7 @@ DATA_FILES = [
     ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
     (f"share/{NAME}", ["package.xml"]),
     (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
-    (f"share/{NAME}/config", sorted(glob("config/*.yaml"))),
+    (f"share/{NAME}/config", sorted(glob("config/*.yaml") + glob("config/*.xml"))),
     (f"share/{NAME}/config/sros2", sorted(glob("config/sros2/*.xml"))),
     (f"share/{NAME}/models", sorted(glob("models/*.*"))),
 ]
