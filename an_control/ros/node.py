@@ -107,7 +107,13 @@ class PolicyNode(LifecycleNode):
             watchdog_s,
             trigger=settings.policy_trigger,
             shadow=settings.shadow,
-            informed=settings.executor != "events",  # rclpy's gives callbacks no MessageInfo
+            informed=self._informed(settings),
+        )
+
+    def _informed(self, settings: Settings) -> bool:
+        """Whether callbacks get a MessageInfo, which rclpy's events executor cannot give."""
+        return settings.executor != "events" and (
+            self.executor is None or isinstance(self.executor, Executor)
         )
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:

@@ -105,20 +105,19 @@ def test_an_array_that_flickers_leaves_a_handful_of_lines_in_the_log(stand, capf
     assert 2 <= log.count("left.position") <= LINES
 
 
-def steady(stand, executor: str, monkeypatch) -> list[int]:
+def steady(stand, monkeypatch) -> list[int]:
     """A node in real time; what the test adds to the clocks is the first of the list."""
     ahead = [0]
     clock, wall = time.monotonic_ns, time.time_ns
     monkeypatch.setattr(time, "monotonic_ns", lambda: clock() + ahead[0])
     monkeypatch.setattr(arrival, "wall_ns", lambda: wall() + ahead[0])
-    stand.start(mode="rate", executor=executor)
+    stand.start(mode="rate")
     return ahead
 
 
 @pytest.mark.parametrize("stand", ["single_threaded", "events"], indirect=True)
 def test_readings_that_waited_while_the_node_stood_still_do_not_count(stand, monkeypatch):
-    executor = type(stand.executor).__name__
-    ahead = steady(stand, "single_threaded" if "Single" in executor else "events", monkeypatch)
+    ahead = steady(stand, monkeypatch)
     for step in range(1, 10):
         stand.send(step)
         wait_for(stand, step)
