@@ -8,7 +8,7 @@ event callbacks is destroyed (rclpy issue 1644). Everything here runs on the exe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rclpy.clock import Clock, ClockType
@@ -63,6 +63,8 @@ class Inputs:
         self.topics: dict[str, str] = {}
         """The topic of each source."""
         self._readers: dict[str, tuple[str, ...]] = {}
+        self._newest: dict[str, tuple[Any, int | None, int]] = {}
+        self._unread: set[str] = set()
         self._subscriptions: dict[str, list[Subscription[Any]]] = {}
         self.rewire(table)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -78,26 +80,39 @@ class Inputs:
                 key = f"sources.{source.name}.topic"
                 raise WiringError(table.wiring.file, key, source.topic, allowed)
 
-    def rewire(self, table: ChannelTable) -> None:
+    def rewire(self, table: ChannelTable) -> set[str]:
         """Feed this table from now on or, with a ValueError, go on with the old one.
 
-        New subscriptions are made before old ones go. A topic that another source has read stays
-        subscribed: to swap two loses no message.
+        Returns the sources that read another topic than before. What nobody reads any more stays
+        subscribed for WATCH_S: a source that soon comes back to it misses no message.
         """
         topics = {source.name: source.topic for source in table.wiring.sources}
+        before = tuple(self._subscriptions)
         try:
             for source, topic in topics.items():
                 self._open(source, topic, table.message_classes[source])
-            self._table = table
-            self.topics.clear()
-            self.topics.update(topics)
-            self._readers = {
-                topic: tuple(source for source in topics if topics[source] == topic)
-                for topic in topics.values()
-            }
-        finally:
-            for topic in self._subscriptions.keys() - self._readers.keys():
+        except ValueError:
+            for topic in self._subscriptions.keys() - before:
                 self._drop(topic)
+            raise
+        moved = {source for source in topics if topics[source] != self.topics.get(source)}
+        self._table = table
+        self.topics.clear()
+        self.topics.update(topics)
+        self._readers = {
+            topic: tuple(source for source in topics if topics[source] == topic)
+            for topic in topics.values()
+        }
+        self._unread.difference_update(topics.values())
+        return moved
+
+    def deliver(self, sources: Iterable[str], awaited: Callable[[int | None], bool]) -> None:
+        """Give these sources what came before they read their topic, where its stamp is awaited."""
+        for source in sources:
+            newest = self._newest.get(self.topics[source])
+            if newest is not None and awaited(newest[1]):
+                self._table.store(source, *newest)
+                self._stored(source, newest[1])
 
     def close(self) -> None:
         """Drop all subscriptions."""
@@ -107,6 +122,9 @@ class Inputs:
 
     def _open(self, source: str, topic: str, cls: Any) -> None:
         try:
+            held = self._subscriptions.get(topic)
+            if held and held[-1].msg_type is not cls and topic not in self._readers:
+                self._drop(topic)
             if topic not in self._subscriptions:
                 self._subscribe(topic, cls)
             elif (type_ := self._subscriptions[topic][-1].msg_type) is not cls:
@@ -124,6 +142,7 @@ class Inputs:
                 self._node.destroy_subscription(mine.pop(0))
             stamp_ns, now_ns = stamp_of(message), self._now_ns()
             arrival_ns = now_ns if arrivals is None else arrivals.of(info, now_ns)
+            self._newest[topic] = message, stamp_ns, arrival_ns
             for source in self._readers.get(topic, ()):
                 self._table.store(source, message, stamp_ns, arrival_ns)
                 self._stored(source, stamp_ns)
@@ -139,7 +158,14 @@ class Inputs:
             self._node.destroy_subscription(mine.pop(0))
 
     def _follow_publishers(self) -> None:
-        """Subscribe anew where the publishers' quality of service has changed."""
+        """Subscribe anew where the publishers' quality of service has changed.
+
+        And let go of what nobody has read since the last look.
+        """
+        unread = self._subscriptions.keys() - self._readers.keys()
+        for topic in unread & self._unread:
+            self._drop(topic)
+        self._unread = unread
         for topic, mine in self._subscriptions.items():
             depth = self._depth_of(mine[-1].msg_type)
             if publishers_qos(self._node, topic, depth) != mine[-1].qos_profile:
@@ -149,6 +175,7 @@ class Inputs:
         return max(self._depth, PARTS_DEPTH) if lists_names(cls) else self._depth
 
     def _drop(self, topic: str) -> None:
+        self._newest.pop(topic, None)
         for subscription in self._subscriptions.pop(topic):
             self._node.destroy_subscription(subscription)
 

@@ -26,9 +26,13 @@ class Lockstep:
         self._unstamped: set[str] = set()
         self._acted = False
 
-    def rewire(self, sources: Iterable[str]) -> int | None:
-        """Wait for these sources from now on; returns the stamp to act on where all have it."""
+    def rewire(self, sources: Iterable[str], moved: Iterable[str]) -> int | None:
+        """Wait for these sources from now on; returns the stamp to act on where all have it.
+
+        Those that `moved` to another topic have it once that topic has delivered it.
+        """
         self._sources = frozenset(sources)
+        self._have.difference_update(moved)
         return self._ready_ns()
 
     def arrived(self, source: str, stamp_ns: int | None, now_ns: int) -> int | None:
@@ -41,6 +45,12 @@ class Lockstep:
         elif stamp_ns == self._pending_ns:
             self._have.add(source)
         return self._ready_ns()
+
+    def awaits(self, stamp_ns: int | None) -> bool:
+        """Whether a message with this stamp, which came some time ago, is still to be acted on."""
+        if stamp_ns is None or self._pending_ns is None:
+            return False
+        return stamp_ns > self._pending_ns or (stamp_ns == self._pending_ns and not self._acted)
 
     def repeated(self, stamp_ns: int | None) -> bool:
         """Whether this stamp has been acted on, so that its command is asked for again."""

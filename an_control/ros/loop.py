@@ -187,14 +187,15 @@ class Loop:
 
         Raises ValueError, and changes nothing, where that cannot be.
         """
-        self._inputs.rewire(table)
+        moved = self._inputs.rewire(table)
         self.controller.rewire(table)
         names = [source.name for source in table.wiring.sources]
         if self._pace is not None:
             self._pace.rewire(names)
-        ready_ns = self._lockstep.rewire(names)
+        ready_ns = self._lockstep.rewire(names, moved)
         if ready_ns is not None:
             self._act(ready_ns)
+        self._inputs.deliver(moved, self._lockstep.awaits)
 
     def close(self) -> None:
         """Disconnect; where it was acting the safe command is the last one."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from an_control.share import share_path
 from an_control.wiring import load_wiring
 from an_control.wiring.scramble import ScrambleSettings
 from an_control_sim.bridge import Bridge
-from an_control_sim.episodes import EpisodeResult, run_episodes
+from an_control_sim.episodes import run_episodes
 from an_control_sim.process import RELIABLE, ros
 from an_control_sim.robot import Robot
 from an_control_sim.simulation import load_simulation
@@ -34,6 +34,7 @@ from an_control_sim.simulation import load_simulation
 MODEL = share_path("models/ant.safetensors")
 WIRING = share_path("config/ant.yaml")
 SWAPS = 1000
+STEPS = 300
 WARM = 20
 """Swaps before memory is first read: by then every topic has been subscribed once."""
 PAGE = 4096
@@ -79,19 +80,44 @@ class MovingSensors:
         moved = self._rng.choice(names, int(self._rng.integers(1, len(names) + 1)), replace=False)
         for name in moved:
             self._places[name] = 1 - self._places[name]
-        changes = [
-            Parameter(
-                f"sources.{self._sources[name].name}.topic", value=f"{name}_{self._places[name]}"
-            ).to_parameter_msg()
-            for name in moved
-        ]
-        future = self._set.call_async(SetParametersAtomically.Request(parameters=changes))
+        future = self._set.call_async(self._request(moved))
         assert self.bridge is not None
         while not future.done():
             self.bridge.executor.spin_once(timeout_sec=1.0)
         assert future.result().result.successful, future.result().result.reason
         self.shuffles += 1
         self.resident.append(_resident(self._pid))
+
+    def _request(self, moved: Iterable[str]) -> SetParametersAtomically.Request:
+        changes = [
+            Parameter(
+                f"sources.{self._sources[name].name}.topic", value=f"{name}_{self._places[name]}"
+            ).to_parameter_msg()
+            for name in moved
+        ]
+        return SetParametersAtomically.Request(parameters=changes)
+
+
+class RestlessTopics(MovingSensors):
+    """Publishes every sensor on both topics; they move at any time, as often as they can."""
+
+    moving = False
+    _asked: Any = None
+
+    def prepare(self, stamp_ns: int) -> None: ...
+
+    def send(self) -> None:
+        for name, message in self._messages.items():
+            for publisher in self._publishers[name]:
+                publisher.publish(message)
+
+    def move(self) -> None:
+        """Announce the next move as soon as the last one is answered."""
+        if self.moving and (self._asked is None or self._asked.done()):
+            for name in self._places:
+                self._places[name] = 1 - self._places[name]
+            self._asked = self._set.call_async(self._request(list(self._places)))
+            self.shuffles += 1
 
 
 def _resident(pid: int) -> int:
@@ -115,20 +141,23 @@ def policy_process() -> Iterator[int]:
         assert process.wait(20) == 0
 
 
-def walk() -> tuple[EpisodeResult, MovingSensors]:
+Sensors = TypeVar("Sensors", bound=MovingSensors)
+
+
+@contextmanager
+def simulated(make: Callable[[Node, int], Sensors]) -> Iterator[tuple[Bridge, Sensors]]:
     with policy_process() as pid, ros(["--ros-args", "-r", "__ns:=/ant"]):
         node = Node("simulator")
-        sensors = MovingSensors(node, pid)
+        sensors = make(node, pid)
         robot = Robot(load_simulation(share_path("config/ant_sim.yaml")))
         bridge = sensors.bridge = Bridge(node, robot, tap=sensors)
         for outlet in robot.outlets:
             sensors.take(outlet.topic, outlet.message)
         try:
-            (result,) = run_episodes(bridge, episodes=1, seed=1)
+            yield bridge, sensors
         finally:
             bridge.close()
             node.destroy_node()
-    return result, sensors
 
 
 def test_a_thousand_announced_swaps_cost_no_tick_no_bit_and_no_memory():
@@ -136,9 +165,30 @@ def test_a_thousand_announced_swaps_cost_no_tick_no_bit_and_no_memory():
     policy = load_policy(MODEL)
     (still,) = evaluate(policy, env, policy.nominal_ids, 1, 1, ScrambleSettings())
     env.close()
-    result, sensors = walk()
+    with simulated(MovingSensors) as (bridge, sensors):
+        (result,) = run_episodes(bridge, episodes=1, seed=1)
     grown = sensors.resident[-1] - sensors.resident[WARM]
     print(f"{sensors.shuffles} swaps, {result.wall_s:.1f} s, memory {grown / 1e6:+.2f} MB")
     assert result.timeouts == 0 and result.steps == still.steps == sensors.shuffles == SWAPS
     assert result.return_ == still.total
     assert grown < 5e6
+
+
+def test_topics_that_move_at_any_time_cost_no_tick_and_no_bit():
+    with simulated(RestlessTopics) as (bridge, sensors):
+        bridge.start()
+        bridge.executor.add_node(restless := Node("restless"))
+        restless.create_timer(0.005, sensors.move)
+        walks = []
+        for sensors.moving in (False, True):
+            bridge.reset(1, 0)
+            commands: list[list[float]] = []
+            walks.append(commands)
+            for _ in range(STEPS):
+                bridge.step()
+                commands.append(list(bridge._answer))
+        bridge.executor.remove_node(restless)
+        restless.destroy_node()
+        print(f"{sensors.shuffles} moves in {STEPS} steps")
+        assert bridge.timeouts == 0 and sensors.shuffles > STEPS / 10
+        assert walks[1] == walks[0]

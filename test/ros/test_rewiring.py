@@ -85,6 +85,43 @@ def test_a_channel_that_moves_to_another_source_keeps_its_state(stand, reference
         assert list(stand.commands[-1].effort) == reference.step(step)
 
 
+def test_a_source_that_comes_back_to_a_topic_has_missed_no_message(stand, reference):
+    stand.start()
+    assert list(stand.step(0).effort) == reference.step(0)
+    assert not rewire(stand, **{"sources.tilt.topic": "elsewhere"})
+    stand.send_tilt(stamp_of(1), *readings_of(1)[2:])
+    assert not rewire(stand, **{"sources.tilt.topic": "tilt"})
+    stand.send_joints(stamp_of(1), readings_of(1)[:2])
+    stand.until(lambda: len(stand.commands) == 2, "the command of step 1")
+    assert list(stand.commands[1].effort) == reference.step(1)
+
+
+def test_sources_that_swap_topics_within_a_step_both_read_their_new_topic(stand, reference):
+    text = stand.wiring.read_text()
+    text = text.replace("geometry_msgs/msg/Vector3Stamped", "sensor_msgs/msg/JointState")
+    text = text.replace("topic: tilt", "topic: levels")
+    for axis in "xy":
+        text = text.replace(f"vector.{axis}", f'"position[{axis}]"')
+    stand.wiring.write_text(text)
+    stand.start(activate=False)
+    assert stand.node.trigger_configure().to_label() == "transition_success"
+    assert stand.node.trigger_activate().to_label() == "transition_success"
+    other = stand.peer.create_publisher(JointState, "levels", 10)
+    stand.until(other.get_subscription_count, "levels matched")
+    stand.until(stand.joints.get_subscription_count, "joint_states matched")
+    left, right, x, y = readings_of(1)
+    stand.send_joints(stamp_of(1), (x, y), ("x", "y"))
+    stand.until(lambda: stand.node._loop._lockstep._have, "the message of joint_states")
+    assert not rewire(
+        stand, **{"sources.joints.topic": "levels", "sources.tilt.topic": "joint_states"}
+    )
+    message = JointState(name=list(JOINTS), position=[left, right])
+    set_stamp(message.header.stamp, stamp_of(1))
+    other.publish(message)
+    stand.until(lambda: stand.commands, "the command")
+    assert list(stand.commands[0].effort) == reference.step(1)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
