@@ -10,7 +10,13 @@ import numpy as np
 
 from an_control.policy.attention_neuron import AttentionNeuron, Engine
 from an_control.policy.forward_model import ForwardModel, Monitor
-from an_control.policy.model_file import Model, ModelError, read_model, write_model
+from an_control.policy.model_file import (
+    Model,
+    ModelError,
+    read_header,
+    read_model,
+    write_model,
+)
 from an_control.policy.monitor import IdentityMonitor
 from an_control.policy.numpy_engine import NumpyEngine
 from an_control.policy.ordered import Ordered
@@ -46,6 +52,7 @@ __all__ = [
     "load_policy",
     "make_policy",
     "monitor_of",
+    "read_header",
     "read_model",
     "write_model",
 ]

@@ -7,24 +7,26 @@ the names, shapes and finite values that its sizes imply, or is refused with a r
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 
 from an_control.policy.forward_model import ForwardSizes
-from an_control.policy.sizes import AttentionSizes, Sizes, VisionSizes, sizes_from
+from an_control.policy.sizes import AttentionSizes, Shapes, Sizes, VisionSizes, sizes_from
 
 FORMAT = 1
 LARGEST_FILE = 256 * 2**20
-LARGEST_HEADER = 2**20
+LARGEST_HEADER = 2**18
+"""Parsing it keeps the interpreter from all other threads."""
 LARGEST_WEIGHT = 1e6
 """Larger weights than any trained one; below it no product in a tick can overflow."""
 SHORTEST_STEP_S, LONGEST_STEP_S = 1e-6, 3600.0
@@ -76,28 +78,25 @@ class Model:
             raise ValueError(f"normalise: a policy of kind {self.kind} has no sums over channels")
         return replace(self, sizes=replace(self.sizes, normalise=channels))
 
+    def shapes(self) -> Shapes:
+        """The names and shapes of its arrays; ValueError where its parts do not fit each other."""
+        shapes = self.sizes.shapes()
+        if self.forward is None:
+            return shapes
+        if isinstance(self.sizes, VisionSizes):
+            raise ValueError("forward: there is none for image patches")
+        return shapes | self.forward.shapes(len(self.task.get("channels", [])), self.sizes.actions)
+
     def check(self) -> None:
         """ValueError unless the arrays are those that the sizes imply, float32 and finite."""
-        shapes = self.sizes.shapes()
-        if self.forward is not None:
-            if isinstance(self.sizes, VisionSizes):
-                raise ValueError("forward: there is none for image patches")
-            channels = len(self.task.get("channels", []))
-            shapes |= self.forward.shapes(channels, self.sizes.actions)
-        if missing := sorted(shapes.keys() - self.arrays.keys()):
-            raise ValueError(f"array {missing[0]!r} is missing")
-        if extra := sorted(self.arrays.keys() - shapes.keys()):
-            raise ValueError(f"array {extra[0]!r} is unknown, allowed are {', '.join(shapes)}")
+        shapes = self.shapes()
+        _check_names(self.arrays, shapes)
         for name, shape in shapes.items():
             array = self.arrays[name]
             if array.dtype != np.float32:
                 raise ValueError(f"array {name!r} is {array.dtype}, not float32")
-            if array.shape != shape:
-                raise ValueError(f"array {name!r} has shape {array.shape}, its sizes say {shape}")
-            if not (np.abs(array) <= LARGEST_WEIGHT).all():
-                raise ValueError(
-                    f"array {name!r} holds a value that is not finite or over {LARGEST_WEIGHT:g}"
-                )
+            _check_shape(name, array.shape, shape)
+            _check_values(name, array)
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
@@ -133,60 +132,63 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
 
 def read_model(path: str | os.PathLike[str]) -> Model:
     """Read and check a model file; ModelError names the file and the reason."""
-    path = Path(path)
+    with _opened(Path(path)) as file:
+        model, places = _described(file)
+        arrays = {name: _array(file, name, shape, places) for name, shape in model.shapes().items()}
+        return replace(model, arrays=arrays)
+
+
+def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
+    """The model without its arrays, or None where the header has more than `largest` bytes.
+
+    Reads nothing behind the header; ModelError where no sound file of this size can have it.
+    """
+    with _opened(Path(path)) as file:
+        if largest < int.from_bytes(file.read(8), "little") <= LARGEST_HEADER:
+            return None
+        return _described(file)[0]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The file, unbuffered; what goes wrong with it is a ModelError that names it."""
     try:
-        return _decode(_content(path))
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        RecursionError,
-        safetensors.SafetensorError,
-    ) as error:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("not a regular file")
+        if found.st_size > LARGEST_FILE:
+            raise ValueError(f"larger than {LARGEST_FILE} bytes, which no model is")
+        with path.open("rb", buffering=0) as file:
+            yield file
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path}: {error}") from error
 
 
-def _content(path: Path) -> bytes:
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise ValueError("not a regular file")
-    if found.st_size > LARGEST_FILE:
-        raise ValueError(f"larger than {LARGEST_FILE} bytes, which no model is")
-    with path.open("rb") as file:
-        return file.read(found.st_size)
-
-
-def _decode(content: bytes) -> Model:
-    header = _header(content)
-    kind, sizes = header["kind"], header["sizes"]
+def _described(file: BinaryIO) -> tuple[Model, dict[str, int]]:
+    """The model without its arrays, and where in the file each of these begins."""
+    size = os.fstat(file.fileno()).st_size
+    file.seek(0)
+    start = 8 + int.from_bytes(file.read(8), "little")
+    if size < 8 or start > min(8 + LARGEST_HEADER, size):
+        raise ValueError("not a safetensors file, or cut short")
+    tensors = json.loads(file.read(start - 8).decode())
+    header = _header(tensors)
+    kind, sizes, task, trained = (header[key] for key in ("kind", "sizes", "task", "trained"))
     if not isinstance(kind, str) or not isinstance(sizes, dict):
         raise ValueError("kind must be a string and sizes an object")
     for key in ("task", "trained"):
         if not isinstance(header[key], dict):
             raise ValueError(f"{key}: {header[key]!r} is not an object")
-    _check_task(header["task"])
-    arrays = {}
-    for name, tensor in safetensors.deserialize(content):
-        if tensor["dtype"] != "F32":
-            raise ValueError(f"array {name!r} is {tensor['dtype']}, not F32")
-        array = np.frombuffer(bytes(tensor["data"]), np.float32).reshape(tensor["shape"])
-        arrays[name] = array
+    _check_task(task)
     forward = None
     if "forward" in header:
-        forward = ForwardSizes.read(header["forward"], header["task"].get("channels", []))
-    task, trained = header["task"], header["trained"]
-    model = Model(kind, sizes_from(kind, sizes), arrays, task, trained, forward)
-    model.check()
-    return model
+        forward = ForwardSizes.read(header["forward"], task.get("channels", []))
+    model = Model(kind, sizes_from(kind, sizes), {}, task, trained, forward)
+    return model, _places(tensors, model.shapes(), start, size)
 
 
-def _header(content: bytes) -> dict[str, Any]:
-    length = int.from_bytes(content[:8], "little")
-    if len(content) < 8 or length > min(LARGEST_HEADER, len(content) - 8):
-        raise ValueError("not a safetensors file, or cut short")
-    tensors = json.loads(content[8 : 8 + length])
-    metadata = tensors.get("__metadata__") if isinstance(tensors, dict) else None
+def _header(tensors: Any) -> dict[str, Any]:
+    metadata = tensors.pop("__metadata__", None) if isinstance(tensors, dict) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("an_control"), str):
         raise ValueError("a safetensors file, but without an an_control header")
     header = json.loads(metadata["an_control"])
@@ -196,6 +198,60 @@ def _header(content: bytes) -> dict[str, Any]:
         if key not in header:
             raise ValueError(f"header lacks {key!r}")
     return header
+
+
+def _places(tensors: dict[str, Any], shapes: Shapes, start: int, size: int) -> dict[str, int]:
+    """Where in the file each array begins; together they fill it from `start` to `size`."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, dict) or tensor.get("dtype") != "F32":
+            kind = tensor.get("dtype") if isinstance(tensor, dict) else tensor
+            raise ValueError(f"array {name!r} is {kind!r}, not F32")
+    _check_names(tensors, shapes)
+    places, origin = {}, start
+    for name in sorted(tensors, key=lambda name: tensors[name]["data_offsets"]):
+        _check_shape(name, tuple(tensors[name]["shape"]), shapes[name])
+        places[name], start = start, start + 4 * math.prod(shapes[name])
+        begin, end = tensors[name]["data_offsets"]
+        if (origin + begin, origin + end) != (places[name], start):
+            raise ValueError(f"array {name!r} does not lie where its shape says")
+    if start != size:
+        raise ValueError("cut short, or longer than its arrays")
+    return places
+
+
+def _array(
+    file: BinaryIO, name: str, shape: tuple[int, ...], places: Mapping[str, int]
+) -> np.ndarray:
+    array = np.empty(shape, "<f4")
+    file.seek(places[name])
+    view, done = memoryview(array).cast("B"), 0
+    while done < len(view):
+        read = file.readinto(view[done:])  # type: ignore[attr-defined]
+        if not read:
+            raise ValueError("cut short")
+        done += read
+    _check_values(name, array)
+    array.flags.writeable = False
+    return array
+
+
+def _check_names(found: Collection[str], shapes: Shapes) -> None:
+    if missing := sorted(shapes.keys() - found):
+        raise ValueError(f"array {missing[0]!r} is missing")
+    if extra := sorted(set(found) - shapes.keys()):
+        raise ValueError(f"array {extra[0]!r} is unknown, allowed are {', '.join(shapes)}")
+
+
+def _check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    if shape != wanted:
+        raise ValueError(f"array {name!r} has shape {shape}, its sizes say {wanted}")
+
+
+def _check_values(name: str, array: np.ndarray) -> None:
+    if not -LARGEST_WEIGHT <= array.min() <= array.max() <= LARGEST_WEIGHT:  # takes no memory
+        raise ValueError(
+            f"array {name!r} holds a value that is not finite or over {LARGEST_WEIGHT:g}"
+        )
 
 
 def _check_task(task: Mapping[str, Any]) -> None:

@@ -72,6 +72,8 @@ class Controller:
         self.policy: Policy = load_policy(model_path, monitor, engine=engine)
         self.model_path = model_path
         self.estop = estop or EStop()
+        self.new_model = ""
+        """What has become of the model that was set last; empty once it acts."""
         self._given: deque[_Newcomer] = deque(maxlen=1)  # filled from other threads
         self._newcomer: _Newcomer | None = None
         self.step_s = 1.0 / self.wiring.rate_hz
@@ -174,6 +176,7 @@ class Controller:
 
     def swap(self, model_path: str, policy: Policy) -> None:
         """Let `policy` act after it has watched for WATCH_S; callable from any thread."""
+        self.new_model = f"watching {model_path}"
         self._given.append(_Newcomer(model_path, policy, round(WATCH_S / self.step_s)))
 
     def tick(
@@ -243,6 +246,8 @@ class Controller:
             _tell_sent(policy, self.wiring.command.action(sent))
         if ticks <= 0:
             self.model_path, self.policy, self._newcomer = path, policy, None
+            if not self._given and self.new_model == f"watching {path}":
+                self.new_model = ""
         else:
             policy.step_array(readings.values, readings.ids)
             self._newcomer = _Newcomer(path, policy, ticks - 1)

@@ -108,6 +108,7 @@ class Report:
             text = "moving to the start pose"
         values = {
             "model": controller.model_path,
+            "new model": controller.new_model or "none",
             "engine": controller.policy.engine,
             "ticks": ticks.count,
             "missed deadlines": ticks.missed,

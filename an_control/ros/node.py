@@ -97,7 +97,11 @@ class PolicyNode(LifecycleNode):
         watchdog_s = None if settings.watchdog_s < 0.0 else settings.watchdog_s
         controller.rewire(controller.rewired(self._wired.declare(controller.wiring)))
         self._swap = Swap(
-            controller, settings.policy_engine, settings.policy_monitor, self._tell_unswapped
+            controller,
+            settings.policy_engine,
+            settings.policy_monitor,
+            self._tell_unswapped,
+            check_rate=settings.check_rate,
         )
         return Loop(
             self,
@@ -207,7 +211,7 @@ class PolicyNode(LifecycleNode):
         for change in changes:
             reason = parameters.refusal(change, configured=self._loop is not None)
             if not reason and change.name == "model" and self._swap is not None:
-                reason = self._swap.refusal(change.value, self._settings.check_rate)
+                reason = self._swap.refusal(change.value)
             if reason:
                 return SetParametersResult(successful=False, reason=reason)
         try:
@@ -220,7 +224,7 @@ class PolicyNode(LifecycleNode):
         """Swap the model, switch to or from shadow and rewire, where the changes say so."""
         for change in changes:
             if change.name == "model" and self._swap is not None:
-                self._swap.start()
+                self._swap.start(change.value)
             elif change.name == "shadow" and self._loop is not None:
                 self._loop.shadow(bool(change.value))
         try:

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import stat
+import tracemalloc
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from an_control.policy import (
     OrderedSizes,
     load_policy,
     model_file,
+    read_header,
     read_model,
     write_model,
 )
@@ -295,6 +297,37 @@ def test_mutated_sizes_are_refused_before_memory_is_taken(path):
     huge = {name: 65_536 for name in ("actions", "neuron", "queries", "key")}
     refused(save(path, header(sizes=asdict(SIZES) | huge | {"head": [65_536]})), "has shape")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024
+
+
+def test_a_model_is_read_with_no_more_memory_than_its_arrays(path):
+    write_model(path, random_model(OrderedSizes(channels=500, actions=2, head=[2000, 1000])))
+    tracemalloc.start()
+    model = read_model(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * model.parameters + 2**18
+
+
+@pytest.mark.parametrize("offsets", [[0, 8], [4, 20], [16, 0], [-16, 0], [0, 2**70], [0], 5, None])
+def test_arrays_that_do_not_lie_where_they_should_are_refused(path, offsets):
+    write_model(path, toy())
+    whole = path.read_bytes()
+    end = 8 + int.from_bytes(whole[:8], "little")
+    head = json.loads(whole[8:end])
+    head["attention.key"]["data_offsets"] = offsets
+    path.write_bytes(framed(json.dumps(head).encode(), tail=whole[end:]))
+    refused(path, ".")
+
+
+def test_what_the_header_says_is_known_without_the_arrays(path):
+    write_model(path, toy())
+    model = read_header(path, 2**16)
+    assert model is not None and not model.arrays
+    assert (model.sizes, model.task) == (SIZES, TASK)
+    assert read_header(path, 100) is None, "too long to be parsed at once"
+    os.truncate(path, path.stat().st_size - 4)
+    with pytest.raises(ModelError, match="cut short"):
+        read_header(path, 2**16)
 
 
 def test_an_unsound_model_is_not_written(path):

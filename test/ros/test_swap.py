@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numpy as np
 import pytest
+from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from stand import SCALE, Reference, Stand, tiny_model
 
-from an_control.policy import AttentionSizes, write_model
+from an_control.policy import AttentionSizes, model_file, write_model
 from an_control.policy.random_model import random_model
 from an_control.ros import controller, swap
 
@@ -18,6 +20,17 @@ from an_control.ros import controller, swap
 def other_model(path, actions: int = 2, step_s: float = 0.01):
     sizes = AttentionSizes(actions=actions, neuron=3, queries=5, key=2, inputs=["value"], head=[4])
     write_model(path, random_model(sizes, seed=7, gain=4.0, task={"step_s": step_s}))
+    return path
+
+
+def large(path):
+    os.truncate(path, 300 * 2**20)
+
+
+def not_finite(path):
+    """A model that is sound but for one weight, as its last bytes."""
+    whole = other_model(path).read_bytes()
+    path.write_bytes(whole[:-4] + np.float32(np.nan).tobytes())
     return path
 
 
@@ -61,6 +74,8 @@ def test_a_new_model_watches_for_a_second_and_then_acts_on_what_it_has_seen(
         (lambda path: path.mkdir(), ["new.safetensors", "not a regular file"]),
         (lambda path: other_model(path, actions=3), ["command.actuators", "3 actuators"]),
         (lambda path: other_model(path, step_s=0.02), ["rate_hz: 100", "50 Hz"]),
+        (lambda path: os.truncate(other_model(path), 900), ["new.safetensors", "cut short"]),
+        (lambda path: large(other_model(path)), ["new.safetensors", "larger than"]),
     ],
 )
 def test_a_model_that_cannot_act_is_refused_with_a_reason_and_the_old_one_stays(
@@ -102,6 +117,61 @@ def test_ticks_go_on_while_a_model_is_being_built(stand, tmp_path, reference, mo
     swapped(stand, path)
     assert stand.reset().success
     assert list(stand.step(10).effort) == Reference(path).step(10), "a new episode: it acts at once"
+
+
+def test_what_the_arrays_hold_is_read_aside_and_a_refusal_is_seen_in_diagnostics(
+    stand, tmp_path, reference, monkeypatch, capfd
+):
+    seen: list[DiagnosticArray] = []
+    stand.peer.create_subscription(DiagnosticArray, "/diagnostics", seen.append, 10)
+    stand.start()
+    go, threads, read = threading.Event(), [], model_file._array
+
+    def slow(*arguments):
+        threads.append(threading.current_thread().name)
+        assert go.wait(30.0)
+        return read(*arguments)
+
+    def new_model() -> str:
+        policy = next(one for one in seen[-1].status if one.name.endswith("policy"))
+        return next(one.value for one in policy.values if one.key == "new model")
+
+    monkeypatch.setattr(model_file, "_array", slow)
+    path = not_finite(tmp_path / "other.safetensors")
+    assert set_model(stand, str(path)).successful
+    for step in range(1, 10):
+        assert list(stand.step(step).effort) == reference.step(step)
+    stand.until(lambda: seen and new_model() == f"checking {path}", "it is being checked")
+    go.set()
+    stand.until(lambda: new_model().startswith("refused"), "the refusal")
+    assert str(path) in new_model() and "not finite" in new_model()
+    assert set(threads) == {"swap"}
+    assert list(stand.step(10).effort) == reference.step(10)
+    assert "model not swapped" in capfd.readouterr().err
+
+
+def test_a_newer_model_is_never_overtaken_by_an_older_one(tmp_path):
+    first, last = (str(tiny_model(tmp_path / f"{name}.safetensors")) for name in "ab")
+    given: list[str] = []
+    both = threading.Event()
+
+    class Controlled:
+        new_model = ""
+
+        def check(self, path, model): ...
+
+        def swap(self, path, policy):
+            if path == first:
+                threading.Thread(target=swapping.start, args=[last]).start()
+                both.wait(0.5)
+            given.append(path)
+            if path == last:
+                both.set()
+
+    swapping = swap.Swap(Controlled(), "numpy", None, given.append, check_rate=False)
+    swapping.start(first)
+    assert both.wait(30.0)
+    assert given == [first, last]
 
 
 def test_a_model_whose_engine_cannot_be_built_is_reported_and_the_old_one_stays(
