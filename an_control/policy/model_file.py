@@ -224,7 +224,7 @@ def _array(
 ) -> np.ndarray:
     array = np.empty(shape, "<f4")
     file.seek(places[name])
-    view, done = memoryview(array).cast("B"), 0
+    view, done = array.data.cast("B"), 0
     while done < len(view):
         read = file.readinto(view[done:])  # type: ignore[attr-defined]
         if not read:
