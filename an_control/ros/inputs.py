@@ -72,8 +72,9 @@ class Inputs:
 
     def check(self, table: ChannelTable) -> None:
         """WiringError for a topic that is known to carry another type than its source reads."""
-        carried = dict(self._node.get_topic_names_and_types())
-        for source in table.wiring.sources:
+        moved = [s for s in table.wiring.sources if self.topics.get(s.name) != s.topic]
+        carried = dict(self._node.get_topic_names_and_types()) if moved else {}
+        for source in moved:
             types = carried.get(self._node.resolve_topic_name(source.topic), [source.type])
             if source.type not in types:
                 allowed = f"a topic of {source.type}; this one carries {', '.join(types)}"

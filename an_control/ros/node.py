@@ -51,6 +51,8 @@ class PolicyNode(LifecycleNode):
 
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
     _swap: Swap | None = None
+    _checked: ChannelTable | None = None
+    """What the changes that are being set rewire to."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__("policy", **options)
@@ -215,7 +217,7 @@ class PolicyNode(LifecycleNode):
             if reason:
                 return SetParametersResult(successful=False, reason=reason)
         try:
-            self._rewired(changes)
+            self._checked = self._rewired(changes)
         except ValueError as error:
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
@@ -227,12 +229,12 @@ class PolicyNode(LifecycleNode):
                 self._swap.start(change.value)
             elif change.name == "shadow" and self._loop is not None:
                 self._loop.shadow(bool(change.value))
-        try:
-            table = self._rewired(changes)
-            if table is not None:
+        table, self._checked = self._checked, None
+        if table is not None:
+            try:
                 self._rewire(table)
-        except ValueError as error:
-            self.get_logger().error(f"not rewired: {error}")
+            except ValueError as error:
+                self.get_logger().error(f"not rewired: {error}")
 
     def _rewired(self, changes: Sequence[Parameter]) -> ChannelTable | None:
         """The table of the wiring with these changes, None where they are not the wiring's."""
@@ -242,11 +244,9 @@ class PolicyNode(LifecycleNode):
         return None if wiring is None else self._loop.rewired(wiring)
 
     def _rewire(self, table: ChannelTable) -> None:
-        before = self._configured().controller.wiring.rewirable
+        before = self._configured().controller.wiring
         self._configured().rewire(table)
-        after = table.wiring.rewirable
-        told = [f"{key} = {value}" for key, value in after.items() if before.get(key) != value]
-        told += [f"without {key}" for key in before if key not in after]
+        told = table.wiring.told(before)
         more = f" and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(told[:SHOWN]) or 'nothing new'}{more}")
 

@@ -67,8 +67,8 @@ class Settings:
 
 _DESCRIPTIONS = {
     "wiring": "path of the robot's wiring YAML",
-    "model": "path of the policy's model file (.safetensors); set it to swap the policy: what its header"
-    " says is checked at once, the rest aside (/diagnostics: new model)",
+    "model": "path of the policy's model file (.safetensors); set it to swap the policy: what its"
+    " header says is checked at once, the rest aside (/diagnostics: new model)",
     "mode": "when to tick: 'rate' (the wiring's rate_hz, a robot) or 'lockstep' (by stamp, a"
     " simulator)",
     "trigger": "mode 'rate': tick when the sources' newest set of messages is complete, at about"

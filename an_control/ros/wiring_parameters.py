@@ -62,8 +62,9 @@ class WiringParameters:
         if self._declaring or not own:
             return None
         changed = wiring.rewired(own)
-        for source in changed.sources:
-            self._check_topic(wiring, source.name, source.topic)
+        for before, source in zip(wiring.sources, changed.sources, strict=True):
+            if source.topic != before.topic:
+                self._check_topic(wiring, source.name, source.topic)
         return changed
 
     def _check_topic(self, wiring: Wiring, source: str, topic: str) -> None:

@@ -9,6 +9,7 @@ import difflib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NoReturn
 
 from an_control.wiring.config import ChannelConfig
@@ -43,22 +44,22 @@ class Leaf:
     base: str
     function: str | None = None
 
-    @property
+    @cached_property
     def path(self) -> str:
         return ".".join(hop.name for hop in self.hops)
 
-    @property
+    @cached_property
     def open(self) -> bool:
         return any(hop.key == ALL for hop in self.hops)
 
-    @property
+    @cached_property
     def nested(self) -> bool:
         """Whether it needs the slow walk: lists of messages, and single octets."""
         lists = any(hop.key is not None for hop in self.hops[:-1])
         on_list = self.function is not None and self.hops[-1].key is not None
         return lists or on_list or (self.base == "octet" and self.hops[-1].key is None)
 
-    @property
+    @cached_property
     def names(self) -> str | None:
         """Path of the nearest list that names the last hop's elements."""
         for count in range(len(self.hops), 0, -1):
@@ -100,8 +101,8 @@ def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> tuple[list[Reader
         last = leaf.hops[-1]
         by_name = isinstance(last.key, str) and leaf.names is not None
         listed = leaf.names if by_name and not leaf.nested else None
-        if listed is not None:
-            names.setdefault(listed, Names(listed))
+        if listed is not None and listed not in names:
+            names[listed] = Names(listed)
         if leaf.open:
             rest.append(_open_reader(leaf, names.get(listed or ""), taken))
             continue

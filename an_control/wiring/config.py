@@ -118,37 +118,39 @@ class Wiring:
 
         Raises WiringError for an unknown key, and for a value that the file could not hold.
         """
-        values: dict[str, object] = {**self.rewirable}
-        for key in changes:
-            if key not in values:
-                near = difflib.get_close_matches(key, values, 1)
+        sources = {one.name: one for one in self.sources}
+        channels = {one.id: one for one in self.channels}
+        for key, value in changes.items():
+            kind, _, rest = key.partition(".")
+            name, _, part = rest.rpartition(".")
+            entry = Entry(self.file, key, value)
+            if (kind, part) == ("sources", "topic") and name in sources:
+                sources[name] = replace(sources[name], topic=_topic(entry))
+            elif (kind, part) == ("channels", "source") and name in channels:
+                source = _source_name(entry, tuple(sources))
+                channels[name] = replace(channels[name], source=source)
+            elif (
+                (kind, part) == ("channels", "field")
+                and name in channels
+                and not channels[name].image
+            ):
+                channels[name] = replace(channels[name], field=_field(entry, "*" in name))
+            else:
+                near = difflib.get_close_matches(key, self.rewirable, 1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 allowed = f"a sources.NAME.topic or channels.ID.source, .field of the wiring{hint}"
                 raise WiringError(self.file, key, Shown("this key"), allowed)
-        values.update(changes)
-        names = tuple(source.name for source in self.sources)
+        return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
-        def entry(*parts: str) -> Entry:
-            key = ".".join(parts)
-            return Entry(self.file, key, values[key])
-
-        return replace(
-            self,
-            sources=tuple(
-                replace(one, topic=_topic(entry("sources", one.name, "topic")))
-                for one in self.sources
-            ),
-            channels=tuple(
-                replace(
-                    one,
-                    source=_source_name(entry("channels", one.id, "source"), names),
-                    field=_field(entry("channels", one.id, "field"), "*" in one.id)
-                    if one.image is None
-                    else "",
-                )
-                for one in self.channels
-            ),
+    def told(self, before: Wiring) -> list[str]:
+        """What of `rewirable` is new, other or gone since another wiring, in words."""
+        kept = {*map(id, self.channels)} & {*map(id, before.channels)}
+        new, old = (
+            replace(one, channels=tuple(c for c in one.channels if id(c) not in kept)).rewirable
+            for one in (self, before)
         )
+        told = [f"{key} = {value}" for key, value in new.items() if old.get(key) != value]
+        return told + [f"without {key}" for key in old if key not in new]
 
 
 def load_wiring(path: str | Path) -> Wiring:

@@ -7,6 +7,7 @@ lockstep it holds for the messages of one step.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections import deque
 from collections.abc import Sequence
@@ -123,22 +124,40 @@ class Feed:
         """Take a place in the table from `start` on, to be read anew; gives its end."""
         self.start = self.stop = start
         self._reads: list[tuple[Reader, Row, slice]] = []
-        limits = []
+        limits: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
         for reader in self.readers:
             first, self.stop = self.stop, self.stop + len(reader.ids)
             self._reads.append(
                 (reader, raw[first : self.stop], slice(first - start, self.stop - start))
             )
-            limits += [limit_ns(self.config, config.max_age_s) for config in reader.configs]
-        self.limits = np.array(limits, np.int64)
-        self.shortest = min(limits, default=limit_ns(self.config))
-        self.longest = max(limits, default=limit_ns(self.config))
-        self.arrivals = np.full(len(limits), -NEVER_NS)
-        self._stamps = np.full(len(limits), _NO_STAMP)
+            limits.append(self._limits_of(reader))
+        self.limits = np.concatenate(limits)
+        own = self.limits if len(self.limits) else np.array([limit_ns(self.config)])
+        self.shortest, self.longest = int(own.min()), int(own.max())
+        self.arrivals = np.full(len(self.limits), -NEVER_NS)
+        self._stamps = np.full(len(self.limits), _NO_STAMP)
         self._last: Held | None = None
         self.partial = False
         self.unread = deque([*self._kept.values(), *self.unread], self.unread.maxlen)
         return self.stop
+
+    def _limits_of(self, reader: Reader) -> NDArray[np.int64]:
+        """(len(reader.ids),) ns: how old a message may be for each channel."""
+        ages_s = {config.max_age_s for config in reader.configs}
+        limits = {age_s: limit_ns(self.config, age_s) for age_s in ages_s}
+        if len(limits) == 1:
+            return np.full(len(reader.ids), limits.popitem()[1], np.int64)
+        return np.array([limits[config.max_age_s] for config in reader.configs], np.int64)
+
+    def renewed(self, config: SourceConfig) -> Feed:
+        """A feed of the same channels for another table, with what this one knows.
+
+        The readers are the same objects: once the other table reads, this feed must not.
+        """
+        feed = copy.copy(self)
+        feed.config = config
+        feed._kept, feed.unread = dict(self._kept), self.unread.copy()
+        return feed
 
     def take_over(self, old: Feed) -> None:
         """Go on with the newest messages of another feed of the same message type."""

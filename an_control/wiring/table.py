@@ -8,15 +8,16 @@ What is missing, stale, or not finite is absent, never zero.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
+from operator import is_
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from an_control.wiring.camera import CameraReader, is_image, needs_opencv
-from an_control.wiring.compile import compile_source, follow
+from an_control.wiring.compile import Leaf, compile_source, follow
 from an_control.wiring.config import ChannelConfig, SourceConfig, Wiring
 from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.feed import NEVER_NS, Feed, SourceStatus, limit_ns
@@ -79,18 +80,30 @@ class Notice:
 class ChannelTable:
     """The readings of a wiring's channels.
 
+    like: a table whose parts serve again where the wiring is the same.
+
     Raises WiringError for a message type that is not installed, and for a field path that leads
     to no number.
     """
 
-    def __init__(self, wiring: Wiring, resolve: Resolver = message_class) -> None:
+    def __init__(
+        self,
+        wiring: Wiring,
+        resolve: Resolver = message_class,
+        like: ChannelTable | None = None,
+    ) -> None:
         self.wiring = wiring
         self.message_classes: dict[str, Any] = {}
         """The message class of each source."""
         self._resolve = resolve
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
+        self._channels: dict[str, list[ChannelConfig]] = {one.name: [] for one in wiring.sources}
+        for channel in wiring.channels:
+            self._channels[channel.source].append(channel)
+        self._leaves: dict[int, tuple[ChannelConfig, Any, list[Leaf]]] = {}
         taken = {channel.id for channel in wiring.channels if "*" not in channel.id}
-        self._feeds = {source.name: self._feed(source, taken) for source in wiring.sources}
+        self._open = len(taken) < len(wiring.channels)
+        self._feeds = {one.name: self._feed(one, taken, like) for one in wiring.sources}
         self._required = [feed for feed in self._feeds.values() if feed.config.required]
         self.measured: Measured | None = None
         """Where the actuators are, for a wiring that says where that is measured."""
@@ -102,7 +115,11 @@ class ChannelTable:
         self._fine = np.zeros(0, bool)
         self._lay_out()
 
-    def _feed(self, source: SourceConfig, taken: set[str]) -> Feed:
+    def _feed(self, source: SourceConfig, taken: set[str], like: ChannelTable | None) -> Feed:
+        """The source's feed; that of `like`, with what it knows, where its channels are the same.
+
+        With wildcards feeds depend on each other, and each is made anew.
+        """
         file = self.wiring.file
         try:
             cls = self._resolve(source.type)
@@ -110,10 +127,22 @@ class ChannelTable:
             key = f"sources.{source.name}.type"
             raise WiringError(file, key, source.type, f"an installed type ({error})") from None
         self.message_classes[source.name] = cls
-        channels = [c for c in self.wiring.channels if c.source == source.name]
+        channels = self._channels[source.name]
+        if like is not None and not (self._open or like._open):
+            old = like._feeds.get(source.name)
+            if old is not None and source == replace(old.config, topic=source.topic):
+                before = like._channels[source.name]
+                if len(before) == len(channels) and all(map(is_, before, channels)):
+                    self._leaves |= {id(one): like._leaves[id(one)] for one in channels}
+                    return old.renewed(source)
         if self.wiring.images:
             return Feed(source, [self._camera(c, cls, source) for c in channels], ())
-        leaves = [leaf for c in channels for leaf in follow(c, cls, self._resolve, file)]
+        for one in channels:
+            known = None if like is None else like._leaves.get(id(one))
+            if known is None or known[1] is not cls:
+                known = one, cls, follow(one, cls, self._resolve, file)
+            self._leaves[id(one)] = known
+        leaves = [leaf for one in channels for leaf in self._leaves[id(one)][2]]
         return Feed(source, *compile_source(leaves, taken))
 
     def _camera(self, channel: ChannelConfig, cls: Any, source: SourceConfig) -> CameraReader:
@@ -340,14 +369,18 @@ class ChannelTable:
         there the old one counts, for as long as its age or stamp lets it. This table stays as it
         is. Raises WiringError as the constructor does.
         """
-        table = ChannelTable(wiring, self._resolve)
+        table = ChannelTable(wiring, self._resolve, self)
         for name, feed in table._feeds.items():
             old = self._feeds.get(name)
-            if old is not None and old.config.type == feed.config.type:
+            if old is not None and old.config.type == feed.config.type and not feed.messages:
                 feed.take_over(old)
-        table._lay_out()
+        if table._open:
+            table._lay_out()  # for what wildcards had taken up
         if table.measured is not None and self.measured is not None:
             table.measured.values = self.measured.values
+        if table._ids == self._ids:
+            table._ids, table._fine = self._ids, self._fine.copy()
+            return table
         known = dict(zip(self._ids, self._fine.tolist(), strict=True))
         table._fine = np.array([known.get(id_, True) for id_ in table._ids], bool)
         return table
