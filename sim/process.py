@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import rclpy
 from rclpy.context import Context
@@ -17,6 +18,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 
+AnyNode = TypeVar("AnyNode", bound=Node)
 RELIABLE = QoSProfile(depth=10)
 SLICE_S = 0.05
 """The longest single wait, and so the longest that a signal goes unnoticed."""
@@ -36,6 +38,14 @@ def ros(args: Sequence[str] | None = None) -> Iterator[None]:
         yield
     finally:
         rclpy.try_shutdown()
+
+
+def new_node(make: Callable[[], AnyNode]) -> AnyNode:
+    """The node that `make` makes. Raises ValueError where ROS refuses it, without keys, say."""
+    try:
+        return make()
+    except RuntimeError as error:
+        raise ValueError(f"cannot start: {error}") from None
 
 
 @contextmanager

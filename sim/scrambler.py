@@ -25,7 +25,7 @@ from an_control.wiring import ChannelTable, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
 from an_control.wiring.scramble import Change, Scramble, ScrambleSettings
 from an_control_sim.parameters import declare, declare_schedule, declare_scramble, follow_scramble
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, signals
+from an_control_sim.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
 from an_control_sim.scrambled_messages import scrambled_message
 from an_control_sim.scrambled_wiring import TOPIC
 
@@ -183,7 +183,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """The executable `scrambler`; returns the exit status: 0 stopped, 2 bad input."""
     try:
         with ros(args), signals() as stopped:
-            node = ScramblerNode()
+            node = new_node(ScramblerNode)
             executor = new_executor(node.context)
             executor.add_node(node)
             while not stopped():

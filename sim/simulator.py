@@ -16,7 +16,7 @@ from an_control_sim.bridge import Bridge
 from an_control_sim.episodes import Progress, ProgressCallback, Summary, run_episodes
 from an_control_sim.parameters import declare, declare_schedule, declare_scramble, follow_scramble
 from an_control_sim.policy_link import BridgeError
-from an_control_sim.process import ros, signals
+from an_control_sim.process import new_node, ros, signals
 from an_control_sim.robot import Robot
 from an_control_sim.scrambler import Scrambler
 from an_control_sim.simulation import load_simulation
@@ -166,7 +166,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 done or stopped, 1 no policy to be reached, 2 bad input."""
     try:
         with ros(args):
-            node = Node("simulator")
+            node = new_node(lambda: Node("simulator"))
             try:
                 summary = simulate(node, read_settings(node), partial(_log, node))
             finally:

@@ -1,14 +1,38 @@
-"""The SROS2 policies allow what each node uses, and nothing that it does not."""
+"""The SROS2 policies allow what each node uses, and nothing that it does not.
+
+Where the middleware has DDS security, and `sros2` makes the keys, the policies are put to use.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+import time
+import warnings
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
+import rclpy
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import JointState
 
 from an_control.share import share_path
+
+EXECUTABLES = {
+    "policy": "an_control.ros.node",
+    "simulator": "an_control_sim.simulator",
+    "scrambler": "an_control_sim.scrambler",
+}
+LIMIT_S = 120.0
 
 OFTEN = {"/clock", "/parameter_events", "/rosout", "/ant/policy/transition_event"}
 """What rclpy uses or not, by how it is set up, or without telling."""
@@ -76,3 +100,142 @@ def test_the_scrambler_may_do_what_it_does_and_no_more(stand):
     node = ScramblerNode(namespace="/ant", context=stand.context, parameter_overrides=overrides)
     assert_allows(node)
     node.destroy_node()
+
+
+def security(keystore: Path | None) -> dict[str, str]:
+    """The environment of a process with these keys, or without security."""
+    if keystore is None:
+        return {"ROS_SECURITY_ENABLE": "false"}
+    return {
+        "ROS_SECURITY_ENABLE": "true",
+        "ROS_SECURITY_STRATEGY": "Enforce",
+        "ROS_SECURITY_KEYSTORE": str(keystore),
+    }
+
+
+@contextmanager
+def node_of(keystore: Path | None, name: str) -> Iterator[Node]:
+    """A node /ant/NAME in the enclave of that name."""
+    context = Context()
+    with pytest.MonkeyPatch.context() as environment:
+        for variable, value in security(keystore).items():
+            environment.setenv(variable, value)
+        args = ["--ros-args", "--enclave", f"/ant/{name}"]
+        off = SignalHandlerOptions.NO
+        rclpy.init(args=args, context=context, signal_handler_options=off)
+    try:
+        node = Node(name, namespace="/ant", context=context)
+        yield node
+        node.destroy_node()
+    finally:
+        rclpy.shutdown(context=context)
+
+
+@pytest.fixture(scope="module")
+def keystores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two with the same enclaves and permissions, each of an authority of its own."""
+    folder = tmp_path_factory.mktemp("keys")
+    (folder / "empty/enclaves/ant/policy").mkdir(parents=True)
+    with pytest.raises(RuntimeError) as refused, node_of(folder / "empty", "policy"):
+        pass
+    if "SECURITY=ON" in str(refused.value):
+        pytest.skip(str(refused.value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # sros2 is older than cryptography's newest advice
+        maker = pytest.importorskip("sros2.keystore", exc_type=ImportError)
+        for keystore in (folder / "ours", folder / "theirs"):
+            maker.create_keystore(keystore)
+            for name in EXECUTABLES:
+                maker.create_enclave(keystore, f"/ant/{name}")
+                policy = share_path(f"config/sros2/{name}.xml")
+                maker.create_permission(keystore, f"/ant/{name}", policy)
+    return folder / "ours", folder / "theirs"
+
+
+def started(keystore: Path | None, name: str, **parameters: object) -> subprocess.Popen[str]:
+    given = [part for key, value in parameters.items() for part in ("-p", f"{key}:={value}")]
+    command = [sys.executable, "-m", EXECUTABLES[name], "--ros-args", "-r", "__ns:=/ant"]
+    return subprocess.Popen(
+        [*command, "--enclave", f"/ant/{name}", *given],
+        env=os.environ | security(keystore),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def walk(keystore: Path | None) -> list[str]:
+    """The figures of an episode of the Ant in lockstep, the node and the simulator in processes."""
+    files = {"wiring": "config/ant.yaml", "model": "models/ant.safetensors"}
+    settings = {key: share_path(file) for key, file in files.items()}
+    lockstep = {"mode": "lockstep", "autostart": True}
+    node = started(keystore, "policy", **settings, **lockstep)
+    with node:
+        try:
+            simulation = {"simulation": share_path("config/ant_sim.yaml"), "episodes": 1}
+            simulator = started(keystore, "simulator", **simulation, seed=3)
+            out, errors = simulator.communicate(timeout=LIMIT_S)
+        finally:
+            node.kill()
+    assert simulator.returncode == 0, errors
+    return re.findall(r"return +\S+", out)
+
+
+def test_with_the_right_keys_the_ant_walks_as_it_does_without_security(keystores):
+    pytest.importorskip("pybullet")
+    ours, _ = keystores
+    secured = walk(ours)
+    assert secured and secured == walk(None)
+
+
+@pytest.mark.parametrize("keys", ["of another authority", "none"])
+def test_a_node_with_wrong_keys_or_none_hears_and_says_nothing(keystores, keys):
+    ours, theirs = keystores
+    camps = {"ours": ours, "theirs": None if keys == "none" else theirs}
+    heard: dict[str, list[str]] = {camp: [] for camp in camps}
+    with ExitStack() as stack:
+        speakers, executors = {}, []
+        for camp, keystore in camps.items():
+            speaker = stack.enter_context(node_of(keystore, "simulator"))
+            speakers[camp] = speaker.create_publisher(JointState, "joint_states", 10)
+            listener = stack.enter_context(node_of(keystore, "policy"))
+            listener.create_subscription(
+                JointState,
+                "joint_states",
+                lambda message, camp=camp: heard[camp].append(message.header.frame_id),
+                10,
+            )
+            executors.append(SingleThreadedExecutor(context=listener.context))
+            executors[-1].add_node(listener)
+        end_s = time.monotonic() + LIMIT_S
+        # Each camp hears itself, and so has had the time to find whom it can.
+        while min(len(one) for one in heard.values()) < 50:
+            assert time.monotonic() < end_s, f"waited {LIMIT_S:g} s in vain: {heard}"
+            for camp, publisher in speakers.items():
+                message = JointState()
+                message.header.frame_id = camp
+                publisher.publish(message)
+            for executor in executors:
+                executor.spin_once(timeout_sec=0.02)
+        for executor in executors:
+            executor.shutdown()
+    assert {camp: set(names) for camp, names in heard.items()} == {one: {one} for one in camps}
+
+
+def test_an_enclave_cannot_publish_what_its_policy_does_not_allow(keystores):
+    ours, _ = keystores
+    with node_of(ours, "scrambler") as node:
+        node.create_publisher(JointState, "scrambled", 10)
+        with pytest.raises(RuntimeError):
+            node.create_publisher(JointState, "joint_commands", 10)
+
+
+@pytest.mark.parametrize("name", EXECUTABLES)
+def test_an_executable_without_keys_says_why_it_cannot_start_and_ends_with_2(tmp_path, name):
+    pytest.importorskip("gymnasium")
+    (tmp_path / "enclaves/ant" / name).mkdir(parents=True)
+    with started(tmp_path, name) as process:
+        _, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 2, errors
+    assert f"{name.replace('policy', 'policy_node')}: cannot start: " in errors
+    assert "Traceback" not in errors
