@@ -168,7 +168,7 @@ def walk(keystore: Path | None) -> list[str]:
     """The figures of an episode of the Ant in lockstep, the node and the simulator in processes."""
     files = {"wiring": "config/ant.yaml", "model": "models/ant.safetensors"}
     settings = {key: share_path(file) for key, file in files.items()}
-    lockstep = {"mode": "lockstep", "autostart": True}
+    lockstep = {"mode": "lockstep", "engine": "numpy", "autostart": True}
     node = started(keystore, "policy", **settings, **lockstep)
     with node:
         try:
