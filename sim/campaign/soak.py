@@ -36,6 +36,8 @@ STEP_NS = 16_500_000
 WALKS_TICKS, SPEED_TICKS = round(WALKS_S * 1e9 / STEP_NS), round(WINDOW_S * 1e9 / STEP_NS)
 EPISODE_TICKS = 5000
 """After so many ticks, and where it has fallen or stands, the Ant is put back to its start."""
+WARM_TICKS = 100_000
+"""After so many ticks, or a tenth of a shorter soak, caches and allocators have had their fill."""
 LIMIT = 250.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -54,7 +56,8 @@ class Sample:
 
 @dataclass
 class Soaked:
-    """What a soak found; `start` and `end` are medians over windows of the first and last tenth.
+    """What a soak found; `start` and `end` are medians over windows of the first and last tenth,
+    `warm` over the three after WARM_TICKS.
 
     Of the faults that no other followed within WALKS_S, `walked` is after how many the robot walked
     by then, and `fell` after how many it had fallen; `judged` is their number.
@@ -67,6 +70,7 @@ class Soaked:
     fell: int
     took_s: float
     start: Sample
+    warm: Sample
     end: Sample
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,8 +79,8 @@ class Soaked:
 
     @property
     def memory_mb(self) -> float:
-        """How much resident memory grew."""
-        return self.end.memory_mb - self.start.memory_mb
+        """How much resident memory grew after WARM_TICKS."""
+        return self.end.memory_mb - self.warm.memory_mb
 
     @property
     def walks(self) -> float:
@@ -84,9 +88,14 @@ class Soaked:
         return self.walked / max(1, self.judged - self.fell)
 
     @property
-    def slower(self) -> float:
-        """By what share the 99th percentile of a tick grew."""
-        return self.end.p99_us / self.start.p99_us - 1.0
+    def p50_ratio(self) -> float:
+        """The median of a tick at the end, as a multiple of that at the start."""
+        return self.end.p50_us / self.start.p50_us
+
+    @property
+    def p99_ratio(self) -> float:
+        """The 99th percentile of a tick at the end, as a multiple of that at the start."""
+        return self.end.p99_us / self.start.p99_us
 
 
 class Soak:
@@ -131,6 +140,7 @@ class Soak:
             samples.append(self._sample((len(samples) + 1) * window))
             tell(samples[-1].ticks, samples[-1])
         edge = max(1, len(samples) // 10)
+        warm = min(edge, WARM_TICKS // window)
         return Soaked(
             ticks=samples[-1].ticks,
             faults=self.faults,
@@ -139,6 +149,7 @@ class Soak:
             fell=self.fell,
             took_s=time.monotonic() - begin_s,
             start=_median(samples[1 : max(2, edge)]),  # the first one warms caches up
+            warm=_median(samples[warm : warm + 3]),
             end=_median(samples[-edge:]),
         )
 
