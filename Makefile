@@ -1,8 +1,8 @@
 # make ant     two Ant episodes through ROS 2, sensors shuffled       (needs CPython 3.10 or 3.11)
 # make test    the whole suite                make lint     ruff and mypy
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
-# make campaign  breaks things around the policy node: the wire, and does the robot walk again?
-#                                                                            (some 15 minutes)
+# make campaign  breaks things around the policy node: the wire, and what does the robot do?
+#                (more than an hour; one that was stopped makes only the tries that it lacks)
 # make soak      a million ticks under random faults: does anything grow, does the robot walk
 #                again?                                                      (some 20 minutes)
 # make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
@@ -60,7 +60,11 @@ lint: $(VENV)/.test
 	@MYPYPATH=$(VENV)/typed:. $(BIN)/mypy -p an_control -p an_control_sim
 
 campaign: $(VENV)/.ant
-	@. $(VENV)/.ros && $(BIN)/an-control campaign
+# The result is there once every try has been made; then the next campaign begins anew.
+	@rm -f $(VENV)/campaign.json
+	@. $(VENV)/.ros && \
+	  $(BIN)/an-control campaign --state $(VENV)/campaign.state --json $(VENV)/campaign.json; \
+	  status=$$?; [ ! -e $(VENV)/campaign.json ] || rm -f $(VENV)/campaign.state; exit $$status
 
 soak: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control soak

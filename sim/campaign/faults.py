@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import array
+import copy
+import itertools
 import signal
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -21,8 +23,9 @@ from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import String
 
 from an_control.wiring.messages import field_types
-from an_control_sim.campaign import node_faults
+from an_control_sim.campaign import node_faults, strangers
 from an_control_sim.campaign.stage import NAMESPACE, Deliver, Stage
+from an_control_sim.process import RELIABLE
 
 Topics = Sequence[str] | Literal["all"]
 
@@ -111,14 +114,103 @@ def resized(stage: Stage, length: int, topics: Topics = "all") -> Iterator[None]
 
 
 @contextmanager
-def burst(stage: Stage, times: int, topics: Topics = "all") -> Iterator[None]:
+def burst(stage: Stage, copies: int, topics: Topics = "all") -> Iterator[None]:
     """Every message comes that many times."""
 
     def repeat(topic: str, message: Any) -> None:
-        for _ in range(times):
+        for _ in range(copies):
             stage.publish(topic, message)
 
     with _delivering(stage, topics, repeat):
+        yield
+
+
+@contextmanager
+def nothing(stage: Stage) -> Iterator[None]:
+    """Nothing is broken: what the others are to be compared with."""
+    yield
+
+
+@contextmanager
+def stray_names(
+    stage: Stage, count: int, always: bool = False, topic: str = "joint_states"
+) -> Iterator[None]:
+    """So many joints more, of names never heard before, in the first message or in every one."""
+    sent: list[Any] = []
+
+    def add(name: str, message: Any) -> None:
+        if name == topic and (always or not sent):
+            sent.append(message)
+            message.name = [
+                *message.name,
+                *(f"stray_{stage.random.getrandbits(48):x}" for _ in range(count)),
+            ]
+            for field in ("position", "velocity"):
+                getattr(message, field).extend([0.1] * count)
+        stage.publish(name, message)
+
+    with _delivering(stage, [topic], add):
+        yield
+
+
+@contextmanager
+def halves(stage: Stage, topic: str = "joint_states") -> Iterator[None]:
+    """Two publishers say one half of the joints each, by turns."""
+    second = stage.node.create_publisher(stage.publishers[topic].msg_type, topic, RELIABLE)
+
+    def split(name: str, message: Any) -> None:
+        other = copy.deepcopy(message)
+        half = len(message.name) // 2
+        for field in ("name", "position", "velocity"):
+            values = getattr(message, field)
+            setattr(message, field, values[:half])
+            setattr(other, field, values[half:])
+        other.header.stamp.nanosec ^= 1  # of its own, as two publishers' are
+        stage.publish(name, message)
+        second.publish(other)
+
+    with _delivering(stage, [topic], split):
+        yield
+    stage.node.destroy_publisher(second)
+
+
+@contextmanager
+def flickering(stage: Stage, field: str, topic: str = "joint_states") -> Iterator[None]:
+    """An array is in every second message only."""
+    turns = itertools.cycle((True, False))
+
+    def empty(name: str, message: Any) -> None:
+        if next(turns):
+            setattr(message, field, array.array("d"))
+        stage.publish(name, message)
+
+    with _delivering(stage, [topic], empty):
+        yield
+
+
+@contextmanager
+def thinned(stage: Stage, every: int, topics: Topics = "all") -> Iterator[None]:
+    """Of each topic only every n-th message comes."""
+    counts: Counter[str] = Counter()
+
+    def thin(topic: str, message: Any) -> None:
+        counts[topic] += 1
+        if counts[topic] % every == 0:
+            stage.publish(topic, message)
+
+    with _delivering(stage, topics, thin):
+        yield
+
+
+@contextmanager
+def stamped_off(stage: Stage, by_s: int, topics: Topics = "all") -> Iterator[None]:
+    """Stamps are off by that much, as of a machine whose clock is wrong."""
+
+    def shift(topic: str, message: Any) -> None:
+        message.header.stamp.sec += by_s
+        stage.publish(topic, message)
+
+    with _delivering(stage, topics, shift):
         yield
 
 
@@ -195,12 +287,18 @@ def broken(stage: Stage, how: str) -> Iterator[None]:
 FAULTS: dict[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
+        nothing,
         silent,
         late,
         frozen,
         filled,
         resized,
         burst,
+        stray_names,
+        halves,
+        flickering,
+        thinned,
+        stamped_off,
         wrong_type,
         wrong_qos,
         twin,
@@ -216,5 +314,13 @@ FAULTS: dict[str, Callable[..., Any]] = {
         node_faults.hostile_parameters,
         node_faults.garbage_model,
         node_faults.disk_full,
+        node_faults.stalled,
+        node_faults.interrupted_start,
+        node_faults.large_model,
+        node_faults.fifo_wiring,
+        strangers.joins,
+        strangers.parameter_calls,
+        strangers.rewires,
+        strangers.two_clocks,
     )
 }

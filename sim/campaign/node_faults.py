@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import resource
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from lifecycle_msgs.msg import Transition
@@ -18,9 +21,9 @@ from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from an_control.share import share_path
-from an_control_sim.campaign.policy_process import PolicyProcess
+from an_control_sim.campaign.policy_process import PolicyProcess, real_executable
 from an_control_sim.campaign.stage import Stage
-from an_control_sim.process import RELIABLE
+from an_control_sim.campaign.strangers import moved
 
 REPLY_S, DISCOVERY_S = 10.0, 0.5
 HOSTILE: tuple[Any, ...] = (
@@ -134,23 +137,88 @@ def other_model(stage: Stage, name: str) -> Iterator[None]:
 @contextmanager
 def rewired(stage: Stage, source: str) -> Iterator[None]:
     """A source moves to another topic, and the node is told; at the end it moves back."""
-    (topic,) = [one.topic for one in stage.wiring.sources if one.name == source]
-    publisher = stage.publishers[topic]
-    moved = stage.node.create_publisher(publisher.msg_type, f"{topic}_moved", RELIABLE)
-    stage.publishers[f"{topic}_moved"] = moved
+    with moved(stage, source) as (topic, other):
+        _set(stage, f"sources.{source}.topic", other)
+        yield
+        _set(stage, f"sources.{source}.topic", topic)
 
-    def both(name: str, message: Any) -> None:
-        stage.publish(name, message)
-        if name == topic:
-            stage.publish(f"{topic}_moved", message)
 
-    stage.deliver = both
-    _set(stage, f"sources.{source}.topic", f"{topic}_moved")
+@contextmanager
+def stalled(stage: Stage, silent_after_s: float, for_s: float) -> Iterator[None]:
+    """The process stands still for `for_s`; the sources fall silent meanwhile, and stay so.
+
+    What counts is what it does when it runs again, with nothing but old messages waiting.
+    """
+    stage.policy.signal(signal.SIGSTOP)
+    stage.play(silent_after_s)
+    stage.deliver = lambda topic, message: None
+    stage.play(for_s - silent_after_s)
+    stage.broken_s = time.monotonic()
+    stage.policy.signal(signal.SIGCONT)
     yield
-    _set(stage, f"sources.{source}.topic", topic)
-    stage.play(DISCOVERY_S)
     stage.deliver = stage.publish
-    stage.node.destroy_publisher(stage.publishers.pop(f"{topic}_moved"))
+
+
+@contextmanager
+def interrupted_start(
+    stage: Stage, from_s: float, to_s: float, ends_s: float = 2.0
+) -> Iterator[None]:
+    """The node, as users start it, gets SIGINT while it starts; it must end without a traceback."""
+    stage.policy.stop()
+    since = stage.policy.log_bytes
+    stage.policy.start(real_executable())
+    after_s = stage.random.uniform(from_s, to_s)
+    stage.play(after_s)
+    stage.broken_s = time.monotonic()
+    stage.policy.signal(signal.SIGINT)
+    where = f"interrupted {after_s:.2f} s after its start"
+    if not stage.until(lambda: not stage.policy.running, ends_s):
+        stage.complaints.append(f"{where}, it runs on for more than {ends_s:g} s")
+    if "Traceback" in (log := stage.policy.logged(since)):
+        stage.complaints.append(f"{where}, it logs a traceback: {log.splitlines()[-1]}")
+    yield
+    stage.policy.stop()
+    stage.policy.start()
+
+
+@contextmanager
+def large_model(stage: Stage, mb: int) -> Iterator[None]:
+    """The node is told to take a file that says it is a model of that size, all zeros."""
+    path = stage.policy.folder / "large.safetensors"
+    size = mb * 10**6
+    array = {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}
+    header = json.dumps({"__metadata__": _metadata(stage.policy.model), "w": array}).encode()
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size)
+    stage.begin()
+    _set(stage, "model", str(path))
+    yield
+    path.unlink()
+
+
+def _metadata(model: Path) -> Any:
+    """What a model file says beside its arrays."""
+    content = model.read_bytes()
+    return json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+
+
+@contextmanager
+def fifo_wiring(stage: Stage) -> Iterator[None]:
+    """The wiring's file has become a FIFO that nobody writes, and the node is to read it again."""
+    path = stage.policy.wiring
+    content = path.read_bytes()
+    path.unlink()
+    os.mkfifo(path)
+    answer = call(stage, Trigger, "policy/reload_wiring", Trigger.Request())
+    if answer is None or answer.success:
+        told = f"no answer within {REPLY_S:g} s" if answer is None else "accepted"
+        stage.complaints.append(f"a wiring that is a FIFO: {told}, not refused")
+    yield
+    with suppress(OSError):  # who waits for a writer waits no longer
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+    path.unlink()
+    path.write_bytes(content)
 
 
 def activate(stage: Stage) -> None:

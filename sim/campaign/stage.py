@@ -7,10 +7,12 @@ every message goes out, or works on the policy node's process.
 from __future__ import annotations
 
 import copy
+import random
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from std_msgs.msg import Bool
 
 from an_control.share import share_path
 from an_control.wiring import load_wiring
+from an_control_sim.bridge import TOO_OLD
 from an_control_sim.campaign.policy_process import PolicyProcess
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor
 from an_control_sim.robot import Robot
@@ -32,6 +35,8 @@ ACTING = 10
 """So many commands of the policy in a row, and it acts."""
 WALKING_M_S, WINDOW_S = 1.2, 0.5
 """Half of the Ant's speed; it walks where it has been that fast for as long as the window."""
+STEADY_S = 1.0
+"""So long it has walked without a break before something is broken."""
 PATIENCE_S = 8.0
 """After this without walking the Ant is put back to its start."""
 
@@ -52,6 +57,23 @@ class Wire:
         return len(self.safe) >= ACTING and not any(self.safe[-ACTING:])
 
 
+@dataclass
+class Motion:
+    """What the robot did since this was made; `stopped` by the safe command, or by having none."""
+
+    slowest_m_s: float = inf
+    stopped: bool = False
+    falls: int = 0
+
+    def told(self) -> str:
+        """One of `outcome.ROBOT`."""
+        if self.falls:
+            return "fell"
+        if self.slowest_m_s >= WALKING_M_S:
+            return "walked on"
+        return "stood safe" if self.stopped else "slowed"
+
+
 def endless_ant() -> Robot:
     """The Ant, whose episode ends only where it falls."""
     simulation = load_simulation(share_path("config/ant_sim.yaml"))
@@ -63,6 +85,8 @@ class Stage:
 
     def __init__(self, node: Node, policy: PolicyProcess) -> None:
         self.node, self.policy = node, policy
+        self.setting: object = None
+        """What the policy node was started with."""
         self.wiring = load_wiring(share_path("config/ant.yaml"))
         self.wire = Wire()
         command = self.wiring.command
@@ -71,7 +95,7 @@ class Stage:
         self._names = list(command.names)
         self._robot = endless_ant()
         self._step_s = self._robot.simulation.step_s
-        self._action = self._robot.commands.safe
+        self._action, self._commanded_s = self._robot.commands.safe, 0.0
         self._clock = node.create_publisher(Clock, "/clock", RELIABLE)
         self.clock_offset_s: float | None = 0.0
         """Added to what /clock says; None stops that clock."""
@@ -88,12 +112,23 @@ class Stage:
         """When the fault began, on the steady clock."""
         self.executor = new_executor(node.context)
         self.executor.add_node(node)
+        self.motion = Motion()
+        self.complaints: list[str] = []
+        """Promises that a fault itself found broken."""
+        self.random = random.Random()
+        """What a fault draws from."""
         self._next_s = time.monotonic()
         self._steps = 0
-        self.falls = 0
-        """How often the Ant fell, and was put back to its start."""
         self._track: deque[tuple[float, float]] = deque()
         """The newest times (s) and distances (m), one window long."""
+
+    def begin(self) -> None:
+        """From here on it counts what is heard and seen: a try begins."""
+        wire = self.wire
+        for heard in (wire.violations, wire.at_s, wire.safe, self.complaints):
+            heard.clear()
+        self.motion = Motion()
+        self.broken_s = time.monotonic()
 
     def open(self, qos: QoSProfile = RELIABLE) -> None:
         """(Re)create the sensors' publishers."""
@@ -150,16 +185,21 @@ class Stage:
         return self.speed_m_s >= WALKING_M_S
 
     def walking(self, restart: Callable[[], object], limit_s: float = 120.0) -> None:
-        """Wait until the Ant walks; RuntimeError where it does not.
+        """Wait until the Ant has walked for STEADY_S; RuntimeError where it does not.
 
         Where it stands or has fallen it starts again, and `restart` begins the policy's episode.
         """
         until_s = time.monotonic() + limit_s
-        while not self.until(self.walks, PATIENCE_S):
-            if time.monotonic() > until_s:
-                raise RuntimeError(f"the robot does not walk within {limit_s:g} s")
-            self._put_back()
-            restart()
+        while time.monotonic() < until_s:
+            if not self.until(self.walks, PATIENCE_S):
+                self._put_back()
+                restart()
+                continue
+            self.motion = Motion()
+            self.play(STEADY_S)
+            if self.motion.told() == "walked on":
+                return
+        raise RuntimeError(f"the robot does not walk within {limit_s:g} s")
 
     def _put_back(self) -> None:
         self._robot.reset(self._steps)
@@ -167,14 +207,7 @@ class Stage:
 
     def _step(self) -> None:
         self._steps += 1
-        self._robot.step(self._action)
-        if self._robot.over:
-            self.falls += 1
-            self._put_back()
-        now_s = time.monotonic()
-        self._track.append((now_s, self._robot.distance_m or 0.0))
-        while now_s - self._track[0][0] > WINDOW_S:
-            self._track.popleft()
+        self._move()
         stamp_ns = time.time_ns()
         self._robot.fill(stamp_ns)
         if self.clock_offset_s is not None:
@@ -184,6 +217,21 @@ class Stage:
             self._clock.publish(message)
         for outlet in self._robot.outlets:
             self.deliver(outlet.topic, copy.deepcopy(outlet.message))
+
+    def _move(self) -> None:
+        """One step under the newest command, or the safe one where that is too old."""
+        now_s = time.monotonic()
+        if now_s - self._commanded_s > TOO_OLD * self._step_s:
+            self._action = self._robot.commands.safe
+        self.motion.stopped |= np.array_equal(self._action, self._robot.commands.safe)
+        self._robot.step(self._action)
+        if self._robot.over:
+            self.motion.falls += 1
+            self._put_back()
+        self._track.append((now_s, self._robot.distance_m or 0.0))
+        while now_s - self._track[0][0] > WINDOW_S:
+            self._track.popleft()
+        self.motion.slowest_m_s = min(self.motion.slowest_m_s, self.speed_m_s)
 
     def _hear(self, message: Any) -> None:
         values = np.array(message.effort)
@@ -195,6 +243,7 @@ class Stage:
             self.wire.violations.append(f"not within the limits: {values.tolist()}")
         else:
             self._action = self._robot.commands.read(message)
+            self._commanded_s = self.wire.at_s[-1]
 
     def _within(self, values: np.ndarray) -> bool:
         return bool((values >= self._low).all() and (values <= self._high).all())
