@@ -13,6 +13,7 @@ from an_control.policy import (
     EngineName,
     Model,
     Monitor,
+    Policy,
     dry_run,
     make_policy,
     monitor_of,
@@ -44,8 +45,10 @@ class Swap:
     ) -> None:
         self._controller, self._engine, self._monitor = controller, engine, monitor
         self._failed, self._check_rate = failed, check_rate
-        self._newest = 0
-        self._one_build, self._one_result = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
+        self._newest = ""
+        self._wanted = False
+        self._building = False
 
     def refusal(self, path: str) -> str:
         """Why the model cannot take over, as far as its header says, or an empty string."""
@@ -59,11 +62,12 @@ class Swap:
 
     def start(self, path: str) -> None:
         """Read and build this model, and let it act from the tick after that on."""
-        with self._one_result:
-            self._newest += 1
+        with self._lock:
+            self._newest, self._wanted = path, True
             self._controller.new_model = f"checking {path}"
-        arguments = path, self._newest
-        threading.Thread(target=self._build, args=arguments, name="swap", daemon=True).start()
+            if not self._building:
+                self._building = True
+                threading.Thread(target=self._build_newest, name="swap", daemon=True).start()
 
     def _check(self, path: str, model: Model) -> None:
         """ValueError saying why the model cannot take over."""
@@ -72,27 +76,33 @@ class Swap:
         if self._check_rate and (reason := self._controller.rate_refusal(model)):
             raise ValueError(reason)
 
-    def _build(self, path: str, number: int) -> None:
-        """One model at a time; who is overtaken by a newer one is not built, and never acts."""
-        with self._one_build:
-            if number != self._newest:
-                return
-            reason = ""
-            try:
-                model = read_model(path)
-                self._check(path, model)
-                policy = make_policy(model, self._monitor, engine=self._engine)
-                dry_run(policy)
-            except Exception as error:
-                reason = str(error) or repr(error)
-                if path not in reason:
-                    reason = f"{path}: {reason}"
-        with self._one_result:
-            if number != self._newest:
-                return
-            if reason:
-                self._controller.new_model = f"refused: {reason}"
-            else:
-                self._controller.swap(path, policy)
-        if reason:
-            self._failed(reason)
+    def _build_newest(self) -> None:
+        """One model at a time, as each thread keeps memory; one that is overtaken never acts."""
+        while True:
+            with self._lock:
+                if not self._wanted:
+                    self._building = False
+                    return
+                path, self._wanted = self._newest, False
+            built = self._build(path)
+            with self._lock:
+                if self._wanted:
+                    continue
+                if isinstance(built, str):
+                    self._controller.new_model = f"refused: {built}"
+                else:
+                    self._controller.swap(path, built)
+            if isinstance(built, str):
+                self._failed(built)
+
+    def _build(self, path: str) -> Policy | str:
+        """The policy, or why it cannot take over."""
+        try:
+            model = read_model(path)
+            self._check(path, model)
+            policy = make_policy(model, self._monitor, engine=self._engine)
+            dry_run(policy)
+        except Exception as error:
+            reason = str(error) or repr(error)
+            return reason if path in reason else f"{path}: {reason}"
+        return policy
