@@ -323,6 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         node.destroy_node()
         rclpy.try_shutdown()
+        gc.unfreeze()  # what is never collected keeps its shared memory: /dev/shm/fastdds_*
     return 0
 
 

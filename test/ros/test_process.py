@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +80,28 @@ def test_two_signals_in_a_row_do_no_harm(stand):
         status, errors = ended(process)
     assert status == 0 and "Traceback" not in errors, errors
     stand.until(lambda: list(stand.commands[-1].effort) == SAFE, "the safe command last")
+
+
+def segments(pid: int | str) -> set[Path]:
+    """Fast DDS's shared memory that a process has mapped, its own and its peers'."""
+    maps = Path(f"/proc/{pid}/maps").read_text()
+    return {Path(one) for one in re.findall(r"/dev/shm/fastdds_[0-9a-f]{16}", maps)}
+
+
+@pytest.mark.parametrize("autostart", [True, False])
+def test_at_its_orderly_end_it_takes_its_shared_memory_along(stand, autostart):
+    others = segments("self")
+    settings = {"wiring": stand.wiring, "model": stand.model, "engine": "numpy"}
+    with running(autostart=autostart, **settings) as process:
+        if autostart:
+            acting(stand)
+        else:
+            assert stand.state() == "unconfigured"
+        own = segments(process.pid) - others
+        process.send_signal(signal.SIGTERM)
+        status, errors = ended(process)
+    assert status == 0, errors
+    assert [one for one in own if one.exists()] == []
 
 
 def change(stand: Stand, transition: int) -> str:
