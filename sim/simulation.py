@@ -87,14 +87,19 @@ def load_simulation(path: str | Path) -> Simulation:
     version = top["an_control_simulation"]
     if version.number("1, the version of the format") != 1:
         raise version.error("1, the version of the format")
+    command = _command(top["command"])
+    publish = tuple(_topic(*item) for item in top["publish"].items("at least one topic"))
+    if command.topic in {one.topic for one in publish}:
+        allowed = "a topic that is not under publish: the robot would command itself"
+        raise WiringError(path, "command.topic", command.topic, allowed)
     options = dict(top["options"].items("gymnasium.make options")) if "options" in top else {}
     return Simulation(
         file=str(path),
         environment=top["environment"].text("a gymnasium id: NAMESPACE/NAME-vN", _ENVIRONMENT),
         options={name: entry.value for name, entry in options.items()},
         step_s=top["step_s"].number("seconds, 0.000001 to 60", 1e-6, 60.0),
-        publish=tuple(_topic(*item) for item in top["publish"].items("at least one topic")),
-        command=_command(top["command"]),
+        publish=publish,
+        command=command,
         camera=_camera(top["camera"]) if "camera" in top else None,
     )
 

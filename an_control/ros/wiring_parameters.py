@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.exceptions import NameValidationException, ParameterException
@@ -14,7 +15,10 @@ from rclpy.parameter import Parameter
 from rclpy.validate_full_topic_name import validate_full_topic_name
 
 from an_control.wiring import Wiring, WiringError
+from an_control.wiring.config import check_loops
 
+OUTPUTS = ("~/proposed", "~/attention", "~/channels", "~/attended", "/diagnostics")
+"""What the node publishes beside commands; to read it, or to command there, closes a loop."""
 PREFIXES = ("sources", "channels")
 
 
@@ -62,18 +66,30 @@ class WiringParameters:
         if self._declaring or not own:
             return None
         changed = wiring.rewired(own)
-        for before, source in zip(wiring.sources, changed.sources, strict=True):
-            if source.topic != before.topic:
-                self._check_topic(wiring, source.name, source.topic)
+        self._check_topics(changed)
         return changed
 
-    def _check_topic(self, wiring: Wiring, source: str, topic: str) -> None:
+    def _check_topics(self, wiring: Wiring) -> None:
+        """Every source's and the command's, as they are called after expansion and remapping."""
+        command = self._resolved(wiring, "command.topic", wiring.command.topic)
+        sources = [
+            replace(one, topic=self._resolved(wiring, f"sources.{one.name}.topic", one.topic))
+            for one in wiring.sources
+        ]
+        outputs = {self._node.resolve_topic_name(topic): topic for topic in OUTPUTS}
+        if command in outputs:
+            allowed = f"a topic other than {outputs[command]}, which this node publishes itself"
+            raise WiringError(wiring.file, "command.topic", command, allowed)
+        check_loops(wiring.file, sources, {**outputs, command: "command.topic"})
+
+    def _resolved(self, wiring: Wiring, key: str, topic: str) -> str:
         try:
-            validate_full_topic_name(self._node.resolve_topic_name(topic))
+            resolved = self._node.resolve_topic_name(topic)
+            validate_full_topic_name(resolved)
         except (ValueError, RuntimeError, NameValidationException) as error:
             reason = " ".join(str(error).split())
-            allowed = f"a topic name ({reason})"
-            raise WiringError(wiring.file, f"sources.{source}.topic", topic, allowed) from None
+            raise WiringError(wiring.file, key, topic, f"a topic name ({reason})") from None
+        return resolved
 
 
 _STARTS = tuple(f"{prefix}." for prefix in PREFIXES)

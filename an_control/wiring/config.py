@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -140,6 +140,7 @@ class Wiring:
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 allowed = f"a sources.NAME.topic or channels.ID.source, .field of the wiring{hint}"
                 raise WiringError(self.file, key, Shown("this key"), allowed)
+        check_loops(self.file, sources.values(), {self.command.topic: "command.topic"})
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
     def told(self, before: Wiring) -> list[str]:
@@ -177,6 +178,8 @@ def load_wiring(path: str | Path) -> Wiring:
         _channel(id_, e, names) for id_, e in top["channels"].items("at least one channel")
     )
     _check_images(top["channels"], channels)
+    command = _command(top["command"], names)
+    check_loops(str(path), sources, {command.topic: "command.topic"})
     return Wiring(
         file=str(path),
         robot=top["robot"].text("a name (letters, digits, _)", _NAME),
@@ -184,8 +187,19 @@ def load_wiring(path: str | Path) -> Wiring:
         min_present_share=top["min_present_share"].number("a share from 0 to 1", 0.0, 1.0),
         sources=sources,
         channels=channels,
-        command=_command(top["command"], names),
+        command=command,
     )
+
+
+def check_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str, str]) -> None:
+    """WiringError for a source whose topic is one of `outputs`: what the policy itself sends.
+
+    `outputs` gives by topic what it is in words.
+    """
+    for source in sources:
+        if source.topic in outputs:
+            allowed = f"a topic other than {outputs[source.topic]}: the policy would read itself"
+            raise WiringError(file, f"sources.{source.name}.topic", source.topic, allowed)
 
 
 def _source(name: str, entry: Entry) -> SourceConfig:

@@ -133,6 +133,11 @@ def test_sources_that_swap_topics_within_a_step_both_read_their_new_topic(stand,
         ({f"{X}.source": "joints"}, ("vector.x", "position")),
         ({f"{X}.source": "lidar"}, ("lidar", "joints, tilt")),
         ({"sources.tilt.topic": "joint_states"}, ("Vector3Stamped", "JointState")),
+        ({"sources.tilt.topic": "commands"}, ("sources.tilt.topic", "command.topic")),
+        ({"sources.tilt.topic": "/commands"}, ("sources.tilt.topic", "command.topic")),
+        ({"sources.tilt.topic": "policy/channels"}, ("sources.tilt.topic", "~/channels")),
+        ({"sources.tilt.topic": "~/proposed"}, ("sources.tilt.topic", "~/proposed")),
+        ({"sources.tilt.topic": "/diagnostics"}, ("sources.tilt.topic", "/diagnostics")),
         ({"sources.lidar.topic": "scan"}, ("undeclared",)),
         ({"channels.tilt.z.field": "vector.z"}, ("undeclared",)),
         ({f"{X}.field": 3.0}, ("type",)),
@@ -163,6 +168,35 @@ def test_an_override_that_cannot_be_fails_to_configure_naming_it(stand, capfd, n
     assert node.trigger_configure().to_label() == "transition_failure"
     assert name in capfd.readouterr().err
     assert stand.state() == "unconfigured"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command", "said"),
+    [
+        (["-r", "joint_states:=commands"], "commands", "sources.joints.topic: '/ant/commands'"),
+        (["-r", "commands:=tilt"], "commands", "sources.tilt.topic: '/ant/tilt'"),
+        ([], "/ant/tilt", "sources.tilt.topic: '/ant/tilt'"),
+        ([], "~/proposed", "command.topic: '/ant/policy/proposed'"),
+        (["-r", "commands:=policy/channels"], "commands", "command.topic: '/ant/policy/channels'"),
+    ],
+)
+def test_a_loop_that_only_the_resolved_names_show_fails_to_configure(
+    stand, capfd, arguments, command, said
+):
+    text = stand.wiring.read_text()
+    stand.wiring.write_text(text.replace("topic: commands", f"topic: {command}"))
+    options = {"namespace": "/ant", "cli_args": ["--ros-args", *arguments]}
+    node = stand.start(activate=False, options=options)
+    assert node.trigger_configure().to_label() == "transition_failure"
+    assert said in capfd.readouterr().err
+
+
+def test_a_loop_in_the_file_is_refused_when_it_is_read_again(stand, reference):
+    stand.start()
+    text = stand.wiring.read_text()
+    stand.wiring.write_text(text.replace("topic: tilt", "topic: /commands"))
+    assert "command.topic" in reload(stand)
+    assert list(stand.step(1).effort) == reference.step(1)
 
 
 THIRD = """\

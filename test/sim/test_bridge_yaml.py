@@ -94,6 +94,7 @@ def robot(tmp_path: Path, *changes: tuple[str, str], text: str = GOOD) -> Robot:
         (("field: data", "field: dat"), "command.field", "data"),
         (("push:", "pull: {scale: 1, safe: 0}, push:"), "command.actuators", "1 actuators"),
         (("topic: commands", "topic: 3 commands"), "command.topic", "topic name"),
+        (("topic: commands", "topic: joints"), "command.topic", "not under publish"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_file_key_value_and_what_is_allowed(

@@ -246,6 +246,13 @@ def test_scalars_follow_yaml_1_2_so_that_1e_minus_3_is_a_number_and_on_a_name(lo
     assert wiring.channels[9].scale == 0.1
 
 
+def test_a_source_on_the_commands_topic_is_refused_but_two_may_share_a_topic(load: Load) -> None:
+    shared = load(sources={"joints": SOURCE, "again": {**SOURCE}})
+    assert [one.topic for one in shared.sources] == ["joint_states", "joint_states"]
+    with pytest.raises(WiringError, match=r"sources\.joints\.topic: 'c' .* command\.topic"):
+        load(sources={"joints": {**SOURCE, "topic": "c"}}, command=command())
+
+
 @pytest.mark.parametrize("number", [".nan", ".inf", "-.inf", "1e999", "9" * 5000])
 def test_a_number_that_is_not_finite_is_refused(load: Load, number: str) -> None:
     text = (

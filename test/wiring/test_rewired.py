@@ -43,6 +43,7 @@ def test_changes_are_taken_together_and_the_old_wiring_stays() -> None:
         ("channels.roll.scale", 2.0, "channels.roll.scale"),
         ("sources.imu.topic", "a//b", "topic name"),
         ("sources.imu.topic", None, "topic name"),
+        ("sources.imu.topic", "joint_commands", "other than command.topic"),
         ("channels.roll.source", "camera", "joints, imu"),
         ("channels.roll.field", "position[*]", "one number"),
         ("channels.roll.field", "", "channels.roll.field"),
