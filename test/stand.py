@@ -74,7 +74,7 @@ class Stand:
     def __init__(self, folder: Path, executor: str = "single_threaded") -> None:
         self.context = Context()
         rclpy.init(args=[], context=self.context, signal_handler_options=SignalHandlerOptions.NO)
-        self.executor = make_executor(executor, self.context)
+        self.executor: Any = make_executor(executor, self.context)
         self.wiring = folder / "wiring.yaml"
         self.wiring.write_text(WIRING)
         self.model = tiny_model(folder / "model.safetensors")
@@ -186,9 +186,10 @@ class Stand:
         for node in list(self.executor.get_nodes()):
             self.executor.remove_node(node)
             node.destroy_node()
+        del node
         self.executor.shutdown()
         rclpy.shutdown(context=self.context)
-        self.node = None
+        self.node = self.executor = None
         # A lifecycle node's services hang in reference cycles; until they are collected the next
         # test would find them in the graph and wait for their replies.
         gc.collect()

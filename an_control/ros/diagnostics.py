@@ -14,6 +14,7 @@ from rclpy.node import Node
 
 from an_control.policy import Watched
 from an_control.ros.controller import Controller
+from an_control.ros.graph import namesakes, of_type, owner, strangers, unheard
 from an_control.ros.outputs import CommandOutput
 from an_control.safety import Watchdog
 from an_control.wiring import SourceStatus
@@ -21,6 +22,7 @@ from an_control.wiring import SourceStatus
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 KEPT_TICKS = 1024
 MISSED_PERIODS = 1.5
+ESTOP_TYPE = "std_msgs/msg/Bool"
 
 
 class TickTimes:
@@ -76,12 +78,16 @@ class Report:
         self._node, self._controller = node, controller
         self._ticks, self._watchdog, self._topics = ticks, watchdog, topics
         self._output = output
-        self._said_shared = False
+        self._found: dict[str, str] = {}
+        """By part, what others do wrong; as in the last report, and as it was logged."""
+        self._problems: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
         self._last_ns = 0
         self._messages: dict[str, int] = {}
 
     def make(self, active: bool, now_ns: int) -> DiagnosticArray:
         """All statuses, without a stamp."""
+        self._found = {}
         sources = self._controller.table.status(now_ns)
         since_s = (now_ns - self._last_ns) / 1e9
         statuses = [
@@ -95,6 +101,7 @@ class Report:
         ]
         self._last_ns = now_ns
         self._messages = {source.name: source.messages for source in sources}
+        self._tell()
         return DiagnosticArray(status=statuses)
 
     def _policy(self, active: bool) -> DiagnosticStatus:
@@ -162,32 +169,57 @@ class Report:
         return self._status("watchdog", level, text, values)
 
     def _estop(self) -> DiagnosticStatus:
-        reason = self._controller.estop.reason
-        return self._status("e-stop", ERROR if reason else OK, reason or "clear", {})
+        reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
+        deaf = strangers(self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic)
+        if deaf:
+            self._found["e-stop"] = deaf = f"publisher of {deaf}"
+        text = reason or deaf
+        return self._status("e-stop", ERROR if text else OK, text or "clear", {})
 
     def _wiring(self, sources: list[SourceStatus]) -> DiagnosticStatus:
-        """The wiring as a whole; two who command one robot are an error."""
-        wiring = self._controller.wiring
-        whole = sum(_whole(source) for source in sources)
-        level = OK if whole == len(sources) else WARN
-        text = f"{whole} of {len(sources)} sources whole"
-        commanding = self._node.count_publishers(wiring.command.topic)
+        """The wiring as a whole; two who command one robot, or have one name, are an error."""
+        node, wiring = self._node, self._controller.wiring
+        topic, type_ = wiring.command.topic, wiring.command.type
+        publishers = node.get_publishers_info_by_topic(topic)
+        name = node.get_fully_qualified_name()
+        own = next((one for one in publishers if owner(one) == name), None)
+        subscriptions = [
+            one for one in node.get_subscriptions_info_by_topic(topic) if owner(one) != name
+        ]
+        commanding, named = len(of_type(publishers, type_)), namesakes(node)
+        errors, warnings = [], []
         if commanding > 1 and not self._output.shadow:
-            level, text = ERROR, f"{commanding} publishers command {wiring.command.topic}"
-            if not self._said_shared:
-                self._node.get_logger().error(text)
-        self._said_shared = level == ERROR
-        values = {"file": wiring.file, "command": wiring.command.topic, "commanding": commanding}
+            errors.append(f"{commanding} publishers command {topic}")
+        if named > 1:
+            errors.append(f"{named} nodes are named {name}")
+        if other := strangers(publishers, type_, topic):
+            warnings.append(f"publisher of {other}")
+        if other := strangers(subscriptions, type_, topic):
+            warnings.append(f"subscription of {other}")
+        if own and not self._output.shadow and (why := unheard(subscriptions, own)):
+            warnings.append(f"nobody hears commands on {topic}: {why}")
+        whole = sum(_whole(source) for source in sources)
+        text = f"{whole} of {len(sources)} sources whole"
+        if errors or warnings:
+            self._found["wiring"] = text = "; ".join(errors + warnings)
+        level = ERROR if errors else WARN if warnings or whole < len(sources) else OK
+        values = {"file": wiring.file, "command": topic, "commanding": commanding}
         return self._status("wiring", level, text, values)
 
     def _source(self, source: SourceStatus, since_s: float) -> DiagnosticStatus:
-        present = f"{source.present} of {source.expected} channels present"
-        text = source.error or (present if source.fresh else "no fresh message")
+        part, topic = f"source {source.name}", self._topics[source.name]
+        type_ = self._controller.wiring.source(source.name).type
+        infos = self._node.get_publishers_info_by_topic(topic)
+        publishers = len(of_type(infos, type_))
+        text = source.error or f"{source.present} of {source.expected} channels present"
+        if not (source.error or source.fresh):
+            text = "no fresh message" if publishers else "no publisher"
+        if other := strangers(infos, type_, topic):
+            self._found[part] = text = f"publisher of {other}"
         new = source.messages - self._messages.get(source.name, source.messages)
-        topic = self._topics[source.name]
         values = {
             "topic": topic,
-            "publishers": self._node.count_publishers(topic),
+            "publishers": publishers,
             "rate [Hz]": f"{new / since_s:.1f}" if since_s > 0.0 else "unknown",
             "age [s]": "never" if source.age_s is None else f"{source.age_s:.3f}",
             "messages": source.messages,
@@ -195,8 +227,17 @@ class Report:
             "expected": source.expected,
             "present share": f"{source.present / max(1, source.expected):.2f}",
         }
-        level = OK if _whole(source) else WARN
-        return self._status(f"source {source.name}", level, text, values)
+        level = OK if _whole(source) and not other else WARN
+        return self._status(part, level, text, values)
+
+    def _tell(self) -> None:
+        """Log what was there a report ago too, since the graph takes a while to settle; once."""
+        for part, text in self._found.items():
+            if self._problems.get(part) == text != self._logged.get(part):
+                self._node.get_logger().error(f"{part}: {text}")
+                self._logged[part] = text
+        self._logged = {part: text for part, text in self._logged.items() if part in self._found}
+        self._problems = self._found
 
     def _status(
         self, part: str, level: bytes, text: str, values: dict[str, Any]

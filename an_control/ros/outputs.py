@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from rclpy.duration import Duration
+from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image, JointState
@@ -22,6 +23,8 @@ from an_control.ros.inputs import NO_EVENTS
 from an_control.wiring import CommandConfig, Readings
 
 COMMAND_QOS = QoSProfile(depth=10)
+QUIET = PublisherEventCallbacks(use_default_callbacks=False)
+"""The diagnostics say who cannot hear commands."""
 ARRIVAL_S = 0.5
 """How long the last command may take to arrive; a subscriber that hangs cannot hold up more."""
 
@@ -120,7 +123,9 @@ class CommandOutput:
     def _create(self) -> None:
         if self._publisher is None:
             topic = self._command.topic
-            self._publisher = self._node.create_publisher(self._type, topic, COMMAND_QOS)
+            self._publisher = self._node.create_publisher(
+                self._type, topic, COMMAND_QOS, event_callbacks=QUIET
+            )
 
     def _destroy(self) -> None:
         """Give the publisher of commands up, once the last one has arrived where it can."""

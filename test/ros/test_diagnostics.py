@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from stand import STEP_NS, Stand
+from rclpy.context import Context
+from rclpy.duration import Duration
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import Imu, JointState
+from stand import LATCHED, STEP_NS, Stand
 from std_srvs.srv import Trigger
 
 from an_control.ros.diagnostics import TickTimes
@@ -69,6 +78,83 @@ def test_what_is_wrong_shows_in_its_status_and_once_in_the_log(stand, capfd):
     stand.call(Trigger, "policy/reset_estop")
     parts = board.read()
     assert parts["e-stop"].level == OK and parts["wiring"].level == OK
+
+
+@pytest.fixture
+def other() -> Iterator[Node]:
+    """A node behind a participant of its own, where a topic may have another type."""
+    context = Context()
+    rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
+    node = Node("other", context=context)
+    yield node
+    node.destroy_node()
+    rclpy.shutdown(context=context)
+
+
+def test_a_publisher_of_another_type_is_named_and_does_not_count(stand, other, capfd):
+    stand.peer.destroy_publisher(stand.joints)
+    other.create_publisher(Imu, "joint_states", 10)
+    other.create_publisher(Imu, "commands", 10)
+    other.create_publisher(Imu, "policy/estop", 10)
+    assert stand.start(activate=False).trigger_configure().to_label() == "transition_success"
+    stand.until(lambda: stand.node.count_publishers("policy/estop"), "the other is known")
+    parts = Board(stand).read()
+    said = "publisher of sensor_msgs/msg/Imu (/other) on {}, expected {}"
+    joints = parts["source joints"]
+    assert joints.message == said.format("joint_states", "sensor_msgs/msg/JointState")
+    assert joints.level == WARN and values(joints)["publishers"] == "0"
+    wiring = parts["wiring"]
+    assert said.format("commands", "sensor_msgs/msg/JointState") in wiring.message
+    assert wiring.level == WARN and values(wiring)["commanding"] == "1"
+    assert parts["e-stop"].message == said.format("policy/estop", "std_msgs/msg/Bool")
+    assert parts["e-stop"].level == ERROR
+    assert parts["source tilt"].message == "no fresh message"
+    Board(stand).read()
+    log = capfd.readouterr().err
+    for part in ("source joints", "wiring", "e-stop"):
+        assert log.count(f"{part}: publisher of sensor_msgs/msg/Imu (/other)") == 1
+
+
+DEADLINE = QoSProfile(depth=1, deadline=Duration(seconds=1))
+
+
+@pytest.mark.parametrize(
+    ("type_", "qos", "said"),
+    [
+        (None, 10, "there is no subscription"),
+        (Imu, 10, "subscription of sensor_msgs/msg/Imu (/other) on commands, expected"),
+        (JointState, LATCHED, "/other asks for another quality of service"),
+        (JointState, DEADLINE, "/other asks for another quality of service"),
+    ],
+    ids=["none", "another type", "latched", "deadline"],
+)
+def test_commands_that_nobody_hears_are_a_warning(stand, other, type_, qos, said):
+    for subscription in stand.peer.subscriptions:
+        stand.peer.destroy_subscription(subscription)
+    if type_ is not None:
+        other.create_subscription(type_, "commands", lambda message: None, qos)
+    assert stand.start(activate=False).trigger_configure().to_label() == "transition_success"
+    known = 2 if type_ else 1  # the node listens itself
+    stand.until(lambda: stand.node.count_subscribers("commands") == known, "the other is known")
+    wiring = Board(stand).read()["wiring"]
+    assert wiring.level == WARN and said in wiring.message
+    assert "nobody hears commands on commands" in wiring.message
+    stand.peer.create_subscription(JointState, "commands", lambda message: None, 10)
+    stand.until(lambda: stand.node.count_subscribers("commands") > known, "one that hears")
+    assert "nobody" not in Board(stand).read()["wiring"].message
+
+
+def test_two_nodes_of_one_name_are_an_error(stand, capfd):
+    node = stand.start(activate=False, options={"namespace": "/twins"})
+    assert node.trigger_configure().to_label() == "transition_success"
+    board = Board(stand)
+    twin = stand.add(Node("policy", namespace="/twins", context=stand.context))
+    assert "2 nodes are named /twins/policy" in board.read()["wiring"].message
+    board.read()
+    assert capfd.readouterr().err.count("2 nodes are named /twins/policy") == 1
+    stand.executor.remove_node(twin)
+    twin.destroy_node()
+    assert board.read()["wiring"].level != ERROR
 
 
 def test_a_tick_that_is_too_long_or_too_late_misses_its_deadline():

@@ -1,0 +1,47 @@
+"""Who else is there: the publishers and subscriptions of a topic, and nodes of one name.
+
+Each look costs some 0.1 ms: for diagnostics, not for ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rclpy.node import Node
+from rclpy.qos import QoSCompatibility, qos_check_compatible
+from rclpy.topic_endpoint_info import TopicEndpointInfo
+
+
+def owner(info: TopicEndpointInfo) -> str:
+    """The full name of the node that a publisher or subscription belongs to."""
+    return f"{info.node_namespace.rstrip('/')}/{info.node_name}"
+
+
+def of_type(infos: Iterable[TopicEndpointInfo], type_: str) -> list[TopicEndpointInfo]:
+    """Those of the message type."""
+    return [one for one in infos if one.topic_type == type_]
+
+
+def strangers(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str:
+    """In words, those of other types than `type_`; empty where there are none."""
+    others = sorted(
+        {f"{one.topic_type} ({owner(one)})" for one in infos if one.topic_type != type_}
+    )
+    return f"{', '.join(others)} on {topic}, expected {type_}" if others else ""
+
+
+def unheard(infos: Sequence[TopicEndpointInfo], publisher: TopicEndpointInfo) -> str:
+    """Why no subscription among `infos` hears `publisher`; empty where one does."""
+    reasons = []
+    for one in of_type(infos, publisher.topic_type):
+        compatible, reason = qos_check_compatible(publisher.qos_profile, one.qos_profile)
+        if compatible != QoSCompatibility.ERROR:
+            return ""
+        reasons.append(f"{owner(one)} asks for another quality of service: {reason.rstrip(';')}")
+    return "; ".join(reasons) or "there is no subscription"
+
+
+def namesakes(node: Node) -> int:
+    """How many nodes have this node's full name, itself among them."""
+    own = (node.get_name(), node.get_namespace())
+    return node.get_node_names_and_namespaces().count(own)
