@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from rclpy.clock import Clock as SteadyClock
+from rclpy.clock import ClockType
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.task import Future
@@ -23,12 +25,14 @@ from std_srvs.srv import SetBool, Trigger
 
 from an_control_sim.outlets import fill_image
 from an_control_sim.policy_figures import Figures, PolicyFigures
-from an_control_sim.policy_link import BridgeError, PolicyLink
+from an_control_sim.policy_link import BridgeError, PolicyLink, others_publish
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor
 from an_control_sim.robot import Robot
 
 ATTEMPTS = 3
 """How often one step is published within the command timeout."""
+LOOK_S = 1.0
+"""How often it looks for others that publish what it publishes."""
 TOO_OLD = 5
 """Steps after which a command is too old in real time."""
 
@@ -98,6 +102,7 @@ class Bridge:
         """Steps under the safe command since the start."""
         self.latency_s: list[float] = []
         """Lockstep: from the first publishing of a step to its command; cleared by the caller."""
+        self._rivals = ""
         self._open(policy, camera_hz)
         self.executor = new_executor(node.context)
         """Runs the node while the bridge waits; whatever else shall run then can be added."""
@@ -115,6 +120,8 @@ class Bridge:
         self._commands = node.create_subscription(
             message_class, command.topic, self._on_command, RELIABLE
         )
+        steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
+        node.create_timer(LOOK_S, self._watch_rivals, clock=steady)
         self._link = PolicyLink(node, policy, command.topic, self._spin, self._start_timeout_s)
         self._figures = PolicyFigures(node, self._link.name) if policy else None
         node.create_service(SetBool, "~/pause", self._on_pause)
@@ -133,12 +140,16 @@ class Bridge:
     def start(self) -> None:
         """Wait until the policy is there, active and connected.
 
-        In real time nobody is waited for where the policy has no name.
+        In real time nobody is waited for where the policy has no name. Another simulator on the
+        same topics is refused, once it was given until the timeout to end: one that was killed
+        stays in the graph for a while.
         """
+        self._refuse_rivals()
         if self._realtime and not self._link.named:
             return
         topics = {publisher.topic_name for _, _, publisher in self._outlets}
         self._link.wait(topics if self.tap is None else {*topics, self.tap.topic})
+        self._refuse_rivals()
 
     def reset(self, seed: int, episode: int) -> None:
         """Start an episode: the environment, the tap and the policy's memory."""
@@ -197,6 +208,26 @@ class Bridge:
         self.executor.remove_node(self.node)
         self.executor.shutdown()
         self.robot.close()
+
+    # Others
+
+    def _refuse_rivals(self) -> None:
+        until_s = time.monotonic() + self._start_timeout_s
+        while rivals := self._watch_rivals():
+            if not self._spin(until_s):
+                raise BridgeError(rivals)
+
+    def _watch_rivals(self) -> str:
+        """Who else publishes what this publishes, logged once; empty where nobody does."""
+        topics = [self._clock_publisher.topic_name]
+        topics += [publisher.topic_name for _, _, publisher in self._outlets]
+        if self.tap is not None:
+            topics.append(self.tap.topic)
+        rivals = others_publish(self.node, topics)
+        if rivals and rivals != self._rivals:
+            self.node.get_logger().error(rivals)
+        self._rivals = rivals
+        return rivals
 
     # Publishing
 

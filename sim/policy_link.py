@@ -9,6 +9,8 @@ from typing import Any
 from rclpy.node import Node, NodeNameNonExistentError
 from std_srvs.srv import Trigger
 
+from an_control.ros.graph import owner
+
 CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
 """How long one call may take, the pause before the next, and when the graph counts as settled."""
 
@@ -137,3 +139,23 @@ class PolicyLink:
         except NodeNameNonExistentError:
             return set()
         return {topic for topic, _ in known}
+
+
+def others_publish(node: Node, topics: Collection[str]) -> str:
+    """In words, who publishes on `topics` beside `node`, which does so once on each; or nothing.
+
+    One of the same name counts too: what is more than the node's own.
+    """
+    own, rivals = node.get_fully_qualified_name(), []
+    for topic in topics:
+        names = [owner(one) for one in node.get_publishers_info_by_topic(topic)]
+        if own in names:
+            names.remove(own)
+        if names:
+            rivals.append(f"{', '.join(sorted(set(names)))} on {topic}")
+    if not rivals:
+        return ""
+    return (
+        f"another simulator or sensor publishes what {own} does: {'; '.join(rivals)}; give each"
+        " simulator a ROS_DOMAIN_ID of its own, or a namespace and a remapping of /clock"
+    )

@@ -14,8 +14,10 @@ import pytest
 
 pytest.importorskip("rclpy")
 import rclpy
+from rclpy.context import Context
 from rclpy.node import Node
 from rclpy.qos import ReliabilityPolicy
+from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
@@ -442,3 +444,53 @@ def test_pictures_are_made_only_while_somebody_looks(serve, responder):
     assert (pictures[0].height, pictures[0].width, pictures[0].encoding) == (4, 5, "rgb8")
     assert pictures[0].step == 15 and bytes(pictures[0].data) == bytes([1] * 60)
     assert pictures[0].header.frame_id == "eye"
+
+
+@pytest.fixture
+def rival() -> Iterator[Node]:
+    """Another simulator of the same name, behind a participant of its own."""
+    context = Context()
+    rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
+    node = Node("simulator", context=context)
+    yield node
+    node.destroy_node()
+    rclpy.shutdown(context=context)
+
+
+def known(bridge: Bridge, topic: str, publishers: int) -> None:
+    until_s = time.monotonic() + 10.0
+    while bridge.node.count_publishers(topic) != publishers:
+        assert time.monotonic() < until_s, f"{publishers} publishers on {topic}"
+        bridge.executor.spin_once(timeout_sec=0.05)
+
+
+@pytest.mark.parametrize("realtime", [False, True])
+@pytest.mark.parametrize(("topic", "type_"), [("/clock", Clock), ("/joints", JointState)])
+def test_beside_another_simulator_it_does_not_start_and_says_why(
+    serve, responder, rival, topic, type_, realtime
+):
+    rival.create_publisher(type_, topic, 10)
+    bridge = serve(realtime=realtime, policy="" if realtime else "policy", start_timeout_s=0.2)
+    known(bridge, topic, 2)
+    with pytest.raises(BridgeError, match=rf"/simulator on {topic}; .* ROS_DOMAIN_ID"):
+        run_episodes(bridge, episodes=1, seed=0)
+    assert responder.resets == 0, "the policy may be the other's"
+
+
+def test_it_starts_once_the_other_simulator_has_ended(serve, rival):
+    publisher = rival.create_publisher(Clock, "/clock", 10)
+    bridge = serve()
+    known(bridge, "/clock", 2)
+    ending = bridge.node.create_timer(0.1, lambda: rival.destroy_publisher(publisher))
+    assert run_episodes(bridge, episodes=1, seed=0)[0].steps == 20
+    bridge.node.destroy_timer(ending)
+
+
+def test_another_simulator_that_comes_later_is_an_error_in_the_log_once(serve, rival, capfd):
+    bridge = serve(policy="", realtime=True)
+    bridge.start()
+    rival.create_publisher(Clock, "/clock", 10)
+    known(bridge, "/clock", 2)
+    for _ in range(3):
+        bridge._watch_rivals()
+    assert capfd.readouterr().err.count("/simulator on /clock") == 1
