@@ -1,7 +1,8 @@
 """What stands between the policy and the robot: the gate, the e-stop and the watchdog.
 
-Every command passes the gate: finite, within limits, not too fast and, where a ramp is asked for,
-with authority that grows after every safe command. The e-stop latches. The watchdog runs on a
+Every command of the policy passes the gate: finite, within limits, not too far from the last one
+and, where a ramp is asked for, with authority that grows after every safe command. Safe commands go
+out at once, however far they are from the last one. The e-stop latches. The watchdog runs on a
 thread of its own and on the steady clock, and asserts the safe command while nothing else goes
 out. Units are the wiring's physical ones.
 """

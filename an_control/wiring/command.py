@@ -24,7 +24,8 @@ class ActuatorConfig:
     """One actuator: value = action * scale + offset, in its physical unit.
 
     limits    lowest and highest value
-    max_rate  greatest change, in units per second; 0 = off
+    max_rate  greatest change per second of what the policy commands; 0 = off; the safe command
+              goes out at once
     safe      the value that does no harm, within the limits; "hold": the position measured last
     start     where bring-up moves it before the policy acts, within the limits
     """
