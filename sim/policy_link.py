@@ -9,7 +9,7 @@ from typing import Any
 from rclpy.node import Node, NodeNameNonExistentError
 from std_srvs.srv import Trigger
 
-from an_control.ros.graph import owner
+from an_control.ros.graph import UNKNOWN, owner
 
 CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
 """How long one call may take, the pause before the next, and when the graph counts as settled."""
@@ -144,15 +144,17 @@ class PolicyLink:
 def others_publish(node: Node, topics: Collection[str]) -> str:
     """In words, who publishes on `topics` beside `node`, which does so once on each; or nothing.
 
-    One of the same name counts too: what is more than the node's own.
+    One of the same name counts too: what is more than the node's own. One whose name is not known
+    yet is left for the next look.
     """
     own, rivals = node.get_fully_qualified_name(), []
     for topic in topics:
         names = [owner(one) for one in node.get_publishers_info_by_topic(topic)]
         if own in names:
             names.remove(own)
-        if names:
-            rivals.append(f"{', '.join(sorted(set(names)))} on {topic}")
+        others = sorted({*names} - {UNKNOWN})
+        if others:
+            rivals.append(f"{', '.join(others)} on {topic}")
     if not rivals:
         return ""
     return (

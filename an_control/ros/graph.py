@@ -11,9 +11,16 @@ from rclpy.node import Node
 from rclpy.qos import QoSCompatibility, qos_check_compatible
 from rclpy.topic_endpoint_info import TopicEndpointInfo
 
+UNKNOWN = "a node whose name is not known yet"
+
 
 def owner(info: TopicEndpointInfo) -> str:
-    """The full name of the node that a publisher or subscription belongs to."""
+    """The full name of the node that a publisher or subscription belongs to, or UNKNOWN.
+
+    A participant's topics can be discovered before its nodes.
+    """
+    if info.node_name == "_NODE_NAME_UNKNOWN_":
+        return UNKNOWN
     return f"{info.node_namespace.rstrip('/')}/{info.node_name}"
 
 

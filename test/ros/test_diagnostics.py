@@ -17,6 +17,7 @@ from stand import LATCHED, STEP_NS, Stand
 from std_srvs.srv import Trigger
 
 from an_control.ros.diagnostics import TickTimes
+from an_control.ros.graph import UNKNOWN, owner
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 
@@ -97,7 +98,8 @@ def test_a_publisher_of_another_type_is_named_and_does_not_count(stand, other, c
     other.create_publisher(Imu, "commands", 10)
     other.create_publisher(Imu, "policy/estop", 10)
     assert stand.start(activate=False).trigger_configure().to_label() == "transition_success"
-    stand.until(lambda: stand.node.count_publishers("policy/estop"), "the other is known")
+    look = stand.node.get_publishers_info_by_topic
+    stand.until(lambda: [owner(one) for one in look("policy/estop")] == ["/other"], "the other")
     parts = Board(stand).read()
     said = "publisher of sensor_msgs/msg/Imu (/other) on {}, expected {}"
     joints = parts["source joints"]
@@ -135,7 +137,10 @@ def test_commands_that_nobody_hears_are_a_warning(stand, other, type_, qos, said
         other.create_subscription(type_, "commands", lambda message: None, qos)
     assert stand.start(activate=False).trigger_configure().to_label() == "transition_success"
     known = 2 if type_ else 1  # the node listens itself
-    stand.until(lambda: stand.node.count_subscribers("commands") == known, "the other is known")
+    look = stand.node.get_subscriptions_info_by_topic
+    stand.until(
+        lambda: len([one for one in look("commands") if owner(one) != UNKNOWN]) == known, "known"
+    )
     wiring = Board(stand).read()["wiring"]
     assert wiring.level == WARN and said in wiring.message
     assert "nobody hears commands on commands" in wiring.message

@@ -23,6 +23,7 @@ from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 from std_srvs.srv import SetBool, Trigger
 
+from an_control.ros.graph import owner
 from an_control.wiring.scramble import episode_seed
 from an_control_sim.bridge import Bridge, Restarted
 from an_control_sim.episodes import Progress, run_episodes
@@ -458,8 +459,10 @@ def rival() -> Iterator[Node]:
 
 
 def known(bridge: Bridge, topic: str, publishers: int) -> None:
+    """Wait until the graph has so many, and the names of their nodes."""
     until_s = time.monotonic() + 10.0
-    while bridge.node.count_publishers(topic) != publishers:
+    look = bridge.node.get_publishers_info_by_topic
+    while [owner(one) for one in look(topic)] != ["/simulator"] * publishers:
         assert time.monotonic() < until_s, f"{publishers} publishers on {topic}"
         bridge.executor.spin_once(timeout_sec=0.05)
 
