@@ -1,8 +1,11 @@
 """an_control: controls a robot with an AttentionNeuron policy, its sensors in any order."""
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False  # typing is not imported: until `start` has run a signal is Python's
 if TYPE_CHECKING:
+    from typing import Any
+
     from an_control.policy import ModelError, load_policy
 
 __all__ = ["ModelError", "__version__", "load_policy"]

@@ -143,7 +143,7 @@ def _cost_us(call: Callable[[], None], times: int = 1000) -> float:
 
 def main() -> int:
     """The stub as a process of its own: `python -m an_control_sim.benchmark SIMULATION`."""
-    with ros(), signals() as stopped:
+    with signals() as stopped, ros():
         executor = new_executor(rclpy.get_default_context())
         executor.add_node(EchoNode(load_simulation(sys.argv[1])))
         while not stopped():

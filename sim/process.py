@@ -63,20 +63,28 @@ def ros_node(name: str, namespace: str) -> Iterator[Node]:
 def signals(call: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
     """Note SIGINT and SIGTERM instead of dying of them; gives a function that says if one came.
 
-    `call` is called in the handler. Only for the main thread.
+    `call` is called in the handler. What came in a block around this one counts too. Only for the
+    main thread.
     """
-    came: list[int] = []
-
-    def note(number: int, frame: object) -> None:
-        came.append(number)
-        call()
-
+    outer = signal.getsignal(signal.SIGINT)
+    note = _Note(call, outer.came if isinstance(outer, _Note) else [])
     before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(came)
+        yield lambda: bool(note.came)
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+class _Note:
+    """A signal handler that appends to `came` and then calls `call`."""
+
+    def __init__(self, call: Callable[[], None], came: list[int]) -> None:
+        self._call, self.came = call, came
+
+    def __call__(self, number: int, frame: object) -> None:
+        self.came.append(number)
+        self._call()
 
 
 def new_executor(context: Context) -> Executor:

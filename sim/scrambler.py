@@ -182,7 +182,7 @@ class ScramblerNode(Node):
 def main(args: Sequence[str] | None = None) -> int:
     """The executable `scrambler`; returns the exit status: 0 stopped, 2 bad input."""
     try:
-        with ros(args), signals() as stopped:
+        with signals() as stopped, ros(args):
             node = new_node(ScramblerNode)
             executor = new_executor(node.context)
             executor.add_node(node)

@@ -165,7 +165,7 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
 def main(args: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 done or stopped, 1 no policy to be reached, 2 bad input."""
     try:
-        with ros(args):
+        with signals(), ros(args):
             node = new_node(lambda: Node("simulator"))
             try:
                 summary = simulate(node, read_settings(node), partial(_log, node))

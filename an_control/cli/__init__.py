@@ -20,6 +20,7 @@ import tyro
 
 import an_control.threads  # noqa: F401
 from an_control.policy.model_file import ModelError
+from an_control.start import INTERRUPTED, interruptible
 from an_control.wiring import WiringError
 
 VERBS = {
@@ -54,17 +55,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if verb not in VERBS:
         print(f"an-control: unknown verb {verb!r}\n\n{usage()}", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"an_control.cli.{verb.replace('-', '_')}")
     try:
-        status = tyro.cli(module.Verb, prog=f"an-control {verb}", args=rest).run()
-        sys.stdout.flush()
+        module = importlib.import_module(f"an_control.cli.{verb.replace('-', '_')}")
+        work = tyro.cli(module.Verb, prog=f"an-control {verb}", args=rest)
+        with interruptible():
+            status: int = work.run()
+            sys.stdout.flush()
         return status
     except (InputError, ModelError, WiringError) as error:
         print(f"an-control {verb}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"an-control {verb}: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         if not _nobody_reads():
             raise

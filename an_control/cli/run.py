@@ -14,6 +14,7 @@ import tyro
 from an_control.cli import InputError
 from an_control.policy import Monitor
 from an_control.ros.controller import Controller
+from an_control.start import INTERRUPTED, end_at_once
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Verb:
     """After --: what goes behind --ros-args, such as -r old:=new or --params-file F."""
 
     def run(self) -> int:
+        end_at_once(INTERRUPTED)  # until the node handles signals itself
         if importlib.util.find_spec("rclpy") is None:
             raise InputError("needs rclpy: source ROS 2, or pip install 'an_control[ros]'")
         controller = Controller(str(self.wiring), str(self.model), "numpy", monitor=self.monitor)

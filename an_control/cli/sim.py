@@ -24,6 +24,7 @@ from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS
 from an_control.ros.controller import Controller
 from an_control.share import share_path
+from an_control.start import INTERRUPTED, end_at_once
 from an_control.wiring import Wiring, load_wiring
 from an_control.wiring.scramble import Change, ScrambleSettings, Shuffle
 
@@ -94,6 +95,7 @@ class Verb:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
+        end_at_once(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
         needed = [("rclpy", "ros"), ("gymnasium", "sim"), ("numba", "sim")]
         for package, extra in [*needed, *((name, "sim") for name in SIMULATORS[self.task])]:
             if importlib.util.find_spec(package) is None:
@@ -174,7 +176,7 @@ class Verb:
             if self.video is not None:
                 stack.enter_context(_recorder(node, self.video, wired))
             if stopped():
-                return 130
+                return INTERRUPTED
             try:
                 summary = simulate(node, settings, tell)
             except (BridgeError, OSError) as error:
@@ -189,7 +191,7 @@ class Verb:
         summary = replace(summary, walk_m=WALK_M.get(self.task))
         print("\n".join(summary.lines()))
         if not summary.episodes:
-            return 130
+            return INTERRUPTED
         write_json(self.json, self._result(model, summary))
         return 0
 

@@ -296,10 +296,14 @@ def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The executable; returns the exit status: 0 stopped, 2 bad arguments or bad autostart."""
-    stop: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda signum, frame: stop.append(signum))
+    came: list[int] = []
+
+    def stopped() -> bool:
+        return bool(came)
+
     _end_in_time()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda signum, frame: came.append(signum))
     sys.setswitchinterval(SWITCH_S)
     try:
         rclpy.init(
@@ -312,11 +316,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rclpy.try_shutdown()
         return 2
     try:
-        if parameters.settings(node).autostart and not _start(node):
+        if parameters.settings(node).autostart and not _start(node, stopped):
             return 2
         gc.collect()
         gc.freeze()  # what was imported: a collection that visits it all delays a tick by 20 ms
-        spin(node, lambda: bool(stop))
+        spin(node, stopped)
     except ValueError as error:
         node.get_logger().error(str(error))
         return 2
@@ -346,10 +350,11 @@ def _end_in_time() -> None:
     threading.Thread(target=wait, name="end", daemon=True).start()
 
 
-def _start(node: PolicyNode) -> bool:
-    """Configure and activate; the node has said why where that fails."""
+def _start(node: PolicyNode, stopped: Callable[[], bool]) -> bool:
+    """Configure and activate unless `stopped`; the node has said why where that fails."""
     success = TransitionCallbackReturn.SUCCESS
-    return node.trigger_configure() == success and node.trigger_activate() == success
+    steps = (node.trigger_configure, node.trigger_activate)
+    return all(stopped() or step() == success for step in steps)
 
 
 if __name__ == "__main__":

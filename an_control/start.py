@@ -1,0 +1,88 @@
+"""Where every command starts: from here on a signal ends it, at once and silently.
+
+The imports of ROS 2, numpy and the simulators take a second. Python answers Ctrl-C in them with a
+traceback, or not at all where a library swallows the KeyboardInterrupt. Nothing acts before a
+command has handlers of its own, so until then the process simply ends. This module therefore
+imports nothing else before the handlers are there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 130
+
+
+def an_control() -> int:
+    """The command `an-control`: Ctrl-C gives 130, SIGTERM what it gives any program."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        end_at_once(INTERRUPTED)
+    from an_control.cli import main
+
+    return main()
+
+
+def policy_node() -> int:
+    """The executable `policy_node`."""
+    end_at_once(0, signal.SIGINT, signal.SIGTERM)
+    from an_control.ros.node import main
+
+    return main()
+
+
+def simulator() -> int:
+    """The executable `simulator`."""
+    end_at_once(0, signal.SIGINT, signal.SIGTERM)
+    from an_control_sim.simulator import main
+
+    return main()
+
+
+def scrambler() -> int:
+    """The executable `scrambler`."""
+    end_at_once(0, signal.SIGINT, signal.SIGTERM)
+    from an_control_sim.scrambler import main
+
+    return main()
+
+
+def end_at_once(status: int, *numbers: int) -> None:
+    """End the process with this exit status at a signal, SIGINT if none is named.
+
+    No exception, which whatever runs just then could swallow; so only while there is nothing to
+    clean up.
+    """
+    for number in numbers or (signal.SIGINT,):
+        signal.signal(number, lambda signum, frame: os._exit(status))
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """In this block SIGINT raises KeyboardInterrupt, after it what it did before it.
+
+    An import that is interrupted may turn that into an error of its own; it leaves the block as
+    KeyboardInterrupt all the same. Only for the main thread; where SIGINT is ignored it stays so.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        yield
+        return
+    came: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception:
+        if came:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
