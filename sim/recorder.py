@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ import numpy as np
 from rclpy.node import Node
 from sensor_msgs.msg import Image
 
+from an_control.files import replacing, write_whole
 from an_control_sim.process import RELIABLE
 
 RATE_HZ = 30.0
 """Pictures per simulated second that a recording wants."""
 ROWS, COLUMNS = 2, 3
+ENOUGH = 2**16
 KEPT = 100
 """Pictures of a topic that wait for those of the others."""
 
@@ -39,6 +43,7 @@ class Recorder:
         rate_hz: float = RATE_HZ,
     ) -> None:
         self._path, self._rate_hz = path, rate_hz
+        self._file, self._beside = ExitStack(), path
         self._waiting: list[dict[int, np.ndarray]] = [{} for _ in topics]
         self._writer: Any = None
         self._sheet: list[np.ndarray] = []
@@ -53,14 +58,16 @@ class Recorder:
 
     def __exit__(self, *_: object) -> None:
         if self._writer is not None:
-            self._writer.release()
+            with self._file:
+                self._writer.release()
+                _check_video(self._beside, self.pictures)
         if self._sheet and self._path.suffix == ".png":
             chosen = np.linspace(0, len(self._sheet) - 1, ROWS * COLUMNS).astype(int)
             rows = chosen.reshape(ROWS, COLUMNS)
             sheet = np.vstack([np.hstack([self._sheet[i] for i in row]) for row in rows])
             written, picture = cv2.imencode(".png", sheet)
             assert written, "pictures side by side are an image"
-            self._path.write_bytes(picture.tobytes())
+            write_whole(self._path, picture.tobytes())
 
     def _captioned(self, picture: np.ndarray, now_s: float) -> np.ndarray:
         """A copy with the seconds since the first picture."""
@@ -94,10 +101,25 @@ class Recorder:
         if self._writer is None:
             codec = cv2.VideoWriter.fourcc(*"mp4v")
             size = (picture.shape[1], picture.shape[0])
-            self._writer = cv2.VideoWriter(str(self._path), codec, self._rate_hz, size)
+            self._beside = self._file.enter_context(replacing(self._path))
+            self._writer = cv2.VideoWriter(str(self._beside), codec, self._rate_hz, size)
             if not self._writer.isOpened():
                 raise OSError(f"{self._path} cannot be written")
         self._writer.write(np.ascontiguousarray(picture))
+
+
+def _check_video(path: Path, pictures: int) -> None:
+    """OSError unless the video holds all pictures: the encoder is silent where the disk refuses."""
+    video = cv2.VideoCapture(str(path))
+    written = 0
+    while video.grab():
+        written += 1
+    video.release()
+    if written == pictures > 0:
+        return
+    with path.open("ab") as file:  # where the disk still refuses this says why
+        file.write(bytes(ENOUGH))
+    raise OSError(errno.EIO, f"only {written} of {pictures} pictures were written")
 
 
 def _of_height(picture: np.ndarray, height: int) -> np.ndarray:

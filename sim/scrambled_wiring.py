@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from an_control.files import write_whole
 from an_control.wiring import ChannelConfig, ImageConfig, SourceConfig, Wiring
 
 TOPIC = "scrambled"
@@ -62,7 +63,7 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
         },
     }
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=False)
-    Path(path).write_text(text, encoding="utf-8")
+    write_whole(path, text)
 
 
 def _entry(config: Any, key: str = "") -> dict[str, Any]:

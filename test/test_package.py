@@ -148,7 +148,9 @@ def test_what_runs_on_a_robot_needs_neither_torch_nor_a_simulator() -> None:
     assert names == {"numpy", "pyyaml", "safetensors", "tyro", "rich"}
 
 
-@pytest.mark.parametrize("part", ["policy", "wiring", "safety.py", "share.py", "__init__.py"])
+@pytest.mark.parametrize(
+    "part", ["policy", "wiring", "safety.py", "share.py", "files.py", "start.py", "__init__.py"]
+)
 def test_the_core_imports_neither_ros_nor_what_only_learning_needs(part: str) -> None:
     path = ROOT / "an_control" / part
     for file in [path] if path.is_file() else sorted(path.rglob("*.py")):

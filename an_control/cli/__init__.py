@@ -19,6 +19,7 @@ from typing import Any
 import tyro
 
 import an_control.threads  # noqa: F401
+from an_control.files import WriteError, write_whole
 from an_control.policy.model_file import ModelError
 from an_control.start import INTERRUPTED, interruptible
 from an_control.wiring import WiringError
@@ -65,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InputError, ModelError, WiringError) as error:
         print(f"an-control {verb}: {error}", file=sys.stderr)
         return 2
+    except WriteError as error:
+        print(f"an-control {verb}: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"an-control {verb}: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -100,6 +104,6 @@ def write_json(path: Path | None, result: dict[str, Any]) -> None:
     if path is None:
         return
     try:
-        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--json {path}: {error.strerror}") from error
+        write_whole(path, json.dumps(result, indent=2) + "\n")
+    except WriteError as error:
+        raise InputError(f"--json {error}") from error

@@ -9,6 +9,7 @@ from typing import Literal
 import tyro
 
 from an_control.cli import InputError
+from an_control.files import WriteError
 from an_control.policy import write_model
 from an_control.policy.authors import import_authors
 
@@ -28,7 +29,7 @@ class Verb:
         model = import_authors(self.npz, self.kind)
         try:
             write_model(self.out, model)
-        except OSError as error:
-            raise InputError(f"--out {self.out}: {error.strerror}") from error
+        except WriteError as error:
+            raise InputError(f"--out {error}") from error
         print(f"{self.out}: {self.kind}, {model.trained['parameters']} parameters")
         return 0

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -173,12 +173,12 @@ class Verb:
             node = stack.enter_context(ros_node("simulator", self.task))
             died = stack.enter_context(self._policy_node(seen, model))
             tell = stack.enter_context(progress(self.episodes))
-            if self.video is not None:
-                stack.enter_context(_recorder(node, self.video, wired))
+            recorder = None if self.video is None else _recorder(node, self.video, wired)
             if stopped():
                 return INTERRUPTED
             try:
-                summary = simulate(node, settings, tell)
+                with recorder or nullcontext():
+                    summary = simulate(node, settings, tell)
             except (BridgeError, OSError) as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import an_control
+from an_control.files import read_regular
 from an_control.learning.camera_cloning import (
     CameraCloning,
     Episode,
@@ -234,7 +235,7 @@ def _arrays(module: torch.nn.Module) -> dict[str, np.ndarray]:
 
 
 def _read(path: Path) -> list[Episode]:
-    with np.load(path) as stored:
+    with np.load(io.BytesIO(read_regular(path))) as stored:
         ends = np.cumsum(stored["lengths"])[:-1]
         steps = [np.split(stored[name], ends) for name in ("frames", "labels", "actions")]
         wholes = [stored[name].tolist() for name in ("totals", "helped")]

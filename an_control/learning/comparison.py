@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from an_control.files import read_regular, write_whole
 from an_control.learning.evaluate import summary
 from an_control.learning.playing import Result
 
@@ -102,10 +103,10 @@ def write_table(path: Path, title: str, text: str) -> None:
     """
     begin = BEGIN.format(title)
     if not path.exists():
-        path.write_text(f"{begin}\n{text}\n{END}\n", encoding="utf-8")
+        write_whole(path, f"{begin}\n{text}\n{END}\n")
         return
-    before, mark, rest = path.read_text(encoding="utf-8").partition(begin + "\n")
+    before, mark, rest = read_regular(path).decode().partition(begin + "\n")
     _, end, after = rest.partition(END)
     if not (mark and end):
         raise ValueError(f"{path}: has no {begin} ... {END}")
-    path.write_text(f"{before}{mark}{text}\n{end}{after}", encoding="utf-8")
+    write_whole(path, f"{before}{mark}{text}\n{end}{after}")

@@ -12,6 +12,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
+from an_control.files import replacing
 from an_control.learning.playing import Result
 from an_control.policy import AttentionNeuron, Policy, Watched
 from an_control.wiring.scramble import Scramble
@@ -208,7 +209,8 @@ def save(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
     for name, figure in figures.items():
         if figure is not None:
             written.append(folder / f"{name}.png")
-            figure.savefig(written[-1], dpi=DPI)
+            with replacing(written[-1]) as beside:
+                figure.savefig(beside, dpi=DPI)
             plt.close(figure)
     return written
 

@@ -26,6 +26,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 import an_control
+from an_control.files import read_regular
 from an_control.learning.episodes import (
     Apprentice,
     Driver,
@@ -224,7 +225,7 @@ def _packed(episodes: list[Episode]) -> bytes:
 
 
 def _read_episodes(path: Path) -> list[Episode]:
-    with np.load(path) as stored:
+    with np.load(io.BytesIO(read_regular(path))) as stored:
         ends = np.cumsum(stored["lengths"])[:-1]
         observations, previous, labels = (
             np.split(stored[name], ends) for name in ("observations", "previous", "labels")

@@ -6,14 +6,13 @@
     model.safetensors   the policy, model.md its card, curve.png the learning curve
     tensorboard/        the metrics, where tensorboard is installed
 
-Every file is written beside its place and then renamed, so that a run that is stopped at any
+Every file is written whole or not at all, so that a run that is stopped at any
 moment leaves its last checkpoint whole. A checkpoint is only ever read by the run that wrote it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import platform
 from collections.abc import Mapping
@@ -24,7 +23,9 @@ from typing import Any
 import numpy as np
 
 import an_control
+from an_control.files import read_regular, write_whole
 
+UNREADABLE = (pickle.UnpicklingError, ValueError, EOFError, AttributeError, ImportError)
 PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")
 
 
@@ -54,16 +55,10 @@ class RunFolder:
     def write(self, name: str, content: str | bytes) -> None:
         """Put a file into its place, whole; RunError where the disk refuses."""
         path = self.path / name
-        beside = path.with_name(f".{path.name}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
+            write_whole(path, content)
         except OSError as error:
-            beside.unlink(missing_ok=True)
             raise RunError(f"{path}: {error.strerror}") from error
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
@@ -76,15 +71,15 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            state: dict[str, Any] = pickle.loads(path.read_bytes())
-        except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError) as error:
+            state: dict[str, Any] = pickle.loads(read_regular(path))
+        except (*UNREADABLE, OSError) as error:
             raise RunError(f"{path}: {error}") from error
         return state
 
     def keep_metrics(self, lines: int) -> list[dict[str, Any]]:
         """Forget the metrics behind the first `lines`, which a resumed run will make again."""
         path = self.path / "metrics.jsonl"
-        kept = path.read_text(encoding="utf-8").splitlines()[:lines] if path.exists() else []
+        kept = read_regular(path).decode().splitlines()[:lines] if path.exists() else []
         self.write("metrics.jsonl", "".join(line + "\n" for line in kept))
         return [json.loads(line) for line in kept]
 
@@ -100,7 +95,7 @@ class RunFolder:
     def _config(self) -> dict[str, Any] | None:
         path = self.path / "config.json"
         try:
-            config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            config: dict[str, Any] = json.loads(read_regular(path))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

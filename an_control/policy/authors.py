@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from an_control.files import read_regular
 from an_control.policy.model_file import Model, ModelError
 from an_control.policy.positions import positional_table
 from an_control.policy.sizes import (
@@ -216,7 +217,7 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
 def _params(path: str | os.PathLike[str]) -> np.ndarray:
     """The array ``params`` of an ``.npz``; ValueError where the file holds no sound one."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(read_regular(path))) as archive:
             if archive.getinfo("params.npy").file_size > 8 * LARGEST_PARAMS + 1024:
                 raise ValueError(f"params has more than {LARGEST_PARAMS} numbers")
             return np.lib.format.read_array(

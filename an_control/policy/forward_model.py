@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from reprlib import repr as short
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -83,22 +84,22 @@ class ForwardSizes:
         """From a model file's header; ValueError names key, value and what is allowed."""
         known = [field.name for field in fields(cls)]
         if not isinstance(header, Mapping) or sorted({"fill": 0, **header}) != sorted(known):
-            raise ValueError(f"forward: {header!r} is not an object of {', '.join(known)}")
+            raise ValueError(f"forward: {short(header)} is not an object of {', '.join(known)}")
         hidden, looks, binary, monitor, fill = ({"fill": 0, **header}[name] for name in known)
         if not channels:
             raise ValueError("forward: needs task.channels, the ids that it is about")
         if not isinstance(hidden, list) or not 1 <= len(hidden) <= HEAD_LAYERS:
-            raise ValueError(f"forward.hidden: {hidden!r} is not a list of 1 to {HEAD_LAYERS}")
+            raise ValueError(f"forward.hidden: {short(hidden)} is not a list of 1 to {HEAD_LAYERS}")
         for key, width in [*(("hidden", width) for width in hidden), ("looks", looks)]:
             if type(width) is not int or not 1 <= width <= LARGEST:
-                raise ValueError(f"forward.{key}: {width!r} is not from 1 to {LARGEST}")
+                raise ValueError(f"forward.{key}: {short(width)} is not from 1 to {LARGEST}")
         if type(fill) is not int or not 0 <= fill <= LARGEST:
-            raise ValueError(f"forward.fill: {fill!r} is not from 0 to {LARGEST}")
+            raise ValueError(f"forward.fill: {short(fill)} is not from 0 to {LARGEST}")
         if not isinstance(binary, list) or any(name not in channels for name in binary):
-            raise ValueError(f"forward.binary: {binary!r} is not a list out of task.channels")
+            raise ValueError(f"forward.binary: {short(binary)} is not a list out of task.channels")
         if monitor not in get_args(Monitor):
             allowed = ", ".join(get_args(Monitor))
-            raise ValueError(f"forward.monitor: {monitor!r} is not one of {allowed}")
+            raise ValueError(f"forward.monitor: {short(monitor)} is not one of {allowed}")
         return cls(hidden, looks, binary, monitor, fill)
 
 

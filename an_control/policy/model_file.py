@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 import math
 import os
-import stat
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from reprlib import repr as short
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
+from an_control.files import open_regular, write_whole
 from an_control.policy.forward_model import ForwardSizes
 from an_control.policy.sizes import AttentionSizes, Shapes, Sizes, VisionSizes, sizes_from
 
@@ -119,15 +120,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         raise ModelError(f"{path}: {error}") from error
     arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays.items()}
     content = safetensors.numpy.save(arrays, metadata={"an_control": header})
-    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.chmod(partial, 0o644)
-        os.replace(partial, path)
-    except BaseException:
-        os.unlink(partial)
-        raise
+    write_whole(path, content)
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
@@ -150,21 +143,18 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path) -> Iterator[FileIO]:
     """The file, unbuffered; what goes wrong with it is a ModelError that names it."""
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise ValueError("not a regular file")
-        if found.st_size > LARGEST_FILE:
-            raise ValueError(f"larger than {LARGEST_FILE} bytes, which no model is")
-        with path.open("rb", buffering=0) as file:
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > LARGEST_FILE:
+                raise ValueError(f"larger than {LARGEST_FILE} bytes, which no model is")
             yield file
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path}: {error}") from error
 
 
-def _described(file: BinaryIO) -> tuple[Model, dict[str, int]]:
+def _described(file: FileIO) -> tuple[Model, dict[str, int]]:
     """The model without its arrays, and where in the file each of these begins."""
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
@@ -178,7 +168,7 @@ def _described(file: BinaryIO) -> tuple[Model, dict[str, int]]:
         raise ValueError("kind must be a string and sizes an object")
     for key in ("task", "trained"):
         if not isinstance(header[key], dict):
-            raise ValueError(f"{key}: {header[key]!r} is not an object")
+            raise ValueError(f"{key}: {short(header[key])} is not an object")
     _check_task(task)
     forward = None
     if "forward" in header:
@@ -205,7 +195,7 @@ def _places(tensors: dict[str, Any], shapes: Shapes, start: int, size: int) -> d
     for name, tensor in tensors.items():
         if not isinstance(tensor, dict) or tensor.get("dtype") != "F32":
             kind = tensor.get("dtype") if isinstance(tensor, dict) else tensor
-            raise ValueError(f"array {name!r} is {kind!r}, not F32")
+            raise ValueError(f"array {short(name)} is {short(kind)}, not F32")
     _check_names(tensors, shapes)
     places, origin = {}, start
     for name in sorted(tensors, key=lambda name: tensors[name]["data_offsets"]):
@@ -220,13 +210,13 @@ def _places(tensors: dict[str, Any], shapes: Shapes, start: int, size: int) -> d
 
 
 def _array(
-    file: BinaryIO, name: str, shape: tuple[int, ...], places: Mapping[str, int]
+    file: FileIO, name: str, shape: tuple[int, ...], places: Mapping[str, int]
 ) -> np.ndarray:
     array = np.empty(shape, "<f4")
     file.seek(places[name])
     view, done = array.data.cast("B"), 0
     while done < len(view):
-        read = file.readinto(view[done:])  # type: ignore[attr-defined]
+        read = file.readinto(view[done:])
         if not read:
             raise ValueError("cut short")
         done += read
@@ -239,7 +229,7 @@ def _check_names(found: Collection[str], shapes: Shapes) -> None:
     if missing := sorted(shapes.keys() - found):
         raise ValueError(f"array {missing[0]!r} is missing")
     if extra := sorted(set(found) - shapes.keys()):
-        raise ValueError(f"array {extra[0]!r} is unknown, allowed are {', '.join(shapes)}")
+        raise ValueError(f"array {short(extra[0])} is unknown, allowed are {', '.join(shapes)}")
 
 
 def _check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
@@ -260,7 +250,7 @@ def _check_task(task: Mapping[str, Any]) -> None:
             raise ValueError(f"task.{key}: unknown, allowed are {', '.join(TASK_KEYS)}")
         kind = TASK_KEYS[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"task.{key}: {value!r} is of the wrong type")
+            raise ValueError(f"task.{key}: {short(value)} is of the wrong type")
     for key in ("channels", "actuators"):
         names = task.get(key, [])
         if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
+from reprlib import repr as short
 from typing import Any, Literal
 
 Shapes = dict[str, tuple[int, ...]]
@@ -112,7 +113,7 @@ class AttentionSizes:
         if self.memory and self.normalise:
             raise ValueError(f"sizes.normalise: {self.normalise}, a head with memory allows 0")
         if self.stack and self.inputs != ["value"]:
-            raise ValueError(f"sizes.inputs: {self.inputs!r}, a stack allows ['value']")
+            raise ValueError(f"sizes.inputs: {short(self.inputs)}, a stack allows ['value']")
         for name in ("doubt", "compare"):
             if getattr(self, name) and not self.memory:
                 raise ValueError(f"sizes.{name}: true, a head without memory allows false")
@@ -366,12 +367,12 @@ def layer_shapes(name: str, widths: list[int]) -> Shapes:
 def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
     """The sizes in a header; ValueError names key, value and what was allowed."""
     if kind not in KINDS:
-        raise ValueError(f"kind: {kind!r} is not one of {', '.join(KINDS)}")
+        raise ValueError(f"kind: {short(kind)} is not one of {', '.join(KINDS)}")
     cls = KINDS[kind]
     known = {field.name for field in fields(cls)}
     for key in header:
         if key not in known:
-            raise ValueError(f"sizes.{key}: unknown, allowed are {', '.join(sorted(known))}")
+            raise ValueError(f"sizes.{key[:80]}: unknown, allowed are {', '.join(sorted(known))}")
     try:
         sizes = cls(**header)
     except TypeError as error:
@@ -386,13 +387,15 @@ def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
 def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
     if choices is not None:
         if not any(value == choice and type(value) is type(choice) for choice in choices):
-            raise ValueError(f"{key}: {value!r} is not one of {', '.join(map(repr, choices))}")
+            raise ValueError(f"{key}: {short(value)} is not one of {', '.join(map(repr, choices))}")
     elif key == "sizes.head":
         if not isinstance(value, list) or len(value) > HEAD_LAYERS:
-            raise ValueError(f"{key}: {value!r} is not a list of at most {HEAD_LAYERS} widths")
+            raise ValueError(f"{key}: {short(value)} is not a list of at most {HEAD_LAYERS} widths")
         for layer, width in enumerate(value):
             _check(f"{key}[{layer}]", width, None)
     else:
         least = 0 if key in MAY_BE_ZERO else 1
         if type(value) is not int or not least <= value <= LARGEST:
-            raise ValueError(f"{key}: {value!r} is not a whole number from {least} to {LARGEST}")
+            raise ValueError(
+                f"{key}: {short(value)} is not a whole number from {least} to {LARGEST}"
+            )

@@ -8,6 +8,7 @@ commanding, and those of the wiring (`wiring_parameters`) rewire.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from reprlib import repr as short
 from typing import Any, cast
 
 from rcl_interfaces.msg import FloatingPointRange, ParameterDescriptor
@@ -127,7 +128,7 @@ def settings(node: Node) -> Settings:
             raise ValueError(reason)
     for name in ("wiring", "model"):
         if "\0" in values[name]:
-            raise ValueError(f"parameter {name}: {values[name]!r} is not a path")
+            raise ValueError(f"parameter {name}: {short(values[name])} is not a path")
     return Settings(**values)
 
 
@@ -150,5 +151,5 @@ def _declare(node: Node, name: str, default: Any, descriptor: ParameterDescripto
 def _choice_refusal(name: str, value: Any) -> str:
     choices = _CHOICES.get(name)
     if choices is not None and value not in choices:
-        return f"parameter {name}: {value!r} is not one of {', '.join(choices)}"
+        return f"parameter {name}: {short(value)} is not one of {', '.join(choices)}"
     return ""

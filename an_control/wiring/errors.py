@@ -20,13 +20,16 @@ class WiringError(ValueError):
     def __init__(self, file: str | Path, key: str, value: object, allowed: str) -> None:
         self.file, self.key, self.allowed = str(file), key, allowed
         self.value = shown(value)
-        place = f"{self.file}: {key}" if key else self.file
+        place = f"{self.file}: {_short(key)}" if key else self.file
         super().__init__(f"{place}: {self.value} is not allowed; allowed: {allowed}")
 
 
 def shown(value: object) -> str:
     """A value as an error repeats it: on one line, and short."""
-    text = value if isinstance(value, Shown) else repr(value)
+    return _short(value if isinstance(value, Shown) else repr(value))
+
+
+def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 

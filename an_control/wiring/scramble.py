@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
+from reprlib import repr as short
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -327,5 +328,5 @@ class Scramble:
 
 def _steps(number: str, text: str) -> int:
     if not number.isdecimal() or int(number) == 0:
-        raise ValueError(f"shuffle: {text!r} (allowed: none, reset, K, reset+K; K steps >= 1)")
+        raise ValueError(f"shuffle: {short(text)} (allowed: none, reset, K, reset+K; K steps >= 1)")
     return int(number)

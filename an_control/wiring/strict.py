@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from an_control.files import read_regular
 from an_control.wiring.errors import Shown, WiringError
 
 MAX_BYTES = 1_000_000
@@ -29,11 +30,11 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?\.inf|\.nan"
 def read_yaml(path: str | Path) -> Entry:
     """The document of a YAML file: dicts, lists, str, bool, None, int and float.
 
-    Raises WiringError for a file that cannot be read, is over MAX_BYTES, or is not plain YAML.
+    Raises WiringError for what is no file or cannot be read, is over MAX_BYTES, or is not plain
+    YAML.
     """
     try:
-        with open(path, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        data = read_regular(path, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise WiringError(
             path, "", Shown(f"a file that cannot be read ({error})"), "a YAML file"

@@ -14,8 +14,9 @@ CORE = [
     *sorted((PACKAGE / "policy").rglob("*.py")),
     *sorted((PACKAGE / "wiring").rglob("*.py")),
     PACKAGE / "safety.py",
+    PACKAGE / "files.py",
 ]
-OURS = ("an_control.policy", "an_control.wiring", "an_control.safety")
+OURS = ("an_control.policy", "an_control.wiring", "an_control.safety", "an_control.files")
 MAY_IMPORT = {"numpy", "yaml", "safetensors", "numba", "cv2", *sys.stdlib_module_names}
 FORBIDDEN = ["rclpy", "torch", "gymnasium", "pybullet", "an_control.ros", "an_control_sim"]
 

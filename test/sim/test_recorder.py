@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import time
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ pytest.importorskip("cv2")
 import cv2
 from sensor_msgs.msg import Image
 
+from an_control.files import WriteError
 from an_control_sim.outlets import fill_image
 from an_control_sim.process import new_executor, ros_node
 from an_control_sim.recorder import Recorder
@@ -61,3 +64,31 @@ def test_pictures_of_one_stamp_are_shown_side_by_side_in_one_height(tmp_path, su
     assert sheet.shape == (2 * 96, 3 * 192, 3)
     np.testing.assert_array_equal(sheet[90, 10], [90, 90, 90])
     np.testing.assert_array_equal(sheet[90, 150], [0, 0, 200])  # as OpenCV has it: blue first
+
+
+def test_a_video_on_a_disk_that_fills_is_refused_and_leaves_no_file(tmp_path):
+    path = tmp_path / "seen.mp4"
+    noise = np.random.default_rng(0).integers(0, 255, (240, 320, 3), np.uint8)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with (
+        ExitStack() as stack,
+        ros_node("recorder", "full") as node,
+        pytest.raises(WriteError) as refused,
+    ):
+        recorder = Recorder(node, path, ("eye",), 10.0)
+        with recorder:
+            for stamp in range(1, 21):
+                recorder._take(recorder._waiting[0], picture(stamp, noise))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, before[1]))
+            stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, before)
+    assert str(refused.value) == f"{path}: File too large"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_video_into_a_folder_that_is_not_there_names_it(tmp_path):
+    path = tmp_path / "gone" / "seen.mp4"
+    with ros_node("recorder", "gone") as node, pytest.raises(WriteError) as refused:
+        recorder = Recorder(node, path, ("eye",), 10.0)
+        with recorder:
+            recorder._take(recorder._waiting[0], picture(1, np.zeros((24, 24, 3), np.uint8)))
+    assert str(refused.value) == f"{path}: No such file or directory"
