@@ -8,6 +8,7 @@ imports nothing else before the handlers are there.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def an_control() -> int:
@@ -23,31 +25,33 @@ def an_control() -> int:
         end_at_once(INTERRUPTED)
     from an_control.cli import main
 
-    return main()
+    status = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return status
 
 
 def policy_node() -> int:
     """The executable `policy_node`."""
-    end_at_once(0, signal.SIGINT, signal.SIGTERM)
-    from an_control.ros.node import main
-
-    return main()
+    return _node("an_control.ros.node")
 
 
 def simulator() -> int:
     """The executable `simulator`."""
-    end_at_once(0, signal.SIGINT, signal.SIGTERM)
-    from an_control_sim.simulator import main
-
-    return main()
+    return _node("an_control_sim.simulator")
 
 
 def scrambler() -> int:
     """The executable `scrambler`."""
-    end_at_once(0, signal.SIGINT, signal.SIGTERM)
-    from an_control_sim.scrambler import main
+    return _node("an_control_sim.scrambler")
 
-    return main()
+
+def _node(module: str) -> int:
+    """Any signal gives 0, or what `main` has returned: while Python ends it would kill."""
+    end_at_once(0, *STOPS)
+    status: int = importlib.import_module(module).main()
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
+    return status
 
 
 def end_at_once(status: int, *numbers: int) -> None:

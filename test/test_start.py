@@ -135,3 +135,18 @@ def test_a_signal_while_ros_comes_and_goes_ends_the_others_with_0(command, owner
     status, errors = ended(code, "--ros-args", *given)
     assert "Traceback" not in errors
     assert status == (2 if name == "try_shutdown" else 0), errors
+
+
+@pytest.mark.parametrize("command", ["policy_node", "simulator", "scrambler", "an_control"])
+def test_a_second_signal_while_python_ends_leaves_the_status_as_it_was(command):
+    code = (
+        "import os, signal, sys\n"
+        f"from an_control.start import {command}\n"
+        "class Late:\n"
+        "    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGINT):\n"
+        "        kill(pid, number)\n"
+        "late = Late()\n"
+        f"sys.exit({command}())\n"
+    )
+    status, errors = ended(code, "--ros-args", "-p", "wiring")
+    assert status == 2, errors
