@@ -7,8 +7,8 @@ model, wiring, simulation and namespace are the task's where nobody asks for oth
 
 from pathlib import Path
 
-from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, OpaqueFunction
+from launch import LaunchDescription
+from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 
@@ -16,24 +16,28 @@ from an_control.share import share_path
 
 SHARE = share_path("config").parent
 TASKS = ["ant", "cartpole", "car_racing", "pong"]
+DEFAULTS = {
+    "model": (f"{SHARE}/models/", ".safetensors"),
+    "wiring": (f"{SHARE}/config/", ".yaml"),
+    "simulation": (f"{SHARE}/config/", "_sim.yaml"),
+    "namespace": ("", ""),
+}
+"""What stands before and after the task in the default."""
 
 
 def generate_launch_description() -> LaunchDescription:
-    task = DeclareLaunchArgument("task", choices=TASKS, description="which robot")
-    return LaunchDescription([task, OpaqueFunction(function=simulated)])
-
-
-def simulated(context: LaunchContext) -> list[DeclareLaunchArgument | IncludeLaunchDescription]:
     """What is declared first keeps its default."""
-    task = LaunchConfiguration("task").perform(context)
-    defaults = {
-        "model": SHARE / f"models/{task}.safetensors",
-        "wiring": SHARE / f"config/{task}.yaml",
-        "simulation": SHARE / f"config/{task}_sim.yaml",
-        "namespace": task,
-    }
-    ant = Path(__file__).with_name("ant_sim.launch.py")
-    return [
-        *(DeclareLaunchArgument(name, default_value=str(one)) for name, one in defaults.items()),
-        IncludeLaunchDescription(PythonLaunchDescriptionSource(str(ant))),
-    ]
+    task = LaunchConfiguration("task")
+    ant = PythonLaunchDescriptionSource(str(Path(__file__).with_name("ant_sim.launch.py")))
+    return LaunchDescription(
+        [
+            DeclareLaunchArgument("task", choices=TASKS, description="which robot"),
+            *(
+                DeclareLaunchArgument(
+                    name, default_value=[before, task, after], description="the task's by default"
+                )
+                for name, (before, after) in DEFAULTS.items()
+            ),
+            IncludeLaunchDescription(ant),
+        ]
+    )

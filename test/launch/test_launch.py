@@ -9,8 +9,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from an_control.share import share_path
 
@@ -24,17 +26,34 @@ pytestmark = [
     ),
 ]
 DONE_S = 90.0
+START = "#!{python}\nimport sys\nfrom an_control.start import {command}\nsys.exit({command}())\n"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Finds the launch files and the executables of the code under test."""
+    prefix = folder / "prefix"
+    if not prefix.exists():
+        index = prefix / "share/ament_index/resource_index/packages"
+        for path in (index, prefix / "lib/an_control"):
+            path.mkdir(parents=True)
+        (index / "an_control").touch()
+        shutil.copytree(share_path("launch"), prefix / "share/an_control/launch")
+        for command in ("policy_node", "simulator"):
+            executable = prefix / "lib/an_control" / command
+            executable.write_text(START.format(python=sys.executable, command=command))
+            executable.chmod(0o755)
+    prefixes = [str(prefix), sys.prefix, os.environ.get("AMENT_PREFIX_PATH", "")]
+    return {**os.environ, "AMENT_PREFIX_PATH": os.pathsep.join(filter(None, prefixes))}
 
 
 class Launch:
     """One `ros2 launch` in a process group of its own; `text` is what it has printed so far."""
 
     def __init__(self, folder: Path, file: str, *arguments: str) -> None:
-        prefixes = [sys.prefix, os.environ.get("AMENT_PREFIX_PATH", "")]
         self._log = (folder / "log.txt").open("w+b")
         self._process = subprocess.Popen(
             ["ros2", "launch", "an_control", file, *arguments],
-            env={**os.environ, "AMENT_PREFIX_PATH": os.pathsep.join(filter(None, prefixes))},
+            env=environment(folder),
             stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
@@ -200,29 +219,109 @@ def test_ones_own_robot_is_configured_activated_and_rewired_by_hand(
     assert "Traceback" not in robot.text
 
 
-def test_every_argument_for_ones_own_robot_reaches_the_node_in_its_type(
-    launch: Callable[..., Launch],
+POLICY = {
+    "wiring": "{ant_wiring}", "model": "{ant_model}", "namespace": "bot", "name": "pilot",
+    "params_file": "{params_file}", "mode": "lockstep", "trigger": "timer", "shadow": "true",
+    "ramp_s": "0.25", "autostart": "true", "check_rate": "false", "engine": "numpy",
+    "use_sim_time": "true",
+}  # fmt: skip
+SIMULATED = {
+    "wiring": "{ant_wiring}", "model": "{ant_model}", "simulation": "{ant_simulation}",
+    "schedule": "{schedule}", "namespace": "bot", "episodes": "0", "seed": "3",
+    "realtime": "true", "trigger": "timer", "ramp_s": "0.25", "shadow": "true",
+    "shuffle": "reset+50", "announce": "true", "noise_channels": "2", "drop": "0.125",
+    "scrambler": "true", "rate": "30.0", "check_rate": "false", "camera_hz": "5.0",
+    "command_timeout_s": "0.5", "stop_at_s": "30.0", "stop_spread_s": "1.5", "stop_for_s": "1.25",
+    "engine": "numpy",
+}  # fmt: skip
+VALUES = {
+    "policy.launch.py": POLICY,
+    "ant_sim.launch.py": SIMULATED,
+    "sim.launch.py": {"task": "cartpole", **SIMULATED},
+}
+"""Of every argument of every launch file a value that is not its default."""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """Copies of what ships: none of their paths is a default."""
+    paths = {"params_file": tmp_path / "params.yaml", "schedule": tmp_path / "schedule.yaml"}
+    paths["params_file"].write_text("/**:\n  ros__parameters:\n    lockstep_wait_s: 3.5\n")
+    paths["schedule"].write_text("an_control_schedule: 1\nchanges:\n  900: {drop: 0.25}\n")
+    for key, name in (
+        ("ant_wiring", "config/ant.yaml"),
+        ("ant_simulation", "config/ant_sim.yaml"),
+        ("ant_model", "models/ant.safetensors"),
+    ):
+        paths[key] = tmp_path / f"my_{Path(name).name}"
+        paths[key].write_bytes(share_path(name).read_bytes())
+    return paths
+
+
+def declared(file: str) -> dict[str, str]:
+    """The arguments of a launch file and their defaults; included files' too."""
+    from launch import LaunchContext
+    from launch.launch_description_sources import PythonLaunchDescriptionSource
+    from launch.utilities import perform_substitutions
+
+    context = LaunchContext()
+    context.launch_configurations["task"] = "ant"
+    source = PythonLaunchDescriptionSource(str(share_path(f"launch/{file}")))
+    return {
+        one.name: perform_substitutions(context, one.default_value or [])
+        for one in source.get_launch_description(context).get_launch_arguments()
+    }
+
+
+@pytest.mark.parametrize("path", sorted(share_path("launch").iterdir()), ids=lambda path: path.name)
+def test_every_launch_argument_is_tested_with_a_value_that_is_not_its_default(path: Path) -> None:
+    if path.suffix != ".py":
+        return
+    arguments = declared(path.name)
+    assert VALUES[path.name].keys() == arguments.keys()
+    assert not VALUES[path.name].items() & arguments.items()
+
+
+@pytest.mark.parametrize("file", VALUES)
+def test_show_args_lists_every_argument(file: str, tmp_path: Path) -> None:
+    shown = subprocess.run(
+        ["ros2", "launch", "--show-args", "an_control", file],
+        env=environment(tmp_path), capture_output=True, text=True, timeout=DONE_S, check=True,
+    ).stdout  # fmt: skip
+    assert [name for name in VALUES[file] if shown.count(f"    '{name}':\n") != 1] == []
+
+
+def on_node(node: str) -> dict[str, Any]:
+    """All parameters of a node, once it is there."""
+    dumped = yaml.safe_load(ros2("param", "dump", node))
+    parameters: dict[str, Any] = dumped[node]["ros__parameters"]
+    return parameters
+
+
+@pytest.mark.parametrize("file", VALUES)
+def test_every_argument_reaches_its_node_in_its_type(
+    launch: Callable[..., Launch], files: dict[str, Path], file: str
 ) -> None:
-    given = {
-        "mode": "rate", "trigger": "timer", "shadow": "true", "ramp_s": "0.25",
-        "autostart": "true", "check_rate": "false", "engine": "numpy", "use_sim_time": "true",
-    }  # fmt: skip
-    robot = launch(
-        "policy.launch.py",
-        f"wiring:={share_path('config/ant.yaml')}",
-        f"model:={share_path('models/ant.safetensors')}",
-        "namespace:=bot",
-        "name:=pilot",
-        *(f"{name}:={value}" for name, value in given.items()),
-    )
-    robot.wait_for("ramp_s: 0.25 s")
-    for name, value in given.items():
-        assert value in ros2("param", "get", "/bot/pilot", name).lower(), name
-    assert "active" in ros2("lifecycle", "get", "/bot/pilot")
-    robot.interrupt()
-    robot.end()
-    assert "process has finished cleanly" in robot.text
-    assert "Traceback" not in robot.text
+    given = {name: value.format(**files) for name, value in VALUES[file].items()}
+    started = launch(file, *(f"{name}:={value}" for name, value in given.items()))
+    started.wait_for("ramp_s: 0.25 s")
+    policy = on_node(f"/{given['namespace']}/{given.get('name', 'policy')}")
+    found = dict(policy)
+    if file == "policy.launch.py":
+        assert policy["lockstep_wait_s"] == 3.5
+        found |= {name: given[name] for name in ("params_file", "namespace", "name")}
+    else:
+        found = {**on_node("/bot/simulator"), **policy, "wiring": given["wiring"]}
+        found |= {name: given[name] for name in ("namespace", "task") if name in given}
+        found["rate"] = yaml.safe_load(Path(policy["wiring"]).read_text())["rate_hz"]
+        assert policy["mode"] == "rate"
+    told = {name: str(found[name]) for name in given}
+    assert {name: text.lower() for name, text in told.items()} == {
+        name: text.lower() for name, text in given.items()
+    }
+    started.interrupt()
+    started.end()
+    assert "has died" not in started.text and "Traceback" not in started.text, started.text
 
 
 def test_a_number_that_is_none_is_named(launch: Callable[..., Launch]) -> None:
