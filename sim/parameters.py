@@ -15,6 +15,7 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
+from an_control.wiring.errors import without_middle
 from an_control.wiring.scramble import Change, ScrambleSettings, Shuffle
 from an_control_sim.schedule import load_schedule
 
@@ -46,7 +47,9 @@ def declare(
     except (InvalidParameterTypeException, InvalidParameterValueException) as error:
         within = f" from {bounds[0]:g} to {bounds[1]:g}" if bounds else ""
         allowed = f"{type(default).__name__}{within}: {description}"
-        raise ValueError(f"parameter {name}: {error} (allowed: {allowed})") from None
+        raise ValueError(
+            f"parameter {name}: {without_middle(error)} (allowed: {allowed})"
+        ) from None
     return value
 
 

@@ -18,6 +18,7 @@ from rclpy.parameter import Parameter
 
 from an_control.policy import EngineName, Monitor
 from an_control.ros.loop import Trigger
+from an_control.wiring.errors import without_middle
 
 MODES = ("rate", "lockstep")
 MONITORS = ("model", "off", "reset", "match")
@@ -144,7 +145,7 @@ def _declare(node: Node, name: str, default: Any, descriptor: ParameterDescripto
     try:
         return node.declare_parameter(name, default, descriptor).value
     except ParameterException as error:
-        reason = str(error).removesuffix(f": {name}")
+        reason = without_middle(error).removesuffix(f": {name}")
         raise ValueError(f"parameter {name}: {reason}") from None
 
 

@@ -16,6 +16,7 @@ from rclpy.validate_full_topic_name import validate_full_topic_name
 
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.config import check_loops
+from an_control.wiring.errors import without_middle
 
 OUTPUTS = ("~/proposed", "~/attention", "~/channels", "~/attended", "/diagnostics")
 """What the node publishes beside commands; to read it, or to command there, closes a loop."""
@@ -46,7 +47,7 @@ class WiringParameters:
                 ignore_override=not overridden,
             )
         except ParameterException as error:
-            raise ValueError(f"a parameter of the wiring: {error}") from None
+            raise ValueError(f"a parameter of the wiring: {without_middle(error)}") from None
         finally:
             self._declaring = False
         return self.changed(wiring, declared) or wiring

@@ -29,6 +29,12 @@ def shown(value: object) -> str:
     return _short(value if isinstance(value, Shown) else repr(value))
 
 
+def without_middle(error: Exception) -> str:
+    """What an error of a library says; of one that repeats a long value whole, its two ends."""
+    text = str(error)
+    return text if len(text) <= 4 * _SHOWN else f"{text[: 2 * _SHOWN]} ... {text[-2 * _SHOWN :]}"
+
+
 def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 

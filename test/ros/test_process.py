@@ -137,12 +137,14 @@ def test_parameters_come_from_a_file_too(stand, tmp_path):
         assert process.poll() is None
 
 
+LONG = "[" + "1," * 20_000 + "1]"
 BAD = {
     "no wiring": ({"model": "{model}"}, (), "parameter wiring: is not set"),
     "a wiring that is gone": ({"wiring": "gone.yaml", "model": "{model}"}, (), "gone.yaml"),
     "a model that is gone": ({"wiring": "{wiring}", "model": "gone"}, (), "gone"),
     "an unknown mode": ({"mode": "often"}, (), "rate, lockstep"),
     "an unknown executor": ({"executor": "many"}, (), "single_threaded, events"),
+    "a long list for a text": ({"mode": LONG}, (), "parameter mode"),
     "a number for a text": ({"mode": 5}, (), "parameter mode"),
     "an integer for a float": ({"lockstep_wait_s": 1}, (), "parameter lockstep_wait_s"),
     "a wait that is too long": ({"lockstep_wait_s": 100.0}, (), "60.0"),
@@ -164,6 +166,7 @@ def test_bad_input_ends_it_with_2_and_says_what(tmp_path, fault):
         status, errors = ended(process)
     assert status == 2, errors
     assert said in errors and "Traceback" not in errors
+    assert len(errors) < 1000
 
 
 def test_an_interrupt_while_it_starts_ends_it(stand):
