@@ -22,6 +22,8 @@ from an_control.wiring import SourceStatus
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 KEPT_TICKS = 1024
 MISSED_PERIODS = 1.5
+SHOWN = 8
+"""Absent channels that a status names."""
 ESTOP_TYPE = "std_msgs/msg/Bool"
 
 
@@ -226,6 +228,9 @@ class Report:
             "present": source.present,
             "expected": source.expected,
             "present share": f"{source.present / max(1, source.expected):.2f}",
+            "absent": ", ".join(source.absent[:SHOWN]) + ", ..." * (len(source.absent) > SHOWN),
+            "not yet expected": source.unexpected,
+            "dropped": source.dropped,
         }
         level = OK if _whole(source) and not other else WARN
         return self._status(part, level, text, values)

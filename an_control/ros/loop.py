@@ -23,7 +23,7 @@ from an_control.bring_up import BringUpError
 from an_control.ros.arrival import Arrivals
 from an_control.ros.controller import Controller
 from an_control.ros.diagnostics import Report, TickTimes
-from an_control.ros.events import EventLog
+from an_control.ros.events import EventLog, Throttle
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.ros.outputs import CommandOutput, Inside, set_stamp
@@ -90,7 +90,7 @@ class Loop:
         self._watchdog = Watchdog(
             self._send_safe, step_s, watchdog_s, controller.estop, self._tell_trip
         )
-        self._events = EventLog(node.get_logger(), controller)
+        self._events, self._trips = EventLog(node.get_logger(), controller), Throttle()
         with ExitStack() as opened:
             self._output = CommandOutput(node, controller.wiring.command, shadow=shadow)
             opened.callback(self._output.close)
@@ -305,12 +305,16 @@ class Loop:
 
     def _tell_trip(self) -> None:
         """On the watchdog's thread, once the safe command has gone out."""
-        limit_s, began_s = self._watchdog.timeout_s, self._began_s
+        limit_s, began_s, now_s = self._watchdog.timeout_s, self._began_s, time.monotonic()
+        before = sum(count for _, count in self._trips.ended(now_s))
+        more = f"; {before} more trips since the line before" if before else ""
+        if not self._trips.lets("", now_s):
+            return
         why = "no tick began: the executor is busy, or the machine is"
         if began_s is not None:
             why = f"a tick has been running for {time.perf_counter() - began_s:.3f} s"
         self._node.get_logger().error(
-            f"watchdog: no command for {limit_s:.3g} s: safe command ({why})"
+            f"watchdog: no command for {limit_s:.3g} s: safe command ({why}){more}"
         )
 
     def _send_safe(self) -> None:

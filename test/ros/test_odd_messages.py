@@ -65,6 +65,23 @@ def test_one_message_with_stray_names_does_not_stop_the_robot(stand, capfd):
     assert "z.position new: expected once they have come for 1 s" in capfd.readouterr().err
 
 
+def test_the_diagnostics_of_a_source_name_what_is_absent_and_count_strays(stand):
+    tick = RosTime(stand)
+    tick(1)
+    report = stand.node._loop._report
+    for step in range(2, 12):
+        tick.advance(1)
+        stand.send_joints(stamp_of(step), readings_of(step)[:1], JOINTS[:1])
+        stand.send_tilt(stamp_of(step), *readings_of(step)[2:])
+        wait_for(stand, step)
+    now_present(stand)
+    status = report.make(True, stand.node._loop._now_ns()).status
+    (joints,) = [one for one in status if one.name.endswith("source joints")]
+    found = {pair.key: pair.value for pair in joints.values}
+    assert found["absent"] == "right.position"
+    assert (found["not yet expected"], found["dropped"]) == ("0", "0")
+
+
 def test_two_publishers_may_share_the_joints_of_one_topic(stand):
     tick = RosTime(stand)
     for step in range(1, 20):
