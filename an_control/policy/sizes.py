@@ -385,17 +385,16 @@ def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
 
 
 def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
+    shown = short(value)
     if choices is not None:
         if not any(value == choice and type(value) is type(choice) for choice in choices):
-            raise ValueError(f"{key}: {short(value)} is not one of {', '.join(map(repr, choices))}")
+            raise ValueError(f"{key}: {shown} is not one of {', '.join(map(repr, choices))}")
     elif key == "sizes.head":
         if not isinstance(value, list) or len(value) > HEAD_LAYERS:
-            raise ValueError(f"{key}: {short(value)} is not a list of at most {HEAD_LAYERS} widths")
+            raise ValueError(f"{key}: {shown} is not a list of at most {HEAD_LAYERS} widths")
         for layer, width in enumerate(value):
             _check(f"{key}[{layer}]", width, None)
     else:
         least = 0 if key in MAY_BE_ZERO else 1
         if type(value) is not int or not least <= value <= LARGEST:
-            raise ValueError(
-                f"{key}: {short(value)} is not a whole number from {least} to {LARGEST}"
-            )
+            raise ValueError(f"{key}: {shown} is not a whole number from {least} to {LARGEST}")
