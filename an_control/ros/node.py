@@ -258,12 +258,19 @@ class PolicyNode(LifecycleNode):
         before = self._loop.controller.wiring
         try:
             wiring = load_wiring(self._settings.wiring)
+        except ValueError as error:
+            return self._refuse_rewiring(error, response)
+        try:
             self._rewire(self._loop.rewired(self._wired.declare(wiring)))
             response.success = True
         except ValueError as error:
             self._wired.declare(before, overridden=False)
-            response.success, response.message = False, str(error)
-            self.get_logger().error(f"not rewired: {error}")
+            return self._refuse_rewiring(error, response)
+        return response
+
+    def _refuse_rewiring(self, error: ValueError, response: Any) -> Any:
+        response.success, response.message = False, str(error)
+        self.get_logger().error(f"not rewired: {error}")
         return response
 
 
