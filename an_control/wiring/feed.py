@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,16 +64,14 @@ class SourceStatus:
     error: str
 
 
-class Held(NamedTuple):
-    """A message, its stamp, and when it arrived; a stamp that repeats arrives with the first."""
+Held = tuple[Any, int | None, int]
+"""A message, its stamp, and when it arrived; a stamp that repeats arrives with the first (ns)."""
 
-    message: Any
-    stamp_ns: int | None
-    arrival_ns: int
 
-    def time_ns(self, lockstep: bool) -> int:
-        """When it was: in lockstep its stamp."""
-        return self.stamp_ns if lockstep and self.stamp_ns is not None else self.arrival_ns
+def _time_ns(held: Held, lockstep: bool) -> int:
+    """When a message was: in lockstep its stamp."""
+    _, stamp_ns, arrival_ns = held
+    return stamp_ns if lockstep and stamp_ns is not None else arrival_ns
 
 
 class Feed:
@@ -118,7 +116,7 @@ class Feed:
             self.new = True
         self.stamp_ns = stamp_ns or None
         self.messages += 1
-        self.unread.append(Held(message, self.stamp_ns, self.arrival_ns))
+        self.unread.append((message, self.stamp_ns, self.arrival_ns))
 
     def lay_out(self, start: int, raw: Row) -> int:
         """Take a place in the table from `start` on, to be read anew; gives its end."""
@@ -223,17 +221,24 @@ class Feed:
             self.error = ""
             try:
                 for names in self._names:
-                    names.update(held.message)
+                    names.update(held[0])
                 for reader in self.growing:
-                    changed |= reader.grow(held.message, held.time_ns(lockstep))
+                    changed |= reader.grow(held[0], _time_ns(held, lockstep))
             except Exception as error:
                 self.error = f"unreadable message ({error})"
         return changed
 
     def extract(self, lockstep: bool) -> None:
         """Bring the unread messages' numbers into the table, after `look`."""
-        if self._quickly():
-            return
+        if len(self.unread) == 1 and not (self.partial or self.growing or self.error):
+            message = self.unread[0][0]
+            try:
+                if all([reader.read(message, row) is None for reader, row, _ in self._reads]):
+                    self._last = self.unread.popleft()
+                    self._kept = {_WHOLE: self._last}
+                    return
+            except Exception:  # it is read again below, and the error kept
+                pass
         unread = tuple(self.unread)
         self.unread.clear()
         for held in unread:
@@ -241,7 +246,7 @@ class Feed:
                 if len(unread) > 1:
                     self.error = ""
                     for names in self._names:
-                        names.update(held.message)
+                        names.update(held[0])
                 if not self.error:
                     form = self._read(held, lockstep, begun=held is not unread[0])
             except Exception as error:
@@ -253,21 +258,6 @@ class Feed:
             self._last = held
             self._keep(held, form)
 
-    def _quickly(self) -> bool:
-        """Bring one message into the table that has all channels, as nearly every message does."""
-        if self.partial or self.growing or self.error or len(self.unread) != 1:
-            return False
-        held = self.unread[0]
-        try:
-            for reader, row, _ in self._reads:
-                if reader.read(held.message, row) is not None:
-                    return False
-        except Exception:
-            return False  # it is read again, and the error kept
-        self.unread.clear()
-        self._last, self._kept = held, {_WHOLE: held}
-        return True
-
     def _read(self, held: Held, lockstep: bool, begun: bool) -> Form:
         """Read a message; its form. begun: whether an earlier one was read at this tick.
 
@@ -276,14 +266,14 @@ class Feed:
         """
         merges = True
         if lockstep:
-            same = self._last is not None and self._last.stamp_ns == held.stamp_ns
-            merges = same and (begun or held.stamp_ns is not None)
+            same = self._last is not None and self._last[1] == held[1]
+            merges = same and (begun or held[1] is not None)
             if not merges:
                 self._kept.clear()
         stays: NDArray[np.bool_] | None = None
         for reader, row, place in self._reads:
-            there = reader.read(held.message, row)
-            reader.note(there, held.time_ns(lockstep))
+            there = reader.read(held[0], row)
+            reader.note(there, _time_ns(held, lockstep))
             if there is None:
                 continue
             if merges and reader.merges:
@@ -296,20 +286,18 @@ class Feed:
         if stays is None:
             stays = np.zeros(len(self.limits), bool)
         self._age(held, ~stays)
-        return self._form(held.message) if stays.any() else _WHOLE
+        return self._form(held[0]) if stays.any() else _WHOLE
 
     def _age(self, held: Held, mine: NDArray[np.bool_]) -> None:
         """Channels of `mine` are as old as this message, or as the first of its stamp."""
         if not self.partial and self._last is not None:
-            self.arrivals[:] = self._last.arrival_ns
-            self._stamps[:] = self._last.stamp_ns or _NO_STAMP
-        stamp_ns = held.stamp_ns or _NO_STAMP
+            self.arrivals[:] = self._last[2]
+            self._stamps[:] = self._last[1] or _NO_STAMP
+        stamp_ns, arrival_ns = held[1] or _NO_STAMP, held[2]
         new = mine & ((self._stamps != stamp_ns) | (stamp_ns == _NO_STAMP))
-        self.arrivals[new] = held.arrival_ns
+        self.arrivals[new] = arrival_ns
         self._stamps[mine] = stamp_ns
-        self.partial = bool(
-            (self.arrivals != held.arrival_ns).any() or (self._stamps != stamp_ns).any()
-        )
+        self.partial = bool((self.arrivals != arrival_ns).any() or (self._stamps != stamp_ns).any())
 
     def _form(self, message: Any) -> Form:
         if self._nested:
@@ -332,7 +320,7 @@ class Feed:
         for place, held in enumerate(self.unread):
             form: Form | int = place
             with suppress(Exception):
-                form = self._form(held.message)
+                form = self._form(held[0])
             newest.pop(form, None)
             newest[form] = held
         self.unread = deque(newest.values(), self.unread.maxlen)

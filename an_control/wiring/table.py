@@ -203,8 +203,8 @@ class ChannelTable:
                 self._lay_out()
                 self._notice_new()
             if self.measured is not None:
-                for held in self._feeds[self.measured.source].unread:
-                    self.measured.read(held.message)
+                for message, _, _ in self._feeds[self.measured.source].unread:
+                    self.measured.read(message)
             for feed in feeds:
                 if feed.unread:
                     feed.extract(lockstep)
