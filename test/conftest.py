@@ -40,9 +40,6 @@ def _take_domain() -> int:
 for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "VECLIB_MAXIMUM"):
     os.environ[f"{name}_NUM_THREADS"] = "1"
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-# What a killed process leaves in Fast DDS's shared memory can keep the next one on its ports from
-# hearing anything, and tests kill processes.
-os.environ.setdefault("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4")
 os.environ["ROS_PYTHON_CHECK_FIELDS"] = "1"
 os.environ["ROS_LOG_DIR"] = tempfile.mkdtemp(prefix="an_control_ros_log_")
 atexit.register(shutil.rmtree, os.environ["ROS_LOG_DIR"], ignore_errors=True)
