@@ -1,7 +1,7 @@
 """What the log says of a running loop: one line for each change, nothing twice.
 
-Right after the start what has not come yet is no loss: it is told once START_S have passed. What
-changes again and again is told LINES times in WINDOW_S, and then counted.
+Right after the start what has not come yet is no loss: it is logged once START_S have passed. What
+changes again and again is logged LINES times in WINDOW_S, and then counted.
 """
 
 from __future__ import annotations

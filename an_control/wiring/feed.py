@@ -119,7 +119,7 @@ class Feed:
         self.unread.append((message, self.stamp_ns, self.arrival_ns))
 
     def lay_out(self, start: int, raw: Row) -> int:
-        """Take a place in the table from `start` on, to be read anew; gives its end."""
+        """Take a place in the table from `start` on, to be read again; gives its end."""
         self.start = self.stop = start
         self._reads: list[tuple[Reader, Row, slice]] = []
         limits: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
@@ -306,7 +306,7 @@ class Feed:
         return (*numbers, *[reader.length(message) for reader in self._arrays])
 
     def _keep(self, held: Held, form: Form) -> None:
-        """Remember a message for when the table is laid out anew."""
+        """Remember a message for when the table is laid out again."""
         if form == _WHOLE:
             self._kept.clear()
         self._kept.pop(form, None)

@@ -118,7 +118,7 @@ class ChannelTable:
     def _feed(self, source: SourceConfig, taken: set[str], like: ChannelTable | None) -> Feed:
         """The source's feed; that of `like`, with what it knows, where its channels are the same.
 
-        With wildcards feeds depend on each other, and each is made anew.
+        With wildcards feeds depend on each other, and each is made again.
         """
         file = self.wiring.file
         try:

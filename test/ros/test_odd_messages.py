@@ -48,6 +48,17 @@ def send_parts(tick: RosTime, stand, step: int) -> None:
     stand.send_tilt(stamp_of(step), x, y)
 
 
+def lose_the_right_joint(stand) -> None:
+    """A node in real time whose joint messages have the left joint alone for ten periods."""
+    tick = RosTime(stand)
+    tick(1)
+    for step in range(2, 12):
+        tick.advance(1)
+        stand.send_joints(stamp_of(step), readings_of(step)[:1], JOINTS[:1])
+        stand.send_tilt(stamp_of(step), *readings_of(step)[2:])
+        wait_for(stand, step)
+
+
 def test_one_message_with_stray_names_does_not_stop_the_robot(stand, capfd):
     wild(stand)
     tick = RosTime(stand)
@@ -66,14 +77,8 @@ def test_one_message_with_stray_names_does_not_stop_the_robot(stand, capfd):
 
 
 def test_the_diagnostics_of_a_source_name_what_is_absent_and_count_strays(stand):
-    tick = RosTime(stand)
-    tick(1)
+    lose_the_right_joint(stand)
     report = stand.node._loop._report
-    for step in range(2, 12):
-        tick.advance(1)
-        stand.send_joints(stamp_of(step), readings_of(step)[:1], JOINTS[:1])
-        stand.send_tilt(stamp_of(step), *readings_of(step)[2:])
-        wait_for(stand, step)
     now_present(stand)
     status = report.make(True, stand.node._loop._now_ns()).status
     (joints,) = [one for one in status if one.name.endswith("source joints")]
@@ -91,14 +96,8 @@ def test_two_publishers_may_share_the_joints_of_one_topic(stand):
 
 
 def test_joints_of_a_publisher_that_stops_grow_old_by_themselves(stand):
-    tick = RosTime(stand)
-    tick(1)
+    lose_the_right_joint(stand)
     controller = stand.node._loop.controller
-    for step in range(2, 12):
-        tick.advance(1)
-        stand.send_joints(stamp_of(step), readings_of(step)[:1], JOINTS[:1])
-        stand.send_tilt(stamp_of(step), *readings_of(step)[2:])
-        wait_for(stand, step)
     readings = controller.table.read(stand.node._loop._now_ns())
     assert set(readings.ids) == {"left.position", "tilt.x", "tilt.y"}
     assert (controller.safe_reason, readings.expected) == ("", 4)
