@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from an_control.policy import EngineName, Model, Watched, make_policy
-from an_control.policy.monitor import LOOKING
+from an_control.policy.monitor.monitor import LOOKING
 
 EVERY = 100
 STEPS = 1000

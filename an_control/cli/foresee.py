@@ -12,7 +12,7 @@ import tyro
 
 from an_control.cli import InputError, write_json
 from an_control.policy import Model, Monitor, read_model, write_model
-from an_control.policy.forward_model import NETWORKS
+from an_control.policy.monitor.forward_model import NETWORKS
 
 
 @dataclass(frozen=True)

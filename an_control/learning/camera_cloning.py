@@ -26,7 +26,7 @@ from an_control.learning.rollouts import TRAINING_SEEDS
 from an_control.learning.vision import VisionStudent
 from an_control.policy import VisionNeuron
 from an_control.policy.sizes import ConvolutionSizes
-from an_control.policy.vision_weights import NORM_EPSILON, WHITE
+from an_control.policy.vision.weights import NORM_EPSILON, WHITE
 from an_control.wiring.image import cut
 
 ROAD_GRAY = 102.0

@@ -20,7 +20,7 @@ from an_control.learning.foresight import (
     moments,
 )
 from an_control.policy import Model
-from an_control.policy.sensor_noise import LEAST_HEARD, roughness
+from an_control.policy.monitor.sensor_noise import LEAST_HEARD, roughness
 
 F32 = np.float32
 

@@ -13,7 +13,8 @@ from torch import nn
 
 from an_control.learning.exploring import Trace
 from an_control.policy import Model
-from an_control.policy.forward_model import (
+from an_control.policy.monitor.assignment import FREEDOM
+from an_control.policy.monitor.forward_model import (
     HIGHEST,
     LOWEST,
     NETWORKS,
@@ -23,7 +24,6 @@ from an_control.policy.forward_model import (
     Monitor,
     looks_of,
 )
-from an_control.policy.matching import FREEDOM
 
 F32 = np.float32
 Report = Callable[[str, int, dict[str, float]], None]

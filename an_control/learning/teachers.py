@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from an_control.learning.tasks import to_unit
 from an_control.policy import OrderedSizes, make_policy, read_model
-from an_control.policy.weights import head_of
+from an_control.policy.scalar.weights import head_of
 
 PACKAGED_ANT = Path("examples") / "enjoy_TF_AntBulletEnv_v0_2017may.py"
 PACKAGED_ARRAYS = (

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from an_control.learning.rollouts import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, Model, OrderedSizes
-from an_control.policy.weights import Weights, head_of
+from an_control.policy.scalar.weights import Weights, head_of
 from an_control.wiring.scramble import ScrambleSettings
 
 COMPACT_BELOW = 0.75

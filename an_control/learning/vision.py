@@ -18,7 +18,7 @@ from an_control.policy import Model, VisionSizes
 from an_control.policy.positions import positional_table
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, kind_of
-from an_control.policy.vision_weights import NORM_EPSILON, WHITE
+from an_control.policy.vision.weights import NORM_EPSILON, WHITE
 
 NEVER = -1e9
 """The score of a patch that is absent."""

@@ -8,8 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from an_control.policy.attention_neuron import AttentionNeuron, Engine
-from an_control.policy.forward_model import ForwardModel, Monitor
+from an_control.policy.mlp import Ordered
 from an_control.policy.model_file import (
     Model,
     ModelError,
@@ -17,9 +16,12 @@ from an_control.policy.model_file import (
     read_model,
     write_model,
 )
-from an_control.policy.monitor import IdentityMonitor
-from an_control.policy.numpy_engine import NumpyEngine
-from an_control.policy.ordered import Ordered
+from an_control.policy.monitor.forward_model import ForwardModel, Monitor
+from an_control.policy.monitor.monitor import IdentityMonitor
+from an_control.policy.monitor.monitored_policy import Watched
+from an_control.policy.scalar.attention_neuron import AttentionNeuron, Engine
+from an_control.policy.scalar.numpy_engine import NumpyEngine
+from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import (
     AttentionSizes,
     OrderedSizes,
@@ -27,12 +29,10 @@ from an_control.policy.sizes import (
     TopPatchesSizes,
     VisionSizes,
 )
-from an_control.policy.vision import VisionNeuron
-from an_control.policy.vision_engine import NumpyVision
-from an_control.policy.vision_heads import Convolution, TopPatches
-from an_control.policy.vision_weights import VisionWeights
-from an_control.policy.watched import Watched
-from an_control.policy.weights import Weights
+from an_control.policy.vision.heads import Convolution, TopPatches
+from an_control.policy.vision.numpy_engine import NumpyVision
+from an_control.policy.vision.vision_neuron import VisionNeuron
+from an_control.policy.vision.weights import VisionWeights
 
 __all__ = [
     "AttentionNeuron",
@@ -148,7 +148,7 @@ def dry_run(policy: Policy) -> None:
 def _engine(sizes: AttentionSizes, weights: Weights, name: EngineName | None) -> Engine:
     if not _compiled(name):
         return NumpyEngine(sizes, weights)
-    from an_control.policy.numba_engine import NumbaEngine
+    from an_control.policy.scalar.numba_engine import NumbaEngine
 
     return NumbaEngine(sizes, weights)
 
@@ -158,7 +158,7 @@ def _vision(model: Model, sizes: VisionSizes, name: EngineName | None) -> Vision
     if not _compiled(name):
         head = TopPatches(model) if top else Convolution(model)
         return VisionNeuron(model, NumpyVision(sizes, weights), head)
-    from an_control.policy.vision_numba import NumbaConvolution, NumbaTopPatches, NumbaVision
+    from an_control.policy.vision.numba_engine import NumbaConvolution, NumbaTopPatches, NumbaVision
 
     head = NumbaTopPatches(model) if top else NumbaConvolution(model)
     return VisionNeuron(model, NumbaVision(sizes, weights), head)

@@ -47,7 +47,7 @@ def test_the_compiled_engine_is_taken_where_numba_is_installed(model_file):
 def test_nothing_is_compiled_after_loading(model_file):
     """Whatever arrays a tick gets: also read-only and strided ones once had their own version."""
     pytest.importorskip("numba", reason="the compiled engine needs numba")
-    from an_control.policy import numba_engine
+    from an_control.policy.scalar import numba_engine
 
     policy = an_control.load_policy(model_file, engine="numba")
     compiled = len(numba_engine._tick.signatures), len(numba_engine._act.signatures)

@@ -5,7 +5,7 @@ import pytest
 
 from an_control.policy import make_policy
 from an_control.policy.random_model import random_model
-from an_control.policy.startle import STARTLING
+from an_control.policy.scalar.reset_on_jump import STARTLING
 
 
 def logistic(x):
@@ -13,7 +13,7 @@ def logistic(x):
 
 
 class ByTheBook:
-    """The equations of `an_control.policy.memory` and of the paper, in float64, written plainly."""
+    """The equations of `an_control.policy.scalar.memory` and of the paper, in float64, written plainly."""
 
     def __init__(self, model):
         self.array = {name: array.astype(np.float64) for name, array in model.arrays.items()}
@@ -23,7 +23,7 @@ class ByTheBook:
         self.neurons, self.usual = {}, {}
 
     def startle(self, readings):
-        """The equations of `an_control.policy.startle`."""
+        """The equations of `an_control.policy.scalar.reset_on_jump`."""
         jumps = {
             name: min(abs(value - self.neurons[name][2]), 1.0) if name in self.neurons else 0.0
             for name, value in readings.items()

@@ -16,11 +16,11 @@ from an_control.policy import (
     OrderedSizes,
     Watched,
     make_policy,
-    matching,
     read_model,
     write_model,
 )
-from an_control.policy.forward_model import ForwardModel, ForwardSizes
+from an_control.policy.monitor import assignment
+from an_control.policy.monitor.forward_model import ForwardModel, ForwardSizes
 from an_control.policy.random_model import random_model
 from an_control.share import share_path
 
@@ -333,13 +333,13 @@ def test_neurons_go_on_under_other_ids_as_if_these_had_always_been_theirs(engine
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
 def test_the_assignment_is_the_cheapest_of_all(count):
     pytest.importorskip("numba")
-    from an_control.policy import matching_numba
+    from an_control.policy.monitor import assignment_numba
 
     for seed in range(10):
         costs = np.random.default_rng(seed).normal(size=(count, count)) * 10
         every = np.array(list(itertools.permutations(range(count))))
         least = costs[every, np.arange(count)].sum(1).min()
-        for assign in (matching.assign, matching_numba.assign):
+        for assign in (assignment.assign, assignment_numba.assign):
             slots = assign(costs)
             assert sorted(slots) == list(range(count))
             assert costs[slots, np.arange(count)].sum() == pytest.approx(least)
@@ -349,7 +349,7 @@ def test_the_assignment_is_the_cheapest_of_all(count):
 @given(seed=st.integers(0, 10_000), ticks=st.integers(1, 4))
 def test_costs_are_the_same_compiled(seed, ticks):
     pytest.importorskip("numba")
-    from an_control.policy import matching_numba
+    from an_control.policy.monitor import assignment_numba
 
     rng = np.random.default_rng(seed)
 
@@ -363,8 +363,8 @@ def test_costs_are_the_same_compiled(seed, ticks):
     usual = rng.normal(size=6).astype(np.float32)
     rest = (moved, drawn(), np.exp(drawn()), reads, chance, binary, usual, 0.003)
     plain, compiled = np.zeros((6, 6)), np.zeros((6, 6))
-    matching.add_costs(plain, *rest)
-    matching_numba.add_costs(compiled, *rest)
+    assignment.add_costs(plain, *rest)
+    assignment_numba.add_costs(compiled, *rest)
     np.testing.assert_allclose(compiled, plain, atol=1e-4, rtol=1e-4)
 
 

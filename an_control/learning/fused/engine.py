@@ -23,8 +23,8 @@ from an_control.learning.fused.policies import LANES
 from an_control.learning.protocol import words
 from an_control.learning.rollouts import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, Model, OrderedSizes
-from an_control.policy.packing import Form, Packed, pack, pack_head
-from an_control.policy.weights import Weights, head_of
+from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
+from an_control.policy.scalar.weights import Weights, head_of
 from an_control.wiring.scramble import Scramble, ScrambleSettings
 
 CHUNK = 1024

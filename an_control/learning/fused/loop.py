@@ -35,7 +35,7 @@ from an_control.learning.fused.policies import (
     take_weights,
 )
 from an_control.policy.exact import LARGEST_READING, ORDINARY
-from an_control.policy.packing import Form, Packed
+from an_control.policy.scalar.packing import Form, Packed
 
 
 class Candidates(NamedTuple):

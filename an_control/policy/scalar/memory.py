@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.weights import MemoryWeights
+from an_control.policy.scalar.weights import MemoryWeights
 
 ONE, HALF = np.float64(1.0), np.array(0.5, np.float32)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from an_control.policy.exact import ROUND_OUTPUT, exact_weights, shifter
 from an_control.policy.sizes import VisionSizes
-from an_control.policy.vision_weights import NORM_EPSILON, WHITE, VisionWeights
+from an_control.policy.vision.weights import NORM_EPSILON, WHITE, VisionWeights
 
 F32 = np.float32
 BLOCK = 128

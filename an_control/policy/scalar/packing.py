@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from an_control.policy.scalar.weights import MemoryWeights, Weights
 from an_control.policy.sizes import AttentionSizes
-from an_control.policy.weights import MemoryWeights, Weights
 
 F32 = np.float32
 LINE = 64

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from an_control.policy.exact import ROUND_OUTPUT, exact_weights
+from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import AttentionSizes
-from an_control.policy.weights import Weights
 
 F32 = np.float32
 State = tuple[np.ndarray, ...]

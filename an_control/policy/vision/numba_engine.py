@@ -12,9 +12,9 @@ from numba import njit
 
 from an_control.policy.elementary import exp
 from an_control.policy.model_file import Model
-from an_control.policy.vision_engine import NumpyVision
-from an_control.policy.vision_heads import Convolution, TopPatches
-from an_control.policy.vision_weights import NORM_EPSILON
+from an_control.policy.vision.heads import Convolution, TopPatches
+from an_control.policy.vision.numpy_engine import NumpyVision
+from an_control.policy.vision.weights import NORM_EPSILON
 
 F32 = np.float32
 EPSILON = F32(NORM_EPSILON)

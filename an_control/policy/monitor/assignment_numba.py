@@ -1,4 +1,4 @@
-"""`matching`, compiled."""
+"""`assignment`, compiled."""
 
 # mypy: allow-untyped-defs
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from an_control.policy.matching import ELSE, FREEDOM, LARGEST_RATIO, UNSURE
+from an_control.policy.monitor.assignment import ELSE, FREEDOM, LARGEST_RATIO, UNSURE
 
 F32 = np.float32
 THIRD = F32(1.0 / FREEDOM)
@@ -15,7 +15,7 @@ LARGEST = F32(LARGEST_RATIO)
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def add_costs(costs, moved, expected, scale, reads, chance, binary, usual, width):
-    """See `matching.add_costs`."""
+    """See `assignment.add_costs`."""
     count = costs.shape[0]
     offset = np.log(F32(width))
     for t in range(moved.shape[0]):
@@ -40,7 +40,7 @@ def add_costs(costs, moved, expected, scale, reads, chance, binary, usual, width
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def assign(costs):
-    """See `matching.assign`."""
+    """See `assignment.assign`."""
     count = costs.shape[0]
     slot_price, channel_price = np.zeros(count + 1), np.zeros(count + 1)
     taker = np.full(count + 1, count)

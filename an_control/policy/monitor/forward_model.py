@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from an_control.policy.matching import add_costs, costs_of
+from an_control.policy.monitor.assignment import add_costs, costs_of
 from an_control.policy.sizes import HEAD_LAYERS, LARGEST, Shapes, layer_shapes
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class ForwardModel:
         seen: Prediction,
         add: AddCosts = add_costs,
     ) -> None:
-        """Add to `costs` (slots, channels) what T ticks say; see `matching.add_costs`."""
+        """Add to `costs` (slots, channels) what T ticks say; see `assignment.add_costs`."""
         add(costs, moved, expected, self._wide(seen), reads, seen.chance, *self._constant())
 
     def own_costs(self, moved: np.ndarray, reads: np.ndarray, seen: Prediction) -> np.ndarray:

@@ -6,10 +6,10 @@ from typing import Protocol
 
 import numpy as np
 
-from an_control.policy.memory import remember
 from an_control.policy.model_file import Model
+from an_control.policy.scalar.memory import remember
+from an_control.policy.scalar.weights import halves
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
-from an_control.policy.weights import halves
 
 F32 = np.float32
 BLOCK = 64

@@ -2,7 +2,7 @@
 
 The cost of slot i as channel k is the negative log likelihood of what the slot reads, were it the
 channel, less a constant; assignments are compared by sums of costs. Plain numpy here,
-`matching_numba` computes the same compiled.
+`assignment_numba` computes the same compiled.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ import numpy as np
 
 from an_control.policy.exact import ROUND_MASS, exact_weights
 from an_control.policy.head import Head
-from an_control.policy.memory import Memory
-from an_control.policy.neurons import F32, State, neurons_of
+from an_control.policy.scalar.memory import Memory
+from an_control.policy.scalar.neurons import F32, State, neurons_of
+from an_control.policy.scalar.reset_on_jump import startled
+from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import AttentionSizes
-from an_control.policy.startle import startled
-from an_control.policy.weights import Weights
 
 BLOCK = 1024
 

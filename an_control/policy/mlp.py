@@ -9,8 +9,8 @@ import numpy as np
 from an_control.policy.exact import LARGEST_READING
 from an_control.policy.head import Head
 from an_control.policy.model_file import Model
+from an_control.policy.scalar.weights import head_of
 from an_control.policy.sizes import OrderedSizes
-from an_control.policy.weights import head_of
 
 
 class Ordered:

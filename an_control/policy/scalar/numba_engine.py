@@ -14,10 +14,10 @@ from numba import njit
 
 from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
-from an_control.policy.packing import Form, aligned, pack, pack_memory
+from an_control.policy.scalar.packing import Form, aligned, pack, pack_memory
+from an_control.policy.scalar.reset_on_jump import STARTLING, USUAL
+from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import AttentionSizes
-from an_control.policy.startle import STARTLING, USUAL
-from an_control.policy.weights import Weights
 
 F32 = np.float32
 LANES = 8
@@ -394,7 +394,7 @@ def _tick(
 
 @njit(inline="always", error_model="numpy")
 def _startle(values, columns, state, known):
-    """Let every neuron begin anew where contents moved; see `an_control.policy.startle`.
+    """Let every neuron begin anew where contents moved; see `an_control.policy.scalar.reset_on_jump`.
 
     `known` says where a neuron's readings begin in its state, and how many there are.
     """
@@ -417,7 +417,7 @@ def _startle(values, columns, state, known):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _expect(remembered, previous, memory_rows, expecting_rows):
-    """Advance the head's memory; see `an_control.policy.memory`. Returns what it expects."""
+    """Advance the head's memory; see `an_control.policy.scalar.memory`. Returns what it expects."""
     units = memory_rows.shape[1] // 3
     seen = len(remembered) - units
     entering, staying = memory_rows[0].copy(), memory_rows[len(memory_rows) - 1].copy()

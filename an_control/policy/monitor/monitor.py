@@ -4,7 +4,7 @@ A slot is a nominal id as it is wired; a content is what a nominal channel means
 forward model says what each channel should read now. While another assignment of slots to channels
 explains the readings clearly better than the present one, contents may have moved: from then on
 that is weighed against "nothing moved" for `LOOKING` ticks. Evidence is a sum of costs (see
-`matching`): at the tick of the move each slot's reading against the channel's expected reading;
+`assignment`): at the tick of the move each slot's reading against the channel's expected reading;
 after it the slot's own change against the channel's expected change, which holds whatever was
 believed before; and what the slot looks like since. Expectations depend on the assignment, so it
 is sought by turns: expect, assign.
@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from an_control.policy.forward_model import WINDOW, AddCosts, ForwardModel, Prediction
-from an_control.policy.sensor_noise import SensorNoise
+from an_control.policy.monitor.forward_model import WINDOW, AddCosts, ForwardModel, Prediction
+from an_control.policy.monitor.sensor_noise import SensorNoise
 
 F32 = np.float32
 NOTICE = 10.0
@@ -106,7 +106,7 @@ class IdentityMonitor:
 
     Args:
         forward: what the channels should read.
-        compiled: take the compiled matching, which needs numba.
+        compiled: take the compiled assignment, which needs numba.
         ordered: the policy needs every content under its own id, as soon as that is known.
     """
 
@@ -114,7 +114,7 @@ class IdentityMonitor:
         self._ordered = ordered
         self.channels = forward.channels
         self._forward = forward
-        self._add_costs, self._assign = _matching(compiled)
+        self._add_costs, self._assign = _assignment(compiled)
         self._count = len(forward.channels)
         self._all = np.arange(self._count)
         self._least_lost = LOST + LOST_CHANNEL * self._count
@@ -550,6 +550,8 @@ def _gain(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
     return gain
 
 
-def _matching(compiled: bool) -> tuple[AddCosts, Assign]:
-    module: Any = import_module(f"an_control.policy.matching{'_numba' if compiled else ''}")
+def _assignment(compiled: bool) -> tuple[AddCosts, Assign]:
+    module: Any = import_module(
+        f"an_control.policy.monitor.assignment{'_numba' if compiled else ''}"
+    )
     return module.add_costs, module.assign

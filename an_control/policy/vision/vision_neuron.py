@@ -12,8 +12,8 @@ import numpy as np
 
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import VisionSizes
-from an_control.policy.vision_engine import VisionEngine
-from an_control.policy.vision_heads import VisionHead
+from an_control.policy.vision.heads import VisionHead
+from an_control.policy.vision.numpy_engine import VisionEngine
 
 
 class VisionNeuron:

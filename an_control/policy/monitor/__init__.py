@@ -1,0 +1,1 @@
+"""Unannounced rewiring: which signal is behind which channel, found from the readings alone."""

@@ -1,0 +1,1 @@
+"""Policies for image patches: the same attention on what a camera sees."""
