@@ -18,11 +18,11 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
+from an_control.disturbance.schedule import load_schedule
+from an_control.disturbance.scramble import Shuffle
 from an_control.policy import load_policy
 from an_control.share import share_path
 from an_control.wiring import Wiring, load_wiring
-from an_control.wiring.scramble import Shuffle
-from an_control_sim.schedule import load_schedule
 from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
 
 SHARE = share_path("config").parent

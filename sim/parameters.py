@@ -15,9 +15,9 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
+from an_control.disturbance.schedule import load_schedule
+from an_control.disturbance.scramble import Change, ScrambleSettings, Shuffle
 from an_control.wiring.errors import without_middle
-from an_control.wiring.scramble import Change, ScrambleSettings, Shuffle
-from an_control_sim.schedule import load_schedule
 
 Value = TypeVar("Value", bool, int, float, str)
 

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from sensor_msgs.msg import Image, JointState
 
+from an_control.disturbance.scramble import Change, Scramble, ScrambleSettings
 from an_control.ros.outputs import doubles, set_stamp
 from an_control.wiring import Readings, Wiring, WiringError
 from an_control.wiring.errors import Shown
 from an_control.wiring.image import put_together
-from an_control.wiring.scramble import Change, Scramble, ScrambleSettings
 
 FOR_IMAGES = ("shuffle", "drop")
 """The settings that can be done to an image."""

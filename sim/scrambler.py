@@ -19,11 +19,11 @@ from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from std_srvs.srv import Trigger
 
+from an_control.disturbance.scramble import Change, Scramble, ScrambleSettings
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.wiring import ChannelTable, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
-from an_control.wiring.scramble import Change, Scramble, ScrambleSettings
 from an_control_sim.parameters import declare, declare_schedule, declare_scramble, follow_scramble
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
 from an_control_sim.scrambled_messages import scrambled_message

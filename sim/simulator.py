@@ -10,8 +10,8 @@ from functools import partial
 from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 
+from an_control.disturbance.scramble import Change, ScrambleSettings
 from an_control.wiring import WiringError, load_wiring
-from an_control.wiring.scramble import Change, ScrambleSettings
 from an_control_sim.bridge import Bridge
 from an_control_sim.episodes import Progress, ProgressCallback, Summary, run_episodes
 from an_control_sim.parameters import declare, declare_schedule, declare_scramble, follow_scramble

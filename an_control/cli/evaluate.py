@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from an_control.cli import InputError, write_json
+from an_control.disturbance.scramble import ScrambleSettings, Shuffle
 from an_control.policy import Model, Monitor, Policy, Watched, make_policy, monitor_of, read_model
 from an_control.policy.tasks import SUCCESS
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 if TYPE_CHECKING:
     import gymnasium

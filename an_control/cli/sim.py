@@ -20,13 +20,13 @@ import tyro
 
 from an_control.cli import InputError, write_json
 from an_control.cli.run import parameters
+from an_control.disturbance.scramble import Change, ScrambleSettings, Shuffle
 from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS
 from an_control.ros.controller import Controller
 from an_control.share import share_path
 from an_control.start import INTERRUPTED, end_at_once
 from an_control.wiring import Wiring, load_wiring
-from an_control.wiring.scramble import Change, ScrambleSettings, Shuffle
 
 if TYPE_CHECKING:
     from an_control_sim.recorder import Recorder
@@ -128,7 +128,7 @@ class Verb:
         return self._simulate(model, wiring, scramble, schedule)
 
     def _schedule(self) -> tuple[Change, ...]:
-        from an_control_sim.schedule import load_schedule
+        from an_control.disturbance.schedule import load_schedule
 
         return () if self.schedule is None else load_schedule(self.schedule)
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from an_control.cli import InputError, write_json
+from an_control.disturbance.scramble import ScrambleSettings, Shuffle
 from an_control.policy import OrderedSizes, read_model
 from an_control.policy.tasks import SUCCESS
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 if TYPE_CHECKING:
     from an_control.learning.forms import Form

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import an_control
+from an_control.disturbance.scramble import ScrambleSettings, Shuffle
 from an_control.files import read_regular
 from an_control.learning.camera_cloning import (
     CameraCloning,
@@ -30,7 +31,6 @@ from an_control.learning.evaluate import evaluate
 from an_control.learning.run_folder import RunFolder
 from an_control.learning.search import VALIDATION_SEED
 from an_control.policy import Model, VisionNeuron, make_policy, write_model
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 
 class CameraRun:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from an_control.disturbance.scramble import ScrambleSettings
 from an_control.learning.cloning_gradient import (
     Parameters,
     Tape,
@@ -28,7 +29,6 @@ from an_control.learning.memory import Memory, show
 from an_control.learning.protocol import words
 from an_control.learning.rollouts import NOTHING, training_starts
 from an_control.policy import Model
-from an_control.wiring.scramble import ScrambleSettings
 
 F32 = np.float32
 LANES = 16

@@ -13,11 +13,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from an_control.disturbance.scramble import Scramble, ScrambleSettings
 from an_control.learning.playing import Result, Watch, play_episode
 from an_control.learning.protocol import Protocol
 from an_control.learning.rollouts import evaluation_starts
 from an_control.policy import Model, Policy
-from an_control.wiring.scramble import Scramble, ScrambleSettings
 
 
 def evaluate(

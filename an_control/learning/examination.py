@@ -16,10 +16,10 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from an_control.disturbance.scramble import Scramble, ScrambleSettings, Shuffle
 from an_control.learning.playing import Result, play_episode
 from an_control.learning.rollouts import evaluation_starts
 from an_control.policy import AttentionNeuron, AttentionSizes, Policy
-from an_control.wiring.scramble import Scramble, ScrambleSettings, Shuffle
 
 UNKNOWN = 0.5
 """A neuron whose attention sums to less takes its channel for none of the nominal ones."""

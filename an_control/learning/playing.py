@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from an_control.disturbance.scramble import Scramble, ScrambleSettings
 from an_control.learning.protocol import Protocol
 from an_control.learning.rollouts import Start
 from an_control.learning.tasks import make_environment
 from an_control.policy import AttentionNeuron, Model, Policy, Watched, make_policy
-from an_control.wiring.scramble import Scramble, ScrambleSettings
 
 Watch = Callable[[Policy, Scramble], None]
 """Called after each action of an episode."""

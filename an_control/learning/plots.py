@@ -12,10 +12,10 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
+from an_control.disturbance.scramble import Scramble
 from an_control.files import replacing
 from an_control.learning.playing import Result
 from an_control.policy import AttentionNeuron, Policy, Watched
-from an_control.wiring.scramble import Scramble
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from an_control.disturbance.scramble import ScrambleSettings
 from an_control.learning.playing import Played, play
 from an_control.learning.rollouts import NOTHING, Outcomes, RolloutError, Start
 from an_control.policy import Model
-from an_control.wiring.scramble import ScrambleSettings
 
 LOST_AT_MOST = 10
 """Times that workers may die within one generation."""

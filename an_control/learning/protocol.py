@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
+from an_control.disturbance.scramble import Change, ScrambleSettings, Shuffle
 from an_control.policy import Monitor
-from an_control.wiring.scramble import Change, ScrambleSettings, Shuffle
 
 Memory = Literal["kept", "reset", "zeroed"]
 NUMBERS = {

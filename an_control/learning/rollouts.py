@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from an_control.disturbance.scramble import ScrambleSettings, episode_seed
 from an_control.policy import Model
-from an_control.wiring.scramble import ScrambleSettings, episode_seed
 
 TRAINING_SEEDS = (2**31, 2**32)
 """Training draws its environment seeds from here; evaluation's all lie below (`episode_seed`)."""

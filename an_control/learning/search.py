@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import an_control
+from an_control.disturbance.scramble import ScrambleSettings
 from an_control.learning.forms import Form
 from an_control.learning.optimisers import Name, Optimiser, make_optimiser
 from an_control.learning.protocol import words
@@ -32,7 +33,6 @@ from an_control.learning.rollouts import (
 )
 from an_control.learning.run_folder import RunFolder
 from an_control.policy import Model
-from an_control.wiring.scramble import ScrambleSettings
 
 VALIDATION_SEED = 2**20 + 7
 """Of the validation episodes; evaluations take others."""

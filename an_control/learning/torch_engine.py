@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from an_control.disturbance.scramble import ScrambleSettings
 from an_control.learning.rollouts import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, Model, OrderedSizes
 from an_control.policy.scalar.weights import Weights, head_of
-from an_control.wiring.scramble import ScrambleSettings
 
 COMPACT_BELOW = 0.75
 """The share of the batch that still plays, at which the rest is taken out."""

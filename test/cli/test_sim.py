@@ -45,8 +45,8 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
     import gymnasium
 
     from an_control import load_policy
+    from an_control.disturbance.scramble import ScrambleSettings, Shuffle
     from an_control.learning.evaluate import evaluate
-    from an_control.wiring.scramble import ScrambleSettings, Shuffle
     from an_control_sim.ant import ANT_CHANNELS
 
     schedule = tmp_path / "schedule.yaml"
@@ -74,10 +74,10 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
     import gymnasium
 
     from an_control import load_policy
+    from an_control.disturbance.scramble import ScrambleSettings, Shuffle
     from an_control.learning.evaluate import evaluate
     from an_control.policy.tasks import CARTPOLE_CHANNELS
     from an_control.share import share_path
-    from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
     results = []
     for name, more in (("plain", ()), ("shuffled", ("--shuffle", "reset+50"))):

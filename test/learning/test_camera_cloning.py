@@ -9,6 +9,7 @@ for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
     pytest.importorskip(module, reason="needs the sim and train extras")
 import torch  # noqa: E402
 
+from an_control.disturbance.scramble import Scramble  # noqa: E402
 from an_control.learning.camera_cloning import (  # noqa: E402
     Episode,
     Lanes,
@@ -25,7 +26,6 @@ from an_control.learning.protocol import Protocol  # noqa: E402
 from an_control.learning.recipes import CAMERA_RECIPES, camera_smoke  # noqa: E402
 from an_control.learning.tasks import describe, environment_of, make_environment  # noqa: E402
 from an_control.policy import make_policy  # noqa: E402
-from an_control.wiring.scramble import Scramble  # noqa: E402
 
 TASKS = sorted(CAMERA_RECIPES)
 

@@ -9,6 +9,7 @@ pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
+from an_control.disturbance.scramble import Scramble
 from an_control.learning.cloning import Cloner, Cloning
 from an_control.learning.cloning_gradient import Parameters, Piece, backward, forward, tape
 from an_control.learning.cloning_run import CloningRun
@@ -19,7 +20,6 @@ from an_control.learning.rollouts import training_starts
 from an_control.policy import OrderedSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
-from an_control.wiring.scramble import Scramble
 
 parse = Protocol.parse_scrambling
 STEPS, SLOTS, D, QUERIES, ACTIONS, LANES = 7, 3, 8, 4, 2, 16

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
+from an_control.disturbance.scramble import ScrambleSettings, Shuffle
 from an_control.learning.evaluate import can_fuse, evaluate, evaluate_fused
 from an_control.learning.fused.engine import FusedEngine, can_scramble
 from an_control.learning.processes import Dask, Processes
@@ -22,7 +23,6 @@ from an_control.policy import (
 from an_control.policy.authors import import_authors
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 from .conftest import CARTPOLE
 

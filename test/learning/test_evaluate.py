@@ -10,10 +10,10 @@ gymnasium = pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
+from an_control.disturbance.scramble import ScrambleSettings, Shuffle
 from an_control.learning.evaluate import Result, evaluate, summary
 from an_control.learning.tasks import describe, make_environment
 from an_control.policy import Model, OrderedSizes, load_policy, write_model
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 ANT = "an_control_sim:an_control/Ant-v0"
 

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
+from an_control.disturbance.scramble import episode_seed
 from an_control.learning.episodes import Apprentice, Episode, Messy, Noisy, Rewiring, record
 from an_control.learning.recipes import RECIPES, smoke
 from an_control.learning.rollouts import TRAINING_SEEDS
@@ -20,7 +21,6 @@ from an_control.learning.student import Student, StudentSizes
 from an_control.learning.tasks import describe, make_environment
 from an_control.learning.teachers import packaged_ant_teacher
 from an_control.policy import load_policy, make_policy, read_model, write_model
-from an_control.wiring.scramble import episode_seed
 
 RECIPE = RECIPES["ant"]
 TEACHER = packaged_ant_teacher()

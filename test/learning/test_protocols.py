@@ -9,6 +9,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
+from an_control.disturbance.scramble import ScrambleSettings, Shuffle
 from an_control.learning.comparison import compare, markdown, write_table
 from an_control.learning.evaluate import Result, evaluate
 from an_control.learning.protocol import Protocol, words
@@ -16,7 +17,6 @@ from an_control.learning.tasks import environment_of, make_environment
 from an_control.policy import load_policy, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.tasks import ANT_TASK
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 
 @pytest.fixture(scope="module")

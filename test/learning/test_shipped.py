@@ -6,11 +6,11 @@ import pytest
 pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
+from an_control.disturbance.scramble import ScrambleSettings, Shuffle
 from an_control.learning.evaluate import evaluate_fused
 from an_control.learning.forms import Authors, form_of
 from an_control.policy import read_model
 from an_control.share import share_path
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
 
 
 def mean_and_success(cartpole, name, **scrambling):

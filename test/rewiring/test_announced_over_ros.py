@@ -19,12 +19,12 @@ from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
+from an_control.disturbance.scramble import ScrambleSettings
 from an_control.learning.evaluate import evaluate
 from an_control.learning.tasks import environment_of, make_environment
 from an_control.policy import load_policy
 from an_control.share import share_path
 from an_control.wiring import load_wiring
-from an_control.wiring.scramble import ScrambleSettings
 from an_control_sim.bridge import Bridge
 from an_control_sim.episodes import run_episodes
 from an_control_sim.process import RELIABLE, ros

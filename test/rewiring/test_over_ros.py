@@ -13,8 +13,8 @@ pytest.importorskip("rclpy")
 from program import Program
 
 from an_control import load_policy
+from an_control.disturbance.scramble import ScrambleSettings, Shuffle
 from an_control.learning.evaluate import evaluate
-from an_control.wiring.scramble import ScrambleSettings, Shuffle
 from an_control_sim.ant import ANT_CHANNELS
 
 SEED = 4

@@ -74,8 +74,8 @@ def test_the_policy_node_may_do_what_it_does_and_no_more(stand):
 
 def test_the_simulator_may_do_what_it_does_and_no_more(stand):
     pytest.importorskip("pybullet")
+    from an_control.disturbance.scramble import ScrambleSettings
     from an_control.wiring import load_wiring
-    from an_control.wiring.scramble import ScrambleSettings
     from an_control_sim.bridge import Bridge
     from an_control_sim.robot import Robot
     from an_control_sim.scrambler import Scrambler

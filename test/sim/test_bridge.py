@@ -23,8 +23,8 @@ from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 from std_srvs.srv import SetBool, Trigger
 
+from an_control.disturbance.scramble import episode_seed
 from an_control.ros.graph import owner
-from an_control.wiring.scramble import episode_seed
 from an_control_sim.bridge import Bridge, Restarted
 from an_control_sim.episodes import Progress, run_episodes
 from an_control_sim.policy_link import BridgeError

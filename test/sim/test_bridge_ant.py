@@ -17,11 +17,11 @@ import gymnasium
 from rclpy.node import Node
 
 import an_control
+from an_control.disturbance.scramble import ScrambleSettings, Shuffle, episode_seed
 from an_control.policy.authors import import_authors
 from an_control.policy.model_file import write_model
 from an_control.share import share_path
 from an_control.wiring import load_wiring
-from an_control.wiring.scramble import ScrambleSettings, Shuffle, episode_seed
 from an_control_sim.ant import ANT_CHANNELS
 from an_control_sim.episodes import Summary
 from an_control_sim.process import ros

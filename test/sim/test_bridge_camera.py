@@ -22,6 +22,13 @@ import gymnasium
 from rclpy.node import Node
 
 import an_control
+from an_control.disturbance.scramble import (
+    Change,
+    Scramble,
+    ScrambleSettings,
+    Shuffle,
+    episode_seed,
+)
 from an_control.policy import write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
@@ -29,7 +36,6 @@ from an_control.policy.tasks import CAR_RACING_TASK, PONG_TASK
 from an_control.share import share_path
 from an_control.wiring import ChannelTable, load_wiring
 from an_control.wiring.image import cut
-from an_control.wiring.scramble import Change, Scramble, ScrambleSettings, Shuffle, episode_seed
 from an_control_sim.car_racing import CarRacingEnv
 from an_control_sim.process import ros
 from an_control_sim.puzzle_pong import PuzzlePongEnv

@@ -13,9 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from an_control.disturbance.scramble import (
+    Change,
+    Scramble,
+    ScrambleSettings,
+    Shuffle,
+    episode_seed,
+)
 from an_control.share import share_path
 from an_control.wiring import load_wiring
-from an_control.wiring.scramble import Change, Scramble, ScrambleSettings, Shuffle, episode_seed
 
 IDS = tuple(f"channel_{i}" for i in range(12))
 VALUES = np.arange(12, dtype=np.float32)
@@ -235,7 +241,7 @@ SCHEDULE = "an_control_schedule: 1\nchanges:\n  2: {drop: 0.5, shuffle: 3}\n  7:
 
 
 def test_a_schedule_file_says_from_which_step_on_what_changes(tmp_path):
-    from an_control_sim.schedule import load_schedule
+    from an_control.disturbance.schedule import load_schedule
 
     (tmp_path / "schedule.yaml").write_text(SCHEDULE)
     assert load_schedule(tmp_path / "schedule.yaml") == (
@@ -259,8 +265,8 @@ def test_a_schedule_file_says_from_which_step_on_what_changes(tmp_path):
 def test_a_schedule_file_that_is_not_right_is_refused_with_place_and_choices(
     tmp_path, right, wrong, said
 ):
+    from an_control.disturbance.schedule import load_schedule
     from an_control.wiring import WiringError
-    from an_control_sim.schedule import load_schedule
 
     (tmp_path / "schedule.yaml").write_text(SCHEDULE.replace(right, wrong))
     with pytest.raises(WiringError, match=said):

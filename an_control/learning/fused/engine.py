@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from an_control.disturbance.scramble import Scramble, ScrambleSettings
 from an_control.learning.fused.loop import (
     Candidates,
     Conditions,
@@ -25,7 +26,6 @@ from an_control.learning.rollouts import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, Model, OrderedSizes
 from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
 from an_control.policy.scalar.weights import Weights, head_of
-from an_control.wiring.scramble import Scramble, ScrambleSettings
 
 CHUNK = 1024
 """Episodes at a time: bounds the memory that their scrambling takes."""

@@ -6,8 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from an_control.disturbance.scramble import Change, ScrambleSettings, Shuffle
 from an_control.wiring.errors import WiringError
-from an_control.wiring.scramble import Change, ScrambleSettings, Shuffle
 from an_control.wiring.strict import Entry, read_yaml
 
 SETTINGS = tuple(field.name for field in fields(ScrambleSettings))
