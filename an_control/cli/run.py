@@ -12,8 +12,8 @@ from typing import Literal
 import tyro
 
 from an_control.cli import InputError
+from an_control.controller import Controller
 from an_control.policy import Monitor
-from an_control.ros.controller import Controller
 from an_control.start import INTERRUPTED, end_at_once
 
 

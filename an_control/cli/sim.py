@@ -20,10 +20,10 @@ import tyro
 
 from an_control.cli import InputError, write_json
 from an_control.cli.run import parameters
+from an_control.controller import Controller
 from an_control.disturbance.scramble import Change, ScrambleSettings, Shuffle
 from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS
-from an_control.ros.controller import Controller
 from an_control.share import share_path
 from an_control.start import INTERRUPTED, end_at_once
 from an_control.wiring import Wiring, load_wiring

@@ -12,8 +12,8 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
+from an_control.controller import Controller
 from an_control.policy import Watched
-from an_control.ros.controller import Controller
 from an_control.ros.graph import namesakes, of_type, owner, strangers, unheard
 from an_control.ros.outputs import CommandOutput
 from an_control.safety import Watchdog

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
-from an_control.ros.controller import Controller
+from an_control.controller import Controller
 from an_control.wiring import Notice, Readings
 
 START_S = 1.0

@@ -20,8 +20,8 @@ from rclpy.node import Node
 from rclpy.timer import Timer
 
 from an_control.bring_up import BringUpError
+from an_control.controller import Controller
 from an_control.ros.arrival import Arrivals
-from an_control.ros.controller import Controller
 from an_control.ros.diagnostics import Report, TickTimes
 from an_control.ros.events import EventLog, Throttle
 from an_control.ros.inputs import Inputs

@@ -28,8 +28,8 @@ from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
+from an_control.controller import Controller
 from an_control.ros import parameters
-from an_control.ros.controller import Controller
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
 from an_control.ros.swap import Swap

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from an_control.controller import Controller
 from an_control.policy import (
     EngineName,
     Model,
@@ -20,7 +21,6 @@ from an_control.policy import (
     read_header,
     read_model,
 )
-from an_control.ros.controller import Controller
 
 QUICK_HEADER = 2**16
 """Bytes of a header that are parsed in less than 2 ms; a longer one is not looked at at once."""

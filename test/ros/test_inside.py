@@ -41,7 +41,7 @@ def test_attention_and_channels_go_out_in_one_order_with_the_tick_s_stamp(stand,
 
 
 def test_nothing_is_computed_for_nobody(stand, monkeypatch):
-    from an_control.ros.controller import Controller
+    from an_control.controller import Controller
 
     asked: list[int] = []
     real = Controller.attention

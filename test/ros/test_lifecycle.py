@@ -6,7 +6,7 @@ import pytest
 from rclpy.parameter import Parameter
 from stand import SAFE, Stand, tiny_model
 
-from an_control.ros.controller import Controller
+from an_control.controller import Controller
 
 
 def efforts(stand: Stand) -> list[list[float]]:
