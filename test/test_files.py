@@ -56,7 +56,7 @@ def test_what_is_no_file_is_refused_at_once_and_named(tmp_path, kind):
 
 @pytest.mark.timeout(120)
 def test_a_run_folder_and_the_authors_weights_do_not_wait_for_a_pipe_either(tmp_path):
-    from an_control.learning.run_folder import RunError, RunFolder
+    from an_control.learning.runs.run_folder import RunError, RunFolder
     from an_control.policy.authors import import_authors
 
     os.mkfifo(tmp_path / "config.json")
@@ -72,14 +72,16 @@ def write_big_model(path: Path) -> None:
 
 
 def write_plot(path: Path) -> None:
-    plots = pytest.importorskip("an_control.learning.plots", reason="needs the extra train")
+    plots = pytest.importorskip(
+        "an_control.learning.evaluation.plots", reason="needs the extra train"
+    )
     figure, axis = plots.plt.subplots(figsize=(12, 9))
     axis.imshow(np.random.default_rng(0).random((300, 300)))
     plots.save({path.stem: figure}, path.parent)
 
 
 def write_markdown(path: Path) -> None:
-    from an_control.learning.comparison import write_table
+    from an_control.learning.evaluation.comparison import write_table
 
     write_table(path, "big", BIG.hex())
 

@@ -25,7 +25,7 @@ def monitor_rows(model: Model, engines: list[EngineName], seconds: float) -> lis
 
 
 def _row(model: Model, engine: EngineName, seconds: float) -> dict[str, Any]:
-    from an_control.learning.tasks import environment_of, make_environment
+    from an_control.learning.environments import environment_of, make_environment
 
     alone = make_policy(model, "off", engine=engine)
     watched = make_policy(model, "match", engine=engine)

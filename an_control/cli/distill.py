@@ -16,8 +16,8 @@ from an_control.cli import InputError, write_json
 from an_control.policy import read_model
 
 if TYPE_CHECKING:
-    from an_control.learning.imitation import Imitation
-    from an_control.learning.run import Distillation
+    from an_control.learning.dagger.run import Distillation
+    from an_control.learning.dagger.staged import Imitation
 
 STAGED = ("reshuffled", "absent", "foreign", "copied", "added")
 """Options of the staged recipe alone: what its streams and episodes are disturbed by."""
@@ -47,7 +47,7 @@ class Verb:
     """A model file of the student to begin with; the staged recipe takes its neurons, keys and
     queries, and begins the head as the teacher's."""
     recipe: str | None = None
-    """Of the staged recipe: settings of `an_control.learning.recipes`, where not the task's own."""
+    """Of the staged recipe: settings of `an_control.learning.dagger.recipes`, where not the task's own."""
     rate: float | None = None
     """Of the compiled recipe and the camera tasks: the first learning rate, where not the
     recipe's."""
@@ -89,8 +89,8 @@ class Verb:
     def run(self) -> int:
         if importlib.util.find_spec("torch") is None:
             raise InputError("needs torch (pip install an_control[train])")
-        from an_control.learning.recipes import CAMERA_RECIPES
-        from an_control.learning.tasks import has_lanes
+        from an_control.learning.dagger.recipes import CAMERA_RECIPES
+        from an_control.learning.environments import has_lanes
 
         for name, least in (
             ("seed", 0),
@@ -124,11 +124,11 @@ class Verb:
 
     def _staged(self) -> Distillation:
         """The run of the staged recipe; ValueError where teacher and task do not fit."""
-        from an_control.learning.imitation import Imitation
-        from an_control.learning.recipes import RECIPES, smoke
-        from an_control.learning.run import Distillation
-        from an_control.learning.tasks import environment_of, make_environment
-        from an_control.learning.teachers import read_teacher
+        from an_control.learning.dagger.recipes import RECIPES, smoke
+        from an_control.learning.dagger.run import Distillation
+        from an_control.learning.dagger.staged import Imitation
+        from an_control.learning.environments import environment_of, make_environment
+        from an_control.learning.teacher.teachers import read_teacher
 
         if self.recipe is not None and self.recipe not in RECIPES:
             raise ValueError(f"--recipe {self.recipe!r} is not one of {', '.join(RECIPES)}")
@@ -187,12 +187,12 @@ class Verb:
 
     def _run_compiled(self) -> int:
         """The compiled recipe: DAgger into the authors' form."""
-        from an_control.learning.cloning import Cloning
-        from an_control.learning.cloning_run import CloningRun
-        from an_control.learning.forms import Authors
-        from an_control.learning.protocol import Protocol
-        from an_control.learning.run_folder import RunError
-        from an_control.learning.tasks import describe, environment_of, make_environment
+        from an_control.learning.dagger.compiled.run import CloningRun
+        from an_control.learning.dagger.compiled.training import Cloning
+        from an_control.learning.environments import describe, environment_of, make_environment
+        from an_control.learning.es.parametrisation import Authors
+        from an_control.learning.rollout.protocol import Protocol
+        from an_control.learning.runs.run_folder import RunError
 
         if self.teacher is None:
             raise InputError(
@@ -243,10 +243,10 @@ class Verb:
 
     def _run_camera(self) -> int:
         """DAgger from what the environment's own teacher knows, into image patches."""
-        from an_control.learning.camera_run import CameraRun
-        from an_control.learning.recipes import CAMERA_RECIPES, camera_smoke
-        from an_control.learning.run_folder import RunError
-        from an_control.learning.tasks import describe, environment_of, make_environment
+        from an_control.learning.dagger.patches.run import CameraRun
+        from an_control.learning.dagger.recipes import CAMERA_RECIPES, camera_smoke
+        from an_control.learning.environments import describe, environment_of, make_environment
+        from an_control.learning.runs.run_folder import RunError
 
         for name in ("teacher", "neuron", "stack", "products", "normalise", *STAGED):
             if getattr(self, name):
@@ -282,7 +282,7 @@ class Verb:
 
     def _play(self, run: Any, report: Callable[[dict[str, Any]], None]) -> int:
         """The rounds that are left, and what they gave; 1 where one of them failed."""
-        from an_control.learning.run_folder import RunError
+        from an_control.learning.runs.run_folder import RunError
 
         try:
             run.run(report)

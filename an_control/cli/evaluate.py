@@ -19,8 +19,8 @@ from an_control.policy.tasks import SUCCESS
 if TYPE_CHECKING:
     import gymnasium
 
-    from an_control.learning.playing import Result, Watch
-    from an_control.learning.protocol import Protocol
+    from an_control.learning.rollout.episode import Result, Watch
+    from an_control.learning.rollout.protocol import Protocol
 
 PROTOCOL = (
     "shuffle",
@@ -132,7 +132,7 @@ class Verb:
         return 0
 
     def _environment(self, task: str, model: Model) -> gymnasium.Env[Any, Any]:
-        from an_control.learning.tasks import environment_of, make_environment
+        from an_control.learning.environments import environment_of, make_environment
 
         environment = environment_of(task)
         env = make_environment(environment)
@@ -145,7 +145,7 @@ class Verb:
         return env
 
     def _normalised(self, model: Model, env: gymnasium.Env[Any, Any]) -> Model:
-        from an_control.learning.tasks import describe
+        from an_control.learning.environments import describe
 
         try:
             return model.normalised(len(describe(env, "", "")["channels"]))
@@ -154,7 +154,7 @@ class Verb:
 
     def _protocols(self) -> dict[str, Protocol]:
         """What to play, by its text."""
-        from an_control.learning.protocol import Protocol
+        from an_control.learning.rollout.protocol import Protocol
 
         if self.table:
             parsed = {text: Protocol.parse(text) for text in self.table}
@@ -176,7 +176,7 @@ class Verb:
         return {self.shuffle: Protocol(scrambling, self.memory, self.until, self.monitor)}
 
     def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: _Stage) -> None:
-        from an_control.learning.comparison import compare, markdown, write_table
+        from an_control.learning.evaluation.comparison import compare, markdown, write_table
 
         runs = {}
         for name, protocol in protocols.items():
@@ -215,7 +215,7 @@ class Verb:
         runs: dict[str, list[Result]],
         stage: _Stage,
     ) -> None:
-        from an_control.learning import plots
+        from an_control.learning.evaluation import plots
 
         lost = {name: protocol.scrambling.drop for name, protocol in protocols.items()}
         loss = plots.loss_curves(runs, lost)
@@ -244,7 +244,7 @@ class _Stage:
     def __init__(
         self, model: Model, env: gymnasium.Env[Any, Any], seed: int, stepwise: bool
     ) -> None:
-        from an_control.learning.tasks import describe
+        from an_control.learning.environments import describe
 
         self.channels: list[str] = describe(env, "", "")["channels"]
         self._model, self._env, self._seed = model, env, seed
@@ -258,7 +258,7 @@ class _Stage:
         report: Callable[[Result], None] | None = None,
         watch: Watch | None = None,
     ) -> list[Result]:
-        from an_control.learning.evaluate import can_fuse, evaluate, evaluate_fused
+        from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
 
         if protocol.monitor not in self._policies:
             self._policies[protocol.monitor] = make_policy(self._model, protocol.monitor)

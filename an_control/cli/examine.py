@@ -41,10 +41,10 @@ class Verb:
         for package in ("gymnasium", "matplotlib"):
             if importlib.util.find_spec(package) is None:
                 raise InputError(f"needs {package} (pip install an_control[train])")
-        from an_control.learning import examination
-        from an_control.learning.comparison import write_table
-        from an_control.learning.plots import save
-        from an_control.learning.tasks import environment_of, make_environment
+        from an_control.learning.environments import environment_of, make_environment
+        from an_control.learning.evaluation import identification as examination
+        from an_control.learning.evaluation.comparison import write_table
+        from an_control.learning.evaluation.plots import save
 
         for name in ("episodes", "every"):
             if getattr(self, name) < 1:

@@ -52,10 +52,10 @@ class Verb:
         for package in ("torch", "gymnasium"):
             if importlib.util.find_spec(package) is None:
                 raise InputError(f"needs {package} (pip install an_control[train])")
-        from an_control.learning.exploring import Deprived, Explorer, Trace, explore
-        from an_control.learning.filling import learn_to_fill
-        from an_control.learning.foresight import Foresight, learn
-        from an_control.learning.tasks import describe, environment_of, make_environment
+        from an_control.learning.environments import describe, environment_of, make_environment
+        from an_control.learning.forward_model.episodes import Deprived, Explorer, Trace, explore
+        from an_control.learning.forward_model.imputation import learn_to_fill
+        from an_control.learning.forward_model.training import Foresight, learn
 
         for name, least in (("steps", 1), ("updates", 1), ("fill_updates", 0), ("seed", 0)):
             if getattr(self, name) < least:

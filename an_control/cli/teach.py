@@ -21,7 +21,7 @@ class Verb:
     """
 
     task: tyro.conf.Positional[str]
-    """What to learn: a recipe of `an_control.learning.recipes`, such as ant."""
+    """What to learn: a recipe of `an_control.learning.dagger.recipes`, such as ant."""
     out: Path
     """The run's folder; one that holds a run with the same settings is continued."""
     iterations: int = 500
@@ -38,10 +38,10 @@ class Verb:
     def run(self) -> int:
         if importlib.util.find_spec("torch") is None:
             raise InputError("needs torch (pip install an_control[train])")
-        from an_control.learning.ppo import PpoSettings
-        from an_control.learning.ppo_run import PpoRun
-        from an_control.learning.recipes import RECIPES
-        from an_control.learning.run_folder import RunError
+        from an_control.learning.dagger.recipes import RECIPES
+        from an_control.learning.runs.run_folder import RunError
+        from an_control.learning.teacher.ppo import PpoSettings
+        from an_control.learning.teacher.ppo_run import PpoRun
 
         for name in ("iterations", "stop_after", "seed"):
             if (value := getattr(self, name)) is not None and value < (name != "seed"):

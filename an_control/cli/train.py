@@ -19,8 +19,8 @@ from an_control.policy import OrderedSizes, read_model
 from an_control.policy.tasks import SUCCESS
 
 if TYPE_CHECKING:
-    from an_control.learning.forms import Form
-    from an_control.learning.search import Search
+    from an_control.learning.es.parametrisation import Form
+    from an_control.learning.es.search import Search
 
 FINAL_SEED = 1
 """Of the evaluation on a model's card; training and validation take others."""
@@ -94,8 +94,8 @@ class Verb:
         for package in ("gymnasium", "cma", "numba"):
             if importlib.util.find_spec(package) is None:
                 raise InputError(f"needs {package} (pip install an_control[train])")
-        from an_control.learning.rollouts import RolloutError
-        from an_control.learning.run_folder import RunError
+        from an_control.learning.rollout.engine import RolloutError
+        from an_control.learning.runs.run_folder import RunError
 
         self._check()
         try:
@@ -122,9 +122,9 @@ class Verb:
             raise InputError(f"--workers {self.workers}: must be 1 or more")
 
     def _train(self) -> int:
-        from an_control.learning.engines import make_engine
-        from an_control.learning.search import Search, SearchSettings
-        from an_control.learning.tasks import describe, environment_of, make_environment
+        from an_control.learning.environments import describe, environment_of, make_environment
+        from an_control.learning.es.search import Search, SearchSettings
+        from an_control.learning.rollout.choose import make_engine
 
         environment = environment_of(self.task)
         env = make_environment(environment)
@@ -169,7 +169,7 @@ class Verb:
 
     def _form(self, channels: int, actions: int) -> tuple[Form, Any]:
         """The form to search, and where to start."""
-        from an_control.learning.forms import Authors, Whole, form_of
+        from an_control.learning.es.parametrisation import Authors, Whole, form_of
 
         if self.start is not None:
             model = read_model(self.start)
@@ -194,7 +194,7 @@ class Verb:
         return form, None
 
     def _mixture(self) -> tuple[ScrambleSettings, ...]:
-        from an_control.learning.protocol import Protocol
+        from an_control.learning.rollout.protocol import Protocol
 
         mixture = map(Protocol.parse_scrambling, self.shuffle or ("none",))
         if not self.noise_channels:
@@ -204,7 +204,7 @@ class Verb:
 
     def _search(self, search: Search) -> bool:
         """All generations; False where Ctrl-C ended them early."""
-        from an_control.learning.card import Board
+        from an_control.learning.runs.card import Board
 
         asked: list[bool] = []
 
@@ -236,8 +236,8 @@ class Verb:
         return True
 
     def _finish(self, search: Search) -> None:
-        from an_control.learning.card import figures, write_card, write_curve
-        from an_control.learning.protocol import words
+        from an_control.learning.rollout.protocol import words
+        from an_control.learning.runs.card import figures, write_card, write_curve
 
         evaluations = []
         ordered = search.model(search.best).kind == "ordered"

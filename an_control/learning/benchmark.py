@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from an_control.learning.evaluate import evaluate
-from an_control.learning.forms import Authors
-from an_control.learning.fused.engine import FusedEngine
-from an_control.learning.processes import Dask, Processes
-from an_control.learning.rollouts import NOTHING, Engine, Start, training_starts
-from an_control.learning.tasks import describe, environment_of, make_environment
+from an_control.learning.environments import describe, environment_of, make_environment
+from an_control.learning.es.parametrisation import Authors
+from an_control.learning.evaluation.evaluate import evaluate
+from an_control.learning.rollout.compiled.engine import FusedEngine
+from an_control.learning.rollout.engine import NOTHING, Engine, Start, training_starts
+from an_control.learning.rollout.processes import Dask, Processes
 from an_control.policy import Model, make_policy, read_model
 from an_control.policy.authors import positional_table
 from an_control.policy.tasks import CARTPOLE_TASK

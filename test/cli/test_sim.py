@@ -46,7 +46,7 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
 
     from an_control import load_policy
     from an_control.disturbance.scramble import ScrambleSettings, Shuffle
-    from an_control.learning.evaluate import evaluate
+    from an_control.learning.evaluation.evaluate import evaluate
     from an_control_sim.ant import ANT_CHANNELS
 
     schedule = tmp_path / "schedule.yaml"
@@ -75,7 +75,7 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
 
     from an_control import load_policy
     from an_control.disturbance.scramble import ScrambleSettings, Shuffle
-    from an_control.learning.evaluate import evaluate
+    from an_control.learning.evaluation.evaluate import evaluate
     from an_control.policy.tasks import CARTPOLE_CHANNELS
     from an_control.share import share_path
 

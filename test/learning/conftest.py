@@ -14,7 +14,7 @@ CARTPOLE = "an_control_sim:an_control/CartPoleSwingUpHarder-v0"
 def cartpole():
     """The CartPole environment."""
     pytest.importorskip("numba", reason="needs the sim extra")
-    from an_control.learning.tasks import make_environment
+    from an_control.learning.environments import make_environment
 
     env = make_environment(CARTPOLE)
     yield env
@@ -24,7 +24,7 @@ def cartpole():
 @pytest.fixture(scope="session")
 def fused(cartpole) -> Iterator:
     """The compiled engine for it, on two threads."""
-    from an_control.learning.fused.engine import FusedEngine
+    from an_control.learning.rollout.compiled.engine import FusedEngine
 
     inner = cartpole.unwrapped
     engine = FusedEngine(inner.lanes, inner.channels, 1, 2)
@@ -35,7 +35,7 @@ def fused(cartpole) -> Iterator:
 @pytest.fixture(scope="session")
 def processes(cartpole) -> Iterator:
     """Two worker processes for it."""
-    from an_control.learning.processes import Processes
+    from an_control.learning.rollout.processes import Processes
 
     engine = Processes(CARTPOLE, cartpole.unwrapped.channels, 2)
     yield engine
@@ -45,7 +45,7 @@ def processes(cartpole) -> Iterator:
 @pytest.fixture(scope="session")
 def people():
     """Random policies of the authors' size, most of which swing the pole."""
-    from an_control.learning.forms import Authors
+    from an_control.learning.es.parametrisation import Authors
     from an_control.policy.tasks import CARTPOLE_TASK
 
     rng, form = np.random.default_rng(0), Authors()

@@ -10,7 +10,8 @@ for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
 import torch  # noqa: E402
 
 from an_control.disturbance.scramble import Scramble  # noqa: E402
-from an_control.learning.camera_cloning import (  # noqa: E402
+from an_control.learning.dagger.patches.run import CameraRun  # noqa: E402
+from an_control.learning.dagger.patches.training import (  # noqa: E402
     Episode,
     Lanes,
     compact,
@@ -19,12 +20,11 @@ from an_control.learning.camera_cloning import (  # noqa: E402
     record,
     replace_grass,
 )
-from an_control.learning.camera_run import CameraRun  # noqa: E402
-from an_control.learning.evaluate import evaluate  # noqa: E402
-from an_control.learning.playing import ScrambledPatches  # noqa: E402
-from an_control.learning.protocol import Protocol  # noqa: E402
-from an_control.learning.recipes import CAMERA_RECIPES, camera_smoke  # noqa: E402
-from an_control.learning.tasks import describe, environment_of, make_environment  # noqa: E402
+from an_control.learning.dagger.recipes import CAMERA_RECIPES, camera_smoke  # noqa: E402
+from an_control.learning.environments import describe, environment_of, make_environment  # noqa: E402
+from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
+from an_control.learning.rollout.episode import ScrambledPatches  # noqa: E402
+from an_control.learning.rollout.protocol import Protocol  # noqa: E402
 from an_control.policy import make_policy  # noqa: E402
 
 TASKS = sorted(CAMERA_RECIPES)

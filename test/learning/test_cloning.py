@@ -10,13 +10,13 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.disturbance.scramble import Scramble
-from an_control.learning.cloning import Cloner, Cloning
-from an_control.learning.cloning_gradient import Parameters, Piece, backward, forward, tape
-from an_control.learning.cloning_run import CloningRun
-from an_control.learning.forms import Authors
-from an_control.learning.memory import ABSENT, Memory, show
-from an_control.learning.protocol import Protocol
-from an_control.learning.rollouts import training_starts
+from an_control.learning.dagger.compiled.gradient import Parameters, Piece, backward, forward, tape
+from an_control.learning.dagger.compiled.memory import ABSENT, Memory, show
+from an_control.learning.dagger.compiled.run import CloningRun
+from an_control.learning.dagger.compiled.training import Cloner, Cloning
+from an_control.learning.es.parametrisation import Authors
+from an_control.learning.rollout.engine import training_starts
+from an_control.learning.rollout.protocol import Protocol
 from an_control.policy import OrderedSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK

@@ -11,10 +11,10 @@ pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance.scramble import ScrambleSettings, Shuffle
-from an_control.learning.evaluate import can_fuse, evaluate, evaluate_fused
-from an_control.learning.fused.engine import FusedEngine, can_scramble
-from an_control.learning.processes import Dask, Processes
-from an_control.learning.rollouts import Start, evaluation_starts, training_starts
+from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
+from an_control.learning.rollout.compiled.engine import FusedEngine, can_scramble
+from an_control.learning.rollout.engine import Start, evaluation_starts, training_starts
+from an_control.learning.rollout.processes import Dask, Processes
 from an_control.policy import (
     AttentionSizes,
     OrderedSizes,
@@ -115,7 +115,7 @@ def test_threads_and_processes_do_not_change_a_bit(cartpole, fused, processes, p
 
 def test_torch_gives_the_same_returns_to_float32_rounding(cartpole, fused, people, starts):
     torch = pytest.importorskip("torch", reason="needs the train extra")
-    from an_control.learning.torch_engine import TorchEngine
+    from an_control.learning.rollout.torch_engine import TorchEngine
 
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     torch.set_num_threads(1)

@@ -11,8 +11,8 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.disturbance.scramble import ScrambleSettings, Shuffle
-from an_control.learning.evaluate import Result, evaluate, summary
-from an_control.learning.tasks import describe, make_environment
+from an_control.learning.environments import describe, make_environment
+from an_control.learning.evaluation.evaluate import Result, evaluate, summary
 from an_control.policy import Model, OrderedSizes, load_policy, write_model
 
 ANT = "an_control_sim:an_control/Ant-v0"

@@ -10,8 +10,8 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 pytest.importorskip("matplotlib", reason="needs the train extra")
 
 from an_control.cli import main
-from an_control.learning.examination import Held, identify
-from an_control.learning.tasks import ENVIRONMENTS, make_environment
+from an_control.learning.environments import ENVIRONMENTS, make_environment
+from an_control.learning.evaluation.identification import Held, identify
 from an_control.policy import load_policy, make_policy
 from an_control.policy.random_model import ANT_SIZES, random_model
 
@@ -53,7 +53,7 @@ def test_a_held_channel_keeps_its_first_reading_and_the_others_move(env):
 
 
 def test_it_writes_its_picture_and_figures(tmp_path, monkeypatch):
-    from an_control.learning import examination
+    from an_control.learning.evaluation import identification as examination
 
     monkeypatch.setattr(examination, "freeze_each", lambda *_: {})
     figures = tmp_path / "figures.json"

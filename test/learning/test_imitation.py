@@ -11,15 +11,15 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.disturbance.scramble import episode_seed
-from an_control.learning.episodes import Apprentice, Episode, Messy, Noisy, Rewiring, record
-from an_control.learning.recipes import RECIPES, smoke
-from an_control.learning.rollouts import TRAINING_SEEDS
-from an_control.learning.run import Distillation
-from an_control.learning.run_folder import RunError
-from an_control.learning.streams import Batch, Disturbance, Streams
-from an_control.learning.student import Student, StudentSizes
-from an_control.learning.tasks import describe, make_environment
-from an_control.learning.teachers import packaged_ant_teacher
+from an_control.learning.dagger.episodes import Apprentice, Episode, Messy, Noisy, Rewiring, record
+from an_control.learning.dagger.recipes import RECIPES, smoke
+from an_control.learning.dagger.run import Distillation
+from an_control.learning.dagger.streams import Batch, Disturbance, Streams
+from an_control.learning.dagger.student import Student, StudentSizes
+from an_control.learning.environments import describe, make_environment
+from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.runs.run_folder import RunError
+from an_control.learning.teacher.teachers import packaged_ant_teacher
 from an_control.policy import load_policy, make_policy, read_model, write_model
 
 RECIPE = RECIPES["ant"]

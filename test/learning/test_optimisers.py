@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("cma", reason="needs the train extra")
 
-from an_control.learning.forms import Authors, Whole, form_of
-from an_control.learning.optimisers import Cma, centred_ranks, finite, make_optimiser
+from an_control.learning.es.optimisers import Cma, centred_ranks, finite, make_optimiser
+from an_control.learning.es.parametrisation import Authors, Whole, form_of
 from an_control.policy import AttentionSizes, OrderedSizes, make_policy
 from an_control.policy.authors import import_authors
 from an_control.policy.random_model import random_model

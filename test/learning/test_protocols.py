@@ -10,10 +10,10 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.disturbance.scramble import ScrambleSettings, Shuffle
-from an_control.learning.comparison import compare, markdown, write_table
-from an_control.learning.evaluate import Result, evaluate
-from an_control.learning.protocol import Protocol, words
-from an_control.learning.tasks import environment_of, make_environment
+from an_control.learning.environments import environment_of, make_environment
+from an_control.learning.evaluation.comparison import compare, markdown, write_table
+from an_control.learning.evaluation.evaluate import Result, evaluate
+from an_control.learning.rollout.protocol import Protocol, words
 from an_control.policy import load_policy, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.tasks import ANT_TASK
@@ -154,7 +154,7 @@ def test_the_command_writes_table_json_and_pictures(model, tmp_path, capsys):
 
 def test_what_is_lost_makes_a_curve_and_no_other_pictures(model, tmp_path):
     pytest.importorskip("matplotlib")
-    from an_control.learning.plots import loss_curves
+    from an_control.learning.evaluation.plots import loss_curves
 
     arguments = ["--episodes", "1", "--table", "none", "none,drop=0.25", "--plots", str(tmp_path)]
     assert main(["evaluate", str(model), *arguments]) == 0
@@ -178,7 +178,7 @@ def test_a_page_without_the_tables_marks_is_bad_input(model, tmp_path, capsys):
 
 def test_a_recovery_curve_is_the_mean_reward_around_permutations():
     pytest.importorskip("matplotlib")
-    from an_control.learning.plots import principal_axes, recovery
+    from an_control.learning.evaluation.plots import principal_axes, recovery
 
     rewards = np.array([1.0] * 10 + [0.0] * 3 + [1.0] * 7)
     one = Result(17.0, 20, 1, False, None, 0.1, rewards, (10,))

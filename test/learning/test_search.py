@@ -17,10 +17,10 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.disturbance.scramble import ScrambleSettings, Shuffle
-from an_control.learning.forms import Authors, Whole
-from an_control.learning.rollouts import NOTHING, Outcomes, RolloutError, training_starts
-from an_control.learning.run_folder import RunError
-from an_control.learning.search import Search, SearchSettings, play_mixture
+from an_control.learning.es.parametrisation import Authors, Whole
+from an_control.learning.es.search import Search, SearchSettings, play_mixture
+from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, training_starts
+from an_control.learning.runs.run_folder import RunError
 from an_control.policy import OrderedSizes, load_policy, read_model
 from an_control.policy.tasks import CARTPOLE_TASK
 

@@ -7,8 +7,8 @@ pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance.scramble import ScrambleSettings, Shuffle
-from an_control.learning.evaluate import evaluate_fused
-from an_control.learning.forms import Authors, form_of
+from an_control.learning.es.parametrisation import Authors, form_of
+from an_control.learning.evaluation.evaluate import evaluate_fused
 from an_control.policy import read_model
 from an_control.share import share_path
 

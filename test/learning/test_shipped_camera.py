@@ -7,8 +7,8 @@ for module in ("Box2D", "pygame", "ale_py", "cv2"):
     pytest.importorskip(module, reason="needs the sim extra")
 
 from an_control.disturbance.scramble import ScrambleSettings, Shuffle  # noqa: E402
-from an_control.learning.evaluate import evaluate  # noqa: E402
-from an_control.learning.tasks import describe, environment_of, make_environment  # noqa: E402
+from an_control.learning.environments import describe, environment_of, make_environment  # noqa: E402
+from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
 from an_control.policy import load_policy  # noqa: E402
 from an_control.share import share_path  # noqa: E402
 

@@ -6,8 +6,8 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.disturbance.scramble import ScrambleSettings, Shuffle
-from an_control.learning.evaluate import evaluate, summary
-from an_control.learning.tasks import describe, environment_of, make_environment
+from an_control.learning.environments import describe, environment_of, make_environment
+from an_control.learning.evaluation.evaluate import evaluate, summary
 from an_control.policy import load_policy
 from an_control.share import share_path
 

@@ -8,11 +8,11 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.learning.imitation import Imitation
-from an_control.learning.recipes import smoke
-from an_control.learning.run import Distillation
-from an_control.learning.tasks import make_environment
-from an_control.learning.teachers import FunctionTeacher, NetworkTeacher, read_teacher
+from an_control.learning.dagger.recipes import smoke
+from an_control.learning.dagger.run import Distillation
+from an_control.learning.dagger.staged import Imitation
+from an_control.learning.environments import make_environment
+from an_control.learning.teacher.teachers import FunctionTeacher, NetworkTeacher, read_teacher
 from an_control.policy import OrderedSizes, make_policy, read_model, write_model
 from an_control.policy.random_model import random_model
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from an_control.disturbance.scramble import ScrambleSettings, Shuffle
-from an_control.learning.evaluate import evaluate
+from an_control.learning.evaluation.evaluate import evaluate
 from an_control.policy import Model, make_policy
 from an_control_sim.ant import ANT_CHANNELS
 

@@ -20,8 +20,8 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from an_control.disturbance.scramble import ScrambleSettings
-from an_control.learning.evaluate import evaluate
-from an_control.learning.tasks import environment_of, make_environment
+from an_control.learning.environments import environment_of, make_environment
+from an_control.learning.evaluation.evaluate import evaluate
 from an_control.policy import load_policy
 from an_control.share import share_path
 from an_control.wiring import load_wiring

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from an_control.learning.comparison import compare
-from an_control.learning.evaluate import evaluate
-from an_control.learning.protocol import Protocol
+from an_control.learning.evaluation.comparison import compare
+from an_control.learning.evaluation.evaluate import evaluate
+from an_control.learning.rollout.protocol import Protocol
 from an_control.policy import make_policy
 from an_control_sim.ant import ANT_CHANNELS
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from an_control import load_policy
-from an_control.learning.evaluate import evaluate, summary
-from an_control.learning.protocol import Protocol
-from an_control.learning.tasks import environment_of, make_environment
+from an_control.learning.environments import environment_of, make_environment
+from an_control.learning.evaluation.evaluate import evaluate, summary
+from an_control.learning.rollout.protocol import Protocol
 from an_control.share import share_path
 from an_control_sim.ant import ANT_CHANNELS
 from an_control_sim.cartpole import CARTPOLE_CHANNELS

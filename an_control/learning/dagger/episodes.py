@@ -1,0 +1,171 @@
+"""Recorded episodes: what a student learns from, the teacher's action beside every step.
+
+An episode is driven by the teacher, by a blend of disturbances, or by the student itself
+(DAgger, Ross et al. 2011); the label is always what the teacher would have done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+
+from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.teacher.teachers import Teacher
+from an_control.policy import AttentionNeuron
+
+
+@dataclass(frozen=True)
+class Episode:
+    """T steps: observations (T, N) in nominal order, the actions before them, the labels (T, A)."""
+
+    observations: np.ndarray
+    previous: np.ndarray
+    labels: np.ndarray
+    total: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+
+class Driver(Protocol):
+    """Chooses the action of each step of one episode."""
+
+    def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """The action (A,), given the observation (N,), the teacher's and the previous action."""
+
+
+def record(
+    env: gymnasium.Env[Any, Any], teacher: Teacher, driver: Driver, rng: np.random.Generator
+) -> Episode:
+    """One episode to its end; only `rng` decides it."""
+    observation, _ = env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
+    previous = np.zeros(env.action_space.shape or (), np.float32)
+    observations, actions, labels = [], [], []
+    total, done = 0.0, False
+    while not done:
+        label = teacher(observation)
+        observations.append(observation)
+        actions.append(previous)
+        labels.append(label)
+        previous = np.clip(driver.act(observation, label, previous), -1.0, 1.0).astype(np.float32)
+        observation, reward, terminated, truncated, _ = env.step(previous)
+        total += float(reward)
+        done = terminated or truncated
+    return Episode(np.array(observations), np.array(actions), np.array(labels), total)
+
+
+class Noisy:
+    """The teacher, with normal noise of a strength drawn once for the episode."""
+
+    def __init__(self, rng: np.random.Generator, most: float) -> None:
+        self._rng = rng
+        self._sd = most * rng.random()
+
+    def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        return label + self._sd * self._rng.standard_normal(label.shape)
+
+
+class Messy:
+    """The teacher between stretches of no, random, or wrongly wired actions.
+
+    It visits what a student meets before it knows its channels, and then shows the way out.
+    """
+
+    def __init__(self, rng: np.random.Generator, teacher: Teacher, noise: float) -> None:
+        self._rng, self._teacher = rng, teacher
+        self._noise = Noisy(rng, noise)
+        self._left = int(rng.integers(0, 40))
+        self._mode = str(rng.choice(["still", "random", "shuffled", "swapped"]))
+        self._first = True
+        self._order: np.ndarray | None = None
+        self._walk: np.ndarray | None = None
+
+    def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        if self._left <= 0:
+            self._switch()
+        self._left -= 1
+        return self._noise.act(observation, self._choose(observation, label), previous)
+
+    def _switch(self) -> None:
+        self._first = False
+        self._order = self._walk = None
+        self._mode = str(self._rng.choice(["teacher"] * 4 + ["random", "shuffled", "swapped"]))
+        brief = self._mode in ("random", "shuffled")
+        self._left = int(self._rng.integers(3, 20) if brief else self._rng.integers(20, 120))
+
+    def _choose(self, observation: np.ndarray, label: np.ndarray) -> np.ndarray:
+        if self._mode == "teacher":
+            return label
+        if self._mode == "still":
+            return np.zeros_like(label)
+        if self._mode == "random":
+            step = self._rng.standard_normal(label.shape)
+            start = self._rng.random() * step if self._walk is None else self._walk
+            self._walk = 0.8 * start + 0.42 * step
+            return self._walk
+        if self._order is None:
+            self._order = self._wiring(len(observation))
+        return self._teacher(observation[self._order]) * (0.5 if self._first else 1.0)
+
+    def _wiring(self, channels: int) -> np.ndarray:
+        """All channels shuffled, or a few of them swapped."""
+        if self._mode == "shuffled":
+            return self._rng.permutation(channels)
+        order = np.arange(channels)
+        some = self._rng.choice(channels, int(self._rng.integers(2, min(9, channels + 1))), False)
+        order[some] = self._rng.permutation(some)
+        return order
+
+
+@dataclass(frozen=True)
+class Rewiring:
+    """How a student's own episodes are disturbed; chances are for a step or an episode."""
+
+    teacher_share: float = 0.0
+    noise: float = 0.0
+    reshuffle: float = 0.0
+    absent: float = 0.0
+    foreign: float = 0.0
+    copied: float = 0.0
+
+
+class Apprentice:
+    """The student on shuffled channels, the teacher taking over in between.
+
+    Some channels may be absent, others come several times, and up to a fifth as many foreign ones
+    that carry noise be added.
+    """
+
+    def __init__(
+        self, rng: np.random.Generator, policy: AttentionNeuron, channels: int, how: Rewiring
+    ) -> None:
+        self._rng, self._policy, self._how = rng, policy, how
+        self._noise = Noisy(rng, how.noise)
+        self._order = rng.permutation(channels)
+        if rng.random() < how.absent:
+            self._order = self._order[: channels - int(rng.integers(1, max(1, channels // 4) + 1))]
+        if how.copied and rng.random() < how.copied:
+            copies = rng.choice(self._order, int(rng.integers(1, channels + 1)))
+            self._order = np.concatenate([self._order, copies])
+        self._foreign = 0
+        if rng.random() < how.foreign:
+            self._foreign = int(rng.integers(1, channels // 5 + 2))
+        slots = len(self._order) + self._foreign
+        self._ids = tuple(str(slot) for slot in range(slots))
+        self._teaching, self._left = False, 0
+        policy.reset()
+
+    def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        if self._rng.random() < self._how.reshuffle:
+            self._order = self._rng.permutation(self._order)
+        if self._left <= 0:
+            self._teaching = self._rng.random() < self._how.teacher_share
+            self._left = int(self._rng.integers(20, 100))
+        self._left -= 1
+        self._policy.previous_action = previous
+        noise = self._rng.standard_normal(self._foreign)
+        own = self._policy.step_array(np.concatenate([observation[self._order], noise]), self._ids)
+        return self._noise.act(observation, label if self._teaching else own, previous)

@@ -1,0 +1,366 @@
+"""The student: the policy core's softmax AttentionNeuron as a torch module.
+
+It computes what `an_control.policy` computes (Tang & Ha 2021, section 3; for each channel a softmax
+over the queries, one query a nominal channel and the last one "none of them"), for whole pieces of
+many episodes at once, and exports to its model file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from an_control.learning.dagger.streams import Batch
+from an_control.learning.dagger.student_neurons import LstmNeuron, StackedNeuron, array_of
+from an_control.learning.teacher.teachers import Layers
+from an_control.policy import AttentionSizes, Model
+
+
+@dataclass(frozen=True)
+class StudentSizes:
+    """`neuron` units a channel, `key` numbers a key, `head` the hidden layers.
+
+    A channel's neuron is an LSTM, or a layer on its `stack` newest readings where that is over 0.
+    `memory` GRU units of the head expect what no channel shows; 0 for a head without. With `doubt`
+    it believes a reading the less the farther it lies from what was expected, with `compare` the
+    attention also asks which query expected the reading. With `startle` all neurons begin anew
+    where most readings jump at once.
+    """
+
+    neuron: int = 32
+    key: int = 32
+    head: tuple[int, ...] = (128, 64)
+    products: bool = False
+    memory: int = 0
+    stack: int = 0
+    doubt: bool = False
+    startle: bool = False
+    compare: bool = False
+    normalise: bool = False
+    """Divide the sums over channels by their attention where that is over 1."""
+
+
+class State(NamedTuple):
+    """What is carried from step to step: B lanes of N slots; n channels, H units."""
+
+    first: Tensor  # (B, N, .) of the neurons
+    second: Tensor  # (B, N, .) of the neurons
+    memory: Tensor  # (B, H)
+    message: Tensor  # (B, 2 n) what was seen at the last step, with a memory
+    evidence: Tensor  # (B, N, n) of the readings' comparison with what was expected
+
+    def kept(self, keep: Tensor) -> State:
+        """This state in the lanes (B,) with 1, a fresh one in those with 0."""
+        return State(*(part * keep.view(-1, *[1] * (part.ndim - 1)) for part in self))
+
+    def detach(self) -> State:
+        return State(*(part.detach() for part in self))
+
+
+class Outcome(NamedTuple):
+    """What a student makes of a piece of T steps."""
+
+    attention: Tensor  # (T, B, N, n + 1) logarithms
+    action: Tensor  # (T, B, A) before it is clipped to [-1, 1]
+    ordered: Tensor  # (T, B, A) the action if it had seen the ordered observation
+    expected: Tensor | None  # (T, B, n) what the memory expected to read
+    state: State
+
+
+class Student(nn.Module):
+    """One query a nominal channel; T steps, B episodes, N channel slots, A actions."""
+
+    def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:
+        super().__init__()
+        self.channels, self.actions, self.sizes = channels, actions, sizes
+        what = actions, sizes.neuron, sizes.products
+        self.neuron = StackedNeuron(*what, sizes.stack) if sizes.stack else LstmNeuron(*what)
+        self.key = nn.Linear(sizes.neuron, sizes.key)
+        self.queries = nn.Parameter(torch.randn(channels + 1, sizes.key) / sizes.key**0.5)
+        message = 2 * channels
+        if sizes.memory:
+            self.memory = nn.GRUCell(message + actions, sizes.memory)
+            self.expectation = nn.Linear(sizes.memory + message + actions, channels)
+            with torch.no_grad():  # things stay as they are
+                self.expectation.weight[:, sizes.memory :].zero_()
+                self.expectation.weight[:, sizes.memory : sizes.memory + channels].fill_diagonal_(1)
+            message = channels + sizes.memory
+        if sizes.doubt:
+            self.log_doubt = nn.Parameter(torch.full((channels,), -1.5))
+        if sizes.compare:
+            start = torch.tensor([[2.5], [1.5], [0.3], [2.2]])
+            self.comparison = nn.Parameter(start.repeat(1, channels))
+        widths = [message, *sizes.head, actions]
+        self.head = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+
+    @property
+    def _layers(self) -> list[nn.Linear]:
+        return [layer for layer in self.head if isinstance(layer, nn.Linear)]
+
+    def start_head(self, layers: Layers) -> None:
+        """Let the head begin as the teacher's network, blind to the mass of the message."""
+        if tuple(len(bias) for _, bias in layers[:-1]) != self.sizes.head:
+            raise ValueError(
+                f"head: {self.sizes.head}, but the teacher's is"
+                f" {tuple(len(bias) for _, bias in layers[:-1])}"
+            )
+        with torch.no_grad():
+            for layer, (weight, bias) in zip(self._layers, layers, strict=True):
+                layer.weight.zero_()
+                layer.weight[:, : weight.shape[1]] = torch.from_numpy(weight)
+                layer.bias.copy_(torch.from_numpy(bias))
+
+    def start_neurons(self, model: Model) -> None:
+        """Let neurons, keys and queries begin as a model's, and so the head where both remember.
+
+        ValueError where sizes differ.
+        """
+        sizes = model.sizes
+        if not isinstance(sizes, AttentionSizes) or self._identifying(self._sizes) != (
+            self._identifying(sizes)
+        ):
+            raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
+        arrays = {name: array.copy() for name, array in model.arrays.items()}
+        self.neuron.begin_as(arrays)
+        with torch.no_grad():
+            self.key.weight.copy_(torch.from_numpy(arrays["attention.key"]))
+            self.key.bias.copy_(torch.from_numpy(arrays["attention.key_bias"]))
+            self.queries.copy_(torch.from_numpy(arrays["attention.queries"]))
+            if self.sizes.memory and sizes.memory:
+                tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+                self._start_memory(sizes, tensors)
+
+    def _start_memory(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
+        if (self.sizes.memory, list(self.sizes.head)) != (sizes.memory, sizes.head):
+            raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
+        memory, units = self.memory, self.sizes.memory
+        memory.weight_ih.copy_(arrays["memory.input"])
+        memory.weight_hh.copy_(arrays["memory.hidden"])
+        memory.bias_ih.copy_(arrays["memory.bias"])
+        memory.bias_hh.zero_()
+        memory.bias_hh[2 * units :] = arrays["memory.hidden_bias"]
+        self.expectation.weight.copy_(arrays["expectation.weight"])
+        self.expectation.bias.copy_(arrays["expectation.bias"])
+        if self.sizes.doubt and sizes.doubt:
+            self.log_doubt.copy_(arrays["memory.log_doubt"])
+        if self.sizes.compare and sizes.compare:
+            self.comparison.copy_(arrays["attention.comparison"])
+        for place, layer in enumerate(self._layers):
+            layer.weight.copy_(arrays[f"head.{place}.weight"])
+            layer.bias.copy_(arrays[f"head.{place}.bias"])
+
+    @staticmethod
+    def _identifying(sizes: AttentionSizes) -> tuple[object, ...]:
+        """The sizes of what tells channels apart."""
+        return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
+
+    def start(self, lanes: int, slots: int) -> State:
+        """The state at the begin of episodes."""
+        return State(
+            *self.neuron.begin(lanes, slots),
+            self.queries.new_zeros(lanes, self.sizes.memory),
+            self.queries.new_zeros(lanes, 2 * self.channels),
+            self.queries.new_zeros(lanes, slots, self.channels),
+        )
+
+    def forward(self, batch: Batch, state: State, told: Tensor | None = None) -> Outcome:
+        """A piece of many episodes.
+
+        Where `told` (T, B) is 1, the memory gets the true message in place of the attention's.
+        """
+        if not self.sizes.memory:
+            attention, message, state = self.listen(batch, state)
+            whole = torch.cat([batch.ordered, torch.zeros_like(batch.ordered)], -1)
+            return Outcome(attention, self.act(message), self.act(whole), None, state)
+        scores, state = self.identify(
+            batch.values, batch.change, batch.previous, state, batch.moved
+        )
+        truth = None if told is None else self.truth(batch)
+        memory, lately, evidence = state.memory, state.message, state.evidence
+        attentions, memories, seen, means = [], [], [], []
+        for t, score in enumerate(scores):
+            memory, mean = self.expect(memory, lately, batch.previous[t])
+            if self.sizes.compare:
+                evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
+                evidence = self.compare(batch.values[t], mean, evidence)
+                score = score + nn.functional.pad(evidence, (0, 1))
+            attentions.append(score.log_softmax(-1))
+            weights = (2.0 * attentions[-1]).exp()
+            message = self._route(weights, batch.values[t], batch.present[t])
+            if truth is not None and told is not None:
+                message = torch.where(told[t].unsqueeze(-1) > 0, truth[t], message)
+            lately = self.believe(message, mean)
+            seen.append(lately[:, : self.channels])
+            memories.append(memory)
+            means.append(mean)
+        state = state._replace(memory=memory, message=lately, evidence=evidence)
+        remembered = torch.stack(memories)
+        return Outcome(
+            torch.stack(attentions),
+            self.act(torch.cat([torch.stack(seen), remembered], -1)),
+            self.act(torch.cat([batch.ordered, remembered], -1)),
+            torch.stack(means),
+            state,
+        )
+
+    def listen(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, State]:
+        """Of a head without memory: the attention's logarithms, message and neurons' state."""
+        scores, state = self.identify(
+            batch.values, batch.change, batch.previous, state, batch.moved
+        )
+        attention = scores.log_softmax(-1)
+        message = self._route(attention.exp(), batch.values, batch.present)
+        routed, mass = message.split(self.channels, -1)
+        if self.sizes.normalise:
+            routed, mass = routed / mass.clamp(min=1.0), mass.clamp(max=1.0)
+        return attention, torch.cat([routed, mass - 1.0], -1), state
+
+    def identify(
+        self, values: Tensor, change: Tensor, previous: Tensor, state: State, moved: Tensor
+    ) -> tuple[Tensor, State]:
+        """Scores (T, B, N, channels + 1) of every slot against the queries, and the state.
+
+        `values` and `change` are (T, B, N), `previous` the previous actions (T, B, A). Where
+        `moved` (T, B) is 1, the neurons begin anew.
+        """
+        first, second = state[:2]
+        cuts = [0, *(t for t in moved.any(1).nonzero().flatten().tolist() if t), len(values)]
+        parts = []
+        for begin, end in pairwise(cuts):
+            kept = (1.0 - moved[begin])[:, None, None]
+            outputs, (first, second) = self.neuron.advance(
+                values[begin:end],
+                change[begin:end],
+                previous[begin:end],
+                (first * kept, second * kept),
+            )
+            parts.append(outputs)
+        scores = self.key(torch.cat(parts)) @ self.queries.T
+        return scores, state._replace(first=first, second=second)
+
+    def expect(self, memory: Tensor, lately: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
+        """The memory (B, H) of one step, and what it expects to read (B, channels)."""
+        inputs = torch.cat([lately, previous], -1)
+        memory = self.memory(inputs, memory)
+        return memory, self.expectation(torch.cat([memory, inputs], -1))
+
+    def compare(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
+        """The evidence (B, N, channels) with this step's, of the readings (B, N) against `mean`."""
+        width, most, gain, keep = self.comparison
+        error = width.exp() * (values.unsqueeze(-1) - mean.unsqueeze(1)) ** 2
+        return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
+
+    def believe(self, message: Tensor, mean: Tensor) -> Tensor:
+        """What is seen (B, 2 channels) of a message where `mean` is expected: values, shares."""
+        routed, mass = message.split(self.channels, -1)
+        share = mass.clamp(max=1.0)
+        news = routed / mass.clamp(min=1.0) - share * mean
+        if self.sizes.doubt:
+            trust = 1.0 / (1.0 + self.log_doubt.exp() * news**2)
+            share, news = share * trust, news * trust
+        return torch.cat([mean + news, share], -1)
+
+    def remember(self, batch: Batch, message: Tensor, state: State) -> tuple[Tensor, ...]:
+        """What the head makes of a message (T, B, 2 channels): routed values, and masses.
+
+        Returns the actions (T, B, A) on what it sees and on the ordered observation, what it
+        expected to read (T, B, channels), the last memory (B, H) and what was seen last.
+        """
+        memory, lately = state.memory, state.message
+        memories, seen, means = [], [], []
+        for heard, previous in zip(message, batch.previous, strict=True):
+            memory, mean = self.expect(memory, lately, previous)
+            lately = self.believe(heard, mean)
+            seen.append(lately[:, : self.channels])
+            memories.append(memory)
+            means.append(mean)
+        remembered = torch.stack(memories)
+        return (
+            self.act(torch.cat([torch.stack(seen), remembered], -1)),
+            self.act(torch.cat([batch.ordered, remembered], -1)),
+            torch.stack(means),
+            memory,
+            lately,
+        )
+
+    def truth(self, batch: Batch) -> Tensor:
+        """The message (T, B, 2 channels) of an attention that knows."""
+        n = self.channels
+        shown = batch.values.new_zeros(*batch.channel.shape[:2], n + 1)
+        shown = shown.scatter_reduce(-1, batch.channel, batch.present, "amax")[..., :n]
+        return torch.cat([batch.ordered * shown, shown], -1)
+
+    @staticmethod
+    def _route(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
+        """The message (..., 2 channels): routed values, and the mass of each query."""
+        weights = weights[..., :-1] * present.unsqueeze(-1)
+        routed = (values.unsqueeze(-2) @ weights).squeeze(-2)
+        return torch.cat([routed, weights.sum(-2)], -1)
+
+    def act(self, message: Tensor) -> Tensor:
+        """The action (..., A) before it is clipped to [-1, 1]."""
+        *hidden, last = self._layers
+        for layer in hidden:
+            message = torch.relu(layer(message))
+        out: Tensor = last(message)
+        return out
+
+    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+        """This student as a policy's model."""
+        arrays = {
+            **self.neuron.arrays(),
+            "attention.queries": array_of(self.queries),
+            "attention.key": array_of(self.key.weight),
+            "attention.key_bias": array_of(self.key.bias),
+        }
+        if self.sizes.memory:
+            arrays |= self._memory_arrays()
+        for place, layer in enumerate(self._layers):
+            arrays[f"head.{place}.weight"] = array_of(layer.weight)
+            arrays[f"head.{place}.bias"] = array_of(layer.bias)
+        arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        return Model("attention_neuron", self._sizes, arrays, task, trained)
+
+    @property
+    def _sizes(self) -> AttentionSizes:
+        return AttentionSizes(
+            actions=self.actions,
+            neuron=self.sizes.neuron,
+            queries=self.channels + 1,
+            key=self.sizes.key,
+            inputs=list(self.neuron.inputs),
+            head=list(self.sizes.head),
+            products=self.sizes.products,
+            attention="softmax",
+            activation="relu",
+            output="clip",
+            memory=self.sizes.memory,
+            stack=self.sizes.stack,
+            doubt=self.sizes.doubt,
+            startle=self.sizes.startle,
+            compare=self.sizes.compare,
+            normalise=self.channels if self.sizes.normalise else 0,
+        )
+
+    def _memory_arrays(self) -> dict[str, np.ndarray]:
+        memory, units = self.memory, self.sizes.memory
+        bias = memory.bias_ih.clone()
+        bias[: 2 * units] += memory.bias_hh[: 2 * units]
+        some = {}
+        if self.sizes.doubt:
+            some["memory.log_doubt"] = array_of(self.log_doubt)
+        if self.sizes.compare:
+            some["attention.comparison"] = array_of(self.comparison)
+        return some | {
+            "memory.input": array_of(memory.weight_ih),
+            "memory.hidden": array_of(memory.weight_hh),
+            "memory.bias": array_of(bias),
+            "memory.hidden_bias": array_of(memory.bias_hh[2 * units :]),
+            "expectation.weight": array_of(self.expectation.weight),
+            "expectation.bias": array_of(self.expectation.bias),
+        }

@@ -1,0 +1,112 @@
+"""Several protocols beside each other: distributions, and differences of the same episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from an_control.files import read_regular, write_whole
+from an_control.learning.evaluation.evaluate import summary
+from an_control.learning.rollout.episode import Result
+
+HEAD = (
+    "| protocol | return | least | median | most | successes | difference | same to the last bit |"
+)
+BACK_STEPS, BACK_SHARE = (150, 350), 0.95
+"""An episode is back if, in these steps after the last move, its mean reward is this share of that
+which the first protocol's episodes have there."""
+BEGIN, END = "<!-- table {} -->", "<!-- end of table -->"
+
+
+def compare(
+    runs: Mapping[str, Sequence[Result]],
+    success: float | None = None,
+    until: Mapping[str, int | None] | None = None,
+) -> list[dict[str, Any]]:
+    """One entry a protocol, by name; the first one is what the others differ from.
+
+    `until` says from which step on nothing moved any more; what share of the episodes was back by
+    then is `back`, None where that is not known.
+
+    Differences are those of episodes of the same number, so of the same start: mean, sd, and in
+    how many of them the returns are equal to the last bit.
+    """
+    (first, *_) = runs.values()
+    return [
+        {
+            "protocol": name,
+            **summary(results, success),
+            "difference": _difference(results, first),
+            "noticed": sum(result.noticed for result in results),
+            "back": _back(results, first, (until or {}).get(name)),
+            "episodes": [result.line() for result in results],
+        }
+        for name, results in runs.items()
+    ]
+
+
+def _difference(results: Sequence[Result], first: Sequence[Result]) -> dict[str, Any]:
+    pairs = [(one.total, other.total) for one, other in zip(results, first, strict=True)]
+    apart = np.array([one - other for one, other in pairs])
+    return {
+        "mean": float(apart.mean()),
+        "sd": float(apart.std()),
+        "same": sum(one == other for one, other in pairs),
+    }
+
+
+def _back(results: Sequence[Result], first: Sequence[Result], until: int | None) -> float | None:
+    """The share of the episodes that walk on as if nothing had been."""
+    if until is None:
+        return None
+    begin, end = (until + steps for steps in BACK_STEPS)
+    usual = [one.rewards[begin:end].mean() for one in first if len(one.rewards) > begin]
+    if not usual:
+        return None
+    least = BACK_SHARE * float(np.mean(usual))
+    reached = [len(r.rewards) > begin and r.rewards[begin:end].mean() >= least for r in results]
+    return float(np.mean(reached))
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The entries of `compare` as a table."""
+    lines = [HEAD, f"|{'---|' * HEAD.count(' | ')}---|"]
+    lines += [_row(row, first=row is rows[0]) for row in rows]
+    if all(row["back"] is None for row in rows):
+        return "\n".join(lines)
+    backs = ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]
+    more = [" back |", "---|", *(f" {back} |" for back in backs)]
+    return "\n".join(line + end for line, end in zip(lines, more, strict=True))
+
+
+def _row(row: Mapping[str, Any], *, first: bool) -> str:
+    share, apart = row["success_share"], row["difference"]
+    cells = [
+        f"`{row['protocol']}`",
+        f"{row['mean']:.0f} +- {row['sd']:.0f}",
+        *(f"{row[name]:.0f}" for name in ("min", "median", "max")),
+        "" if share is None else f"{share:.0%}",
+        "" if first else f"{apart['mean']:+.0f} +- {apart['sd']:.0f}",
+        "" if first else f"{apart['same']} of {len(row['episodes'])}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def write_table(path: Path, title: str, text: str) -> None:
+    """Put a table between its marks in a Markdown file, or into a new file of its own.
+
+    The marks are `<!-- table TITLE -->` and `<!-- end of table -->`; ValueError where a file has
+    none of that title.
+    """
+    begin = BEGIN.format(title)
+    if not path.exists():
+        write_whole(path, f"{begin}\n{text}\n{END}\n")
+        return
+    before, mark, rest = read_regular(path).decode().partition(begin + "\n")
+    _, end, after = rest.partition(END)
+    if not (mark and end):
+        raise ValueError(f"{path}: has no {begin} ... {END}")
+    write_whole(path, f"{before}{mark}{text}\n{end}{after}")

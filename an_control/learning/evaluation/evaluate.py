@@ -1,0 +1,108 @@
+"""Evaluation without ROS: whole episodes under the disturbances that the simulator offers.
+
+Episode e of a run starts from `episode_seed(seed, e)` and its readings pass the same `Scramble` as
+over ROS 2, so both give the same returns. Training never uses these seeds (`TRAINING_SEEDS`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from an_control.disturbance.scramble import Scramble, ScrambleSettings
+from an_control.learning.rollout.engine import evaluation_starts
+from an_control.learning.rollout.episode import Result, Watch, play_episode
+from an_control.learning.rollout.protocol import Protocol
+from an_control.policy import Model, Policy
+
+
+def evaluate(
+    policy: Policy,
+    env: gymnasium.Env[Any, Any],
+    channels: Sequence[str],
+    episodes: int,
+    seed: int,
+    protocol: Protocol | ScrambleSettings,
+    report: Callable[[Result], None] | None = None,
+    watch: Watch | None = None,
+) -> list[Result]:
+    """Play `episodes` episodes; `channels` name the observation's numbers in their order.
+
+    The same seed gives the same starts and the same permutations under every protocol. ValueError
+    where the protocol asks for what the environment does not have.
+    """
+    if isinstance(protocol, ScrambleSettings):
+        protocol = Protocol(protocol)
+    _show(env, protocol.background)
+    scramble = Scramble(channels, protocol.scrambling, seed, protocol.schedule)
+    results = []
+    for start in evaluation_starts(seed, episodes):
+        ids = tuple(channels)
+        results.append(play_episode(policy, env, ids, scramble, start, protocol, watch))
+        if report is not None:
+            report(results[-1])
+    return results
+
+
+def _show(env: gymnasium.Env[Any, Any], background: str) -> None:
+    """Let a camera's environment take this background, or the one that it has by itself."""
+    inner: Any = env.unwrapped
+    if hasattr(inner, "show"):
+        inner.show(background or inner.plain)
+    elif background:
+        raise ValueError(f"background={background}: {type(inner).__name__} has only one look")
+
+
+def evaluate_fused(
+    model: Model,
+    env: gymnasium.Env[Any, Any],
+    channels: Sequence[str],
+    episodes: int,
+    seed: int,
+    scrambling: ScrambleSettings,
+) -> list[Result]:
+    """The same episodes by compiled rollouts; for environments and scramblings that have them."""
+    from an_control.learning.rollout.compiled.engine import FusedEngine
+
+    begin = time.perf_counter()
+    inner: Any = env.unwrapped
+    lanes = inner.lanes
+    engine = FusedEngine(lanes, channels, model.sizes.actions)
+    outcomes = engine.play([model], evaluation_starts(seed, episodes), scrambling)
+    engine.close()
+    wall_s = (time.perf_counter() - begin) / episodes
+    shuffle, results = scrambling.shuffle, []
+    for total, steps in zip(outcomes.returns[0].tolist(), outcomes.steps[0].tolist(), strict=True):
+        shuffles = int(shuffle.at_reset) + ((steps - 1) // shuffle.every if shuffle.every else 0)
+        results.append(Result(total, steps, shuffles, steps < lanes.steps, None, wall_s))
+    return results
+
+
+def can_fuse(env: gymnasium.Env[Any, Any], scrambling: ScrambleSettings) -> bool:
+    """Whether `evaluate_fused` can play this."""
+    if not hasattr(env.unwrapped, "lanes"):
+        return False
+    from an_control.learning.rollout.compiled.engine import can_scramble
+
+    return can_scramble(scrambling)
+
+
+def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:
+    """The distribution of the returns; `success` is the return that counts as one."""
+    returns = np.array([result.total for result in results])
+    distances = [result.distance_m for result in results if result.distance_m is not None]
+    return {
+        "mean": float(returns.mean()),
+        "sd": float(returns.std()),
+        "min": float(returns.min()),
+        "median": float(np.median(returns)),
+        "max": float(returns.max()),
+        "success_share": None if success is None else float((returns > success).mean()),
+        "falls": sum(result.fell for result in results),
+        "distance_m": float(np.mean(distances)) if distances else None,
+        "steps_per_s": sum(r.steps for r in results) / sum(r.wall_s for r in results),
+    }

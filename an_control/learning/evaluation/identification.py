@@ -1,0 +1,176 @@
+"""What a policy knows of its channels: identified how soon and how well, and how needed each is.
+
+A channel counts as identified where its neuron's attention is largest at the query of that
+channel. Only softmax attention, whose queries are the nominal channels in their order, can be
+asked this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from an_control.disturbance.scramble import Scramble, ScrambleSettings, Shuffle
+from an_control.learning.rollout.engine import evaluation_starts
+from an_control.learning.rollout.episode import Result, play_episode
+from an_control.policy import AttentionNeuron, AttentionSizes, Policy
+
+UNKNOWN = 0.5
+"""A neuron whose attention sums to less takes its channel for none of the nominal ones."""
+
+
+@dataclass(frozen=True)
+class Identification:
+    """Counts over episodes that are reshuffled at the reset and every K steps, N channels."""
+
+    first: np.ndarray  # (K, N) share identified, by steps since the reset
+    later: np.ndarray  # (K, N) by steps since a reshuffle on the way
+    confusion: np.ndarray  # (N, N + 1) how often a channel was taken for each, or for none
+
+    def at(self, steps: int) -> tuple[float, float]:
+        """The shares identified so many steps behind the reset, and behind a reshuffle."""
+        return float(self.first[steps].mean()), float(self.later[steps].mean())
+
+
+class _Examiner:
+    """Watches episodes and counts."""
+
+    def __init__(self, channels: Sequence[str], every: int) -> None:
+        self._index = {name: place for place, name in enumerate(channels)}
+        self._every, self._step = every, 0
+        self.right, self.seen = (np.zeros((2, every, len(channels))) for _ in range(2))
+        self.confusion = np.zeros((len(channels), len(channels) + 1), np.int64)
+
+    def begin(self) -> None:
+        self._step = 0
+
+    def __call__(self, policy: Policy, scramble: Scramble) -> None:
+        assert isinstance(policy, AttentionNeuron)
+        shows = dict(zip(scramble.ids, scramble.order, strict=True))
+        truth = np.array([self._index[shows[slot]] for slot in policy.channel_order])
+        attention = policy.attention
+        taken = np.where(attention.sum(0) < UNKNOWN, len(self._index), attention.argmax(0))
+        since = self._step % self._every
+        part = int(self._step >= self._every)
+        self.seen[part, since, truth] += 1
+        self.right[part, since, truth] += taken == truth
+        if since >= self._every // 2:
+            np.add.at(self.confusion, (truth, taken), 1)
+        self._step += 1
+
+
+def identify(
+    policy: Policy,
+    env: gymnasium.Env[Any, Any],
+    channels: tuple[str, ...],
+    episodes: int,
+    seed: int,
+    every: int,
+) -> Identification:
+    """Play these episodes and ask at every step; ValueError where the policy cannot be asked.
+
+    Confusions are counted in the second half of the steps between two reshuffles.
+    """
+    sizes = policy.model.sizes
+    if not isinstance(sizes, AttentionSizes) or sizes.attention != "softmax":
+        raise ValueError("identification: needs softmax attention, one query a nominal channel")
+    if not isinstance(policy, AttentionNeuron):
+        raise ValueError("identification: a monitor puts channels in order before the neurons")
+    examiner = _Examiner(channels, every)
+    for start in evaluation_starts(seed, episodes):
+        examiner.begin()
+        scramble = Scramble(channels, ScrambleSettings(Shuffle(True, every)), start.run)
+        play_episode(policy, env, channels, scramble, start, watch=examiner)
+    share = examiner.right / np.maximum(examiner.seen, 1)
+    return Identification(share[0], share[1], examiner.confusion)
+
+
+class Held(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]):
+    """One channel keeps the reading that it begins with."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], place: int) -> None:
+        super().__init__(env)
+        self._place, self._reading = place, np.nan
+
+    def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        self._reading = np.nan
+        return super().reset(**arguments)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        if np.isnan(self._reading):
+            self._reading = observation[self._place]
+        held = observation.copy()
+        held[self._place] = self._reading
+        return held
+
+
+def freeze_each(
+    policy: Policy,
+    env: gymnasium.Env[Any, Any],
+    channels: tuple[str, ...],
+    episodes: int,
+    seed: int,
+) -> dict[str, list[Result]]:
+    """The same episodes, shuffled at the reset, with each channel frozen in turn."""
+    shuffled = ScrambleSettings(Shuffle(True))
+    return {
+        name: [
+            play_episode(
+                policy, Held(env, place), channels, Scramble(channels, shuffled, start.run), start
+            )
+            for start in evaluation_starts(seed, episodes)
+        ]
+        for place, name in enumerate(channels)
+    }
+
+
+def frozen_table(frozen: dict[str, list[Result]]) -> str:
+    """One row a channel, worst first, in Markdown."""
+    rows = ["| frozen | return | least | walked, m |", "|---|---|---|---|"]
+    means = {name: np.mean([r.total for r in results]) for name, results in frozen.items()}
+    for name in sorted(frozen, key=lambda name: means[name]):
+        totals = np.array([result.total for result in frozen[name]])
+        walked = np.mean([result.distance_m or 0.0 for result in frozen[name]])
+        rows.append(
+            f"| `{name}` | {totals.mean():.0f} +- {totals.std():.0f} | {totals.min():.0f}"
+            f" | {walked:.1f} |"
+        )
+    return "\n".join(rows)
+
+
+def identification_table(found: Identification) -> str:
+    """Shares identified by steps, over all channels, in Markdown."""
+    steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(found.first)]
+    rows = [
+        "| steps since | " + " | ".join(map(str, steps)) + " |",
+        "|---" * (len(steps) + 1) + "|",
+    ]
+    for place, title in enumerate(("the reset", "a reshuffle on the way")):
+        rows.append(f"| {title} | " + " | ".join(f"{found.at(k)[place]:.0%}" for k in steps) + " |")
+    return "\n".join(rows)
+
+
+def identification_picture(found: Identification, channels: Sequence[str]) -> Figure:
+    """Accuracy by steps and channel, and who is taken for whom."""
+    figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
+    for axis, share, title in (
+        (axes[0], found.first, "identified, by steps since the reset"),
+        (axes[1], found.later, "by steps since a reshuffle on the way"),
+    ):
+        axis.imshow(share.T, aspect="auto", vmin=0.0, vmax=1.0, interpolation="nearest")
+        axis.set_title(title)
+        axis.set_xlabel("steps")
+    share = found.confusion / np.maximum(found.confusion.sum(1, keepdims=True), 1)
+    axes[2].imshow(share, aspect="auto", vmin=0.0, vmax=1.0, interpolation="nearest")
+    axes[2].set_title("taken for, in the later half of the steps")
+    names = [*channels, "none"]
+    axes[2].set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+    for axis in axes:
+        axis.set_yticks(range(len(channels)), channels, fontsize=7)
+    return figure

@@ -1,0 +1,228 @@
+"""Pictures of an evaluation: attention and keys around a permutation, and recovery after it.
+
+Columns and points are contents, in the nominal order, wherever they are shown at the moment: a
+policy that knows its channels again shows the same picture again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+from an_control.disturbance.scramble import Scramble
+from an_control.files import replacing
+from an_control.learning.rollout.episode import Result
+from an_control.policy import AttentionNeuron, Policy, Watched
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+BEFORE, AFTER = 25, 150
+"""Steps around a permutation that a recovery curve shows."""
+MOMENTS = (-1, 0, 1, 5, 25, 99)
+"""Steps from the permutation at which attention and keys are shown."""
+TRAIL = 10
+DPI = 110
+
+
+class Trace:
+    """What an attention policy's channels looked like at every step of one episode."""
+
+    def __init__(self, channels: Sequence[str]) -> None:
+        self.channels = tuple(channels)
+        self.attention: list[np.ndarray] = []
+        self.keys: list[np.ndarray] = []
+
+    def see(self, policy: Policy, scramble: Scramble) -> None:
+        """Keep attention (M, N) and keys (N, k) by content, NaN for what is not there.
+
+        For `evaluate`'s `watch`; a policy without attention leaves no trace.
+        """
+        watched = isinstance(policy, Watched) and policy.setting == "match"
+        if isinstance(policy, Watched):
+            policy = policy.policy
+        if not isinstance(policy, AttentionNeuron):
+            return
+        nominal = self.channels
+        content = {name: place for place, name in enumerate(nominal)}
+        shown = dict(zip(scramble.ids, scramble.order, strict=True))
+        announced = scramble.settings.announce or watched
+        places, columns = [], []
+        for column, name in enumerate(policy.channel_order):
+            owner = name if announced else shown.get(name, name)
+            if owner in content:
+                places.append(content[owner])
+                columns.append(column)
+        attention, keys = policy.attention, policy.keys
+        by_content = np.full((len(attention), len(nominal)), np.nan)
+        by_content[:, places] = attention[:, columns]
+        kept = np.full((len(nominal), keys.shape[1]), np.nan)
+        kept[places] = keys[columns]
+        self.attention.append(by_content)
+        self.keys.append(kept)
+
+
+def moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
+    """The permutation to look at, the last one far from the start, and the steps to show."""
+    middle = [step for step in rewired if 0 < step <= steps - 2]
+    at = middle[len(middle) // 2] if middle else 0
+    ends = [step for step in rewired if step > at]
+    last = min([steps, *ends]) - 1
+    return at, [at + offset for offset in MOMENTS if 0 <= at + offset <= last]
+
+
+def attention_maps(trace: Trace, rewired: Sequence[int]) -> Figure:
+    """Queries x contents at moments around a permutation."""
+    at, steps = moments(len(trace.attention), rewired)
+    reach = float(np.nanmax(np.abs(np.array([trace.attention[step] for step in steps]))))
+    figure, axes = plt.subplots(1, len(steps), figsize=(3.1 * len(steps), 4.4), squeeze=False)
+    for axis, step in zip(axes[0], steps, strict=True):
+        image = axis.imshow(
+            trace.attention[step], vmin=-reach, vmax=reach, cmap="RdBu_r", aspect="auto"
+        )
+        axis.set_title(_moment(step, at), fontsize=10)
+        axis.set_xticks(range(len(trace.channels)), trace.channels, rotation=90, fontsize=5)
+        axis.tick_params(axis="y", labelsize=6)
+    axes[0][0].set_ylabel("query")
+    figure.tight_layout(rect=(0, 0, 0.95, 0.94))
+    bar = figure.add_axes((0.955, 0.25, 0.008, 0.6))
+    figure.colorbar(image, cax=bar).ax.tick_params(labelsize=6)
+    figure.suptitle("Attention on each content, wherever it is shown", fontsize=11)
+    return figure
+
+
+def key_map(trace: Trace, rewired: Sequence[int]) -> Figure:
+    """Each content's key on the two main axes of all keys of the episode, with a short trail."""
+    at, steps = moments(len(trace.keys), rewired)
+    points = principal_axes(np.array(trace.keys))
+    colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, len(trace.channels)))
+    figure, axes = plt.subplots(
+        1, len(steps), figsize=(2.9 * len(steps), 3.6), squeeze=False, sharex=True, sharey=True
+    )
+    for axis, step in zip(axes[0], steps, strict=True):
+        start = max(0, step - TRAIL, at if step >= at else 0)
+        for number, colour in enumerate(colours):
+            axis.plot(*points[start : step + 1, number].T, color=colour, linewidth=0.6)
+            axis.plot(*points[step, number], "o", color=colour, markersize=4)
+        axis.set_title(_moment(step, at), fontsize=10)
+        axis.tick_params(labelsize=6)
+    for number in range(len(trace.channels)):
+        axes[0][0].annotate(str(number), points[steps[0], number], fontsize=5)
+    figure.suptitle("Keys of the contents, two main axes; trail: the last 10 steps", fontsize=11)
+    figure.tight_layout()
+    return figure
+
+
+def principal_axes(keys: np.ndarray) -> np.ndarray:
+    """(T, N, 2) of keys (T, N, k): their coordinates on the two main axes of all of them."""
+    flat = keys.reshape(-1, keys.shape[-1])
+    there = flat[np.isfinite(flat).all(axis=1)]
+    centre = there.mean(axis=0)
+    _, _, axes = np.linalg.svd(there - centre, full_matrices=False)
+    planar = (flat - centre) @ axes[:2].T
+    planar = np.pad(planar, ((0, 0), (0, 2 - planar.shape[1])))
+    return planar.reshape(*keys.shape[:2], 2)
+
+
+def recovery(results: Sequence[Result]) -> tuple[np.ndarray, np.ndarray, int]:
+    """Mean reward at each step around the permutations on the way.
+
+    Returns offsets (n,), means (n,) and the number of permutations. Only steps between the
+    permutations before and after count.
+    """
+    gathered: dict[int, list[float]] = {}
+    count = 0
+    for result in results:
+        middle = [step for step in result.rewired if step > 0]
+        bounds = [0, *middle, result.steps]
+        for start, at, end in zip(bounds, middle, bounds[2:], strict=False):
+            count += 1
+            for step in range(max(start, at - BEFORE), min(end, at + AFTER)):
+                gathered.setdefault(step - at, []).append(float(result.rewards[step]))
+    offsets = sorted(gathered)
+    return np.array(offsets), np.array([np.mean(gathered[one]) for one in offsets]), count
+
+
+def recovery_curves(runs: Mapping[str, Sequence[Result]]) -> Figure | None:
+    """Reward per step around a permutation, a curve a protocol that has them on the way.
+
+    Where the first protocol has none, its mean is a dotted line. None without any curve.
+    """
+    curves = {name: recovery(results) for name, results in runs.items()}
+    shown = {name: curve for name, curve in curves.items() if (curve[0] > 0).any()}
+    if not shown:
+        return None
+    figure, axis = plt.subplots(figsize=(8, 4))
+    first = next(iter(runs))
+    if first not in shown:
+        level = float(np.mean(np.concatenate([one.rewards for one in runs[first]])))
+        axis.axhline(level, color="black", linestyle=":", label=f"{first}: mean")
+    for name, (offsets, means, count) in shown.items():
+        axis.plot(offsets, means, label=f"{name} ({count} permutations)", linewidth=1.2)
+    axis.axvline(0, color="grey", linewidth=0.8)
+    axis.set_xlabel("steps from the permutation")
+    axis.set_ylabel("mean reward per step")
+    axis.legend(fontsize=8)
+    figure.tight_layout()
+    return figure
+
+
+def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float]) -> Figure | None:
+    """Return over the share of channels that is absent, a curve for what else a protocol says.
+
+    `lost` is each protocol's share. Where the first protocol loses none, every curve begins with
+    it. None where there are no two shares.
+    """
+    first = next(iter(runs))
+    curves: dict[str, list[str]] = {}
+    for name in runs:
+        label = ",".join(word for word in name.split(",") if not word.startswith("drop="))
+        curves.setdefault(label, []).append(name)
+    shown = {label: names for label, names in curves.items() if any(lost[name] for name in names)}
+    if len({lost[name] for name in runs}) < 2:
+        return None
+    figure, axis = plt.subplots(figsize=(6, 4))
+    for label, names in shown.items():
+        whole = names if first in names or lost[first] else [first, *names]
+        ordered = sorted(whole, key=lambda name: lost[name])
+        returns = [np.array([result.total for result in runs[name]]) for name in ordered]
+        shares = [100.0 * lost[name] for name in ordered]
+        means = [one.mean() for one in returns]
+        bars = axis.errorbar(shares, means, [one.std() for one in returns], label=label)
+        bars[0].set_marker("o")
+    axis.set_xlabel("channels that are absent, %")
+    axis.set_ylabel("return, mean and sd")
+    axis.set_ylim(bottom=0)
+    axis.legend(fontsize=8)
+    figure.tight_layout()
+    return figure
+
+
+def save(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
+    """Write NAME.png into the folder, which is made where it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, figure in figures.items():
+        if figure is not None:
+            written.append(folder / f"{name}.png")
+            with replacing(written[-1]) as beside:
+                figure.savefig(beside, dpi=DPI)
+            plt.close(figure)
+    return written
+
+
+def file_name(protocol: str) -> str:
+    """A protocol's text as a part of a file's name."""
+    return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
+
+
+def _moment(step: int, at: int) -> str:
+    offset = step - at
+    if not at:
+        return f"step {step}"
+    named = {-1: "one step before", 0: "at once", 1: "one step after"}
+    return named.get(offset, f"{offset} steps after")

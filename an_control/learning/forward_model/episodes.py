@@ -1,0 +1,166 @@
+"""Episodes of what a robot does around a rewiring, for networks that learn what happens next.
+
+They are driven by the policy among stretches of noise, random actions and actions that the policy
+takes when some of its channels are swapped; or by the watched policy while channels are absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.policy import AttentionNeuron, Model, Policy, Watched, make_policy
+
+F32 = np.float32
+CALM, LOST = ("plain",), ("lost",)
+MODES = (
+    "plain",
+    "plain",
+    "plain",
+    "noisy",
+    "noisy",
+    "noisy",
+    "random",
+    "crossed",
+    "crossed",
+    "lost",
+)
+"""What a stretch of a disturbed episode can be, each as likely as it is often here."""
+EPISODES = (CALM, MODES, MODES, LOST, MODES)
+"""The modes of one episode after the other."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """An episode of T steps: readings (T, N) and the actions (T, A) that followed them."""
+
+    readings: np.ndarray
+    actions: np.ndarray
+    disturbed: bool
+
+
+class Explorer:
+    """Acts as the policy does, between stretches in which it is disturbed.
+
+    The policy always sees what is; a second one sees some of its channels swapped, and acts in
+    the stretches that are "crossed". `noise` is the most that a noisy stretch has as sd.
+    """
+
+    def __init__(self, model: Model, noise: float, rng: np.random.Generator) -> None:
+        self._policy, self._confused = make_policy(model, "off"), make_policy(model, "off")
+        self._ids = self._policy.nominal_ids
+        self._noise, self._rng = noise, rng
+
+    def start(self, modes: Sequence[str]) -> None:
+        """Begin an episode of stretches in these modes."""
+        self._policy.reset()
+        self._confused.reset()
+        self._modes = modes
+        self._begin()
+
+    def _begin(self) -> None:
+        rng = self._rng
+        self._mode = str(rng.choice(self._modes))
+        brief = self._mode in ("random", "crossed")
+        self._left = int(rng.integers(3, 20) if brief else rng.integers(20, 120))
+        self._sd = self._noise * rng.random()
+        self._drift: np.ndarray | None = None
+        count = len(self._ids)
+        self._order = np.arange(count)
+        few = int(rng.integers(2, min(9, count + 1)))
+        some = rng.choice(count, count if self._mode == "lost" else few, replace=False)
+        self._order[some] = rng.permutation(some)
+
+    def act(self, readings: np.ndarray) -> np.ndarray:
+        """The action (A,) for readings (N,)."""
+        own = self._policy.step_array(readings, self._ids)
+        if self._modes == CALM:
+            return own
+        if self._left <= 0:
+            self._begin()
+        self._left -= 1
+        action = self._confused.step_array(readings[self._order], self._ids)
+        if self._mode == "random":
+            step = self._rng.standard_normal(own.shape)
+            drift = self._rng.random() * step if self._drift is None else self._drift
+            self._drift = action = 0.8 * drift + 0.42 * step
+        elif self._mode == "noisy":
+            action = own + self._sd * self._rng.standard_normal(own.shape)
+        elif self._mode == "plain":
+            action = own
+        action = np.clip(action, -1.0, 1.0).astype(F32)
+        for policy in (self._policy, self._confused):
+            _tell(policy, action)
+        return action
+
+
+def _tell(policy: Policy, action: np.ndarray) -> None:
+    if isinstance(policy, AttentionNeuron | Watched):
+        policy.previous_action = action
+
+
+class Deprived:
+    """Acts as the watched policy does while channels are absent, now and then others, and noise.
+
+    `absent` is the most that is absent, as a share; `noise` is twice the most noise, as sd.
+    """
+
+    def __init__(self, model: Model, absent: float, noise: float, rng: np.random.Generator) -> None:
+        self._policy = make_policy(model, "match")
+        self._ids = self._policy.nominal_ids
+        self._most_absent, self._noise, self._rng = absent, noise, rng
+
+    def start(self, modes: Sequence[str]) -> None:
+        """Begin an episode."""
+        self._policy.reset()
+        self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
+        self._absent = np.zeros(len(self._ids), bool)
+        self._lose()
+
+    def _lose(self) -> None:
+        count = len(self._ids)
+        most = max(1, int(self._most_absent * count))
+        self._absent[:] = False
+        gone = self._rng.choice(count, self._rng.integers(1, most + 1), replace=False)
+        self._absent[gone] = True
+
+    def act(self, readings: np.ndarray) -> np.ndarray:
+        """The action (A,) for readings (N,)."""
+        if self._rng.random() < 0.003:
+            self._lose()
+        action = self._policy.step_array(np.where(self._absent, np.nan, readings), self._ids)
+        if self._sd:
+            action = action + self._sd * self._rng.standard_normal(action.shape)
+            action = np.clip(action, -1.0, 1.0).astype(F32)
+            _tell(self._policy, action)
+        return action
+
+
+def explore(
+    env: gymnasium.Env[Any, Any],
+    explorer: Explorer | Deprived,
+    least: int,
+    rng: np.random.Generator,
+) -> list[Trace]:
+    """Whole episodes until there are this many steps."""
+    steps = 0
+    traces: list[Trace] = []
+    while steps < least:
+        observation, _ = env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
+        modes = EPISODES[len(traces) % len(EPISODES)]
+        explorer.start(modes)
+        readings, actions, done = [observation], [], False
+        while not done:
+            actions.append(explorer.act(observation))
+            observation, _, terminated, truncated, _ = env.step(actions[-1])
+            readings.append(observation)
+            done = terminated or truncated
+        calm = modes == CALM and isinstance(explorer, Explorer)
+        traces.append(Trace(np.array(readings), np.array(actions), not calm))
+        steps += len(actions)
+    return traces

@@ -1,0 +1,218 @@
+"""The fused engine: compiled rollouts on as many threads as asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from an_control.disturbance.scramble import Scramble, ScrambleSettings
+from an_control.learning.rollout.compiled.loop import (
+    Candidates,
+    Conditions,
+    Recording,
+    as_they_are,
+    nobody,
+    run,
+    unrecorded,
+)
+from an_control.learning.rollout.compiled.policies import LANES
+from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
+from an_control.learning.rollout.protocol import words
+from an_control.policy import AttentionSizes, Model, OrderedSizes
+from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
+from an_control.policy.scalar.weights import Weights, head_of
+
+CHUNK = 1024
+"""Episodes at a time: bounds the memory that their scrambling takes."""
+SHARES = 2
+"""Calls for each thread, so that none waits long for another."""
+
+
+class FusedEngine:
+    """Plays an environment that offers compiled functions over lanes (`env.unwrapped.lanes`)."""
+
+    def __init__(
+        self, lanes: Any, channels: Sequence[str], actions: int, threads: int | None = None
+    ) -> None:
+        self.lanes, self.channels, self.actions = lanes, tuple(channels), actions
+        self._pool = ThreadPoolExecutor(threads or os.cpu_count())
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def play(
+        self,
+        models: Sequence[Model],
+        starts: Sequence[Start],
+        scrambling: ScrambleSettings = NOTHING,
+    ) -> Outcomes:
+        """See `Engine`; ValueError where the scrambling is none that `can_scramble`."""
+        returns = np.zeros((len(models), len(starts)))
+        steps = np.zeros(returns.shape, np.int64)
+        teams = _teams(models)
+        for begin in range(0, len(starts), CHUNK):
+            part = starts[begin : begin + CHUNK]
+            states, conditions = self.states(part), self.conditions(part, scrambling)
+            tasks = []
+            for rows, team in teams:
+                for some, few in self._shares(len(rows), len(part)):
+                    where = np.ix_(rows[some], np.arange(begin, begin + len(part))[few])
+                    what = team.some(some), states[few], _part(conditions, few)
+                    tasks.append((where, self._pool.submit(self._run, *what)))
+            for where, task in tasks:
+                returns[where], steps[where] = task.result()
+        failed = bool(np.isnan(returns).any())
+        return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
+
+    def record(
+        self,
+        model: Model,
+        teacher: Model,
+        starts: Sequence[Start],
+        scrambling: ScrambleSettings,
+        teaching: np.ndarray,
+    ) -> tuple[Recording, Conditions, np.ndarray]:
+        """Episodes with an ordered teacher's labels, driven by it while `teaching` (R, 2) says so.
+
+        Returns what happened, how it was scrambled, and the episodes' steps (R,).
+        """
+        few, limit = len(starts), self.lanes.steps
+        recording = Recording(
+            observations=np.zeros((few, limit, len(self.channels)), np.float32),
+            actions=np.zeros((few, limit, self.actions), np.float32),
+            labels=np.zeros((few, limit, self.actions), np.float32),
+            teaching=np.ascontiguousarray(teaching, np.int64),
+        )
+        conditions = self.conditions(starts, scrambling)
+        _, steps = self._run(
+            Candidates.of([pack_model(model)]),
+            self.states(starts),
+            conditions,
+            pack_model(teacher),
+            recording,
+        )
+        return recording, conditions, steps[0]
+
+    def states(self, starts: Sequence[Start]) -> np.ndarray:
+        """The episodes' first states (R, S)."""
+        return np.array([self.lanes.start(start.environment) for start in starts])
+
+    def conditions(self, starts: Sequence[Start], scrambling: ScrambleSettings) -> Conditions:
+        """What the scrambling does to these episodes, episode by episode."""
+        if scrambling == NOTHING:
+            return as_they_are()
+        if not can_scramble(scrambling):
+            raise ValueError(f"{words(scrambling)}: not for compiled rollouts (see can_scramble)")
+        sources, kept, noise, copied = [], [], [], []
+        scrambles: dict[int, Scramble] = {}
+        for start in starts:
+            if start.run not in scrambles:
+                scrambles[start.run] = Scramble(self.channels, scrambling, start.run)
+            scramble = scrambles[start.run]
+            scramble.reset(start.episode)
+            plan = scramble.plan(self.lanes.steps)
+            sources.append(plan.sources)
+            kept.append(plan.kept)
+            noise.append(plan.noise)
+            copied.append(plan.copied)
+        place = np.array([scramble.ids.index(name) for name in self.channels])
+        channel = np.argsort(place)
+        order = channel[np.array(sources)[:, :, place]]
+        here, shuffle = np.array(kept)[:, place].astype(np.float64), scrambling.shuffle
+        shuffled = shuffle.at_reset or shuffle.every
+        return Conditions(
+            np.ascontiguousarray(order[: len(order) if shuffled else 0], np.int64),
+            shuffle.every,
+            np.array(noise),
+            np.ascontiguousarray(here[: len(here) if scrambling.drop else 0]),
+            np.ascontiguousarray(channel[np.array(copied, np.int64)], np.int64),
+        )
+
+    def _shares(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
+        """What one call plays, of models and of episodes: enough calls to busy all threads."""
+        calls = SHARES * self._pool._max_workers
+        if models >= calls:
+            return [(some, slice(None)) for some in _slices(models, calls)]
+        return [(slice(None), few) for few in _slices(episodes, min(calls, -(-episodes // LANES)))]
+
+    def _run(
+        self,
+        candidates: Candidates,
+        states: np.ndarray,
+        conditions: Conditions,
+        teacher: Packed | None = None,
+        recording: Recording | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        returns = np.zeros((len(candidates.head), len(states)))
+        steps = np.zeros(returns.shape, np.int64)
+        run(
+            candidates,
+            teacher or nobody(),
+            self.lanes.observe,
+            self.lanes.advance,
+            states,
+            len(self.channels),
+            self.actions,
+            self.lanes.steps,
+            conditions,
+            recording or unrecorded(),
+            returns,
+            steps,
+        )
+        return returns, steps
+
+
+def can_scramble(scrambling: ScrambleSettings) -> bool:
+    """Whether compiled rollouts can do this: shuffles, noise, copies, drops, not all at once."""
+    plain = ScrambleSettings(
+        shuffle=scrambling.shuffle,
+        noise_channels=scrambling.noise_channels,
+        noise_sd=scrambling.noise_sd,
+        drop=scrambling.drop,
+        copies=scrambling.copies,
+        spike_sd=scrambling.spike_sd,
+        swap=scrambling.swap,
+    )
+    return scrambling == plain and not (scrambling.drop and scrambling.shuffle.every)
+
+
+def pack_model(model: Model) -> Packed:
+    """A model's weights as the compiled rollout takes them."""
+    if isinstance(model.sizes, AttentionSizes):
+        if model.sizes.memory:
+            raise ValueError("compiled rollouts know no head with a memory")
+        if model.sizes.startle:
+            raise ValueError("compiled rollouts know no neurons that are startled")
+        return pack(model.sizes, Weights.of(model))
+    assert isinstance(model.sizes, OrderedSizes)
+    arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
+    head, widths = pack_head(head_of(arrays, len(model.sizes.head) + 1))
+    relu, clip = model.sizes.activation == "relu", model.sizes.output == "clip"
+    return nobody()._replace(head=head, widths=widths, form=Form(relu=relu, clip=clip))
+
+
+def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, Candidates]]:
+    """Models of the same form and sizes together, with their places."""
+    teams: dict[str, list[int]] = {}
+    for place, model in enumerate(models):
+        teams.setdefault(repr(model.sizes), []).append(place)
+    return [
+        (np.array(places), Candidates.of([pack_model(models[place]) for place in places]))
+        for places in teams.values()
+    ]
+
+
+def _slices(count: int, parts: int) -> list[slice]:
+    """`count` things in at most `parts` parts of about the same size."""
+    ends = [count * part // parts for part in range(parts + 1)]
+    return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
+
+
+def _part(conditions: Conditions, few: slice) -> Conditions:
+    order, every, noise, present, copied = conditions
+    return Conditions(order[few], every, noise[few], present[few], copied[few])

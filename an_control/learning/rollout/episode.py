@@ -1,0 +1,199 @@
+"""Playing episodes one by one with a gymnasium environment: what every worker process does."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from an_control.disturbance.scramble import Scramble, ScrambleSettings
+from an_control.learning.environments import make_environment
+from an_control.learning.rollout.engine import Start
+from an_control.learning.rollout.protocol import Protocol
+from an_control.policy import AttentionNeuron, Model, Policy, Watched, make_policy
+
+Watch = Callable[[Policy, Scramble], None]
+"""Called after each action of an episode."""
+
+TRIES = 2
+"""A rollout that failed is tried again once, in a new environment."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One episode; `fell` where the environment ended it, `distance_m` where it says.
+
+    `rewards` has one number a step, `rewired` the steps before which contents were permuted,
+    `noticed` is how often a monitor found that they had.
+    """
+
+    total: float
+    steps: int
+    shuffles: int
+    fell: bool
+    distance_m: float | None
+    wall_s: float
+    rewards: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+    rewired: tuple[int, ...] = field(default=(), repr=False)
+    noticed: int = 0
+
+    def line(self) -> dict[str, Any]:
+        """As `--json` has it."""
+        return {
+            "return": self.total,
+            "steps": self.steps,
+            "shuffles": self.shuffles,
+            "noticed": self.noticed,
+            "fell": self.fell,
+            "distance_m": self.distance_m,
+        }
+
+
+class Played(NamedTuple):
+    """One model's episodes: returns and steps (R,), and why one failed, if so."""
+
+    returns: np.ndarray
+    steps: np.ndarray
+    failure: str | None
+
+
+class BadStep(ValueError):
+    """An environment gave a reading or reward that is not finite."""
+
+
+def play_episode(
+    policy: Policy,
+    env: gymnasium.Env[Any, Any],
+    channels: tuple[str, ...],
+    scramble: Scramble,
+    start: Start,
+    protocol: Protocol | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """One episode to its end; BadStep where a reward or reading is not finite."""
+    begin = time.perf_counter()
+    scramble.reset(start.episode)
+    observation, info = env.reset(seed=start.environment)
+    policy.reset()
+    patches = ScrambledPatches(scramble, channels) if observation.ndim > 1 else None
+    rewards: list[float] = []
+    rewired: list[int] = []
+    total, done, fell = 0.0, False, False
+    while not done:
+        shuffles = scramble.shuffles
+        if patches is None:
+            values, ids = scramble.apply(observation, channels)
+        else:
+            values, ids = patches.apply(observation)
+        moved = scramble.shuffles > shuffles
+        if moved:
+            rewired.append(len(rewards))
+        if protocol is not None and protocol.forgets(moved):
+            forget(policy)
+        action = policy.step_array(values, ids)
+        if watch is not None:
+            watch(policy, scramble)
+        observation, reward, fell, truncated, info = env.step(action)
+        total += float(reward)
+        rewards.append(float(reward))
+        if not np.isfinite(total) or not np.isfinite(observation).all():
+            raise BadStep(f"step {len(rewards)} gave reward {reward} and readings {observation}")
+        done = fell or truncated
+    return Result(
+        total,
+        len(rewards),
+        scramble.shuffles,
+        bool(fell),
+        info.get("distance_m"),
+        time.perf_counter() - begin,
+        np.array(rewards),
+        tuple(rewired),
+        policy.monitor.rewires if isinstance(policy, Watched) else 0,
+    )
+
+
+class ScrambledPatches:
+    """One episode's patches (N, f, p, p) through a scramble, as its image would go through it.
+
+    Contents that move on the way take their places from the next frame on, so that for some ticks
+    a slot's stack shows what it showed before and what it shows now; a slot that was hidden begins
+    with its newest frame. ValueError where the scramble does more than to shuffle, drop and copy.
+    """
+
+    def __init__(self, scramble: Scramble, channels: tuple[str, ...]) -> None:
+        settings = scramble.settings
+        for name in ("noise_channels", "freeze", "delay", "spike", "nan"):
+            if getattr(settings, name):
+                raise ValueError(f"{name}: {getattr(settings, name)}, but not for image patches")
+        self._scramble, self._channels = scramble, channels
+        self._places = np.arange(len(channels), dtype=np.float32)
+        self._showed: list[dict[str, int]] = []
+
+    def apply(self, patches: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+        """One tick: what each slot shows (m, f, p, p), and the slots' ids."""
+        numbers, ids = self._scramble.apply(self._places, self._channels)
+        places = numbers.astype(np.intp)
+        now = dict(zip(ids, places.tolist(), strict=True))
+        shown, frames = patches[places], patches.shape[1]
+        history = [*self._showed[:1] * (frames - 1 - len(self._showed)), *self._showed]
+        seen = np.ones(len(ids), bool)
+        for age, before in enumerate(reversed(history), start=1):
+            if before != now or not seen.all():
+                seen &= [name in before for name in ids]
+                older = patches[[before.get(name, 0) for name in ids], -1 - age]
+                shown[:, -1 - age] = np.where(seen[:, None, None], older, shown[:, -age])
+        self._showed = [*self._showed, now][1 - frames :]
+        return shown, ids
+
+
+def forget(policy: Policy) -> None:
+    """Let every neuron start anew; the previous action, which all of them share, stays."""
+    if isinstance(policy, Watched):
+        policy = policy.policy
+    if isinstance(policy, AttentionNeuron):
+        policy.restart_neurons()
+
+
+def play(
+    environment: str,
+    channels: tuple[str, ...],
+    pickled_model: bytes,
+    starts: Sequence[Start],
+    scrambling: ScrambleSettings,
+) -> Played:
+    """One model through these episodes, in this process's own environment.
+
+    An episode that fails twice counts as NaN; it never ends the others.
+    """
+    model: Model = pickle.loads(pickled_model)
+    policy = make_policy(model, "off")
+    returns, steps = np.full(len(starts), np.nan), np.zeros(len(starts), np.int64)
+    failure = None
+    for number, start in enumerate(starts):
+        for _ in range(TRIES):
+            try:
+                result = play_episode(
+                    policy,
+                    _environment(environment),
+                    channels,
+                    Scramble(channels, scrambling, start.run),
+                    start,
+                )
+            except Exception as error:  # an environment may raise anything; it is its own fault
+                failure = f"{environment}: {type(error).__name__}: {error}"
+                _environment.cache_clear()
+                continue
+            returns[number], steps[number] = result.total, result.steps
+            break
+    return Played(returns, steps, failure)
+
+
+@lru_cache(maxsize=1)
+def _environment(environment: str) -> gymnasium.Env[Any, Any]:
+    return make_environment(environment)

@@ -1,0 +1,108 @@
+"""What a finished run leaves beside its checkpoint: the model, its card, the learning curve."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from an_control.learning.runs.run_folder import RunFolder
+from an_control.policy import Model, write_model
+
+CURVES = ("best", "mean", "validation", "return")
+DECILES = range(0, 101, 10)
+
+
+def figures(returns: np.ndarray, success: float | None) -> dict[str, Any]:
+    """A distribution of returns (E,) in a few numbers."""
+    known: dict[str, Any] = {
+        "episodes": len(returns),
+        "mean": round(float(returns.mean()), 1),
+        "sd": round(float(returns.std()), 1),
+        "deciles": [round(float(x), 1) for x in np.percentile(returns, DECILES)],
+    }
+    if success is not None:
+        known["success_share"] = round(float((returns > success).mean()), 3)
+    return known
+
+
+def write_card(
+    folder: RunFolder,
+    model: Model,
+    title: str,
+    evaluations: Sequence[Mapping[str, Any]],
+    command: str,
+) -> None:
+    """`model.safetensors` and `model.md`; each evaluation has a "protocol" and its figures."""
+    write_model(folder.path / "model.safetensors", model)
+    trained = {key: value for key, value in model.trained.items() if key != "evaluations"}
+    lines = [
+        f"# {title}",
+        "",
+        f"A policy of kind `{model.kind}` for `{model.task.get('environment')}`,"
+        f" {model.parameters} numbers in its arrays.",
+        "",
+        "| trained | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in trained.items()),
+        "",
+        f"Command: `{command}`",
+        "",
+        "| protocol | episodes | mean | sd | success share | deciles of the return |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in evaluations:
+        deciles = " ".join(f"{value:.0f}" for value in row["deciles"])
+        lines.append(
+            f"| {row['protocol']} | {row['episodes']} | {row['mean']} | {row['sd']} |"
+            f" {row.get('success_share', '')} | {deciles} |"
+        )
+    folder.write("model.md", "\n".join(lines) + "\n")
+
+
+def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: str) -> None:
+    """`curve.png` of what the metrics' lines hold of `CURVES`; without matplotlib, nothing."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        return
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for name in CURVES:
+        points = [(line[along], line[name]) for line in metrics if name in line]
+        if points:
+            axes.plot(*zip(*points, strict=True), label=name, linewidth=1)
+    axes.set_xlabel(along)
+    axes.set_ylabel("return")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    pyplot.close(figure)
+    folder.write("curve.png", picture.getvalue())
+
+
+class Board:
+    """The metrics for TensorBoard, in the run's folder; without its package, nothing."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            self._writer: Any = None
+        else:
+            self._writer = SummaryWriter(str(folder.path / "tensorboard"))
+
+    def add(self, line: Mapping[str, Any], along: str) -> None:
+        if self._writer is not None:
+            for name, value in line.items():
+                if name != along and isinstance(value, int | float):
+                    self._writer.add_scalar(name, value, line[along])
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

@@ -1,0 +1,169 @@
+"""Teachers: what a student imitates. A teacher sees the whole observation in its nominal order."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from an_control.learning.environments import to_unit
+from an_control.policy import OrderedSizes, make_policy, read_model
+from an_control.policy.scalar.weights import head_of
+
+PACKAGED_ANT = Path("examples") / "enjoy_TF_AntBulletEnv_v0_2017may.py"
+PACKAGED_ARRAYS = (
+    "weights_dense1_w",
+    "weights_dense1_b",
+    "weights_dense2_w",
+    "weights_dense2_b",
+    "weights_final_w",
+    "weights_final_b",
+)
+
+Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
+
+
+class Teacher(Protocol):
+    """Acts on observations; may be the network from which the student's head starts."""
+
+    @property
+    def layers(self) -> Layers | None:
+        """(weight (out, in), bias (out,)) of a relu network with clipped output, or None."""
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """The action (A,) float32 in [-1, 1] for an observation (N,)."""
+
+
+class NetworkTeacher:
+    """A relu network whose output is clipped to [-1, 1]."""
+
+    def __init__(self, layers: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+        self.layers: Layers | None = tuple(
+            (np.asarray(weight, np.float64), np.asarray(bias, np.float64))
+            for weight, bias in layers
+        )
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        assert self.layers is not None
+        *hidden, (weight, bias) = self.layers
+        x = observation
+        for hidden_weight, hidden_bias in hidden:
+            x = np.maximum(hidden_weight @ x + hidden_bias, 0.0)
+        return np.clip(weight @ x + bias, -1.0, 1.0).astype(np.float32)
+
+
+class FunctionTeacher:
+    """Any function from an observation (N,) to an action (A,) in [-1, 1]."""
+
+    layers: Layers | None = None
+
+    def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
+        self._function = function
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        return np.clip(self._function(observation), -1.0, 1.0).astype(np.float32)
+
+
+ALGORITHMS = ("a2c", "ddpg", "ppo", "sac", "td3")
+"""Of stable-baselines3: those that act in a Box."""
+
+
+def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
+    """An ordered policy's model file, or ``ALGORITHM:FILE.zip`` of stable-baselines3, for `env`.
+
+    ValueError naming the text where it is neither, or acts on other readings or actuators.
+    """
+    algorithm, colon, path = text.partition(":")
+    if colon and algorithm in ALGORITHMS:
+        return _from_stable_baselines(algorithm, Path(path), env)
+    if not text.endswith(".safetensors"):
+        raise ValueError(
+            f"teacher {text!r}: must be a model file, or one of {', '.join(ALGORITHMS)},"
+            " a colon and a .zip"
+        )
+    model = read_model(Path(text))
+    if not isinstance(model.sizes, OrderedSizes):
+        raise ValueError(f"teacher {text}: must be an ordered policy, not {model.kind}")
+    _check_sizes(text, env, (model.sizes.channels,), (model.sizes.actions,))
+    if (model.sizes.activation, model.sizes.output) == ("relu", "clip"):
+        return NetworkTeacher(head_of(model.arrays, len(model.sizes.head) + 1))
+    policy = make_policy(model, "off")
+    ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))
+    return FunctionTeacher(lambda observation: policy.step_array(observation, ids))
+
+
+def _from_stable_baselines(
+    algorithm: str, path: Path, env: gymnasium.Env[Any, Any]
+) -> FunctionTeacher:
+    """Its deterministic action, brought from its bounds to [-1, 1]."""
+    if importlib.util.find_spec("stable_baselines3") is None:
+        raise ValueError(
+            f"teacher {algorithm}:{path}: stable-baselines3 is not installed"
+            " (pip install an_control[sb3])"
+        )
+    import stable_baselines3
+
+    try:
+        learner = getattr(stable_baselines3, algorithm.upper()).load(path, device="cpu")
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError) as error:
+        raise ValueError(f"teacher {algorithm}:{path}: {error}") from error
+    readings, actions = learner.observation_space, learner.action_space
+    if not isinstance(readings, spaces.Box) or not isinstance(actions, spaces.Box):
+        raise ValueError(f"teacher {algorithm}:{path}: its spaces are {readings} and {actions}")
+    flat = (int(np.prod(readings.shape)),), (int(np.prod(actions.shape)),)
+    _check_sizes(f"{algorithm}:{path}", env, *flat)
+
+    def act(observation: np.ndarray) -> np.ndarray:
+        action, _ = learner.predict(observation.reshape(readings.shape), deterministic=True)
+        return to_unit(actions, action)
+
+    return FunctionTeacher(act)
+
+
+def _check_sizes(
+    name: str,
+    env: gymnasium.Env[Any, Any],
+    readings: tuple[int, ...],
+    actions: tuple[int, ...],
+) -> None:
+    wanted = env.observation_space.shape, env.action_space.shape
+    if (readings, actions) != wanted:
+        raise ValueError(
+            f"teacher {name}: takes {readings[0]} readings and gives {actions[0]} actions, but the"
+            f" environment has {wanted[0]} and {wanted[1]}"
+        )
+
+
+def packaged_ant_teacher() -> NetworkTeacher:
+    """The ant policy that the PyPI package `pybullet` carries among its examples (28-128-64-8).
+
+    Its arrays are read from the example's syntax tree; the example itself is not run. ValueError
+    where the package or the example is not as expected.
+    """
+    spec = importlib.util.find_spec("pybullet_envs")
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError("teacher: the package pybullet is not installed (pip install pybullet)")
+    path = Path(spec.submodule_search_locations[0]) / PACKAGED_ANT
+    try:
+        arrays = _arrays(path.read_text(encoding="utf-8"))
+        weights, biases = arrays[::2], arrays[1::2]
+        return NetworkTeacher([(w.T, b) for w, b in zip(weights, biases, strict=True)])
+    except (OSError, SyntaxError, KeyError, ValueError) as error:
+        raise ValueError(f"teacher: {path}: {error!r}") from error
+
+
+def _arrays(source: str) -> list[np.ndarray]:
+    """The arrays of the assignments ``NAME = np.array(LITERAL)`` in this source."""
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            (target,) = node.targets
+            if isinstance(target, ast.Name) and target.id in PACKAGED_ARRAYS:
+                found[target.id] = np.array(ast.literal_eval(node.value.args[0]), np.float64)
+    return [found[name] for name in PACKAGED_ARRAYS]
