@@ -13,8 +13,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from an_control.bench.inference import CHANNELS, linearity, one_core_rows
 from an_control.cli import InputError, write_json
-from an_control.cli.bench_inference import CHANNELS, linearity, one_core_rows
 from an_control.policy import AttentionSizes, EngineName, VisionSizes, read_model
 from an_control.share import share_path
 
@@ -108,7 +108,7 @@ class Verb:
 
     def _monitor(self) -> dict[str, Any]:
         _need("gymnasium", "sim")
-        from an_control.cli.bench_monitor import monitor_rows
+        from an_control.bench.monitor import monitor_rows
 
         path = self.model or share_path("models/ant.safetensors")
         model = read_model(path)
@@ -123,7 +123,7 @@ class Verb:
 
     def _ros(self) -> dict[str, Any]:
         _need("rclpy", "ros")
-        from an_control.ros.latency import measure_latency, policy_command
+        from an_control.bench.latency import measure_latency, policy_command
 
         latency = measure_latency(self.model, self.seconds)
         _show("JointState out, answer back, us", LATENCY_COLUMNS, latency["rows"])
@@ -131,7 +131,7 @@ class Verb:
         if importlib.util.find_spec("pybullet") is None:
             print("lockstep: not measured, needs pybullet (pip install 'an_control[sim]')")
             return {"latency": latency}
-        from an_control_sim.benchmark import lockstep_benchmark
+        from an_control.bench.lockstep import lockstep_benchmark
 
         steps = max(round(500 * self.seconds), 20)
         model = self.model or share_path("models/ant.safetensors")
@@ -160,7 +160,7 @@ class Verb:
 
     def _training(self) -> dict[str, Any]:
         _need("cma", "train")
-        from an_control.learning.benchmark import training_benchmark, workers_benchmark
+        from an_control.bench.training import training_benchmark, workers_benchmark
 
         result = training_benchmark(self.seconds)
         _show(

@@ -47,7 +47,7 @@ class Verb:
     """A model file of the student to begin with; the staged recipe takes its neurons, keys and
     queries, and begins the head as the teacher's."""
     recipe: str | None = None
-    """Of the staged recipe: settings of `an_control.learning.dagger.recipes`, where not the task's own."""
+    """Of the staged recipe: settings of `learning.dagger.recipes`, where not the task's own."""
     rate: float | None = None
     """Of the compiled recipe and the camera tasks: the first learning rate, where not the
     recipe's."""

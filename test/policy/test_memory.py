@@ -13,7 +13,7 @@ def logistic(x):
 
 
 class ByTheBook:
-    """The equations of `an_control.policy.scalar.memory` and of the paper, in float64, written plainly."""
+    """The equations of `policy.scalar.memory` and of the paper, in float64, written plainly."""
 
     def __init__(self, model):
         self.array = {name: array.astype(np.float64) for name, array in model.arrays.items()}

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("rclpy")
 
-from an_control_sim.benchmark import lockstep_benchmark
+from an_control.bench.lockstep import lockstep_benchmark
 
 LIMIT_S = 60.0
 PENDULUM = """

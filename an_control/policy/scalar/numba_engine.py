@@ -394,7 +394,7 @@ def _tick(
 
 @njit(inline="always", error_model="numpy")
 def _startle(values, columns, state, known):
-    """Let every neuron begin anew where contents moved; see `an_control.policy.scalar.reset_on_jump`.
+    """Let every neuron begin anew where contents moved; see `policy.scalar.reset_on_jump`.
 
     `known` says where a neuron's readings begin in its state, and how many there are.
     """

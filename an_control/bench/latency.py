@@ -189,7 +189,7 @@ def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def main() -> int:
-    """The echo as a process: `python -m an_control.ros.latency`."""
+    """The echo as a process: `python -m an_control.bench.latency`."""
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.append(signum))

@@ -56,7 +56,7 @@ def one_core_rows(model: Path | None, seconds: float) -> Iterator[Row]:
     `model` is a model file or None for random weights of the authors' Ant, CarRacing and Pong;
     RuntimeError where the measuring failed.
     """
-    command = [sys.executable, "-m", "an_control.cli.bench_inference", str(seconds)]
+    command = [sys.executable, "-m", "an_control.bench.inference", str(seconds)]
     command += [] if model is None else [str(model)]
     with subprocess.Popen(
         command, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True

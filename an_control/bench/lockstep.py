@@ -80,7 +80,7 @@ def lockstep_benchmark(
     Needs rclpy not initialised by the caller.
     """
     path = Path(simulation or share_path("config/ant_sim.yaml"))
-    command = policy_command or [sys.executable, "-m", "an_control_sim.benchmark", str(path)]
+    command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     with ros():
         node = subprocess.Popen(command)
         try:
@@ -142,7 +142,7 @@ def _cost_us(call: Callable[[], None], times: int = 1000) -> float:
 
 
 def main() -> int:
-    """The stub as a process of its own: `python -m an_control_sim.benchmark SIMULATION`."""
+    """The stub as a process of its own: `python -m an_control.bench.lockstep SIMULATION`."""
     with signals() as stopped, ros():
         executor = new_executor(rclpy.get_default_context())
         executor.add_node(EchoNode(load_simulation(sys.argv[1])))

@@ -1,0 +1,1 @@
+"""Imitation of a teacher by DAgger (Ross et al. 2011)."""

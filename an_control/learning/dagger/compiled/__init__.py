@@ -1,0 +1,1 @@
+"""DAgger in compiled code, for environments that offer compiled functions."""

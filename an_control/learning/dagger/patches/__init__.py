@@ -1,0 +1,1 @@
+"""DAgger for image patches."""

@@ -1,0 +1,1 @@
+"""Search for a policy by its return: CMA-ES and PGPE."""

@@ -1,0 +1,1 @@
+"""What a policy makes of its episodes: tables, pictures, identification."""

@@ -1,0 +1,1 @@
+"""Teachers: what a student imitates."""
