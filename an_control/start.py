@@ -37,12 +37,12 @@ def policy_node() -> int:
 
 def simulator() -> int:
     """The executable `simulator`."""
-    return _node("an_control_sim.simulator")
+    return _node("an_control_sim.bridge.simulator")
 
 
 def scrambler() -> int:
     """The executable `scrambler`."""
-    return _node("an_control_sim.scrambler")
+    return _node("an_control_sim.bridge.scrambler")
 
 
 def _node(module: str) -> int:

@@ -23,7 +23,7 @@ from an_control.disturbance.scramble import Shuffle
 from an_control.policy import load_policy
 from an_control.share import share_path
 from an_control.wiring import Wiring, load_wiring
-from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
+from an_control_sim.bridge.scrambled_wiring import scrambled_wiring, write_wiring
 
 SHARE = share_path("config").parent
 ARGUMENTS = {

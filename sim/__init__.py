@@ -8,10 +8,13 @@ that the parts which need no simulator run where none is installed.
 import importlib.util
 
 ENVIRONMENTS = {
-    "an_control/Ant-v0": ("an_control_sim.ant:AntEnv", 1000),
-    "an_control/CarRacing-v0": ("an_control_sim.car_racing:CarRacingEnv", 1000),
-    "an_control/CartPoleSwingUpHarder-v0": ("an_control_sim.cartpole:CartPoleSwingUpHarder", 1000),
-    "an_control/PuzzlePong-v0": ("an_control_sim.puzzle_pong:PuzzlePongEnv", 27_000),
+    "an_control/Ant-v0": ("an_control_sim.envs.ant:AntEnv", 1000),
+    "an_control/CarRacing-v0": ("an_control_sim.envs.car_racing:CarRacingEnv", 1000),
+    "an_control/CartPoleSwingUpHarder-v0": (
+        "an_control_sim.envs.cartpole:CartPoleSwingUpHarder",
+        1000,
+    ),
+    "an_control/PuzzlePong-v0": ("an_control_sim.envs.puzzle_pong:PuzzlePongEnv", 27_000),
 }
 """Environment id -> (entry point, steps an episode at most)."""
 

@@ -123,7 +123,7 @@ def test_a_signal_before_the_policy_node_acts_keeps_it_from_acting(tmp_path, own
 @pytest.mark.parametrize("command", ["simulator", "scrambler"])
 @pytest.mark.parametrize(("owner", "name"), [("rclpy", "init"), ("rclpy", "try_shutdown")])
 def test_a_signal_while_ros_comes_and_goes_ends_the_others_with_0(command, owner, name):
-    module = "an_control_sim.process"
+    module = "an_control_sim.bridge.process"
     config = Path(__file__).parent.parent / "config"
     key, file = {"simulator": ("simulation", "ant_sim"), "scrambler": ("wiring", "ant")}[command]
     given = ["-p", f"{key}:={config / file}.yaml"]

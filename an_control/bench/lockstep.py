@@ -20,10 +20,10 @@ from std_srvs.srv import Trigger
 
 from an_control.share import share_path
 from an_control.wiring.messages import message_class, stamp_reader
-from an_control_sim.bridge import Bridge
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, signals
-from an_control_sim.robot import Robot
-from an_control_sim.simulation import Simulation, load_simulation
+from an_control_sim.bridge.bridge import Bridge
+from an_control_sim.bridge.process import RELIABLE, SLICE_S, new_executor, ros, signals
+from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.simulation import Simulation, load_simulation
 
 
 class EchoNode(Node):

@@ -147,7 +147,7 @@ class Verb:
 
     def _ant(self) -> dict[str, Any]:
         _need("pybullet_envs_gymnasium", "sim")
-        from an_control_sim.ant_benchmark import ROUNDS, ant_benchmark
+        from an_control_sim.envs.ant_benchmark import ROUNDS, ant_benchmark
 
         result = ant_benchmark(steps=max(round(2000 * self.seconds / ROUNDS), 10))
         rows = [

@@ -81,9 +81,9 @@ class Verb:
         """What `state` lacks, told as it comes."""
         from rclpy.node import Node
 
+        from an_control_sim.bridge.process import ros
         from an_control_sim.campaign.mutations import run_mutations
         from an_control_sim.campaign.run import run_campaign
-        from an_control_sim.process import ros
 
         mutations = 0 if self.only else self.mutations
         if mutations and [one.tried for one in state.files] != [mutations, mutations]:

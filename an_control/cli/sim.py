@@ -29,7 +29,7 @@ from an_control.start import INTERRUPTED, end_at_once
 from an_control.wiring import Wiring, load_wiring
 
 if TYPE_CHECKING:
-    from an_control_sim.recorder import Recorder
+    from an_control_sim.bridge.recorder import Recorder
 
 STOP_S = 5.0
 SIMULATORS = {
@@ -140,11 +140,11 @@ class Verb:
         schedule: tuple[Change, ...],
     ) -> int:
         from an_control.cli.sim_view import progress
-        from an_control_sim.bridge import BridgeError
-        from an_control_sim.process import ros_node, signals
-        from an_control_sim.recorder import RATE_HZ
-        from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
-        from an_control_sim.simulator import SimulatorSettings, simulate
+        from an_control_sim.bridge.bridge import BridgeError
+        from an_control_sim.bridge.process import ros_node, signals
+        from an_control_sim.bridge.recorder import RATE_HZ
+        from an_control_sim.bridge.scrambled_wiring import scrambled_wiring, write_wiring
+        from an_control_sim.bridge.simulator import SimulatorSettings, simulate
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         wired = load_wiring(wiring)
@@ -233,14 +233,14 @@ def _check_scrambling(
     wiring: Path, scramble: ScrambleSettings, schedule: tuple[Change, ...]
 ) -> None:
     """ValueError naming what cannot be done to what the robot's sensors send."""
-    from an_control_sim.scrambled_messages import scrambled_message
+    from an_control_sim.bridge.scrambled_messages import scrambled_message
 
     scrambled_message(load_wiring(wiring)).check(scramble, schedule)
 
 
 def _recorder(node: Any, path: Path, wiring: Wiring) -> Recorder:
     """Of a simulator's picture, or of a camera's images beside what the policy looked at."""
-    from an_control_sim.recorder import Recorder
+    from an_control_sim.bridge.recorder import Recorder
 
     if not wiring.images:
         return Recorder(node, path)

@@ -23,9 +23,9 @@ from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import String
 
 from an_control.wiring.messages import field_types
+from an_control_sim.bridge.process import RELIABLE
 from an_control_sim.campaign import node_faults, strangers
 from an_control_sim.campaign.stage import NAMESPACE, Deliver, Stage
-from an_control_sim.process import RELIABLE
 
 Topics = Sequence[str] | Literal["all"]
 

@@ -24,11 +24,11 @@ from std_msgs.msg import Bool
 
 from an_control.share import share_path
 from an_control.wiring import load_wiring
-from an_control_sim.bridge import TOO_OLD
+from an_control_sim.bridge.bridge import TOO_OLD
+from an_control_sim.bridge.process import RELIABLE, SLICE_S, new_executor
+from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.simulation import load_simulation
 from an_control_sim.campaign.policy_process import PolicyProcess
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor
-from an_control_sim.robot import Robot
-from an_control_sim.simulation import load_simulation
 
 NAMESPACE = "/ant"
 ACTING = 10

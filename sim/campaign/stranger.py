@@ -26,8 +26,8 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
+from an_control_sim.bridge.process import new_executor, ros_node, signals
 from an_control_sim.campaign.stage import NAMESPACE
-from an_control_sim.process import new_executor, ros_node, signals
 
 
 def joins(times: int, over_s: float, stopped: Callable[[], bool]) -> None:

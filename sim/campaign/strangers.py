@@ -12,9 +12,9 @@ from typing import Any
 
 from rosgraph_msgs.msg import Clock
 
+from an_control_sim.bridge.process import RELIABLE
 from an_control_sim.campaign import child
 from an_control_sim.campaign.stage import Stage
-from an_control_sim.process import RELIABLE
 
 START_S, END_S, DISCOVERY_S = 60.0, 30.0, 0.5
 

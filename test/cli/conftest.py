@@ -18,7 +18,7 @@ def ant_model(tmp_path: Path) -> Path:
     """A tiny random policy under which the Ant soon falls."""
     from an_control.policy import AttentionSizes, write_model
     from an_control.policy.random_model import random_model
-    from an_control_sim.ant import ANT_ACTUATORS, ANT_CHANNELS, AntEnv
+    from an_control_sim.envs.ant import ANT_ACTUATORS, ANT_CHANNELS, AntEnv
 
     sizes = AttentionSizes(actions=8, neuron=2, queries=4, key=2, inputs=["value"], head=[])
     task = {

@@ -47,7 +47,7 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
     from an_control import load_policy
     from an_control.disturbance.scramble import ScrambleSettings, Shuffle
     from an_control.learning.evaluation.evaluate import evaluate
-    from an_control_sim.ant import ANT_CHANNELS
+    from an_control_sim.envs.ant import ANT_CHANNELS
 
     schedule = tmp_path / "schedule.yaml"
     schedule.write_text(

@@ -17,7 +17,7 @@ LONG = 300
 @pytest.fixture(scope="module")
 def ant():
     pytest.importorskip("pybullet", reason="the Ant needs pybullet")
-    from an_control_sim.ant import ANT_CHANNELS, AntEnv
+    from an_control_sim.envs.ant import ANT_CHANNELS, AntEnv
 
     env = AntEnv()
     env.ids = tuple(ANT_CHANNELS)

@@ -11,7 +11,7 @@ import pytest
 from an_control.disturbance.scramble import ScrambleSettings, Shuffle
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.policy import Model, make_policy
-from an_control_sim.ant import ANT_CHANNELS
+from an_control_sim.envs.ant import ANT_CHANNELS
 
 Env = gymnasium.Env[Any, Any]
 MODELS = pytest.mark.parametrize("model", ["random_ant", "authors_ant"])

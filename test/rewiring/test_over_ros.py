@@ -15,7 +15,7 @@ from program import Program
 from an_control import load_policy
 from an_control.disturbance.scramble import ScrambleSettings, Shuffle
 from an_control.learning.evaluation.evaluate import evaluate
-from an_control_sim.ant import ANT_CHANNELS
+from an_control_sim.envs.ant import ANT_CHANNELS
 
 SEED = 4
 

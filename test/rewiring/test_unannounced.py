@@ -12,8 +12,8 @@ from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate, summary
 from an_control.learning.rollout.protocol import Protocol
 from an_control.share import share_path
-from an_control_sim.ant import ANT_CHANNELS
-from an_control_sim.cartpole import CARTPOLE_CHANNELS
+from an_control_sim.envs.ant import ANT_CHANNELS
+from an_control_sim.envs.cartpole import CARTPOLE_CHANNELS
 
 SEED = 4
 

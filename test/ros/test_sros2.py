@@ -29,8 +29,8 @@ from an_control.share import share_path
 
 EXECUTABLES = {
     "policy": "an_control.ros.node",
-    "simulator": "an_control_sim.simulator",
-    "scrambler": "an_control_sim.scrambler",
+    "simulator": "an_control_sim.bridge.simulator",
+    "scrambler": "an_control_sim.bridge.scrambler",
 }
 LIMIT_S = 120.0
 
@@ -76,10 +76,10 @@ def test_the_simulator_may_do_what_it_does_and_no_more(stand):
     pytest.importorskip("pybullet")
     from an_control.disturbance.scramble import ScrambleSettings
     from an_control.wiring import load_wiring
-    from an_control_sim.bridge import Bridge
-    from an_control_sim.robot import Robot
-    from an_control_sim.scrambler import Scrambler
-    from an_control_sim.simulation import load_simulation
+    from an_control_sim.bridge.bridge import Bridge
+    from an_control_sim.bridge.robot import Robot
+    from an_control_sim.bridge.scrambler import Scrambler
+    from an_control_sim.bridge.simulation import load_simulation
 
     node = Node("simulator", namespace="/ant", context=stand.context)
     robot = Robot(load_simulation(share_path("config/ant_sim.yaml")))
@@ -93,7 +93,7 @@ def test_the_simulator_may_do_what_it_does_and_no_more(stand):
 
 def test_the_scrambler_may_do_what_it_does_and_no_more(stand):
     pytest.importorskip("pybullet")
-    from an_control_sim.scrambler import ScramblerNode
+    from an_control_sim.bridge.scrambler import ScramblerNode
 
     values = {"wiring": str(share_path("config/ant.yaml")), "shuffle": "reset"}
     overrides = [Parameter(name, value=value) for name, value in values.items()]

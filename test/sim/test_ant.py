@@ -16,7 +16,7 @@ from gymnasium.utils.env_checker import check_env
 
 import an_control_sim
 from an_control.wiring.fields import pitch, roll
-from an_control_sim.ant import ANT_CHANNELS, ANT_SCALING, AntEnv
+from an_control_sim.envs.ant import ANT_CHANNELS, ANT_SCALING, AntEnv
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_picture_does_not_change_the_episode(env):
 
 def test_a_seed_gives_the_same_episode_in_another_process(env):
     program = (
-        "import json, numpy as np; from an_control_sim.ant import AntEnv; env = AntEnv();"
+        "import json, numpy as np; from an_control_sim.envs.ant import AntEnv; env = AntEnv();"
         "env.reset(seed=3); a = np.random.default_rng(3).uniform(-0.7, 0.7, (60, 8));"
         "print('RESULT', json.dumps([env.step(x.astype(np.float32))[1] for x in a]))"
     )
@@ -157,7 +157,7 @@ def test_the_picture_has_the_size_asked_for():
 
 def test_the_benchmark_measures_both_environments():
     pytest.importorskip("pybullet_envs_gymnasium")
-    from an_control_sim.ant_benchmark import ant_benchmark
+    from an_control_sim.envs.ant_benchmark import ant_benchmark
 
     figures = ant_benchmark(rounds=1, steps=20)
     assert figures["ratio"] == figures["ant_steps_per_s"] / figures["package_steps_per_s"] > 0

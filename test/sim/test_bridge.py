@@ -25,11 +25,11 @@ from std_srvs.srv import SetBool, Trigger
 
 from an_control.disturbance.scramble import episode_seed
 from an_control.ros.graph import owner
-from an_control_sim.bridge import Bridge, Restarted
-from an_control_sim.episodes import Progress, run_episodes
-from an_control_sim.policy_link import BridgeError
-from an_control_sim.robot import Robot
-from an_control_sim.simulation import load_simulation
+from an_control_sim.bridge.bridge import Bridge, Restarted
+from an_control_sim.bridge.episodes import Progress, run_episodes
+from an_control_sim.bridge.policy_link import BridgeError
+from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.simulation import load_simulation
 
 YAML = """
 an_control_simulation: 1

@@ -22,11 +22,11 @@ from an_control.policy.authors import import_authors
 from an_control.policy.model_file import write_model
 from an_control.share import share_path
 from an_control.wiring import load_wiring
-from an_control_sim.ant import ANT_CHANNELS
-from an_control_sim.episodes import Summary
-from an_control_sim.process import ros
-from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
-from an_control_sim.simulator import SimulatorSettings, simulate
+from an_control_sim.bridge.episodes import Summary
+from an_control_sim.bridge.process import ros
+from an_control_sim.bridge.scrambled_wiring import scrambled_wiring, write_wiring
+from an_control_sim.bridge.simulator import SimulatorSettings, simulate
+from an_control_sim.envs.ant import ANT_CHANNELS
 
 WIRING = share_path("config/ant.yaml")
 

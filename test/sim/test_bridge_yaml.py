@@ -14,10 +14,10 @@ from std_msgs.msg import Float64MultiArray
 
 from an_control.share import share_path
 from an_control.wiring import WiringError
-from an_control_sim.expressions import ExpressionError, parse_expression
-from an_control_sim.outlets import Outlet
-from an_control_sim.robot import Robot
-from an_control_sim.simulation import TopicConfig, load_simulation
+from an_control_sim.bridge.expressions import ExpressionError, parse_expression
+from an_control_sim.bridge.outlets import Outlet
+from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.simulation import TopicConfig, load_simulation
 
 GOOD = """
 an_control_simulation: 1

@@ -24,6 +24,7 @@ from rclpy.node import Node
 from an_control.cli import main
 from an_control.share import share_path
 from an_control.wiring import WiringError
+from an_control_sim.bridge.process import ros
 from an_control_sim.campaign import mutations
 from an_control_sim.campaign.faults import FAULTS
 from an_control_sim.campaign.outcome import HEAD, Outcome, Seen
@@ -32,7 +33,6 @@ from an_control_sim.campaign.run import judged, run_campaign
 from an_control_sim.campaign.soak import Sample, Soaked
 from an_control_sim.campaign.stage import Motion
 from an_control_sim.campaign.state import State, StateError, campaign_of
-from an_control_sim.process import ros
 
 PLAN = share_path("config/campaign.yaml")
 TEXT = """

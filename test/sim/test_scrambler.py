@@ -280,7 +280,7 @@ def test_episode_seeds_differ_and_are_fixed():
 
 
 def test_the_derived_wiring_is_what_its_yaml_says(tmp_path):
-    from an_control_sim.scrambled_wiring import scrambled_wiring, write_wiring
+    from an_control_sim.bridge.scrambled_wiring import scrambled_wiring, write_wiring
 
     robot = load_wiring(share_path("config/ant.yaml"))
     derived = scrambled_wiring(robot)
@@ -334,7 +334,7 @@ def channels(message: Any) -> dict[str, float]:
 def test_inside_the_simulator_it_publishes_what_the_pure_scramble_gives(ros, tmp_path):
     from rclpy.node import Node
 
-    from an_control_sim.scrambler import Scrambler
+    from an_control_sim.bridge.scrambler import Scrambler
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
     settings = ScrambleSettings(Shuffle(True), noise_channels=1)
@@ -364,7 +364,7 @@ def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
     from rclpy.parameter import Parameter
     from std_srvs.srv import Trigger
 
-    from an_control_sim.scrambler import Scrambler
+    from an_control_sim.bridge.scrambler import Scrambler
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
     node = Node("host", namespace="ant")
@@ -399,8 +399,8 @@ def test_on_its_own_it_stands_between_a_robots_topics_and_the_policy(ros, tmp_pa
     from std_msgs.msg import Float64MultiArray
     from std_srvs.srv import Trigger
 
-    from an_control_sim.process import new_executor
-    from an_control_sim.scrambler import ScramblerNode
+    from an_control_sim.bridge.process import new_executor
+    from an_control_sim.bridge.scrambler import ScramblerNode
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
     scrambler = ScramblerNode(

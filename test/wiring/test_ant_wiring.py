@@ -64,7 +64,7 @@ def physical(found: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def test_the_wiring_of_the_ant_is_the_scaling_of_its_environment_to_the_last_bit() -> None:
-    ant = pytest.importorskip("an_control_sim.ant")
+    ant = pytest.importorskip("an_control_sim.envs.ant")
     channels = {channel.id: channel for channel in WIRING.channels}
     assert tuple(channels) == ant.ANT_CHANNELS
     for id_, (scale, offset) in ant.ANT_SCALING.items():

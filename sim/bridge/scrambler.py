@@ -24,10 +24,15 @@ from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.wiring import ChannelTable, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
-from an_control_sim.parameters import declare, declare_schedule, declare_scramble, follow_scramble
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
-from an_control_sim.scrambled_messages import scrambled_message
-from an_control_sim.scrambled_wiring import TOPIC
+from an_control_sim.bridge.parameters import (
+    declare,
+    declare_schedule,
+    declare_scramble,
+    follow_scramble,
+)
+from an_control_sim.bridge.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
+from an_control_sim.bridge.scrambled_messages import scrambled_message
+from an_control_sim.bridge.scrambled_wiring import TOPIC
 
 
 class Scrambler:

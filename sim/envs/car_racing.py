@@ -16,11 +16,11 @@ import gymnasium
 import numpy as np
 
 from an_control.policy.tasks import CAR_RACING_TASK
-from an_control_sim.backgrounds import GRASS, background
-from an_control_sim.camera import STACK, FrameStack, cut
+from an_control_sim.envs.backgrounds import GRASS, background
+from an_control_sim.envs.camera import STACK, FrameStack, cut
 
 if TYPE_CHECKING:
-    from an_control_sim.car_racing_teacher import CarRacingTeacher
+    from an_control_sim.envs.car_racing_teacher import CarRacingTeacher
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 with warnings.catch_warnings():
@@ -173,7 +173,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def teacher(self) -> CarRacingTeacher:
         """A driver who knows the track, for pupils who only see."""
-        from an_control_sim.car_racing_teacher import CarRacingTeacher
+        from an_control_sim.envs.car_racing_teacher import CarRacingTeacher
 
         return CarRacingTeacher(self.game)
 

@@ -15,10 +15,10 @@ import numpy as np
 from ale_py import Action, ALEInterface, LoggerMode, roms
 
 from an_control.policy.tasks import PONG_TASK
-from an_control_sim.camera import STACK, FrameStack, cut
+from an_control_sim.envs.camera import STACK, FrameStack, cut
 
 if TYPE_CHECKING:
-    from an_control_sim.pong_teacher import PongTeacher
+    from an_control_sim.envs.pong_teacher import PongTeacher
 
 SIDE = 84
 SCORE_ROWS = 10
@@ -110,7 +110,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def teacher(self) -> PongTeacher:
         """A player who knows the console's memory, for pupils who only see."""
-        from an_control_sim.pong_teacher import PongTeacher
+        from an_control_sim.envs.pong_teacher import PongTeacher
 
         return PongTeacher(self)
 

@@ -16,7 +16,7 @@ from typing import Any
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import MESSAGE_TYPE
 from an_control.wiring.strict import Entry, read_yaml
-from an_control_sim.expressions import ExpressionError, parse_expression
+from an_control_sim.bridge.expressions import ExpressionError, parse_expression
 
 _ENVIRONMENT = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 _TOPIC = re.compile(r"/?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)

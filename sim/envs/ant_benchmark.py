@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control_sim.ant import AntEnv
+from an_control_sim.envs.ant import AntEnv
 
 ROUNDS = 5
 STEPS = 400

@@ -15,7 +15,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import Image
 
 from an_control.files import replacing, write_whole
-from an_control_sim.process import RELIABLE
+from an_control_sim.bridge.process import RELIABLE
 
 RATE_HZ = 30.0
 """Pictures per simulated second that a recording wants."""

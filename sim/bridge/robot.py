@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import Resolver, message_class
-from an_control_sim.commands import Commands
-from an_control_sim.outlets import Outlet
-from an_control_sim.simulation import Simulation
+from an_control_sim.bridge.commands import Commands
+from an_control_sim.bridge.outlets import Outlet
+from an_control_sim.bridge.simulation import Simulation
 
 
 class Robot:

@@ -12,15 +12,20 @@ from rclpy.node import Node
 
 from an_control.disturbance.scramble import Change, ScrambleSettings
 from an_control.wiring import WiringError, load_wiring
-from an_control_sim.bridge import Bridge
-from an_control_sim.episodes import Progress, ProgressCallback, Summary, run_episodes
-from an_control_sim.parameters import declare, declare_schedule, declare_scramble, follow_scramble
-from an_control_sim.policy_link import BridgeError
-from an_control_sim.process import new_node, ros, signals
-from an_control_sim.robot import Robot
-from an_control_sim.scrambler import Scrambler
-from an_control_sim.simulation import load_simulation
-from an_control_sim.stops import Stops
+from an_control_sim.bridge.bridge import Bridge
+from an_control_sim.bridge.episodes import Progress, ProgressCallback, Summary, run_episodes
+from an_control_sim.bridge.parameters import (
+    declare,
+    declare_schedule,
+    declare_scramble,
+    follow_scramble,
+)
+from an_control_sim.bridge.policy_link import BridgeError
+from an_control_sim.bridge.process import new_node, ros, signals
+from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.scrambler import Scrambler
+from an_control_sim.bridge.simulation import load_simulation
+from an_control_sim.bridge.stops import Stops
 
 
 @dataclass(frozen=True)

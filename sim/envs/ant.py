@@ -16,7 +16,7 @@ import numpy as np
 
 from an_control.policy.tasks import ANT_TASK
 from an_control.wiring.fields import pitch, roll, yaw
-from an_control_sim.ant_world import JOINTS, STEP_S, AntState, AntWorld
+from an_control_sim.envs.ant_world import JOINTS, STEP_S, AntState, AntWorld
 
 ANT_ACTUATORS = tuple(ANT_TASK["actuators"])
 ANT_CHANNELS = tuple(ANT_TASK["channels"])

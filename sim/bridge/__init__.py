@@ -1,0 +1,1 @@
+"""Serves any gymnasium environment over ROS 2 topics; the scrambler."""

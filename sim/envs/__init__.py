@@ -1,0 +1,1 @@
+"""Simulated robots as gymnasium environments; no ROS."""
