@@ -48,8 +48,8 @@ class AttentionSizes:
     with the previous action to the neuron's inputs. `memory` GRU units (0: none) let a head behind
     softmax attention fill in what no channel shows; with `doubt` it believes a reading the less the
     farther it lies from what was expected, with `compare` the attention also asks which query
-    expected it (see `policy.scalar.memory`). With `startle` all neurons begin anew where most readings
-    jump at once (see `policy.scalar.reset_on_jump`).
+    expected it (see `policy.scalar.memory`). With `startle` all neurons begin anew where most
+    readings jump at once (see `policy.scalar.reset_on_jump`).
     """
 
     actions: int
@@ -270,8 +270,8 @@ class ConvolutionSizes(VisionSizes):
     `first_action` counts as the previous one at an episode's start. Where `choice` is False, the
     action is not one of several, but the tanh of the head's numbers, zeros at the start. `memory`
     GRU units (0: none, as in the paper) between both layers remember what no patch shows (see
-    `policy.scalar.memory`): they see the layer of `hidden` units and the previous action, and the last
-    layer sees both.
+    `policy.scalar.memory`): they see the layer of `hidden` units and the previous action, and the
+    last layer sees both.
     """
 
     filters: int

@@ -43,7 +43,7 @@ def pendulum(tmp_path: Path) -> Path:
 
 def start(module: str, *arguments: str) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
-    command = [sys.executable, "-m", f"an_control_sim.{module}", *arguments]
+    command = [sys.executable, "-m", f"an_control_sim.bridge.{module}", *arguments]
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
 
 
@@ -125,7 +125,7 @@ def test_without_a_policy_it_ends_with_1_and_says_why(pendulum):
     ],
 )
 def test_arguments_that_ros_cannot_take_end_with_2_and_one_line(capsys, module, arguments, said):
-    main = import_module(f"an_control_sim.{module}").main
+    main = import_module(f"an_control_sim.bridge.{module}").main
     assert main(["--ros-args", *arguments]) == 2
     assert said in capsys.readouterr().err
 
