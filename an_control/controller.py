@@ -222,7 +222,7 @@ class Controller:
             return
         self._stepped_ns = stamp_ns
         if sent is not None and self._wanted is not None and (sent != self._wanted).any():
-            _tell_sent(self.policy, self.wiring.command.action(sent))
+            _set_previous_action(self.policy, self.wiring.command.action(sent))
         if self._given:
             self._newcomer = self._given.pop()
         if self._newcomer is not None and self._wanted is None:  # nobody knows more than it does
@@ -243,7 +243,7 @@ class Controller:
     ) -> None:
         """Let a new model see this tick too; when it has seen enough, it acts."""
         if sent is not None:
-            _tell_sent(policy, self.wiring.command.action(sent))
+            _set_previous_action(policy, self.wiring.command.action(sent))
         if ticks <= 0:
             self.model_path, self.policy, self._newcomer = path, policy, None
             if not self._given and self.new_model == f"watching {path}":
@@ -305,7 +305,7 @@ def _chooses(model: Model) -> bool:
     return bool(getattr(model.sizes, "choice", False))
 
 
-def _tell_sent(policy: Policy, action: np.ndarray) -> None:
+def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
     """The action (A,) that stands for what was sent; a monitor learns nothing from one beyond 1."""
     within = np.clip(action, -1.0, 1.0)
     if isinstance(policy, Watched) and (within != action).any():

@@ -86,7 +86,7 @@ _DESCRIPTIONS = {
     " 'model' (what the model file says)",
     "executor": "'single_threaded', or 'events' (quicker, experimental in rclpy)",
     "lockstep_wait_s": "lockstep: how long to wait for the other sources of a stamp; what has not"
-    " come by then is absent",
+    " come by then is missing",
     "watchdog_s": "after this long without a command the safe one goes out; 0 = off, -1 = within"
     " two periods in mode 'rate', off in 'lockstep'",
     "ramp_s": "how long authority grows from the safe command to the policy's, after activation"
