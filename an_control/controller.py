@@ -1,9 +1,9 @@
 """One tick, without ROS: readings -> policy -> gate -> command.
 
 The policy steps on the readings that come whether its command goes out or not, with what was
-really sent as its previous action: after a stop it goes on from what it has seen of it. With too
+really sent as its previous action: after a stop it continues from what it has seen of it. With too
 few channels to act on it waits, which leaves it knowing more than steps on a few do (docs/log). All
-state that a tick needs is here and is thrown away as a whole when the node is cleaned up.
+state that a tick needs is here and is thrown away when the node is cleaned up.
 """
 
 from __future__ import annotations
@@ -258,11 +258,11 @@ class Controller:
             return f"required source {missing[0]!r} is missing"
         if not self._measured():
             return "the actuators' positions have not been measured"
-        least = self.wiring.min_present_share
+        needed = self.wiring.min_present_share
         present = len(readings.ids)
-        if present and present >= least * readings.expected:
+        if present and present >= needed * readings.expected:
             return ""
-        return f"{present} of {readings.expected} channels present, {least:.0%} are needed"
+        return f"{present} of {readings.expected} channels present, {needed:.0%} are needed"
 
     def _measured(self) -> bool:
         """Whether all positions that are held or moved from are known."""

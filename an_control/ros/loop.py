@@ -2,7 +2,7 @@
 
 Callbacks store, a tick reads, decides and publishes, all on the executor's thread; only the
 watchdog has its own. While inactive or in shadow nothing commands, but the policy watches: ticks
-go on with what whoever commands really sends.
+continue with what whoever commands really sends.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class PolicyNode(LifecycleNode):
             self.get_logger().error(self._estop.reason)
 
     def _on_reset_estop(self, _: Any, response: Any) -> Any:
-        """The only way out of an e-stop; the policy goes on from what it has watched of it."""
+        """The only way out of an e-stop; the policy continues from what it has watched of it."""
         response.success = True
         if not self._estop.reset():
             response.message = "was not latched"

@@ -23,9 +23,9 @@ from an_control.wiring.readers import Elements, Growing, Names, Reader, Row
 
 NEVER_NS = 1 << 62
 """An age that no message reaches; as a limit, no limit."""
-_MOST_UNREAD = 64
+_MAX_UNREAD = 64
 """Messages that may wait to be read where several publishers may share a topic."""
-_MOST_FORMS = 16
+_MAX_FORMS = 16
 """Forms of which the newest message is kept."""
 _NO_STAMP = -1
 Form = tuple[int, ...]
@@ -93,7 +93,7 @@ class Feed:
         merging = [reader for reader in readers if reader.merges]
         self._arrays = tuple(reader for reader in merging if isinstance(reader, Elements))
         self._nested = len(self._arrays) < len(merging)
-        self.unread: deque[Held] = deque(maxlen=_MOST_UNREAD if merging else 1)
+        self.unread: deque[Held] = deque(maxlen=_MAX_UNREAD if merging else 1)
         """The messages to read, oldest first."""
         self._kept: dict[Form, Held] = {}
         """The newest message of each form; what the table shows was read from these, in order."""
@@ -311,7 +311,7 @@ class Feed:
             self._kept.clear()
         self._kept.pop(form, None)
         self._kept[form] = held
-        if len(self._kept) > _MOST_FORMS:
+        if len(self._kept) > _MAX_FORMS:
             del self._kept[next(iter(self._kept))]
 
     def _thin_out(self) -> None:

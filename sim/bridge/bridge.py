@@ -42,7 +42,7 @@ class Stopped(Exception):
 
 
 class Restarted(Exception):
-    """The reset service was called: the episode begins anew."""
+    """The reset service was called: the episode starts again."""
 
 
 class Tap(Protocol):
@@ -69,7 +69,7 @@ class Bridge:
                       safe command counts
     start_timeout_s   how long to wait for the policy, at the start and when it has gone silent
     tap               also gets every message, inside this process
-    camera_hz         pictures per simulated second, while somebody looks (0 = off)
+    camera_hz         pictures per simulated second, while somebody subscribes (0 = off)
 
     What nobody subscribes to is not published.
     """
@@ -253,7 +253,7 @@ class Bridge:
             self.tap.send()
 
     def _show(self) -> None:
-        """Publish the camera's picture where one is due and somebody looks."""
+        """Publish the camera's picture where one is due and somebody subscribes."""
         publisher = self._camera_publisher
         if publisher is None or self._count % self._camera_every:
             return
