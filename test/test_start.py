@@ -86,12 +86,12 @@ def test_an_import_that_answers_an_interrupt_with_its_own_error_is_still_interru
     code = (
         f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
         "from an_control.start import an_control\n"
-        "from an_control.cli import inspect\n"
-        "inspect.Verb.run = lambda self: __import__('inspect_slowly')\n"
+        "from an_control.cli import info\n"
+        "info.Verb.run = lambda self: __import__('inspect_slowly')\n"
         "sys.exit(an_control())\n"
     )
-    said = "an-control inspect: interrupted\n"
-    assert ended(code, "inspect", "model.safetensors") == (130, said)
+    said = "an-control info: interrupted\n"
+    assert ended(code, "info", "model.safetensors") == (130, said)
 
 
 @pytest.mark.parametrize(
