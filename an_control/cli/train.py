@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
 from an_control.disturbance.scramble import ScrambleSettings, Shuffle
 from an_control.policy import OrderedSizes, read_model
 from an_control.policy.tasks import SUCCESS
@@ -32,7 +32,7 @@ class Verb:
 
     task: tyro.conf.Positional[str]
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
-    out: Path
+    out: OutputFolder
     """The run's folder."""
     form: Literal["attention", "ordered"] = "attention"
     """The policy's form: permutation-invariant, or a plain network on the channels in order."""
@@ -87,7 +87,7 @@ class Verb:
     """Decides everything random."""
     resume: bool = False
     """Go on with the run in the folder, which the same arguments began."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:

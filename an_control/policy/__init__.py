@@ -120,7 +120,7 @@ def monitor_of(model: Model, asked: Monitor | None) -> Monitor:
     if model.forward is None and asked not in (None, "off"):
         raise ValueError(
             f"monitor: {asked!r}, but this model carries no forward model of its channels to"
-            " watch them by (an-control foresee makes one); allowed is 'off'"
+            " watch them by (an-control train-monitor makes one); allowed is 'off'"
         )
     return asked or ("off" if model.forward is None else model.forward.monitor)
 

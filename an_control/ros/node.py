@@ -33,10 +33,16 @@ from an_control.ros import parameters
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
 from an_control.ros.swap import Swap
+from an_control.ros.usage import answers_help
 from an_control.ros.wiring_parameters import WiringParameters
 from an_control.safety import EStop
 from an_control.wiring import ChannelTable, load_wiring
 
+ABOUT = (
+    "The policy node: reads a robot's sensors by its wiring YAML, steps the policy of a model file"
+    " and publishes commands. Once it is configured it also has the parameters sources.NAME.topic,"
+    " channels.ID.source and channels.ID.field, which rewire it while it runs."
+)
 POLL_S = 0.1
 END_S = 5.0
 """How long an orderly end may take after a signal."""
@@ -304,7 +310,9 @@ def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The executable; returns the exit status: 0 stopped, 2 bad arguments or bad autostart."""
+    """The executable; returns the exit status: 0 stopped or --help, 2 bad input or autostart."""
+    if answers_help("policy_node", ABOUT, parameters.declare, arguments):
+        return 0
     came: list[int] = []
 
     def stopped() -> bool:

@@ -28,7 +28,7 @@ from an_control_sim.bridge.bridge import TOO_OLD
 from an_control_sim.bridge.process import RELIABLE, SLICE_S, new_executor
 from an_control_sim.bridge.robot import Robot
 from an_control_sim.bridge.simulation import load_simulation
-from an_control_sim.campaign.policy_process import PolicyProcess
+from campaign.policy_process import PolicyProcess
 
 NAMESPACE = "/ant"
 ACTING = 10

@@ -1,4 +1,4 @@
-"""An examination says how soon a policy knows its channels and how it does without each."""
+"""An identification says how soon a policy knows its channels and how it does without each."""
 
 import json
 from pathlib import Path
@@ -53,11 +53,29 @@ def test_a_held_channel_keeps_its_first_reading_and_the_others_move(env):
 
 
 def test_it_writes_its_picture_and_figures(tmp_path, monkeypatch):
-    from an_control.learning.evaluation import identification as examination
+    from an_control.learning.evaluation import identification
 
-    monkeypatch.setattr(examination, "freeze_each", lambda *_: {})
+    monkeypatch.setattr(identification, "freeze_each", lambda *_: {})
     figures = tmp_path / "figures.json"
-    arguments = ["--episodes", "1", "--out", str(tmp_path), "--json", str(figures)]
-    assert main(["examine", str(ANT), *arguments]) == 0
+    page = tmp_path / "page.md"
+    arguments = ["--episodes", "1", "--plots", str(tmp_path), "--json", str(figures)]
+    arguments += ["--markdown", str(page)]
+    monkeypatch.setattr(identification, "frozen_table", lambda _: "| frozen |")
+    assert main(["evaluate", str(ANT), "--identification", *arguments]) == 0
+    assert "<!-- table identification -->" in page.read_text()
+    assert "<!-- table frozen -->\n| frozen |" in page.read_text()
     assert (tmp_path / "identification.png").stat().st_size > 1000
     assert len(json.loads(figures.read_text())["first"]) == 200
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--noise-channels", "2"], "--noise-channels: not for --identification"),
+        (["--table", "none"], "--table: not for --identification"),
+        (["--shuffle", "100"], "--shuffle 100: --identification needs reset+K"),
+    ],
+)
+def test_an_option_that_it_cannot_take_ends_it_with_2(more, said, capsys):
+    assert main(["evaluate", str(ANT), "--identification", *more]) == 2
+    assert said in capsys.readouterr().err

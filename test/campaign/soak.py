@@ -28,8 +28,8 @@ from std_msgs.msg import Bool
 from an_control.ros.node import PolicyNode
 from an_control.share import share_path
 from an_control.wiring import load_wiring
-from an_control_sim.campaign.plan import WALKS_S
-from an_control_sim.campaign.stage import WALKING_M_S, WINDOW_S, endless_ant
+from campaign.plan import WALKS_S
+from campaign.stage import WALKING_M_S, WINDOW_S, endless_ant
 
 FAULT_EVERY, SPIN_EVERY = 400, 100
 STEP_NS = 16_500_000

@@ -15,10 +15,10 @@ import yaml
 
 from an_control.share import share_path
 from an_control.wiring import load_wiring
-from an_control_sim.campaign import child
+from campaign import child
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-BREAKABLE = (sys.executable, "-m", "an_control_sim.campaign.breakable")
+BREAKABLE = (sys.executable, "-m", "campaign.breakable")
 
 
 def real_executable() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""``an-control foresee MODEL``."""
+"""``an-control train-monitor MODEL``."""
 
 from __future__ import annotations
 
@@ -10,43 +10,44 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from an_control.cli import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, write_json
 from an_control.policy import Model, Monitor, read_model, write_model
 from an_control.policy.monitor.forward_model import NETWORKS
 
 
 @dataclass(frozen=True)
 class Verb:
-    """Learn what a model's channels will read next, and write that into the model file.
+    """Train the forward model of a model's monitor and write it into the model file.
 
-    The identity monitor needs it to notice rewiring that nobody announced. Episodes of the model's
-    own task are driven by the model, with exploration; takes a few minutes. The policy itself stays
-    as it is.
+    The monitor predicts each channel's next reading with it, and so detects unannounced rewiring.
+    The model itself drives the episodes to learn from, with exploration; this takes a few minutes.
+    The policy stays as it is.
     """
 
     model: tyro.conf.Positional[Path]
     """A .safetensors model file."""
-    out: Path | None = None
+    out: OutputFile | None = None
     """Where to write it; by default the file itself."""
     take: Path | None = None
-    """A watched model of the same channels and actuators to take the networks from, instead of
-    learning: what happens next does not depend on who acts."""
+    """Copy the forward model of this model file instead of training one; it must be of the same
+    channels and actuators."""
     task: str | None = None
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
     hidden: tuple[int, ...] | None = None
-    """Layers of the network that predicts; by default two of 64, or 192 for over 8 channels."""
+    """Units of the hidden layers of the forward model; by default 64 64, or 192 192 for more than 8
+    channels."""
     steps: int = 200_000
-    """Of the task, to learn from."""
+    """Steps of the task to learn from."""
     updates: int = 20_000
-    """Of the network that predicts; the one that tells looks takes half as many."""
+    """Gradient updates of the forward model; the identity classifier takes half as many."""
     fill_updates: int = 8_000
-    """Of the network that fills in absent channels, twice; 0 = it is left out."""
+    """Gradient updates of the imputation network, made twice; 0: no imputation network."""
     monitor: Monitor = "match"
-    """What the monitor does with this model, where nobody asks for something else."""
+    """What the monitor does with this model by default: off, reset or match (see `evaluate`)."""
     seed: int = 1
     """Decides everything random."""
-    json: Path | None = None
-    """Also write the course of learning here as JSON."""
+    json: OutputFile | None = None
+    """Also write the losses here as JSON."""
 
     def run(self) -> int:
         for package in ("torch", "gymnasium"):

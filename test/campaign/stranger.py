@@ -1,8 +1,8 @@
 """Another process in the robot's ROS domain, which the campaign starts.
 
-    python -m an_control_sim.campaign.stranger joins TIMES OVER_S
+    python -m campaign.stranger joins TIMES OVER_S
         that many participants join and leave, each with a node that hears the sources
-    python -m an_control_sim.campaign.stranger calls RATE_HZ CHANGES
+    python -m campaign.stranger calls RATE_HZ CHANGES
         sets the policy node's parameters so often, by turns as CHANGES says, which is JSON:
         [{name: value, ...}, ...]
 
@@ -27,7 +27,7 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
 from an_control_sim.bridge.process import new_executor, ros_node, signals
-from an_control_sim.campaign.stage import NAMESPACE
+from campaign.stage import NAMESPACE
 
 
 def joins(times: int, over_s: float, stopped: Callable[[], bool]) -> None:

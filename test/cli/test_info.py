@@ -1,4 +1,4 @@
-"""`an-control inspect` shows what a model file holds."""
+"""`an-control info` shows what a model file holds."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def model(tmp_path):
 
 def test_kind_sizes_task_and_arrays_are_shown_and_written(model, tmp_path, capsys):
     shown = tmp_path / "shown.json"
-    assert main(["inspect", str(model), "--json", str(shown)]) == 0
+    assert main(["info", str(model), "--json", str(shown)]) == 0
     out = capsys.readouterr().out
     for line in ("kind: attention_neuron", "  queries: 32", "  step_s: 0.0165"):
         assert line in out
@@ -38,18 +38,18 @@ def test_kind_sizes_task_and_arrays_are_shown_and_written(model, tmp_path, capsy
 def test_what_is_no_model_ends_with_exit_2(tmp_path, capsys):
     path = tmp_path / "wrong.safetensors"
     path.write_bytes(b"wrong")
-    assert main(["inspect", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"an-control inspect: {path}: ")
+    assert main(["info", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"an-control info: {path}: ")
 
 
 def test_a_json_path_that_cannot_be_written_ends_with_exit_2(model, tmp_path, capsys):
-    assert main(["inspect", str(model), "--json", str(tmp_path / "no" / "x.json")]) == 2
+    assert main(["info", str(model), "--json", str(tmp_path / "no" / "x.json")]) == 2
     assert "--json" in capsys.readouterr().err
 
 
 def test_help_is_there(capsys):
     with pytest.raises(SystemExit) as end:
-        main(["inspect", "--help"])
+        main(["info", "--help"])
     assert end.value.code == 0
     assert "model file" in capsys.readouterr().out
 
@@ -60,7 +60,7 @@ def test_a_reader_that_has_gone_ends_it_without_a_traceback(model, unbuffered):
     os.close(reader)
     try:
         ended = subprocess.run(
-            [sys.executable, "-c", START, "inspect", str(model)],
+            [sys.executable, "-c", START, "info", str(model)],
             stdout=writer,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},

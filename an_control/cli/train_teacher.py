@@ -1,38 +1,37 @@
-"""``an-control teach TASK --out RUN``."""
+"""``an-control train-teacher TASK --out RUN``."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import tyro
 
-from an_control.cli import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
 
 
 @dataclass(frozen=True)
 class Verb:
-    """Improve a task's ordered teacher by its return (PPO), for `distill` to imitate.
+    """Improve a task's teacher, an MLP policy, by its return (PPO); `distill` imitates it.
 
-    A stopped run goes on.
+    A run that was stopped is resumed.
     """
 
     task: tyro.conf.Positional[str]
     """What to learn: a recipe of `an_control.learning.dagger.recipes`, such as ant."""
-    out: Path
-    """The run's folder; one that holds a run with the same settings is continued."""
+    out: OutputFolder
+    """The run's folder; a run in it with the same settings is resumed."""
     iterations: int = 500
-    """Of 8,192 steps each; the rates fall over so many."""
+    """Iterations of 8,192 steps; the learning rates fall over this many."""
     stop_after: int | None = None
-    """End here, though the rates were meant to fall further."""
+    """Stop after this many iterations, before the rates have fallen to the end."""
     seed: int = 1
     """Decides everything random."""
     smoke: bool = False
-    """Seconds instead of minutes: proves that it runs, learns next to nothing."""
-    json: Path | None = None
+    """A run of seconds, to check that everything works; it learns almost nothing."""
+    json: OutputFile | None = None
     """Also write the iterations' figures here as JSON."""
 
     def run(self) -> int:
@@ -57,7 +56,7 @@ class Verb:
         try:
             run = PpoRun(self.out, self.task, recipe.environment, layers, settings, self.seed)
         except RunError as error:
-            print(f"an-control teach: {error}", file=sys.stderr)
+            print(f"an-control train-teacher: {error}", file=sys.stderr)
             return 1
         run.run(_show, self.stop_after)
         run.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from an_control.wiring.strict import Entry, read_yaml
-from an_control_sim.campaign.faults import FAULTS
+from campaign.faults import FAULTS
 
 WIRES = ("safe", "acts", "silent", "ends")
 WALKS_S = 3.0
@@ -23,7 +23,7 @@ _SHARE = "a share from 0 to 1"
 class Fault:
     """One fault of the campaign.
 
-    kind         what is done: a name of `an_control_sim.campaign.faults.FAULTS`
+    kind         what is done: a name of `campaign.faults.FAULTS`
     wire         what the commands must be while it lasts: safe, acts, silent or ends
     within_s     how soon the wire must be so; with acts, the greatest time between two commands of
                  the policy

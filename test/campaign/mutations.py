@@ -13,7 +13,7 @@ import numpy as np
 from an_control.policy import ModelError, load_policy
 from an_control.share import share_path
 from an_control.wiring import WiringError, load_wiring
-from an_control_sim.campaign.outcome import Outcome
+from campaign.outcome import Outcome
 
 SLOWEST_S = 5.0
 

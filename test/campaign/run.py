@@ -11,14 +11,14 @@ from pathlib import Path
 
 from rclpy.node import Node
 
-from an_control_sim.campaign import node_faults
-from an_control_sim.campaign.faults import FAULTS
-from an_control_sim.campaign.hiccups import Hiccups
-from an_control_sim.campaign.outcome import Outcome, Seen
-from an_control_sim.campaign.plan import WALKS_S, Fault
-from an_control_sim.campaign.policy_process import PolicyProcess
-from an_control_sim.campaign.stage import NAMESPACE, WINDOW_S, Stage
-from an_control_sim.campaign.state import State
+from campaign import node_faults
+from campaign.faults import FAULTS
+from campaign.hiccups import Hiccups
+from campaign.outcome import Outcome, Seen
+from campaign.plan import WALKS_S, Fault
+from campaign.policy_process import PolicyProcess
+from campaign.stage import NAMESPACE, WINDOW_S, Stage
+from campaign.state import State
 
 RECOVERY_S = 30.0
 MEMORY_MB = 5.0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 _LIBC = ctypes.CDLL(None)
@@ -18,11 +20,22 @@ _BUSY = "while True:\n    sum(range(10_000))"
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     """Start a process, which the kernel kills when this thread ends; its options are Popen's.
 
-    A campaign that was killed would else leave a policy node behind, for the next to contend with.
+    It can import this package. A campaign that was killed would otherwise leave a policy node
+    behind, and the next campaign would share the topics with it.
     """
     return subprocess.Popen(
-        list(command), stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent, **options
+        list(command),
+        stdin=subprocess.DEVNULL,
+        preexec_fn=_end_with_parent,
+        env=environment(),
+        **options,
     )
+
+
+def environment() -> dict[str, str]:
+    """This process's, with the folder of this package among Python's paths."""
+    paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def _end_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""`an-control foresee` teaches a model's monitor, and the model stays what it is."""
+"""`an-control train-monitor` trains a model's monitor, and the model stays what it is."""
 
 import json
 
@@ -22,7 +22,7 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
     write_model(model, read_model(share_path("models/cartpole.safetensors")))
     before = read_model(model)
     out = tmp_path / "watched.safetensors"
-    arguments = ["foresee", str(model), "--out", str(out), "--json", str(course), *SHORT]
+    arguments = ["train-monitor", str(model), "--out", str(out), "--json", str(course), *SHORT]
     assert main(arguments) == 0
     assert "predict 20: loss" in capsys.readouterr().out
     assert [line["learns"] for line in json.loads(course.read_text())["course"]] == [
@@ -38,10 +38,10 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
         assert name.startswith(ours) or array.tobytes() == after.arrays[name].tobytes()
     assert isinstance(load_policy(out), Watched)
     taken = tmp_path / "taken.safetensors"
-    assert main(["foresee", str(model), "--out", str(taken), "--take", str(out)]) == 0
+    assert main(["train-monitor", str(model), "--out", str(taken), "--take", str(out)]) == 0
     assert taken.read_bytes() == out.read_bytes()
     again = tmp_path / "again.safetensors"
-    assert main(["foresee", str(model), "--out", str(again), *SHORT]) == 0
+    assert main(["train-monitor", str(model), "--out", str(again), *SHORT]) == 0
     same = read_model(again).arrays
     assert all(np.array_equal(array, same[name]) for name, array in after.arrays.items())
 
@@ -59,5 +59,5 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
 def test_what_cannot_be_learned_ends_with_exit_2(more, named, tmp_path, capsys):
     path = tmp_path / "ant.safetensors"
     write_model(path, random_model(ANT_SIZES))
-    assert main(["foresee", str(path), *SHORT, *more]) == 2
+    assert main(["train-monitor", str(path), *SHORT, *more]) == 2
     assert named in capsys.readouterr().err

@@ -13,7 +13,7 @@ from typing import Any
 import an_control
 import an_control_sim
 from an_control.share import share_path
-from an_control_sim.campaign.outcome import Outcome, Seen
+from campaign.outcome import Outcome, Seen
 
 _SEEN = {field.name for field in fields(Seen)}
 _OUTCOME = {field.name for field in fields(Outcome)}
@@ -26,6 +26,7 @@ class StateError(ValueError):
 def campaign_of(plan: Path, load: int) -> dict[str, str]:
     """What the tries of one campaign have in common: those of two are not to be counted as one."""
     packages = [Path(str(one.__file__)).parent for one in (an_control, an_control_sim)]
+    packages.append(Path(__file__).parent)
     robot = [share_path(f"config/{name}.yaml") for name in ("ant", "ant_sim")]
     return {
         "plan": _digest([plan]),

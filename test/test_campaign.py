@@ -18,23 +18,22 @@ import pytest
 pytest.importorskip("rclpy")
 pytest.importorskip("pybullet")
 
+from campaign import child, mutations
+from campaign.__main__ import main
+from campaign.faults import FAULTS
+from campaign.faults_command import PLAN
+from campaign.outcome import HEAD, Outcome, Seen
+from campaign.plan import load_plan
+from campaign.run import judged, run_campaign
+from campaign.soak import Sample, Soaked
+from campaign.stage import Motion
+from campaign.state import State, StateError, campaign_of
 from rclpy.logging import LoggingSeverity, set_logger_level
 from rclpy.node import Node
 
-from an_control.cli import main
-from an_control.share import share_path
 from an_control.wiring import WiringError
 from an_control_sim.bridge.process import ros
-from an_control_sim.campaign import mutations
-from an_control_sim.campaign.faults import FAULTS
-from an_control_sim.campaign.outcome import HEAD, Outcome, Seen
-from an_control_sim.campaign.plan import load_plan
-from an_control_sim.campaign.run import judged, run_campaign
-from an_control_sim.campaign.soak import Sample, Soaked
-from an_control_sim.campaign.stage import Motion
-from an_control_sim.campaign.state import State, StateError, campaign_of
 
-PLAN = share_path("config/campaign.yaml")
 TEXT = """
 an_control_campaign: 1
 lasts_s: 1
@@ -233,7 +232,7 @@ def test_a_state_of_another_campaign_is_refused_by_what_differs(tmp_path: Path) 
 def test_a_file_that_is_no_state_is_refused_and_stays(tmp_path: Path, content: str, capsys) -> None:
     path = tmp_path / "state.json"
     path.write_text(content)
-    assert main(["campaign", "--state", str(path), "--only", "e-stop"]) == 2
+    assert main(["faults", "--state", str(path), "--only", "e-stop"]) == 2
     assert "is not the state of a campaign" in capsys.readouterr().err
     assert path.read_text() == content
 
@@ -241,11 +240,13 @@ def test_a_file_that_is_no_state_is_refused_and_stays(tmp_path: Path, content: s
 def test_a_process_of_the_campaign_ends_with_it_however_it_ends() -> None:
     code = (
         "import os, signal\n"
-        "from an_control_sim.campaign import child\n"
+        "from campaign import child\n"
         "print(child.start(['sleep', '600']).pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    told = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=child.environment()
+    )
     gone = Path(f"/proc/{int(told.stdout)}/stat")
     until_s = time.monotonic() + 30.0
     while gone.exists() and gone.read_text().rpartition(") ")[2][0] not in "ZX":
@@ -255,7 +256,7 @@ def test_a_process_of_the_campaign_ends_with_it_however_it_ends() -> None:
 
 def test_a_selection_that_is_empty_is_an_error_that_names_the_faults(capsys) -> None:
     with pytest.raises(SystemExit) as caught:
-        raise SystemExit(main(["campaign", "--only", "typo"]))
+        raise SystemExit(main(["faults", "--only", "typo"]))
     assert caught.value.code == 2
     assert "'typo'" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""``an-control inspect MODEL``."""
+"""``an-control info MODEL``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from an_control.cli import write_json
+from an_control.cli.common import OutputFile, write_json
 from an_control.policy import read_model
 
 
@@ -17,7 +17,7 @@ class Verb:
 
     model: tyro.conf.Positional[Path]
     """A .safetensors model file."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write it here as JSON."""
 
     def run(self) -> int:

@@ -21,9 +21,9 @@ from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from an_control.share import share_path
-from an_control_sim.campaign.policy_process import PolicyProcess, real_executable
-from an_control_sim.campaign.stage import Stage
-from an_control_sim.campaign.strangers import moved
+from campaign.policy_process import PolicyProcess, real_executable
+from campaign.stage import Stage
+from campaign.strangers import moved
 
 REPLY_S, DISCOVERY_S = 10.0, 0.5
 HOSTILE: tuple[Any, ...] = (

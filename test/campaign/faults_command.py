@@ -1,4 +1,4 @@
-"""``an-control campaign``: faults tried on the policy node, and what the wire showed."""
+"""``python -m campaign faults``: faults tried on the policy node, and what the wire showed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from an_control.cli import InputError, write_json
-from an_control.share import share_path
+from an_control.cli.common import InputError, write_json
 
 if TYPE_CHECKING:
-    from an_control_sim.campaign.outcome import Outcome
-    from an_control_sim.campaign.plan import Fault
-    from an_control_sim.campaign.state import State
+    from campaign.outcome import Outcome
+    from campaign.plan import Fault
+    from campaign.state import State
+
+
+PLAN = Path(__file__).with_name("campaign.yaml")
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Verb:
     what goes to the robot to the campaign file's promises, and say what the robot did."""
 
     plan: Path | None = None
-    """A campaign YAML; by default the one that ships."""
+    """A campaign YAML; by default the one beside this file."""
     times: int | None = None
     """How often each fault is tried; by default as often as the campaign file says of it."""
     only: str = ""
@@ -49,12 +51,12 @@ class Verb:
         if (self.times is not None and self.times < 1) or self.mutations < 0 or self.load < 0:
             raise InputError("--times must be 1 or more, --mutations and --load 0 or more")
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-        from an_control_sim.campaign.child import busy
-        from an_control_sim.campaign.outcome import HEAD
-        from an_control_sim.campaign.plan import load_plan
-        from an_control_sim.campaign.state import State, StateError, campaign_of
+        from campaign.child import busy
+        from campaign.outcome import HEAD
+        from campaign.plan import load_plan
+        from campaign.state import State, StateError, campaign_of
 
-        path = self.plan or share_path("config/campaign.yaml")
+        path = self.plan or PLAN
         plan = load_plan(path)
         names = ", ".join(fault.name for fault in plan)
         plan = tuple(fault for fault in plan if self.only in fault.name)
@@ -82,8 +84,8 @@ class Verb:
         from rclpy.node import Node
 
         from an_control_sim.bridge.process import ros
-        from an_control_sim.campaign.mutations import run_mutations
-        from an_control_sim.campaign.run import run_campaign
+        from campaign.mutations import run_mutations
+        from campaign.run import run_campaign
 
         mutations = 0 if self.only else self.mutations
         if mutations and [one.tried for one in state.files] != [mutations, mutations]:

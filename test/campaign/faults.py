@@ -24,8 +24,8 @@ from std_msgs.msg import String
 
 from an_control.wiring.messages import field_types
 from an_control_sim.bridge.process import RELIABLE
-from an_control_sim.campaign import node_faults, strangers
-from an_control_sim.campaign.stage import NAMESPACE, Deliver, Stage
+from campaign import node_faults, strangers
+from campaign.stage import NAMESPACE, Deliver, Stage
 
 Topics = Sequence[str] | Literal["all"]
 
@@ -274,7 +274,7 @@ def clock(stage: Stage, jump_s: float | None) -> Iterator[None]:
 
 @contextmanager
 def broken(stage: Stage, how: str) -> Iterator[None]:
-    """The policy breaks (`an_control_sim.campaign.breakable` says how)."""
+    """The policy breaks (`campaign.breakable` says how)."""
     stage.policy.breakage.write_text(how)
     stage.policy.signal(signal.SIGUSR1)
     yield

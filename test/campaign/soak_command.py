@@ -1,4 +1,4 @@
-"""``an-control soak``: many ticks of the policy node under random faults; what grows?"""
+"""``python -m campaign soak``: many ticks of the policy node under random faults; what grows?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from an_control.cli import InputError, write_json
+from an_control.cli.common import InputError, write_json
 
 MEMORY_MB = 1.0
 """How much memory may grow in a million ticks."""
@@ -39,7 +39,7 @@ class Verb:
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         from an_control.ros.node import PolicyNode
         from an_control_sim.bridge.process import ros
-        from an_control_sim.campaign.soak import Sample, Soak
+        from campaign.soak import Sample, Soak
 
         def tell(ticks: int, sample: Sample) -> None:
             if not ticks % (self.ticks // 10):

@@ -13,8 +13,8 @@ from typing import Any
 from rosgraph_msgs.msg import Clock
 
 from an_control_sim.bridge.process import RELIABLE
-from an_control_sim.campaign import child
-from an_control_sim.campaign.stage import Stage
+from campaign import child
+from campaign.stage import Stage
 
 START_S, END_S, DISCOVERY_S = 60.0, 30.0, 0.5
 
@@ -93,8 +93,8 @@ def two_clocks(stage: Stage, offset_s: float) -> Iterator[None]:
 def _strangers(
     stage: Stage, commands: Sequence[Sequence[str]]
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes of `an_control_sim.campaign.stranger`; the fault begins when all are ready."""
-    module = [sys.executable, "-m", "an_control_sim.campaign.stranger"]
+    """Processes of `campaign.stranger`; the fault begins when all are ready."""
+    module = [sys.executable, "-m", "campaign.stranger"]
     processes = [child.start([*module, *one], stdout=subprocess.PIPE) for one in commands]
     heard = [process.stdout for process in processes if process.stdout is not None]
     try:
