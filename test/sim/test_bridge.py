@@ -23,7 +23,7 @@ from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 from std_srvs.srv import SetBool, Trigger
 
-from an_control.disturbance.scramble import episode_seed
+from an_control.disturbance import episode_seed
 from an_control.ros.graph import owner
 from an_control_sim.bridge.bridge import Bridge, Restarted
 from an_control_sim.bridge.episodes import Progress, run_episodes
