@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.policy import OrderedSizes, read_model
 from an_control.policy.tasks import SUCCESS
 
@@ -193,10 +193,10 @@ class Verb:
         )
         return form, None
 
-    def _mixture(self) -> tuple[ScrambleSettings, ...]:
+    def _mixture(self) -> tuple[DisturbanceSettings, ...]:
         from an_control.learning.rollout.protocol import Protocol
 
-        mixture = map(Protocol.parse_scrambling, self.shuffle or ("none",))
+        mixture = map(Protocol.parse_disturbance, self.shuffle or ("none",))
         if not self.noise_channels:
             return tuple(mixture)
         count = self.noise_channels
@@ -241,7 +241,7 @@ class Verb:
 
         evaluations = []
         ordered = search.model(search.best).kind == "ordered"
-        clean = ScrambleSettings(shuffle=Shuffle(at_reset=not ordered))
+        clean = DisturbanceSettings(shuffle=Shuffle(at_reset=not ordered))
         others = [
             one for one in search.settings.mixture if one.active and words(one) != words(clean)
         ]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance.scramble import episode_seed
+from an_control.disturbance import episode_seed
 from an_control_sim.bridge.bridge import Bridge, Restarted, Stopped
 from an_control_sim.bridge.policy_figures import Figures
 from an_control_sim.bridge.stops import WALK_S, Stops

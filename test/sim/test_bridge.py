@@ -13,7 +13,7 @@ from sensor_msgs.msg import Image, JointState
 from std_srvs.srv import SetBool, Trigger
 from tiny_robot import TinyEnv, begin, command, finish, nanoseconds
 
-from an_control.disturbance.scramble import episode_seed
+from an_control.disturbance import episode_seed
 from an_control_sim.bridge.bridge import Restarted
 from an_control_sim.bridge.episodes import Progress, run_episodes
 from an_control_sim.bridge.policy_link import BridgeError

@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from an_control.disturbance.scramble import Scramble
+from an_control.disturbance import Disturber
 from an_control.files import replacing
 from an_control.learning.rollout.episode import Result
 from an_control.policy import AttentionNeuron, Policy, Watched
@@ -37,7 +37,7 @@ class Trace:
         self.attention: list[np.ndarray] = []
         self.keys: list[np.ndarray] = []
 
-    def see(self, policy: Policy, scramble: Scramble) -> None:
+    def see(self, policy: Policy, scramble: Disturber) -> None:
         """Keep attention (M, N) and keys (N, k) by content, NaN for what is not there.
 
         For `evaluate`'s `watch`; a policy without attention leaves no trace.

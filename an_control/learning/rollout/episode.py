@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from an_control.disturbance.scramble import Scramble, ScrambleSettings
+from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.environments import make_environment
 from an_control.learning.rollout.engine import Start
 from an_control.learning.rollout.protocol import Protocol
 from an_control.policy import AttentionNeuron, Model, Policy, Watched, make_policy
 
-Watch = Callable[[Policy, Scramble], None]
+Watch = Callable[[Policy, Disturber], None]
 """Called after each action of an episode."""
 
 TRIES = 2
@@ -71,7 +71,7 @@ def play_episode(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
-    scramble: Scramble,
+    scramble: Disturber,
     start: Start,
     protocol: Protocol | None = None,
     watch: Watch | None = None,
@@ -81,7 +81,7 @@ def play_episode(
     scramble.reset(start.episode)
     observation, info = env.reset(seed=start.environment)
     policy.reset()
-    patches = ScrambledPatches(scramble, channels) if observation.ndim > 1 else None
+    patches = DisturbedPatches(scramble, channels) if observation.ndim > 1 else None
     rewards: list[float] = []
     rewired: list[int] = []
     total, done, fell = 0.0, False, False
@@ -118,7 +118,7 @@ def play_episode(
     )
 
 
-class ScrambledPatches:
+class DisturbedPatches:
     """One episode's patches (N, f, p, p) through a scramble, as its image would go through it.
 
     Contents that move on the way take their places from the next frame on, so that for some ticks
@@ -126,7 +126,7 @@ class ScrambledPatches:
     with its newest frame. ValueError where the scramble does more than to shuffle, drop and copy.
     """
 
-    def __init__(self, scramble: Scramble, channels: tuple[str, ...]) -> None:
+    def __init__(self, scramble: Disturber, channels: tuple[str, ...]) -> None:
         settings = scramble.settings
         for name in ("noise_channels", "freeze", "delay", "spike", "nan"):
             if getattr(settings, name):
@@ -165,7 +165,7 @@ def play(
     channels: tuple[str, ...],
     pickled_model: bytes,
     starts: Sequence[Start],
-    scrambling: ScrambleSettings,
+    scrambling: DisturbanceSettings,
 ) -> Played:
     """One model through these episodes, in this process's own environment.
 
@@ -182,7 +182,7 @@ def play(
                     policy,
                     _environment(environment),
                     channels,
-                    Scramble(channels, scrambling, start.run),
+                    Disturber(channels, scrambling, start.run),
                     start,
                 )
             except Exception as error:  # an environment may raise anything; it is its own fault

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from an_control.disturbance.scramble import ScrambleSettings
+from an_control.disturbance import DisturbanceSettings
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, Model, OrderedSizes
 from an_control.policy.scalar.weights import Weights, head_of
@@ -48,7 +48,7 @@ class TorchEngine:
         self,
         models: Sequence[Model],
         starts: Sequence[Start],
-        scrambling: ScrambleSettings = NOTHING,
+        scrambling: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
         """See `Engine`; ValueError where the scrambling is more than a shuffle."""
         conditions = self._starts.conditions(starts, scrambling)
