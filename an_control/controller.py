@@ -19,9 +19,7 @@ from an_control.policy import (
     Model,
     Monitor,
     Policy,
-    VisionNeuron,
     VisionSizes,
-    Watched,
     load_policy,
 )
 from an_control.safety import EStop, Gate
@@ -212,8 +210,7 @@ class Controller:
 
     def prepare(self) -> None:
         """Work ahead for the next tick, once the command is out."""
-        if isinstance(self.policy, Watched):
-            self.policy.prepare()
+        self.policy.prepare()
 
     def _step(self, readings: Readings, stamp_ns: int | None, sent: np.ndarray | None) -> None:
         """Step the policy on readings that it has not seen, if there are any."""
@@ -272,7 +269,7 @@ class Controller:
 
     def attention(self, ids: tuple[str, ...]) -> np.ndarray | None:
         """(M, N) of the last tick, columns in the order of `ids`; None without attention."""
-        attention = getattr(self.policy, "attention", None)
+        attention = self.policy.attention
         if attention is None or set(ids) != set(self.policy.channel_order):
             return None
         column = {name: place for place, name in enumerate(self.policy.channel_order)}
@@ -283,14 +280,15 @@ class Controller:
 
         What was not there for the policy is covered.
         """
-        if not self.table.cameras or not isinstance(self.policy, VisionNeuron):
+        attention = self.policy.attention
+        if not self.table.cameras or attention is None:
             return None
         camera, order = self.table.cameras[0], self.policy.channel_order
         grid = camera.image.grid
         return attended_picture(
             camera.frames[-1],
             camera.image.patch,
-            shares(self.policy.attention, order, camera.ids).reshape(grid),
+            shares(attention, order, camera.ids).reshape(grid),
             present=np.isin(camera.ids, order).reshape(grid),
         )
 
@@ -308,6 +306,6 @@ def _chooses(model: Model) -> bool:
 def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
     """The action (A,) that stands for what was sent; a monitor learns nothing from one beyond 1."""
     within = np.clip(action, -1.0, 1.0)
-    if isinstance(policy, Watched) and (within != action).any():
+    if (within != action).any():
         policy.ignore_next_tick()
     policy.previous_action = within

@@ -13,7 +13,7 @@ import tyro
 from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
 from an_control.cli.identification import TABLES, evaluate_identification
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.policy import Model, Monitor, Policy, Watched, make_policy, monitor_of, read_model
+from an_control.policy import Model, Monitor, Policy, make_policy, monitor_of, read_model
 from an_control.policy.tasks import SUCCESS
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ class _Stage:
             self._policies[protocol.monitor] = make_policy(self._model, protocol.monitor)
         policy = self._policies[protocol.monitor]
         plain = protocol.memory == "kept" and protocol.until is None and watch is None
-        plain = plain and not isinstance(policy, Watched)
+        plain = plain and policy.monitor_report is None
         if plain and not self._stepwise and can_fuse(self._env, protocol.disturbance):
             return evaluate_fused(
                 self._model,

@@ -13,7 +13,6 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
 from an_control.controller import Controller
-from an_control.policy import Watched
 from an_control.ros.graph import of_type, owner, same_name_count, unmatched, wrong_types
 from an_control.ros.outputs import CommandOutput
 from an_control.safety import Watchdog
@@ -137,23 +136,21 @@ class Report:
 
     def _monitor(self) -> list[DiagnosticStatus]:
         """What the identity monitor found, where there is one."""
-        policy = self._controller.policy
-        if not isinstance(policy, Watched):
+        report = self._controller.policy.monitor_report
+        if report is None:
             return []
-        monitor = policy.monitor
-        belief = monitor.belief
-        level, text = OK, "signals are where they are wired"
-        if monitor.lost:
-            level, text = WARN, "does not know what the slots show"
-        elif belief:
-            level, text = WARN, f"{len(belief)} signals are not where they are wired"
+        level, text = OK, "all signals are where they are wired"
+        if report.lost:
+            level, text = WARN, "does not know which slot carries which signal"
+        elif report.moved:
+            level, text = WARN, f"{len(report.moved)} signals are not where they are wired"
         values = {
-            "setting": policy.setting,
-            "moves detected": monitor.rewires,
-            "surprise [nats]": f"{monitor.surprise:.1f}",
+            "setting": report.setting,
+            "rewires detected": report.rewires,
+            "surprise [nats]": f"{report.surprise:.1f}",
         }
-        shows = {f"{slot} shows": content for slot, content in belief.items()}
-        return [self._status("monitor", level, text, values | shows)]
+        carries = {f"{slot} carries": signal for slot, signal in report.moved.items()}
+        return [self._status("monitor", level, text, values | carries)]
 
     def _watch(self, active: bool) -> DiagnosticStatus:
         watchdog = self._watchdog
