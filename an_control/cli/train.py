@@ -71,14 +71,12 @@ class Verb:
     many of the episodes."""
     noise_channels: int = 0
     """Further channels that carry normal noise of standard deviation 0.1, in all of them."""
-    engine: Literal["auto", "fused", "torch", "processes", "dask"] = "auto"
+    engine: Literal["auto", "fused", "processes", "dask"] = "auto"
     """What plays: compiled code where the environment offers it, else processes."""
     workers: int | None = None
     """Threads or processes; by default one a core."""
     dask: str | None = None
     """A Dask scheduler's address."""
-    device: str = "cpu"
-    """Of the torch engine."""
     validate_every: int = 10
     """Generations between two validations of the mean."""
     episodes: int = 100
@@ -153,7 +151,6 @@ class Verb:
             actions,
             self.workers,
             self.dask,
-            self.device,
         )
         try:
             search = Search(self.out, task, form, engine, settings, self.seed, start, self.resume)
