@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from an_control.cli import InputError, write_json
-from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.cli.disturbance import Options, defaults
 from an_control.policy import Model, Monitor, Policy, Watched, make_policy, monitor_of, read_model
 from an_control.policy.tasks import SUCCESS
 
@@ -22,22 +23,6 @@ if TYPE_CHECKING:
     from an_control.learning.rollout.episode import Result, Watch
     from an_control.learning.rollout.protocol import Protocol
 
-PROTOCOL = (
-    "shuffle",
-    "announce",
-    "memory",
-    "noise_channels",
-    "noise_sd",
-    "copies",
-    "drop",
-    "freeze",
-    "swap",
-    "jitter",
-    "until",
-    "monitor",
-)
-"""The options that describe one protocol."""
-
 
 @dataclass(frozen=True)
 class Verb:
@@ -45,9 +30,9 @@ class Verb:
 
     One protocol is given by options. Several are given to --table as comma-separated words:
     none, reset, K (every K steps) or reset+K; then announced; reset or zeroed (what becomes of the
-    neurons' state); noise=N, noise-sd=S, copies=N, drop=SHARE, freeze=SHARE, delay=TICKS,
-    jitter=SD, swap=N, until=STEP, monitor=off|reset|match; and background=NAME, of CarRacing. The
-    same seed gives the same starts and permutations under every protocol.
+    neurons' state); the other disturbance options without their dashes, as in missing=0.1 (noise=N
+    for --noise-channels); until=STEP, monitor=off|reset|match; and background=NAME, of CarRacing.
+    The same seed gives the same starts and permutations under every protocol.
     """
 
     model: tyro.conf.Positional[Path]
@@ -58,36 +43,20 @@ class Verb:
     """How many."""
     seed: int = 1
     """Decides starts and disturbances; never one that training used."""
-    shuffle: str = "reset"
-    """When contents move: none, reset, K (every K steps), reset+K."""
-    announce: bool = False
-    """Tell the policy: the ids move along with their contents."""
+    disturbance: Options = field(default_factory=partial(defaults, shuffle="reset"))
+    """What is done to the readings."""
     memory: Literal["kept", "reset", "zeroed"] = "kept"
     """What becomes of the neurons' state: kept (left in its slot, or carried with --announce),
-    reset (when contents move on the way), zeroed (at every step)."""
-    noise_channels: int = 0
-    """Further channels that carry normal noise."""
-    noise_sd: float = 1.0
-    """Its standard deviation."""
-    copies: int = 0
-    """Further channels that repeat others."""
-    drop: float = 0.0
-    """Share of the channels that is absent, drawn anew each episode."""
-    freeze: float = 0.0
-    """Share of the channels that keeps its first value, drawn anew each episode."""
-    swap: int = 0
-    """How many contents move at each permutation; 0: all."""
-    jitter: float = 0.0
-    """Standard deviation of normal noise on every content."""
+    reset (when signals move on the way), zeroed (at every step)."""
     until: int | None = None
     """The step from which on nothing moves any more."""
     normalise: bool = False
     """Scale the policy's sums over channels to the task's number of them, whatever its file says;
     the message is then no larger where channels are added."""
     monitor: Monitor | None = None
-    """What watches for contents that moved without a word: off, reset (clears the state of the
-    neurons whose content moved), match (brings it to where the content went); by default what the
-    model file says."""
+    """What detects signals that moved unannounced: off, reset (clears the state of the neurons
+    whose signal moved), match (brings it to where the signal went); by default what the model
+    file says."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()
@@ -157,23 +126,10 @@ class Verb:
         from an_control.learning.rollout.protocol import Protocol
 
         if self.table:
-            parsed = {text: Protocol.parse(text) for text in self.table}
-            return {
-                text: replace(one, monitor=one.monitor or self.monitor)
-                for text, one in parsed.items()
-            }
-        scrambling = DisturbanceSettings(
-            shuffle=Shuffle.parse(self.shuffle),
-            announce=self.announce,
-            noise_channels=self.noise_channels,
-            noise_sd=self.noise_sd,
-            copies=self.copies,
-            drop=self.drop,
-            freeze=self.freeze,
-            swap=self.swap,
-            jitter=self.jitter,
-        )
-        return {self.shuffle: Protocol(scrambling, self.memory, self.until, self.monitor)}
+            parsed = [Protocol.parse(text) for text in self.table]
+            return {str(one): replace(one, monitor=one.monitor or self.monitor) for one in parsed}
+        one = Protocol(self.disturbance.settings(), self.memory, self.until, self.monitor)
+        return {str(one): one}
 
     def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: _Stage) -> None:
         from an_control.learning.evaluation.comparison import compare, markdown, write_table
@@ -206,7 +162,9 @@ class Verb:
             self._draw(self.plots, protocols, runs, stage)
 
     def _options(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name in PROTOCOL}
+        """The options that describe one protocol."""
+        others = {name: getattr(self, name) for name in ("memory", "until", "monitor")}
+        return {**vars(self.disturbance), **others}
 
     def _draw(
         self,
@@ -217,7 +175,7 @@ class Verb:
     ) -> None:
         from an_control.learning.evaluation import plots
 
-        lost = {name: protocol.disturbance.drop for name, protocol in protocols.items()}
+        lost = {name: protocol.disturbance.missing for name, protocol in protocols.items()}
         loss = plots.loss_curves(runs, lost)
         figures = {"recovery": plots.recovery_curves(runs), "loss": loss}
         moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}

@@ -53,7 +53,9 @@ class TorchEngine:
         """See `Engine`; ValueError where the scrambling is more than a shuffle."""
         conditions = self._starts.conditions(starts, scrambling)
         if conditions.noise.shape[2] or conditions.copied.shape[1] or len(conditions.present):
-            raise ValueError("the torch engine shuffles only: no noise channels, copies or drops")
+            raise ValueError(
+                "the torch engine shuffles only: no noise channels, copies or missing channels"
+            )
         order = torch.as_tensor(conditions.order, device=self._device)
         first = torch.as_tensor(self._starts.states(starts).T, device=self._device)
         people, episodes = len(models), len(starts)
