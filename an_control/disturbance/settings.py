@@ -211,7 +211,7 @@ class DisturbanceSettings:
         if setting is None or (setting.kind is bool and word != name):
             raise ValueError(f"disturbance: {short(word)} (allowed: {ALLOWED_WORDS})")
         try:
-            changes = {setting.name: setting.kind is bool or setting.read(value)}
+            changes: dict[str, Any] = {setting.name: setting.kind is bool or setting.read(value)}
         except ValueError as error:
             raise ValueError(f"{short(word)}: {error}") from None
         return replace(self, **changes)
