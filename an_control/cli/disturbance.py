@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from an_control.cli import InputError
+from an_control.cli.common import InputError
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Shuffle
 
 

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, write_json
 from an_control.cli.disturbance import Options, defaults
 from an_control.cli.run import parameters
 from an_control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
+from an_control.interrupts import INTERRUPTED, end_at_once
 from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS
 from an_control.share import share_path
-from an_control.start import INTERRUPTED, end_at_once
 from an_control.wiring import Wiring, load_wiring
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ class Verb:
     """Or up to so many seconds later, drawn for each episode."""
     stop_for: float = 2.0
     """Clear the e-stop after so many seconds."""
-    video: Path | None = None
+    video: OutputFile | None = None
     """Record what the camera sees: .mp4 a video, .png a sheet of pictures. Of a robot that sees by
     camera itself: its images, and beside them what the policy read, coloured where it looked."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:

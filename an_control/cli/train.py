@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
 from an_control.cli.disturbance import mixture
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.policy import OrderedSizes, read_model
@@ -33,7 +33,7 @@ class Verb:
 
     task: tyro.conf.Positional[str]
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
-    out: Path
+    out: OutputFolder
     """The run's folder."""
     form: Literal["attention", "ordered"] = "attention"
     """The policy's form: permutation-invariant, or a plain network on the channels in order."""
@@ -70,14 +70,12 @@ class Verb:
     """What is done to the readings, in the words of evaluate --table: when signals move (none,
     reset, K, reset+K), then noise=N, noise-sd=X, copies=N, missing=SHARE and so on; of several,
     each has as many of the episodes."""
-    engine: Literal["auto", "fused", "torch", "processes", "dask"] = "auto"
+    engine: Literal["auto", "fused", "processes", "dask"] = "auto"
     """What plays: compiled code where the environment offers it, else processes."""
     workers: int | None = None
     """Threads or processes; by default one a core."""
     dask: str | None = None
     """A Dask scheduler's address."""
-    device: str = "cpu"
-    """Of the torch engine."""
     validate_every: int = 10
     """Generations between two validations of the mean."""
     episodes: int = 100
@@ -86,7 +84,7 @@ class Verb:
     """Decides everything random."""
     resume: bool = False
     """Go on with the run in the folder, which the same arguments began."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
@@ -152,7 +150,6 @@ class Verb:
             actions,
             self.workers,
             self.dask,
-            self.device,
         )
         try:
             search = Search(self.out, task, form, engine, settings, self.seed, start, self.resume)

@@ -22,6 +22,7 @@ from std_srvs.srv import Trigger
 from an_control.disturbance import Change, DisturbanceSettings, Disturber
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
+from an_control.ros.usage import answers_help
 from an_control.wiring import ChannelTable, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
 from an_control_sim.bridge.parameters import (
@@ -33,6 +34,13 @@ from an_control_sim.bridge.parameters import (
 from an_control_sim.bridge.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
 from an_control_sim.bridge.scrambled_messages import scrambled_message
 from an_control_sim.bridge.scrambled_wiring import TOPIC
+
+ABOUT = (
+    "The scrambler: reads a robot's sensors by its wiring YAML, disturbs the readings (permutes,"
+    " removes, copies, freezes or delays them, adds noise) and publishes them on one topic for the"
+    " policy node. The parameters of the disturbance may change while it runs; the service"
+    " ~/shuffle permutes the signals at once, ~/reset starts an episode."
+)
 
 
 class Scrambler:
@@ -106,7 +114,7 @@ class Scrambler:
             self._table.store(source, message, stamp_ns, stamp_ns or 0)
 
     def prepare(self, stamp_ns: int, now_ns: int | None = None) -> None:
-        """Disturber one tick's readings; now_ns reads by age (a robot), without it by stamp."""
+        """Disturb one tick's readings; now_ns reads by age (a robot), without it by stamp."""
         if now_ns is None:
             readings = self._table.read(stamp_ns, stamp_ns)
         else:
@@ -134,6 +142,19 @@ class Scrambler:
         return response
 
 
+def declare_parameters(
+    node: Node,
+) -> tuple[str, str, int, DisturbanceSettings, tuple[Change, ...]]:
+    """Declare the executable's parameters; wiring, mode, seed, settings and schedule as set."""
+    return (
+        declare(node, "wiring", "", "path of the robot's wiring YAML"),
+        declare(node, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)"),
+        declare(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
+        declare_disturbance(node),
+        declare_schedule(node),
+    )
+
+
 class ScramblerNode(Node):
     """The scrambler on its own, between a robot's topics and a policy that reads `scrambled`.
 
@@ -143,12 +164,10 @@ class ScramblerNode(Node):
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__("scrambler", **node_options)
-        wiring = load_wiring(declare(self, "wiring", "", "path of the robot's wiring YAML"))
-        mode = declare(self, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)")
+        path, mode, seed, settings, schedule = declare_parameters(self)
+        wiring = load_wiring(path)
         if mode not in ("rate", "lockstep"):
             raise ValueError(f"parameter mode: {mode!r} (allowed: rate, lockstep)")
-        seed = declare(self, "seed", 0, "seed of everything random", (0, 2**31 - 1))
-        settings, schedule = declare_disturbance(self), declare_schedule(self)
         self._scrambler = Scrambler(self, wiring, settings, seed, schedule)
         self._lockstep = Lockstep((source.name for source in wiring.sources), 0)
         self._episode = 0
@@ -186,6 +205,8 @@ class ScramblerNode(Node):
 
 def main(args: Sequence[str] | None = None) -> int:
     """The executable `scrambler`; returns the exit status: 0 stopped, 2 bad input."""
+    if answers_help("scrambler", ABOUT, declare_parameters, args):
+        return 0
     try:
         with signals() as stopped, ros(args):
             node = new_node(ScramblerNode)

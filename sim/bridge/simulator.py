@@ -11,6 +11,7 @@ from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 
 from an_control.disturbance import Change, DisturbanceSettings
+from an_control.ros.usage import answers_help
 from an_control.wiring import WiringError, load_wiring
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import Progress, ProgressCallback, Summary, run_episodes
@@ -26,6 +27,11 @@ from an_control_sim.bridge.robot import Robot
 from an_control_sim.bridge.scrambler import Scrambler
 from an_control_sim.bridge.simulation import load_simulation
 from an_control_sim.bridge.stops import Stops
+
+ABOUT = (
+    "A simulated robot: plays the episodes of a simulation YAML, publishes what its sensors read"
+    " and applies the commands that the policy node answers with."
+)
 
 
 @dataclass(frozen=True)
@@ -171,6 +177,8 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 done or stopped, 1 no policy to be reached, 2 bad input."""
+    if answers_help("simulator", ABOUT, read_settings, args):
+        return 0
     try:
         with signals(), ros(args):
             node = new_node(lambda: Node("simulator"))

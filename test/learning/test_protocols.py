@@ -14,7 +14,7 @@ from an_control.cli import main
 from an_control.cli.disturbance import defaults
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import environment_of, make_environment
-from an_control.learning.evaluation.comparison import compare, markdown, write_table
+from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 from an_control.learning.evaluation.evaluate import Result, evaluate
 from an_control.learning.rollout.protocol import Protocol
 from an_control.policy import load_policy, make_policy, write_model
@@ -131,13 +131,23 @@ def test_differences_are_of_the_same_episodes():
 def test_a_table_takes_its_place_in_a_page_and_no_other(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- table x -->\nold\n<!-- end of table -->\nb\n")
-    write_table(page, "x", "new")
+    write_tables(page, {"x": "new"})
     assert page.read_text() == "a\n<!-- table x -->\nnew\n<!-- end of table -->\nb\n"
     with pytest.raises(ValueError, match="table y"):
-        write_table(page, "y", "new")
-    write_table(tmp_path / "own.md", "y", "new")
-    write_table(tmp_path / "own.md", "y", "newer")
+        write_tables(page, {"y": "new"})
+    write_tables(tmp_path / "own.md", {"y": "new"})
+    write_tables(tmp_path / "own.md", {"y": "newer"})
     assert "newer" in (tmp_path / "own.md").read_text()
+
+
+def test_several_tables_make_a_page_that_takes_them_again_and_no_half_of_them(tmp_path):
+    page = tmp_path / "page.md"
+    write_tables(page, {"x": "one", "y": "two"})
+    write_tables(page, {"y": "three"})
+    assert "one" in page.read_text() and "three" in page.read_text()
+    with pytest.raises(ValueError, match="no <!-- table z -->"):
+        write_tables(page, {"x": "four", "z": "five"})
+    assert "four" not in page.read_text()
 
 
 def test_the_command_writes_table_json_and_pictures(model, tmp_path, capsys):

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, play_episode
-from an_control.policy import AttentionNeuron, AttentionSizes, Policy
+from an_control.policy import AttentionSizes, Policy
 
 UNKNOWN = 0.5
 """A neuron whose attention sums to less takes its channel for none of the nominal ones."""
@@ -51,10 +51,10 @@ class _Examiner:
         self._step = 0
 
     def __call__(self, policy: Policy, scramble: Disturber) -> None:
-        assert isinstance(policy, AttentionNeuron)
         shows = dict(zip(scramble.ids, scramble.order, strict=True))
         truth = np.array([self._index[shows[slot]] for slot in policy.channel_order])
         attention = policy.attention
+        assert attention is not None
         taken = np.where(attention.sum(0) < UNKNOWN, len(self._index), attention.argmax(0))
         since = self._step % self._every
         part = int(self._step >= self._every)
@@ -80,7 +80,7 @@ def identify(
     sizes = policy.model.sizes
     if not isinstance(sizes, AttentionSizes) or sizes.attention != "softmax":
         raise ValueError("identification: needs softmax attention, one query a nominal channel")
-    if not isinstance(policy, AttentionNeuron):
+    if policy.monitor_report is not None:
         raise ValueError("identification: a monitor puts channels in order before the neurons")
     examiner = _Examiner(channels, every)
     for start in evaluation_starts(seed, episodes):

@@ -16,7 +16,7 @@ from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.environments import make_environment
 from an_control.learning.rollout.engine import Start
 from an_control.learning.rollout.protocol import Protocol
-from an_control.policy import AttentionNeuron, Model, Policy, Watched, make_policy
+from an_control.policy import Model, Policy, make_policy
 
 Watch = Callable[[Policy, Disturber], None]
 """Called after each action of an episode."""
@@ -94,8 +94,8 @@ def play_episode(
         moved = scramble.shuffles > shuffles
         if moved:
             rewired.append(len(rewards))
-        if protocol is not None and protocol.forgets(moved):
-            forget(policy)
+        if protocol is not None and protocol.forgets(moved) and policy.channel_state is not None:
+            policy.channel_state.reset_channels()
         action = policy.step_array(values, ids)
         if watch is not None:
             watch(policy, scramble)
@@ -114,7 +114,7 @@ def play_episode(
         time.perf_counter() - begin,
         np.array(rewards),
         tuple(rewired),
-        policy.monitor.rewires if isinstance(policy, Watched) else 0,
+        0 if policy.monitor_report is None else policy.monitor_report.rewires,
     )
 
 
@@ -147,14 +147,6 @@ class DisturbedPatches:
                 shown[:, -1 - age] = np.where(seen[:, None, None], older, shown[:, -age])
         self._carried = [*self._carried, now][1 - frames :]
         return shown, ids
-
-
-def forget(policy: Policy) -> None:
-    """Let every neuron start anew; the previous action, which all of them share, stays."""
-    if isinstance(policy, Watched):
-        policy = policy.policy
-    if isinstance(policy, AttentionNeuron):
-        policy.restart_neurons()
 
 
 def play(

@@ -30,7 +30,7 @@ from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.learning.runs.card import write_curve
 from an_control.learning.runs.run_folder import RunFolder
-from an_control.policy import Model, VisionNeuron, make_policy, write_model
+from an_control.policy import Model, Policy, make_policy, write_model
 
 
 class CameraRun:
@@ -156,14 +156,12 @@ class CameraRun:
         }
 
     def _record(
-        self, policy: VisionNeuron | None, noise: float, rng: np.random.Generator, steps: int
+        self, policy: Policy | None, noise: float, rng: np.random.Generator, steps: int
     ) -> Episode:
         return record(self._env, self._teacher, policy, self.settings, noise, rng, steps)
 
-    def _policy(self) -> VisionNeuron:
-        policy = make_policy(self.model())
-        assert isinstance(policy, VisionNeuron)
-        return policy
+    def _policy(self) -> Policy:
+        return make_policy(self.model())
 
     @torch.no_grad()
     def _follow(self) -> None:
