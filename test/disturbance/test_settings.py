@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import tyro
 
+from an_control.cli.common import InputError
+from an_control.cli.disturbance import mixture
 from an_control.disturbance import (
     SETTINGS,
     DisturbanceSettings,
@@ -164,6 +166,12 @@ def test_more_signals_than_channels_cannot_move():
     DisturbanceSettings(swap=28).check_channels(28)
     with pytest.raises(ValueError, match=r"swap: 99 .*0 to 28, the number of channels"):
         DisturbanceSettings(swap=99).check_channels(28)
+
+
+def test_training_refuses_such_a_swap_by_its_text():
+    assert mixture(("none", "25,swap=5"), 5)[1].swap == 5
+    with pytest.raises(InputError, match=r"--shuffle 25,swap=9: swap: 9 .*0 to 5"):
+        mixture(("none", "25,swap=9"), 5)
 
 
 def test_the_page_has_the_table():

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
-from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.disturbance import SETTINGS, DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.engine import Start, evaluation_starts, training_starts
@@ -31,10 +31,15 @@ PROTOCOLS = {
     "reshuffled": DisturbanceSettings(shuffle=Shuffle(True, 30)),
     "reshuffled later": DisturbanceSettings(shuffle=Shuffle(False, 40)),
     "noise": DisturbanceSettings(shuffle=Shuffle(True, 50), noise_channels=5),
-    "dropped": DisturbanceSettings(shuffle=Shuffle(True), missing=0.3, noise_channels=1),
+    "missing": DisturbanceSettings(shuffle=Shuffle(True), missing=0.3, noise_channels=1),
+    "swapped": DisturbanceSettings(
+        shuffle=Shuffle(True, 20), swap=2, noise_channels=1, noise_sd=1.0
+    ),
     "copied": DisturbanceSettings(shuffle=Shuffle(True, 30), copies=7, noise_channels=2),
-    "copied and dropped": DisturbanceSettings(copies=3, missing=0.2),
+    "copied and missing": DisturbanceSettings(copies=3, missing=0.2),
 }
+PLAYED = {one.name for how in PROTOCOLS.values() for one in how.changed}
+assert {one.name for one in SETTINGS if one.compiled} == PLAYED, "compare every compiled setting"
 FORMS = {
     "authors": AttentionSizes(1, 8, 16, 32, ["value"], []),
     "wide": AttentionSizes(1, 20, 9, 12, ["value", "change"], [7], True, "softmax", "relu", "clip"),
