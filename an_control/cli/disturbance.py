@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from an_control.cli.common import InputError
-from an_control.disturbance import SETTINGS, DisturbanceSettings, Shuffle
+from an_control.disturbance import SETTINGS, DisturbanceSettings, Setting, Shuffle
 
 
 class DisturbanceOptions:
@@ -20,6 +20,11 @@ class DisturbanceOptions:
         return DisturbanceSettings.read(vars(self))
 
 
+def _help(one: Setting) -> str:
+    allowed = "" if one.kind is bool else f": {one.allowed}"
+    return f"{one.meaning[0].upper()}{one.meaning[1:]}{allowed}."
+
+
 _MADE = make_dataclass(
     "_MADE",
     [
@@ -27,7 +32,8 @@ _MADE = make_dataclass(
             one.name,
             Annotated[
                 str if one.kind is Shuffle else one.kind,
-                tyro.conf.arg(help=f"{one.meaning[0].upper()}{one.meaning[1:]}: {one.allowed}."),
+                tyro.conf.arg(help=_help(one)),
+                tyro.conf.FlagCreatePairsOff,
             ],
             one.plain,
         )

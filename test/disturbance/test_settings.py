@@ -106,7 +106,8 @@ def test_a_setting_is_an_option_of_the_verbs_that_disturb(one, verb, capsys):
     with pytest.raises(SystemExit):
         tyro.cli(module.Verb, args=["--help"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert option in shown and " ".join(f"{one.meaning[1:]}: {one.allowed}.".split()) in shown
+    assert option in shown and one.meaning[1:] in shown
+    assert one.kind is bool or f": {one.allowed}." in shown
 
 
 @WALK
