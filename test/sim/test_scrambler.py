@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
+from an_control.disturbance import Change, DisturbanceSettings, Disturber, Shuffle
 from an_control.share import share_path
 from an_control.wiring import load_wiring
 
@@ -93,6 +93,21 @@ def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_pat
     assert scrambler._out.message.header.stamp.sec == 1
     assert scrambler.shuffles == 1
     node.destroy_node()
+
+
+@pytest.mark.parametrize(("name", "count"), [("ant", 28), ("pong", 196)])
+def test_more_signals_than_a_robot_has_channels_cannot_move(name, count):
+    pytest.importorskip("rclpy")
+    from an_control_sim.bridge.scrambled_messages import scrambled_message
+
+    out = scrambled_message(load_wiring(share_path(f"config/{name}.yaml")))
+    out.check(DisturbanceSettings(swap=count))
+    for settings, schedule in (
+        (DisturbanceSettings(swap=count + 1), ()),
+        (DisturbanceSettings(), [Change(3, {"swap": count + 1})]),
+    ):
+        with pytest.raises(ValueError, match=f"swap: {count + 1} .*0 to {count}"):
+            out.check(settings, schedule)
 
 
 def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
