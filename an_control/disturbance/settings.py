@@ -124,10 +124,7 @@ def _setting(default: T, help: str, **more: Any) -> T:
 
 @dataclass(frozen=True)
 class DisturbanceSettings:
-    """What is done to the readings; the default does nothing. ValueError for a bad value.
-
-    What is drawn is drawn anew in each episode.
-    """
+    """What is done to the readings; the default does nothing. ValueError for a bad value."""
 
     shuffle: Shuffle = _setting(  # noqa: RUF009
         Shuffle(), "when signals move between the channels", observations=ALL, compiled=True
@@ -149,7 +146,7 @@ class DisturbanceSettings:
     )
     noise_channels: int = _setting(
         0,
-        "channels of normal noise that are added",
+        "added channels of normal noise",
         word="noise",
         compiled=True,
     )
@@ -157,17 +154,22 @@ class DisturbanceSettings:
         0.1,
         "standard deviation of the noise channels",
         unit="scaled readings",
-        word="noise-sd",
         modifies="noise_channels",
         compiled=True,
     )
     copies: int = _setting(
-        0, "channels that repeat others, added", observations=PATCHES, compiled=True
+        0, "added channels that repeat others", observations=PATCHES, compiled=True
     )
     missing: float = _setting(
-        0.0, "share of the channels that is missing", maximum=1, observations=ALL, compiled=True
+        0.0,
+        "share of the channels that is missing, drawn for each episode",
+        maximum=1,
+        observations=ALL,
+        compiled=True,
     )
-    freeze: float = _setting(0.0, "share of the channels that keeps its first value", maximum=1)
+    freeze: float = _setting(
+        0.0, "share of the channels that keeps its first value, drawn for each episode", maximum=1
+    )
     delay: int = _setting(0, "how late every signal comes", unit="ticks")
     jitter: float = _setting(
         0.0, "standard deviation of normal noise on every signal", unit="scaled readings"
