@@ -140,7 +140,7 @@ class Verb:
         schedule: tuple[Change, ...],
     ) -> int:
         from an_control.cli.sim_view import progress
-        from an_control_sim.bridge.bridge import BridgeError
+        from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
         from an_control_sim.bridge.process import ros_node, signals
         from an_control_sim.bridge.recorder import RATE_HZ
         from an_control_sim.bridge.scrambled_wiring import scrambled_wiring, write_wiring
@@ -171,6 +171,11 @@ class Verb:
                 seen = Path(folder) / "scrambled.yaml"
                 write_wiring(scrambled_wiring(wired), seen)
             node = stack.enter_context(ros_node("simulator", self.task))
+            try:
+                wait_until_alone(node, stopped)
+            except BridgeError as error:
+                print(f"an-control sim: {error}", file=sys.stderr)
+                return 1
             died = stack.enter_context(self._policy_node(seen, model))
             tell = stack.enter_context(progress(self.episodes))
             recorder = None if self.video is None else _recorder(node, self.video, wired)
