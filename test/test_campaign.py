@@ -281,7 +281,7 @@ def test_a_try_is_made_again_where_the_listener_itself_stood_still(tmp_path, mon
             (outcome,) = run_campaign(node, [fault], 1, tmp_path, lambda outcome: None)
         finally:
             node.destroy_node()
-    assert (outcome.tried, outcome.survived, outcome.repeated) == (1, 1, 1), outcome
+    assert (outcome.tried, outcome.survived) == (1, 1) and outcome.repeated >= 1, outcome
 
 
 def test_lateness_counts_where_the_listener_was_awake_and_broken_promises_always_do() -> None:

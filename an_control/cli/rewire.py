@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from dataclasses import dataclass
 
 import tyro
 
-from an_control.cli.common import InputError
+from an_control.cli.common import InputError, need
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,7 @@ class Verb:
     """How long to wait for the node."""
 
     def run(self) -> int:
-        if importlib.util.find_spec("rclpy") is None:
-            raise InputError("needs rclpy: source ROS 2, or pip install 'an_control[ros]'")
+        need("ros", "rclpy")
         changes = dict(_parse(change) for change in self.changes)
         if bool(changes) == self.reload:
             raise InputError("give either changes, such as SOURCE=TOPIC, or --reload")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Literal
 
 import tyro
 
-from an_control.cli.common import InputError
+from an_control.cli.common import InputError, need
 from an_control.controller import Controller
 from an_control.interrupts import INTERRUPTED, end_at_once
 from an_control.policy import Monitor
@@ -51,8 +50,7 @@ class Verb:
 
     def run(self) -> int:
         end_at_once(INTERRUPTED)  # until the node handles signals itself
-        if importlib.util.find_spec("rclpy") is None:
-            raise InputError("needs rclpy: source ROS 2, or pip install 'an_control[ros]'")
+        need("ros", "rclpy")
         controller = Controller(str(self.wiring), str(self.model), "numpy", monitor=self.monitor)
         if self.check_rate and (refusal := controller.rate_refusal()):
             raise InputError(refusal)

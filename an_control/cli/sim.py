@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, write_json
+from an_control.children import bound
+from an_control.cli.common import InputError, OutputFile, need, write_json
 from an_control.cli.run import parameters
 from an_control.controller import Controller
 from an_control.disturbance.scramble import Change, ScrambleSettings, Shuffle
@@ -96,10 +95,8 @@ class Verb:
 
     def run(self) -> int:
         end_at_once(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
-        needed = [("rclpy", "ros"), ("gymnasium", "sim"), ("numba", "sim")]
-        for package, extra in [*needed, *((name, "sim") for name in SIMULATORS[self.task])]:
-            if importlib.util.find_spec(package) is None:
-                raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
+        need("ros", "rclpy")
+        need("sim", "gymnasium", "numba", *SIMULATORS[self.task])
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         for name in ("seed", "ramp", "stop_at", "stop_spread", "stop_for"):
@@ -260,21 +257,9 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
     This process then stops as if it had got SIGTERM. The node ends with this process, where
     util-linux is there to see to it, even if that is killed.
     """
-    process = subprocess.Popen(
-        [
-            *(["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []),
-            sys.executable,
-            "-m",
-            "an_control.ros.node",
-            "--ros-args",
-            "-r",
-            f"__ns:=/{namespace}",
-            "--log-level",
-            "warn",
-            *parameters(values),
-        ],
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
+    command += [f"__ns:=/{namespace}", "--log-level", "warn", *parameters(values)]
+    process = subprocess.Popen(bound(command), start_new_session=True)
     died: list[int] = []
     done = threading.Event()
 

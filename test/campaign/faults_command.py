@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import tempfile
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from an_control.cli.common import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
 
 if TYPE_CHECKING:
     from campaign.outcome import Outcome
@@ -37,17 +36,16 @@ class Verb:
     """How many byte-mutated wiring and model files are read."""
     load: int = 0
     """How many busy processes run beside it."""
-    state: Path | None = None
+    state: OutputFile | None = None
     """Keep each try in this file; where it exists already, make only the tries that it lacks."""
-    log: Path | None = None
+    log: OutputFolder | None = None
     """Keep the nodes' logs in this folder."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        for package, extra in (("rclpy", "ros"), ("pybullet", "sim"), ("gymnasium", "sim")):
-            if importlib.util.find_spec(package) is None:
-                raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
+        need("ros", "rclpy")
+        need("sim", "pybullet", "gymnasium")
         if (self.times is not None and self.times < 1) or self.mutations < 0 or self.load < 0:
             raise InputError("--times must be 1 or more, --mutations and --load 0 or more")
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
