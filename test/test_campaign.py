@@ -187,10 +187,10 @@ def test_a_robot_that_must_walk_on_and_slows_did_not_survive() -> None:
 
 
 def test_what_a_robot_did_is_known_by_its_slowest_half_second_and_by_what_stopped_it() -> None:
-    assert Motion(2.0).told() == Motion(2.0, stopped=True).told() == "walked on"
-    assert Motion(0.1).told() == "slowed"
-    assert Motion(0.1, stopped=True).told() == "stood safe"
-    assert Motion(2.0, falls=1).told() == "fell"
+    assert Motion(2.0).in_words() == Motion(2.0, stopped=True).in_words() == "walked on"
+    assert Motion(0.1).in_words() == "slowed"
+    assert Motion(0.1, stopped=True).in_words() == "stood safe"
+    assert Motion(2.0, falls=1).in_words() == "fell"
 
 
 def test_a_campaign_that_was_ended_makes_only_the_tries_that_it_lacks(tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ class Verb:
             normalise=len(task["channels"]) if self.normalise else 0,
         )
         try:
-            mixture = tuple(map(Protocol.parse_scrambling, self.shuffle))
+            mixture = tuple(map(Protocol.parse_disturbance, self.shuffle))
         except ValueError as error:
             raise InputError(f"--{error}") from error
         settings = Cloning(form, mixture=mixture)

@@ -12,8 +12,8 @@ import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
 from an_control.cli.identification import TABLES, evaluate_identification
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
-from an_control.policy import Model, Monitor, Policy, Watched, make_policy, monitor_of, read_model
+from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.policy import Model, Monitor, Policy, make_policy, monitor_of, read_model
 from an_control.policy.tasks import SUCCESS
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Verb:
                 text: replace(one, monitor=one.monitor or self.monitor)
                 for text, one in parsed.items()
             }
-        scrambling = ScrambleSettings(
+        scrambling = DisturbanceSettings(
             shuffle=Shuffle.parse(self.shuffle),
             announce=self.announce,
             noise_channels=self.noise_channels,
@@ -264,10 +264,10 @@ class Verb:
     ) -> None:
         from an_control.learning.evaluation import plots
 
-        lost = {name: protocol.scrambling.drop for name, protocol in protocols.items()}
+        lost = {name: protocol.disturbance.drop for name, protocol in protocols.items()}
         loss = plots.loss_curves(runs, lost)
         figures = {"recovery": plots.recovery_curves(runs), "loss": loss}
-        moving = {n: p for n, p in protocols.items() if p.scrambling.shuffle.every}
+        moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
         for name, protocol in (moving or ({} if loss else protocols)).items():
             trace = plots.Trace(stage.channels)
             (result,) = stage.play(protocol, 1, watch=trace.see)
@@ -311,15 +311,15 @@ class _Stage:
             self._policies[protocol.monitor] = make_policy(self._model, protocol.monitor)
         policy = self._policies[protocol.monitor]
         plain = protocol.memory == "kept" and protocol.until is None and watch is None
-        plain = plain and not isinstance(policy, Watched)
-        if plain and not self._stepwise and can_fuse(self._env, protocol.scrambling):
+        plain = plain and policy.monitor_report is None
+        if plain and not self._stepwise and can_fuse(self._env, protocol.disturbance):
             return evaluate_fused(
                 self._model,
                 self._env,
                 self.channels,
                 episodes,
                 self._seed,
-                protocol.scrambling,
+                protocol.disturbance,
             )
         return evaluate(
             policy, self._env, self.channels, episodes, self._seed, protocol, report, watch

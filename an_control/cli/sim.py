@@ -20,7 +20,7 @@ from an_control.children import bound
 from an_control.cli.common import InputError, OutputFile, need, write_json
 from an_control.cli.run import parameters
 from an_control.controller import Controller
-from an_control.disturbance.scramble import Change, ScrambleSettings, Shuffle
+from an_control.disturbance import Change, DisturbanceSettings, Shuffle
 from an_control.interrupts import INTERRUPTED, end_at_once
 from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS
@@ -111,7 +111,7 @@ class Verb:
         if refusal:
             raise InputError(refusal)
         try:
-            scramble = ScrambleSettings(
+            scramble = DisturbanceSettings(
                 Shuffle.parse(self.shuffle), self.announce, self.noise_channels, drop=self.drop
             )
             schedule = self._schedule()
@@ -125,7 +125,7 @@ class Verb:
         return self._simulate(model, wiring, scramble, schedule)
 
     def _schedule(self) -> tuple[Change, ...]:
-        from an_control.disturbance.schedule import load_schedule
+        from an_control.disturbance import load_schedule
 
         return () if self.schedule is None else load_schedule(self.schedule)
 
@@ -133,7 +133,7 @@ class Verb:
         self,
         model: Path,
         wiring: Path,
-        scramble: ScrambleSettings,
+        scramble: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> int:
         from an_control.cli.sim_view import progress
@@ -156,7 +156,7 @@ class Verb:
             stop_spread_s=self.stop_spread,
             stop_for_s=self.stop_for,
             scrambler=self.scrambler,
-            scramble=scramble,
+            disturbance=scramble,
             schedule=schedule,
             camera_hz=RATE_HZ if self.video is not None and not wired.images else 0.0,
         )
@@ -232,7 +232,7 @@ def _shipped(task: str) -> Path:
 
 
 def _check_scrambling(
-    wiring: Path, scramble: ScrambleSettings, schedule: tuple[Change, ...]
+    wiring: Path, scramble: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
     """ValueError naming what cannot be done to what the robot's sensors send."""
     from an_control_sim.bridge.scrambled_messages import scrambled_message

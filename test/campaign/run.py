@@ -184,7 +184,7 @@ def _once(stage: Stage, fault: Fault) -> Seen:
         late.append(f"{fault.wire} only after {safe_s:.3f} s of {fault.within_s:g} s")
     if inf > recovered_s > fault.recovered_s:
         late.append(f"acted again after {recovered_s:.3f} s of {fault.recovered_s:g} s")
-    return Seen(safe_s, recovered_s, broken, late, walks_s, stage.motion.told())
+    return Seen(safe_s, recovered_s, broken, late, walks_s, stage.motion.in_words())
 
 
 def _recovered(stage: Stage, end_s: float) -> float:

@@ -65,7 +65,7 @@ class Motion:
     stopped: bool = False
     falls: int = 0
 
-    def told(self) -> str:
+    def in_words(self) -> str:
         """One of `outcome.ROBOT`."""
         if self.falls:
             return "fell"
@@ -105,7 +105,7 @@ class Stage:
         self.open()
         self.estop = node.create_publisher(Bool, "policy/estop", 10)
         node.create_subscription(
-            self._robot.command_class, command.topic, self._hear, QoSProfile(depth=1000)
+            self._robot.command_class, command.topic, self._receive, QoSProfile(depth=1000)
         )
         self.deliver: Deliver = self.publish
         self.broken_s = 0.0
@@ -197,7 +197,7 @@ class Stage:
                 continue
             self.motion = Motion()
             self.play(STEADY_S)
-            if self.motion.told() == "walked on":
+            if self.motion.in_words() == "walked on":
                 return
         raise RuntimeError(f"the robot does not walk within {limit_s:g} s")
 
@@ -233,7 +233,7 @@ class Stage:
             self._track.popleft()
         self.motion.slowest_m_s = min(self.motion.slowest_m_s, self.speed_m_s)
 
-    def _hear(self, message: Any) -> None:
+    def _receive(self, message: Any) -> None:
         values = np.array(message.effort)
         self.wire.at_s.append(time.monotonic())
         self.wire.safe.append(np.array_equal(values, self._safe))

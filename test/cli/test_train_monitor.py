@@ -10,7 +10,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control import load_policy
 from an_control.cli import main
-from an_control.policy import Watched, read_model, write_model
+from an_control.policy import MonitoredPolicy, read_model, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.share import share_path
 
@@ -36,7 +36,7 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
     ours = ("forward.", "looks.", "fill.")
     for name, array in before.arrays.items():
         assert name.startswith(ours) or array.tobytes() == after.arrays[name].tobytes()
-    assert isinstance(load_policy(out), Watched)
+    assert isinstance(load_policy(out), MonitoredPolicy)
     taken = tmp_path / "taken.safetensors"
     assert main(["train-monitor", str(model), "--out", str(taken), "--take", str(out)]) == 0
     assert taken.read_bytes() == out.read_bytes()

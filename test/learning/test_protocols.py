@@ -9,7 +9,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 from an_control.learning.evaluation.evaluate import Result, evaluate
@@ -34,13 +34,15 @@ def model(tmp_path_factory):
 
 
 def test_a_protocol_is_read_from_its_words():
-    assert Protocol.parse("none") == Protocol(ScrambleSettings(noise_sd=1.0))
+    assert Protocol.parse("none") == Protocol(DisturbanceSettings(noise_sd=1.0))
     assert Protocol.parse(
         "reset+50, zeroed, noise=5, noise-sd=0.1, copies=3, drop=0.25"
-    ) == Protocol(ScrambleSettings(Shuffle(True, 50), False, 5, 0.1, drop=0.25, copies=3), "zeroed")
-    assert Protocol.parse("100,announced").scrambling.announce
+    ) == Protocol(
+        DisturbanceSettings(Shuffle(True, 50), False, 5, 0.1, drop=0.25, copies=3), "zeroed"
+    )
+    assert Protocol.parse("100,announced").disturbance.announce
     late = Protocol.parse("25,swap=2,jitter=0.02,until=500,monitor=match")
-    assert late.scrambling == ScrambleSettings(
+    assert late.disturbance == DisturbanceSettings(
         Shuffle(False, 25), noise_sd=1.0, swap=2, jitter=0.02
     )
     assert late.monitor == "match" and late.schedule == ((500, {"shuffle": Shuffle()}),)
@@ -213,12 +215,12 @@ def test_the_task_is_the_models_own_where_none_is_given(model, tmp_path):
     "text", ["none", "reset+100", "25,announced,noise=3,noise-sd=0.1", "reset,copies=5,drop=0.2"]
 )
 def test_a_scrambling_says_the_words_that_make_it(text):
-    scrambling = Protocol.parse_scrambling(text)
+    scrambling = Protocol.parse_disturbance(text)
     assert words(scrambling) == text
-    assert Protocol.parse_scrambling(words(scrambling)) == scrambling
+    assert Protocol.parse_disturbance(words(scrambling)) == scrambling
 
 
 @pytest.mark.parametrize("text", ["reset,zeroed", "100,until=500", "reset,monitor=off"])
 def test_training_takes_what_is_done_to_readings_alone(text):
     with pytest.raises(ValueError, match=f"shuffle: '{text}'"):
-        Protocol.parse_scrambling(text)
+        Protocol.parse_disturbance(text)

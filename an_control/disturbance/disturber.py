@@ -52,7 +52,7 @@ class Shuffle:
 
 
 @dataclass(frozen=True)
-class ScrambleSettings:
+class DisturbanceSettings:
     """What is done to the readings; the default does nothing.
 
     shuffle         when the contents behind the ids are permuted
@@ -97,7 +97,7 @@ class ScrambleSettings:
     @property
     def active(self) -> bool:
         """True where these settings change anything at all."""
-        return self != ScrambleSettings(
+        return self != DisturbanceSettings(
             announce=self.announce, noise_sd=self.noise_sd, spike_sd=self.spike_sd
         )
 
@@ -110,7 +110,7 @@ class Change(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """An episode's scrambling in advance; slots and contents are places in `Scramble.ids`."""
+    """An episode's scrambling in advance; slots and contents are places in `Disturber.ids`."""
 
     sources: NDArray[np.intp]
     """(B, N): the content that each slot shows, a row for every `shuffle.every` steps."""
@@ -122,7 +122,7 @@ class Plan(NamedTuple):
     """(C,): the contents that the copies repeat."""
 
 
-class Scramble:
+class Disturber:
     """Scrambles the readings of one robot, tick by tick.
 
     `ids` are all channel ids of the nominal wiring (N of them), in any order: what happens to a
@@ -134,7 +134,7 @@ class Scramble:
     def __init__(
         self,
         ids: Sequence[str],
-        settings: ScrambleSettings,
+        settings: DisturbanceSettings,
         seed: int,
         schedule: Sequence[Change] = (),
     ) -> None:
@@ -167,7 +167,7 @@ class Scramble:
             self._source = self._permutation()
         self._arrange()
 
-    def change(self, settings: ScrambleSettings) -> None:
+    def change(self, settings: DisturbanceSettings) -> None:
         """Other settings from the next tick on, in this episode and all that follow.
 
         What no setting has changed stays: the contents' places, which channels are lost or frozen.
@@ -233,7 +233,7 @@ class Scramble:
         noise = self._noise_rng.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
         return Plan(np.array(sources), self._kept, noise, self._copied)
 
-    def _scheduled(self) -> ScrambleSettings:
+    def _scheduled(self) -> DisturbanceSettings:
         """The settings of this step."""
         settings = self._base
         for change in self._schedule:
@@ -241,7 +241,7 @@ class Scramble:
                 settings = replace(settings, **change.values)
         return settings
 
-    def _adopt(self, settings: ScrambleSettings) -> None:
+    def _adopt(self, settings: DisturbanceSettings) -> None:
         """Draw anew what a changed setting decides, and nothing else."""
         old, self.settings = self.settings, settings
         if settings.drop != old.drop:
