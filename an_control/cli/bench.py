@@ -33,7 +33,7 @@ MONITOR_COLUMNS = {
     "quiet_p99_us": "p99",
     "move_p50_us": "at a move p50",
     "move_p99_us": "p99",
-    "after_p50_us": "looking into it p50",
+    "after_p50_us": "tick of verification p50",
     "after_p99_us": "p99",
 }
 LATENCY_COLUMNS = {"path": "path", "p50_us": "p50", "p99_us": "p99"}
@@ -51,7 +51,7 @@ ANT_ACTIONS = 8
 
 @dataclass(frozen=True)
 class Verb:
-    """Measure what the policy, the policy node or the Ant's simulator does here."""
+    """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
     what: tyro.conf.Positional[Literal["inference", "monitor", "ros", "ant", "training"]]
     """inference: a tick of the policy on one core. monitor: what the identity monitor adds to it
@@ -64,7 +64,7 @@ class Verb:
     """A .safetensors model file; by default random weights of the size of the authors' policies
     (in lockstep: the Ant policy that ships)."""
     seconds: float = 1.0
-    """How long each figure is measured, about."""
+    """About how many seconds each figure is measured."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 
@@ -101,8 +101,8 @@ class Verb:
         low, middle, high = CHANNELS[1:]
         for engine, ratio in ratios.items():
             print(
-                f"{engine}: a further channel from {middle} to {high} costs {ratio:.2f} times what"
-                f" it costs from {low} to {middle}"
+                f"{engine}: each channel from {middle} to {high} costs {ratio:.2f} times what"
+                f" each one from {low} to {middle} costs"
             )
         return {"rows": rows, "linearity": ratios}
 

@@ -12,10 +12,10 @@ from an_control.cli.common import InputError, need
 
 @dataclass(frozen=True)
 class Verb:
-    """Tell a running policy node where its channels come from now, all at once or not at all.
+    """Change where the channels of a running policy node come from, all at once or not at all.
 
     SOURCE=TOPIC moves a source to another topic, CHANNEL.field=FIELD takes a channel from another
-    field, CHANNEL.source=SOURCE from another source. The policy's memory goes with its channels.
+    field, CHANNEL.source=SOURCE from another source. The policy keeps the state of each channel.
     """
 
     node: tyro.conf.Positional[str]
@@ -23,9 +23,9 @@ class Verb:
     changes: tyro.conf.Positional[tuple[str, ...]] = ()
     """SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE."""
     reload: bool = False
-    """Read the wiring's file again instead."""
+    """Instead read the wiring's file again."""
     timeout_s: float = 5.0
-    """How long to wait for the node."""
+    """Seconds to wait for the node."""
 
     def run(self) -> int:
         need("ros", "rclpy")
