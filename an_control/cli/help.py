@@ -98,17 +98,18 @@ def described(verb: type[Verb]) -> type[Verb]:
     An option without a value by default shows no default, and no `None` among its values; its text
     says what happens then. A flag that is off by default has no opposite.
     """
+    conf: Any = tyro.conf  # its markers take types, which here are values
     hints = get_type_hints(verb, include_extras=True)
     texts = _texts(verb)
     annotations: dict[str, Any] = {}
     for field in fields(verb):  # type: ignore[arg-type]
         hint = hints[field.name]
         if any(isinstance(one, ARG) for one in getattr(hint, "__metadata__", ())):
-            annotations[field.name] = tyro.conf.DisallowNone[hint]  # it says for itself
+            annotations[field.name] = conf.DisallowNone[hint]  # it says for itself
             continue
-        kind = tyro.conf.DisallowNone[hint]
+        kind = conf.DisallowNone[hint]
         if field.default is False:
-            kind = tyro.conf.FlagCreatePairsOff[kind]
+            kind = conf.FlagCreatePairsOff[kind]
         unset = field.default is None or field.default is False or field.default in ((), "")
         about = tyro.conf.arg(
             help=texts.get(field.name),

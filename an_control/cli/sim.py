@@ -174,13 +174,13 @@ class Verb:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
             died = stack.enter_context(self._policy_node(seen, model))
-            tell = stack.enter_context(progress(self.episodes))
+            report = stack.enter_context(progress(self.episodes))
             recorder = None if self.video is None else _recorder(node, self.video, wired)
             if stopped():
                 return INTERRUPTED
             try:
                 with recorder or nullcontext():
-                    summary = simulate(node, settings, tell)
+                    summary = simulate(node, settings, report)
             except (BridgeError, OSError) as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1

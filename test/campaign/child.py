@@ -30,7 +30,7 @@ def start(
         list(command),
         stdin=subprocess.DEVNULL,
         preexec_fn=_end_with_parent,
-        env=environment() | (variables or {}),
+        env={**environment(), **(variables or {})},
         **options,
     )
 

@@ -1,4 +1,4 @@
-"""``python -m campaign faults``: faults tried on the policy node, and what the wire showed."""
+"""``python -m campaign faults``: faults tried on the policy node, and what was heard of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Verb:
     what goes to the robot to the campaign file's promises, and say what the robot did."""
 
     plan: Path | None = None
-    """A campaign YAML; by default the one beside this file."""
+    """A campaign YAML; by default test/campaign/campaign.yaml."""
     times: int | None = None
     """How often each fault is tried; by default as often as the campaign file says of it."""
     only: str = ""
@@ -78,7 +78,7 @@ class Verb:
         return 0 if survived == tried else 1
 
     def _run(self, plan: tuple[Fault, ...], folder: Path, state: State) -> list[Outcome]:
-        """What `state` lacks, told as it comes."""
+        """What `state` lacks, reported as it comes."""
         from rclpy.node import Node
 
         from an_control_sim.bridge.process import ros
@@ -90,18 +90,19 @@ class Verb:
             state.keep(run_mutations(folder, mutations))
         files = state.files if mutations else []
         for outcome in files:
-            _tell(outcome)
+            _report(outcome)
         with ros(["--ros-args", "--log-level", "error"]):
             node = Node("robot", namespace="/ant")
             try:
+                progress = _progress(plan, self.times, state)
                 return files + run_campaign(
-                    node, plan, self.times, folder, _tell, state, _progress(plan, self.times, state)
+                    node, plan, self.times, folder, _report, state, progress
                 )
             finally:
                 node.destroy_node()
 
 
-def _tell(outcome: Outcome) -> None:
+def _report(outcome: Outcome) -> None:
     """A row of the table."""
     if sys.stderr.isatty():
         print(f"\r{'':<79}\r", end="", file=sys.stderr, flush=True)

@@ -38,7 +38,7 @@ class Verb:
         from an_control_sim.bridge.process import ros
         from campaign.soak import Sample, Soak
 
-        def tell(ticks: int, sample: Sample) -> None:
+        def report(ticks: int, sample: Sample) -> None:
             if not ticks % (self.ticks // 10):
                 print(_line(f"{ticks} ticks", sample), flush=True)
 
@@ -46,7 +46,7 @@ class Verb:
             node = PolicyNode(namespace="/ant")
             soak = Soak(node, self.seed)
             try:
-                found = soak.run(self.ticks, tell)
+                found = soak.run(self.ticks, report)
             finally:
                 soak.close()
                 node.destroy_node()
