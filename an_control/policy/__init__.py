@@ -16,7 +16,7 @@ from an_control.policy.model_file import (
     read_model,
     write_model,
 )
-from an_control.policy.monitor.forward_model import ForwardModel, Monitor
+from an_control.policy.monitor.forward_model import ForwardModel
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.monitor.monitored_policy import Watched
 from an_control.policy.scalar.attention_neuron import AttentionNeuron, Engine
@@ -24,6 +24,7 @@ from an_control.policy.scalar.numpy_engine import NumpyEngine
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import (
     AttentionSizes,
+    Monitor,
     OrderedSizes,
     Sizes,
     TopPatchesSizes,

@@ -21,8 +21,14 @@ import numpy as np
 import safetensors.numpy
 
 from an_control.files import open_regular, write_whole
-from an_control.policy.monitor.forward_model import ForwardSizes
-from an_control.policy.sizes import AttentionSizes, Shapes, Sizes, VisionSizes, sizes_from
+from an_control.policy.sizes import (
+    AttentionSizes,
+    ForwardSizes,
+    Shapes,
+    Sizes,
+    VisionSizes,
+    sizes_from,
+)
 
 FORMAT = 1
 LARGEST_FILE = 256 * 2**20

@@ -20,8 +20,9 @@ from an_control.policy import (
     write_model,
 )
 from an_control.policy.monitor import assignment
-from an_control.policy.monitor.forward_model import ForwardModel, ForwardSizes
+from an_control.policy.monitor.forward_model import ForwardModel
 from an_control.policy.random_model import random_model
+from an_control.policy.sizes import ForwardSizes
 from an_control.share import share_path
 
 CHANNELS = [f"wave_{i}" for i in range(5)]

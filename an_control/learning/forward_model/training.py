@@ -18,12 +18,10 @@ from an_control.policy.monitor.forward_model import (
     HIGHEST,
     LOWEST,
     NETWORKS,
-    WINDOW,
     ForwardModel,
-    ForwardSizes,
-    Monitor,
     looks_of,
 )
+from an_control.policy.sizes import WINDOW, ForwardSizes, Monitor
 
 F32 = np.float32
 Report = Callable[[str, int, dict[str, float]], None]

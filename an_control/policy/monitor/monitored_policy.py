@@ -16,9 +16,9 @@ import numpy as np
 from an_control.policy.exact import LARGEST_READING
 from an_control.policy.mlp import Ordered
 from an_control.policy.model_file import Model
-from an_control.policy.monitor.forward_model import Monitor
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.scalar.attention_neuron import AttentionNeuron
+from an_control.policy.sizes import Monitor
 
 
 class Watched:

@@ -1,0 +1,76 @@
+"""The sizes of the forward model that a model file may carry, and what its monitor does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from reprlib import repr as short
+from typing import Any, Literal, get_args
+
+from an_control.policy.sizes.shapes import HEAD_LAYERS, LARGEST, Shapes, layer_shapes
+
+Monitor = Literal["off", "reset", "match"]
+WINDOW = 12
+"""Ticks of a slot that the identity classifier sees, at most."""
+
+
+@dataclass(frozen=True)
+class ForwardSizes:
+    """The networks' sizes, and what the monitor does where nobody asks for something else.
+
+    hidden   layers of the network that predicts
+    looks    units in the two layers of the network that tells channels by their looks
+    binary   ids of the channels that read 0 or 1
+    monitor  the default
+    fill     units in the two layers of the network that fills in absent channels; 0: none does
+    """
+
+    hidden: list[int]
+    looks: int
+    binary: list[str]
+    monitor: Monitor = "match"
+    fill: int = 0
+
+    def shapes(self, channels: int, actions: int) -> Shapes:
+        """The arrays' shapes; a usual step and cost for each channel, two units for the looks."""
+        common = WINDOW * (actions + 1)
+        fill: Shapes = {}
+        if self.fill:
+            widths = [3 * channels + actions, self.fill, self.fill, channels]
+            fill = {
+                "fill.typical": (3, channels),
+                "fill.roughest": (1,),
+                **layer_shapes("fill", widths),
+            }
+        return {
+            **fill,
+            **layer_shapes("forward", [channels + actions, *self.hidden, 2 * channels]),
+            "forward.step": (channels,),
+            "forward.usual": (channels,),
+            "looks.units": (2,),
+            "looks.common": (self.looks, common),
+            **layer_shapes("looks", [2 * WINDOW, self.looks, self.looks, channels]),
+        }
+
+    @classmethod
+    def read(cls, header: Any, channels: list[str]) -> ForwardSizes:
+        """From a model file's header; ValueError names key, value and what is allowed."""
+        known = [field.name for field in fields(cls)]
+        if not isinstance(header, Mapping) or sorted({"fill": 0, **header}) != sorted(known):
+            raise ValueError(f"forward: {short(header)} is not an object of {', '.join(known)}")
+        hidden, looks, binary, monitor, fill = ({"fill": 0, **header}[name] for name in known)
+        if not channels:
+            raise ValueError("forward: needs task.channels, the ids that it is about")
+        if not isinstance(hidden, list) or not 1 <= len(hidden) <= HEAD_LAYERS:
+            raise ValueError(f"forward.hidden: {short(hidden)} is not a list of 1 to {HEAD_LAYERS}")
+        for key, width in [*(("hidden", width) for width in hidden), ("looks", looks)]:
+            if type(width) is not int or not 1 <= width <= LARGEST:
+                raise ValueError(f"forward.{key}: {short(width)} is not from 1 to {LARGEST}")
+        if type(fill) is not int or not 0 <= fill <= LARGEST:
+            raise ValueError(f"forward.fill: {short(fill)} is not from 0 to {LARGEST}")
+        if not isinstance(binary, list) or any(name not in channels for name in binary):
+            raise ValueError(f"forward.binary: {short(binary)} is not a list out of task.channels")
+        if monitor not in get_args(Monitor):
+            allowed = ", ".join(get_args(Monitor))
+            raise ValueError(f"forward.monitor: {short(monitor)} is not one of {allowed}")
+        return cls(hidden, looks, binary, monitor, fill)
