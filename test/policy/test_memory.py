@@ -18,7 +18,7 @@ def test_forgetting_the_channels_keeps_the_memory_and_a_reset_does_not(model, en
     first = policy.step(readings)
     for _ in range(3):
         policy.step(readings)
-    policy.restart_neurons()
+    policy.reset_channels()
     other.previous_action = policy.previous_action
     assert (policy.step(readings) != other.step(readings)).any()
     policy.reset()
