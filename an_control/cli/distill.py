@@ -197,7 +197,7 @@ class Verb:
         if self.teacher is None:
             raise InputError(
                 "--teacher: needs an ordered policy's model file"
-                f" (an-control train {self.task} --form ordered --out RUN)"
+                f" (an-control train {self.task} --form mlp --out RUN)"
             )
         env = make_environment(environment_of(self.task))
         task = describe(env, self.task, environment_of(self.task))

@@ -15,7 +15,7 @@ import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.policy import OrderedSizes, read_model
+from an_control.policy import MlpSizes, read_model
 from an_control.policy.tasks import SUCCESS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Verb:
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
     out: OutputFolder
     """The run's folder."""
-    form: Literal["attention", "ordered"] = "attention"
+    form: Literal["attention", "mlp"] = "attention"
     """The policy's form: permutation-invariant, or a plain network on the channels in order."""
     start: Path | None = None
     """A model file to start from; its form is taken."""
@@ -179,8 +179,8 @@ class Verb:
                     f" {self.task} takes {actions}"
                 )
             return form, form.vector(model)
-        if self.form == "ordered":
-            return Whole(OrderedSizes(channels, actions, list(self.hidden or (16,)))), None
+        if self.form == "mlp":
+            return Whole(MlpSizes(channels, actions, list(self.hidden or (16,)))), None
         if any(width != self.queries for width in self.hidden):
             raise InputError("--hidden: in the attention form every layer is --queries wide")
         layers = len(self.hidden)
@@ -237,7 +237,7 @@ class Verb:
         from an_control.learning.runs.card import figures, write_card, write_curve
 
         evaluations = []
-        ordered = search.model(search.best).kind == "ordered"
+        ordered = search.model(search.best).kind == "mlp"
         clean = DisturbanceSettings(shuffle=Shuffle(at_reset=not ordered))
         others = [
             one for one in search.settings.mixture if one.active and words(one) != words(clean)

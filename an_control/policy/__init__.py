@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from an_control.policy.mlp import Ordered
+from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import (
     Model,
     ModelError,
@@ -25,8 +25,8 @@ from an_control.policy.scalar.numpy_engine import NumpyEngine
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import (
     AttentionSizes,
+    MlpSizes,
     Monitor,
-    OrderedSizes,
     Sizes,
     TopPatchesSizes,
     VisionSizes,
@@ -41,13 +41,13 @@ __all__ = [
     "AttentionSizes",
     "ChannelState",
     "EngineName",
+    "MlpPolicy",
+    "MlpSizes",
     "Model",
     "ModelError",
     "Monitor",
     "MonitorReport",
     "MonitoredPolicy",
-    "Ordered",
-    "OrderedSizes",
     "Policy",
     "Sizes",
     "VisionNeuron",
@@ -132,8 +132,8 @@ def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None
     if engine not in (None, *get_args(EngineName)):
         raise ValueError(f"engine: {engine!r} is not one of {', '.join(get_args(EngineName))}")
     match model.sizes:
-        case OrderedSizes():
-            return Ordered(model)
+        case MlpSizes():
+            return MlpPolicy(model)
         case VisionSizes() as sizes:
             return _vision(model, sizes, engine)
         case sizes:
@@ -176,5 +176,5 @@ def _compiled(name: EngineName | None) -> bool:
 
 
 def _numbered(model: Model) -> tuple[str, ...]:
-    channels = model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
+    channels = model.sizes.channels if isinstance(model.sizes, MlpSizes) else 1
     return tuple(str(i) for i in range(channels))

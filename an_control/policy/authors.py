@@ -21,7 +21,7 @@ from an_control.policy.sizes import (
     PONG_SIZES,
     AttentionSizes,
     ConvolutionSizes,
-    OrderedSizes,
+    MlpSizes,
     Sizes,
     TopPatchesSizes,
     VisionSizes,
@@ -78,8 +78,8 @@ class _Network:
     task: dict
 
     @property
-    def sizes(self) -> OrderedSizes:
-        return OrderedSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
+    def sizes(self) -> MlpSizes:
+        return MlpSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
 
     def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
         return _head(take, [self.channels, *self.hidden], self.actions)
@@ -160,7 +160,7 @@ _KINDS: dict[str, tuple[str, _Attention | _Network | _TopPatches | _Convolution]
     "ant_pi": ("attention_neuron", _Attention(8, 32, 1, True, float(np.sqrt(32.0)), ANT_TASK)),
     "carracing_pi": ("vision_top_patches", _TopPatches(CAR_RACING_TASK)),
     "puzzle_pong": ("vision_convolution", _Convolution(PONG_TASK)),
-    "ant_mlp": ("ordered", _Network(28, (32, 32), 8, ANT_TASK)),
+    "ant_mlp": ("mlp", _Network(28, (32, 32), 8, ANT_TASK)),
 }
 AUTHORS_KINDS = tuple(_KINDS)
 

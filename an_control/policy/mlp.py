@@ -11,13 +11,13 @@ from an_control.policy.head import Head
 from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy
 from an_control.policy.scalar.weights import head_of
-from an_control.policy.sizes import OrderedSizes
+from an_control.policy.sizes import MlpSizes
 
 
-class Ordered(Policy):
+class MlpPolicy(Policy):
     """The same calls as `AttentionNeuron`, for a network that needs its inputs in order.
 
-    Readings by id are put into the nominal order and absent ones read as zero; without nominal
+    Readings by id are put into the nominal order and missing ones read as zero; without nominal
     ids the order in which they are given is taken.
     """
 
@@ -25,7 +25,7 @@ class Ordered(Policy):
     permutation_invariant = False
 
     def __init__(self, model: Model) -> None:
-        assert isinstance(model.sizes, OrderedSizes)
+        assert isinstance(model.sizes, MlpSizes)
         self.model = model
         self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
         arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}

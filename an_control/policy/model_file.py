@@ -21,6 +21,7 @@ import numpy as np
 import safetensors.numpy
 
 from an_control.files import open_regular, write_whole
+from an_control.policy.format_1 import renamed_arrays, renamed_header
 from an_control.policy.sizes import (
     AttentionSizes,
     ForwardSizes,
@@ -30,7 +31,8 @@ from an_control.policy.sizes import (
     sizes_from,
 )
 
-FORMAT = 1
+FORMAT = 2
+"""Written; of format 1 other names are read (`format_1`)."""
 LARGEST_FILE = 256 * 2**20
 LARGEST_HEADER = 2**18
 """Parsing it keeps the interpreter from all other threads."""
@@ -169,6 +171,8 @@ def _described(file: FileIO) -> tuple[Model, dict[str, int]]:
         raise ValueError("not a safetensors file, or cut short")
     tensors = json.loads(file.read(start - 8).decode())
     header = _header(tensors)
+    if header["an_control"] == 1:
+        header, tensors = renamed_header(header), renamed_arrays(tensors)
     kind, sizes, task, trained = (header[key] for key in ("kind", "sizes", "task", "trained"))
     if not isinstance(kind, str) or not isinstance(sizes, dict):
         raise ValueError("kind must be a string and sizes an object")
@@ -188,8 +192,8 @@ def _header(tensors: Any) -> dict[str, Any]:
     if not isinstance(metadata, dict) or not isinstance(metadata.get("an_control"), str):
         raise ValueError("a safetensors file, but without an an_control header")
     header = json.loads(metadata["an_control"])
-    if not isinstance(header, dict) or header.get("an_control") != FORMAT:
-        raise ValueError(f"an_control header is not of format {FORMAT}")
+    if not isinstance(header, dict) or header.get("an_control") not in (1, FORMAT):
+        raise ValueError(f"an_control header is not of format 1 or {FORMAT}")
     for key in ("kind", "sizes", "task", "trained"):
         if key not in header:
             raise ValueError(f"header lacks {key!r}")

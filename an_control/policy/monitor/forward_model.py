@@ -22,7 +22,7 @@ from an_control.policy.sizes import WINDOW
 F32 = np.float32
 AddCosts = Callable[..., None]
 Layer = tuple[np.ndarray, np.ndarray]
-NETWORKS = ("forward.", "looks.", "fill.")
+NETWORKS = ("forward.", "identity.", "imputation.")
 """What the names of their arrays begin with."""
 LOWEST, HIGHEST = -6.0, 3.0
 """Bounds of an error's log scale, in units of the channel's usual step."""
@@ -55,16 +55,16 @@ class ForwardModel:
         self.binary = np.array([name in model.forward.binary for name in self.channels])
         arrays = model.arrays
         self._layers = _layers(arrays, "forward", len(model.forward.hidden) + 1)
-        self._looks = _layers(arrays, "looks", 3)
-        self._common = np.ascontiguousarray(arrays["looks.common"].T, F32)
-        self._units = arrays["looks.units"]
+        self._looks = _layers(arrays, "identity", 3)
+        self._common = np.ascontiguousarray(arrays["identity.common"].T, F32)
+        self._units = arrays["identity.units"]
         self.actions = len(self._layers[0][0]) - len(self.channels)
-        self.fills = self.sizes.fill > 0
+        self.fills = self.sizes.imputation > 0
         """Whether it can fill in absent channels."""
         if self.fills:
-            self._fill = _layers(arrays, "fill", 3)
-            self.start, self._lowest, self._highest = arrays["fill.typical"].astype(F32)
-        self.roughest = float(arrays["fill.roughest"][0]) if self.fills else math.inf
+            self._fill = _layers(arrays, "imputation", 3)
+            self.start, self._lowest, self._highest = arrays["imputation.typical"].astype(F32)
+        self.roughest = float(arrays["imputation.max_roughness"][0]) if self.fills else math.inf
         """Roughness up to which sensors have no noise (`sensor_noise`)."""
         self.noise = 0.0
         """The sd of noise on every reading now, which makes all errors larger."""

@@ -5,7 +5,7 @@ Sizes come from untrusted files, so every number is bounded before a shape is bu
 
 from an_control.policy.sizes.forward import WINDOW, ForwardSizes, Monitor
 from an_control.policy.sizes.header import KINDS, Sizes, kind_of, sizes_from
-from an_control.policy.sizes.scalar import AttentionSizes, OrderedSizes, paper_sizes
+from an_control.policy.sizes.scalar import AttentionSizes, MlpSizes, paper_sizes
 from an_control.policy.sizes.shapes import LARGEST, Shapes
 from an_control.policy.sizes.vision import (
     CAR_RACING_SIZES,
@@ -24,8 +24,8 @@ __all__ = [
     "AttentionSizes",
     "ConvolutionSizes",
     "ForwardSizes",
+    "MlpSizes",
     "Monitor",
-    "OrderedSizes",
     "Shapes",
     "Sizes",
     "TopPatchesSizes",

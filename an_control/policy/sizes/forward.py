@@ -18,59 +18,61 @@ WINDOW = 12
 class ForwardSizes:
     """The networks' sizes, and what the monitor does where nobody asks for something else.
 
-    hidden   layers of the network that predicts
-    looks    units in the two layers of the network that tells channels by their looks
-    binary   ids of the channels that read 0 or 1
-    monitor  the default
-    fill     units in the two layers of the network that fills in absent channels; 0: none does
+    hidden      layers of the network that predicts
+    identity    units in the two layers of the identity classifier
+    binary      ids of the channels that read 0 or 1
+    monitor     the default
+    imputation  units in the two layers of the network that imputes missing channels; 0: none does
     """
 
     hidden: list[int]
-    looks: int
+    identity: int
     binary: list[str]
     monitor: Monitor = "match"
-    fill: int = 0
+    imputation: int = 0
 
     def shapes(self, channels: int, actions: int) -> Shapes:
-        """The arrays' shapes; a usual step and cost for each channel, two units for the looks."""
+        """The arrays' shapes; a usual step and cost a channel, two units."""
         common = WINDOW * (actions + 1)
-        fill: Shapes = {}
-        if self.fill:
-            widths = [3 * channels + actions, self.fill, self.fill, channels]
-            fill = {
-                "fill.typical": (3, channels),
-                "fill.roughest": (1,),
-                **layer_shapes("fill", widths),
+        imputation: Shapes = {}
+        if self.imputation:
+            widths = [3 * channels + actions, self.imputation, self.imputation, channels]
+            imputation = {
+                "imputation.typical": (3, channels),
+                "imputation.max_roughness": (1,),
+                **layer_shapes("imputation", widths),
             }
         return {
-            **fill,
+            **imputation,
             **layer_shapes("forward", [channels + actions, *self.hidden, 2 * channels]),
             "forward.step": (channels,),
             "forward.usual": (channels,),
-            "looks.units": (2,),
-            "looks.common": (self.looks, common),
-            **layer_shapes("looks", [2 * WINDOW, self.looks, self.looks, channels]),
+            "identity.units": (2,),
+            "identity.common": (self.identity, common),
+            **layer_shapes("identity", [2 * WINDOW, self.identity, self.identity, channels]),
         }
 
     @classmethod
     def read(cls, header: Any, channels: list[str]) -> ForwardSizes:
         """From a model file's header; ValueError names key, value and what is allowed."""
         known = [field.name for field in fields(cls)]
-        if not isinstance(header, Mapping) or sorted({"fill": 0, **header}) != sorted(known):
+        if not isinstance(header, Mapping) or sorted({"imputation": 0, **header}) != sorted(known):
             raise ValueError(f"forward: {short(header)} is not an object of {', '.join(known)}")
-        hidden, looks, binary, monitor, fill = ({"fill": 0, **header}[name] for name in known)
+        hidden, identity, binary, monitor, imputation = (
+            {"imputation": 0, **header}[name] for name in known
+        )
         if not channels:
             raise ValueError("forward: needs task.channels, the ids that it is about")
         if not isinstance(hidden, list) or not 1 <= len(hidden) <= HEAD_LAYERS:
             raise ValueError(f"forward.hidden: {short(hidden)} is not a list of 1 to {HEAD_LAYERS}")
-        for key, width in [*(("hidden", width) for width in hidden), ("looks", looks)]:
+        for key, width in [*(("hidden", width) for width in hidden), ("identity", identity)]:
             if type(width) is not int or not 1 <= width <= LARGEST:
                 raise ValueError(f"forward.{key}: {short(width)} is not from 1 to {LARGEST}")
-        if type(fill) is not int or not 0 <= fill <= LARGEST:
-            raise ValueError(f"forward.fill: {short(fill)} is not from 0 to {LARGEST}")
+        if type(imputation) is not int or not 0 <= imputation <= LARGEST:
+            raise ValueError(f"forward.imputation: {short(imputation)} is not from 0 to {LARGEST}")
         if not isinstance(binary, list) or any(name not in channels for name in binary):
             raise ValueError(f"forward.binary: {short(binary)} is not a list out of task.channels")
         if monitor not in get_args(Monitor):
             allowed = ", ".join(get_args(Monitor))
             raise ValueError(f"forward.monitor: {short(monitor)} is not one of {allowed}")
-        return cls(hidden, looks, binary, monitor, fill)
+        return cls(hidden, identity, binary, monitor, imputation)

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from reprlib import repr as short
 from typing import Any
 
-from an_control.policy.sizes.scalar import AttentionSizes, OrderedSizes
+from an_control.policy.sizes.scalar import AttentionSizes, MlpSizes
 from an_control.policy.sizes.shapes import HEAD_LAYERS, LARGEST
 from an_control.policy.sizes.vision import ConvolutionSizes, TopPatchesSizes
 
@@ -18,17 +18,17 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "output": ("tanh", "clip"),
     "inputs": (["value"], ["value", "change"]),
     "products": (False, True),
-    "doubt": (False, True),
-    "startle": (False, True),
-    "compare": (False, True),
+    "outlier_weighting": (False, True),
+    "reset_on_jump": (False, True),
+    "prediction_attention": (False, True),
     "norm_weights": (False, True),
     "choice": (False, True),
 }
 
-Sizes = AttentionSizes | OrderedSizes | TopPatchesSizes | ConvolutionSizes
+Sizes = AttentionSizes | MlpSizes | TopPatchesSizes | ConvolutionSizes
 KINDS: dict[str, type[Sizes]] = {
     "attention_neuron": AttentionSizes,
-    "ordered": OrderedSizes,
+    "mlp": MlpSizes,
     "vision_top_patches": TopPatchesSizes,
     "vision_convolution": ConvolutionSizes,
 }
@@ -54,7 +54,7 @@ def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
         raise ValueError(f"sizes: {error}") from None
     for key, value in asdict(sizes).items():
         _check(f"sizes.{key}", value, CHOICES.get(key))
-    if not isinstance(sizes, OrderedSizes):
+    if not isinstance(sizes, MlpSizes):
         sizes.check()
     return sizes
 

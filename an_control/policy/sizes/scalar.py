@@ -14,19 +14,24 @@ class AttentionSizes:
     """The AttentionNeuron (Tang & Ha 2021, sections 3.1-3.2) for scalar channels.
 
     A neuron is an LSTM of `neuron` units; or, where `stack` is over 0, a layer of `neuron` tanh
-    units that sees the `stack` newest readings of its channel and remembers nothing else.
+    units that sees the `stack` newest readings of its channel and has no other state. `inputs` are
+    a reading and, where asked for, its change since the last tick.
 
-    Where `normalise`, the nominal number of channels, is over 0 (not in the paper), added channels
-    make the message no larger: the sums behind tanh attention are multiplied by it over the number
-    present, which changes no bit while these are as many; the sums behind softmax attention are
-    divided by their attention where that is over 1.
-    `attention` is the paper's ``tanh`` or a ``softmax`` over the queries for each channel, whose
-    last query stands for "none of them". `products` adds the products of each channel's inputs
-    with the previous action to the neuron's inputs. `memory` GRU units (0: none) let a head behind
-    softmax attention fill in what no channel shows; with `doubt` it believes a reading the less the
-    farther it lies from what was expected, with `compare` the attention also asks which query
-    expected it (see `policy.scalar.memory`). With `startle` all neurons begin anew where most
-    readings jump at once (see `policy.scalar.reset_on_jump`).
+    Not in the paper (`an_control.policy.reference_extensions` has the equations):
+
+    products              the neuron also sees its inputs times the previous action
+    attention             the paper's ``tanh``, or for each channel a ``softmax`` over the queries,
+                          whose last query stands for "none of them"
+    memory                GRU units (0: none) by which the head behind softmax attention imputes
+                          missing channels
+    outlier_weighting     the head weighs a reading less the farther it is from the expected one
+    prediction_attention  the attention also asks which query expected a channel's reading
+    reset_on_jump         all neurons are reset where most readings jump at once
+    normalise             the nominal number of channels, so that added ones make the message no
+                          larger; 0 leaves the sums as they are. Sums behind tanh attention are
+                          multiplied by it over the number present, which changes no bit while
+                          these are as many; those behind softmax attention are divided by their
+                          attention where that is over 1.
     """
 
     actions: int
@@ -41,9 +46,9 @@ class AttentionSizes:
     output: Literal["tanh", "clip"] = "tanh"
     memory: int = 0
     stack: int = 0
-    doubt: bool = False
-    startle: bool = False
-    compare: bool = False
+    outlier_weighting: bool = False
+    reset_on_jump: bool = False
+    prediction_attention: bool = False
     normalise: int = 0
 
     @property
@@ -77,10 +82,10 @@ class AttentionSizes:
             "expectation.weight": (message // 2, units + message + self.actions),
             "expectation.bias": (message // 2,),
         }
-        if self.doubt:
-            shapes["memory.log_doubt"] = (message // 2,)
-        if self.compare:
-            shapes["attention.comparison"] = (4, message // 2)
+        if self.outlier_weighting:
+            shapes["memory.log_outlier_weight"] = (message // 2,)
+        if self.prediction_attention:
+            shapes["attention.prediction"] = (4, message // 2)
         return shapes | head_shapes(message // 2 + units, self.head, self.actions)
 
     def check(self) -> None:
@@ -91,7 +96,7 @@ class AttentionSizes:
             raise ValueError(f"sizes.normalise: {self.normalise}, a head with memory allows 0")
         if self.stack and self.inputs != ["value"]:
             raise ValueError(f"sizes.inputs: {short(self.inputs)}, a stack allows ['value']")
-        for name in ("doubt", "compare"):
+        for name in ("outlier_weighting", "prediction_attention"):
             if getattr(self, name) and not self.memory:
                 raise ValueError(f"sizes.{name}: true, a head without memory allows false")
         if self.attention == "softmax" and self.queries < 2:
@@ -121,8 +126,8 @@ def paper_sizes(
 
 
 @dataclass(frozen=True)
-class OrderedSizes:
-    """A plain network on the nominal channels in their order: the baseline that rewiring breaks."""
+class MlpSizes:
+    """An MLP on the nominal channels in their order: the baseline that rewiring breaks."""
 
     channels: int
     actions: int
