@@ -39,7 +39,7 @@ class Verb:
     start: Path | None = None
     """A model file to start from; its form is taken."""
     hidden: tuple[int, ...] = ()
-    """Hidden layers: of the ordered network (16 by default), or behind the message (none)."""
+    """Hidden layers: of the MLP (16 by default), or behind the message (none)."""
     queries: int = 16
     """Of the attention form: how many, at the authors' Ant 32."""
     neuron: int = 8

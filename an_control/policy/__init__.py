@@ -81,7 +81,7 @@ def load_policy(
         keep_ticks: see `AttentionNeuron`.
 
     Raises:
-        ModelError: the file is not a sound model; names the file and the reason.
+        ModelError: the file is not a valid model; names the file and the reason.
     """
     model = read_model(path)
     try:
@@ -141,7 +141,7 @@ def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None
 
 
 def dry_run(policy: Policy) -> None:
-    """One tick on zeros, then forgotten; a compiled engine is compiled by it."""
+    """One tick on zeros, then a reset; a compiled engine is compiled by it."""
     names = policy.nominal_ids or _numbered(policy.model)
     shape = policy.reading_shape
     policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)

@@ -20,7 +20,7 @@ ARRAYS = {
 
 
 def renamed_header(header: Mapping[str, Any]) -> dict[str, Any]:
-    """A header of format 1 in the names of format 2; what is not sound stays for later checks."""
+    """A header of format 1 in the names of format 2; what is not valid stays for later checks."""
     new = dict(header)
     if isinstance(header["kind"], str):
         new["kind"] = KINDS.get(header["kind"], header["kind"])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from an_control.policy.exact import LARGEST_READING
+from an_control.policy.exact import MAX_READING
 from an_control.policy.head import Head
 from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy
@@ -48,7 +48,7 @@ class MlpPolicy(Policy):
         values = np.asarray(values).astype(np.float64, casting="same_kind")
         if values.shape != (len(ids),):
             raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
-        values[~(np.abs(values) <= LARGEST_READING)] = 0.0
+        values[~(np.abs(values) <= MAX_READING)] = 0.0
         if self.nominal_ids and tuple(ids) != self.nominal_ids:
             given = dict(zip(ids, values, strict=True))
             if len(given) < len(ids):

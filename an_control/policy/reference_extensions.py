@@ -11,7 +11,7 @@ import numpy as np
 from an_control.policy.reference import Neuron, Reference, logistic
 
 JUMP_LIMIT = 0.18
-LARGEST_LOG = 20.0
+MAX_LOG = 20.0
 
 
 class ExtendedReference(Reference):
@@ -103,7 +103,7 @@ class ExtendedReference(Reference):
     def fit(self, name: str, reading: float) -> np.ndarray:
         """(n,): a channel's evidence for each query, which fades from tick to tick."""
         width, loss, gain, keep = self.weight["attention.prediction"]
-        error = np.exp(np.minimum(width, LARGEST_LOG)) * (reading - self.expected) ** 2
+        error = np.exp(np.minimum(width, MAX_LOG)) * (reading - self.expected) ** 2
         before = self.evidence.get(name, np.zeros(len(gain)))
         self.evidence[name] = logistic(keep) * before + gain - loss * error / (1.0 + error)
         return self.evidence[name]
@@ -123,7 +123,7 @@ class ExtendedReference(Reference):
         news = total / np.maximum(mass, 1.0) - share * self.expected
         trust = np.ones(len(news))
         if self.sizes.outlier_weighting:
-            weight = np.exp(np.minimum(self.weight["memory.log_outlier_weight"], LARGEST_LOG))
+            weight = np.exp(np.minimum(self.weight["memory.log_outlier_weight"], MAX_LOG))
             trust = 1.0 / (1.0 + weight * news**2)
         self.seen, self.share = self.expected + trust * news, trust * share
         return np.concatenate([self.seen, self.units])

@@ -1,4 +1,4 @@
-"""A file is a sound model or is refused with a ModelError that names it; nothing else happens."""
+"""A file is a valid model or is refused with a ModelError that names it; nothing else happens."""
 
 import json
 import os
@@ -125,7 +125,7 @@ def test_bytes_that_are_no_model_are_refused(path, content):
 
 def test_a_file_larger_than_any_model_is_refused_before_it_is_parsed(path, monkeypatch):
     write_model(path, toy())
-    monkeypatch.setattr(model_file, "LARGEST_FILE", 100)
+    monkeypatch.setattr(model_file, "MAX_FILE_BYTES", 100)
     refused(path, "larger than 100 bytes")
 
 

@@ -89,7 +89,7 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
         )
     model = read_model(Path(text))
     if not isinstance(model.sizes, MlpSizes):
-        raise ValueError(f"teacher {text}: must be an ordered policy, not {model.kind}")
+        raise ValueError(f"teacher {text}: must be an MLP policy, not {model.kind}")
     _check_sizes(text, env, (model.sizes.channels,), (model.sizes.actions,))
     if (model.sizes.activation, model.sizes.output) == ("relu", "clip"):
         return NetworkTeacher(head_of(model.arrays, len(model.sizes.head) + 1))

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from an_control.policy.exact import LARGEST_READING, ORDINARY, round_terms
+from an_control.policy.exact import MAX_READING, ORDINARY, round_terms
 from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy
 from an_control.policy.sizes import AttentionSizes
@@ -157,12 +157,12 @@ class AttentionNeuron(Policy):
         places = np.array([column[name] for name in ids], np.int64)
         order = np.argsort(places)
         columns = places[order]
-        whole = len(columns) == len(column)
+        complete = len(columns) == len(column)
         self._ids = ids
         self._values = np.empty(len(ids), np.float32)
         self._place = None if (order[1:] > order[:-1]).all() else order
-        self._columns = None if whole else columns
-        self._missing = None if whole else np.setdiff1d(np.arange(len(column)), columns)
+        self._columns = None if complete else columns
+        self._missing = None if complete else np.setdiff1d(np.arange(len(column)), columns)
         self._idle[columns] = 0
         self._ordinary_shift = round_terms(max(len(ids), 1), ORDINARY)
 
@@ -220,7 +220,7 @@ class AttentionNeuron(Policy):
 def _finite(values: np.ndarray, ids: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...], float]:
     """The readings that count as present, their ids, and the largest magnitude among them."""
     values = values.astype(np.float64)
-    present = np.abs(values) <= LARGEST_READING
+    present = np.abs(values) <= MAX_READING
     if not present.all():
         values = values[present]
         ids = tuple(name for name, there in zip(ids, present, strict=True) if there)

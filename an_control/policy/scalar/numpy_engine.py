@@ -182,10 +182,10 @@ class NumpyEngine:
         self._state, self._unseen = state, True
         self._arrange(state[0].shape[-1], True)
 
-    def _arrange(self, channels: int, whole: bool) -> None:
+    def _arrange(self, channels: int, complete: bool) -> None:
         """Lay out a tick on this many channels: on the state itself, or on a copy of a part."""
-        self._arranged = channels, whole
-        state = self._state if whole else self._fresh(channels)
+        self._arranged = channels, complete
+        state = self._state if complete else self._fresh(channels)
         self._working, self._change = state, np.empty(channels, F32)
         rooms = {n: self._room(n) for n in {min(BLOCK, channels), channels % BLOCK}}
         self._blocks = []

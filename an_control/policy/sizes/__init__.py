@@ -6,7 +6,7 @@ Sizes come from untrusted files, so every number is bounded before a shape is bu
 from an_control.policy.sizes.forward import WINDOW, ForwardSizes, Monitor
 from an_control.policy.sizes.header import KINDS, Sizes, kind_of, sizes_from
 from an_control.policy.sizes.scalar import AttentionSizes, MlpSizes, paper_sizes
-from an_control.policy.sizes.shapes import LARGEST, Shapes
+from an_control.policy.sizes.shapes import MAX_SIZE, Shapes
 from an_control.policy.sizes.vision import (
     CAR_RACING_SIZES,
     PONG_SIZES,
@@ -18,7 +18,7 @@ from an_control.policy.sizes.vision import (
 __all__ = [
     "CAR_RACING_SIZES",
     "KINDS",
-    "LARGEST",
+    "MAX_SIZE",
     "PONG_SIZES",
     "WINDOW",
     "AttentionSizes",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from reprlib import repr as short
 from typing import Any, Literal, get_args
 
-from an_control.policy.sizes.shapes import HEAD_LAYERS, LARGEST, Shapes, layer_shapes
+from an_control.policy.sizes.shapes import MAX_LAYERS, MAX_SIZE, Shapes, layer_shapes
 
 Monitor = Literal["off", "reset", "match"]
 WINDOW = 12
@@ -63,13 +63,13 @@ class ForwardSizes:
         )
         if not channels:
             raise ValueError("forward: needs task.channels, the ids that it is about")
-        if not isinstance(hidden, list) or not 1 <= len(hidden) <= HEAD_LAYERS:
-            raise ValueError(f"forward.hidden: {short(hidden)} is not a list of 1 to {HEAD_LAYERS}")
+        if not isinstance(hidden, list) or not 1 <= len(hidden) <= MAX_LAYERS:
+            raise ValueError(f"forward.hidden: {short(hidden)} is not a list of 1 to {MAX_LAYERS}")
         for key, width in [*(("hidden", width) for width in hidden), ("identity", identity)]:
-            if type(width) is not int or not 1 <= width <= LARGEST:
-                raise ValueError(f"forward.{key}: {short(width)} is not from 1 to {LARGEST}")
-        if type(imputation) is not int or not 0 <= imputation <= LARGEST:
-            raise ValueError(f"forward.imputation: {short(imputation)} is not from 0 to {LARGEST}")
+            if type(width) is not int or not 1 <= width <= MAX_SIZE:
+                raise ValueError(f"forward.{key}: {short(width)} is not from 1 to {MAX_SIZE}")
+        if type(imputation) is not int or not 0 <= imputation <= MAX_SIZE:
+            raise ValueError(f"forward.imputation: {short(imputation)} is not from 0 to {MAX_SIZE}")
         if not isinstance(binary, list) or any(name not in channels for name in binary):
             raise ValueError(f"forward.binary: {short(binary)} is not a list out of task.channels")
         if monitor not in get_args(Monitor):

@@ -8,7 +8,7 @@ from reprlib import repr as short
 from typing import Any
 
 from an_control.policy.sizes.scalar import AttentionSizes, MlpSizes
-from an_control.policy.sizes.shapes import HEAD_LAYERS, LARGEST
+from an_control.policy.sizes.shapes import MAX_LAYERS, MAX_SIZE
 from an_control.policy.sizes.vision import ConvolutionSizes, TopPatchesSizes
 
 MAY_BE_ZERO = {f"sizes.{name}" for name in ("first_action", "memory", "stack", "normalise")}
@@ -65,11 +65,11 @@ def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
         if not any(value == choice and type(value) is type(choice) for choice in choices):
             raise ValueError(f"{key}: {shown} is not one of {', '.join(map(repr, choices))}")
     elif key == "sizes.head":
-        if not isinstance(value, list) or len(value) > HEAD_LAYERS:
-            raise ValueError(f"{key}: {shown} is not a list of at most {HEAD_LAYERS} widths")
+        if not isinstance(value, list) or len(value) > MAX_LAYERS:
+            raise ValueError(f"{key}: {shown} is not a list of at most {MAX_LAYERS} widths")
         for layer, width in enumerate(value):
             _check(f"{key}[{layer}]", width, None)
     else:
-        least = 0 if key in MAY_BE_ZERO else 1
-        if type(value) is not int or not least <= value <= LARGEST:
-            raise ValueError(f"{key}: {shown} is not a whole number from {least} to {LARGEST}")
+        min_value = 0 if key in MAY_BE_ZERO else 1
+        if type(value) is not int or not min_value <= value <= MAX_SIZE:
+            raise ValueError(f"{key}: {shown} is not a whole number from {min_value} to {MAX_SIZE}")

@@ -6,12 +6,13 @@ from itertools import pairwise
 
 Shapes = dict[str, tuple[int, ...]]
 
-LARGEST = 65_536
-HEAD_LAYERS = 16
-"""So many layers a network may have."""
+MAX_SIZE = 65_536
+MAX_LAYERS = 16
+"""Hidden layers of a network."""
 
 
 def head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
+    """Of the head's layers, see `layer_shapes`."""
     return layer_shapes("head", [inputs, *hidden, actions])
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from an_control.policy.sizes.shapes import Shapes, head_shapes, memory_shapes
 
-LARGEST_GRID = 64
+MAX_GRID = 64
 """A grid's queries are compared with each other, and it is in no array: 64**4 is enough."""
 
 
@@ -59,8 +59,8 @@ class VisionSizes:
 
     def check(self) -> None:
         """ValueError where the numbers do not fit each other."""
-        if self.grid > LARGEST_GRID:
-            raise ValueError(f"sizes.grid: {self.grid} is not from 1 to {LARGEST_GRID}")
+        if self.grid > MAX_GRID:
+            raise ValueError(f"sizes.grid: {self.grid} is not from 1 to {MAX_GRID}")
         if self.stack < 2:
             raise ValueError(f"sizes.stack: {self.stack}, differences need at least 2 frames")
 

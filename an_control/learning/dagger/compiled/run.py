@@ -38,7 +38,7 @@ class CloningRun:
         start: np.ndarray | None = None,
     ) -> None:
         if not isinstance(teacher.sizes, MlpSizes):
-            raise ValueError(f"the teacher must be an ordered policy, not {teacher.kind}")
+            raise ValueError(f"the teacher must be an MLP policy, not {teacher.kind}")
         if (teacher.sizes.channels, teacher.sizes.actions) != (
             len(task["channels"]),
             len(task["actuators"]),

@@ -77,7 +77,7 @@ class FusedEngine:
         scrambling: DisturbanceSettings,
         teaching: np.ndarray,
     ) -> tuple[Recording, Conditions, np.ndarray]:
-        """Episodes with an ordered teacher's labels, driven by it while `teaching` (R, 2) says so.
+        """Episodes with an MLP teacher's labels, driven by it while `teaching` (R, 2) says so.
 
         Returns what happened, how it was scrambled, and the episodes' steps (R,).
         """
@@ -185,9 +185,9 @@ def pack_model(model: Model) -> Packed:
     """A model's weights as the compiled rollout takes them."""
     if isinstance(model.sizes, AttentionSizes):
         if model.sizes.memory:
-            raise ValueError("compiled rollouts know no head with a memory")
+            raise ValueError("compiled rollouts know no memory")
         if model.sizes.reset_on_jump:
-            raise ValueError("compiled rollouts know no neurons that are startled")
+            raise ValueError("compiled rollouts know no reset on jump")
         return pack(model.sizes, Weights.of(model))
     assert isinstance(model.sizes, MlpSizes)
     arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
