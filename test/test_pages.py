@@ -15,6 +15,7 @@ from an_control.cli import main
 from an_control.cli.evaluate import Verb as Evaluate
 from an_control.cli.help import VERBS, parse
 from an_control.cli.identification import TABLES
+from an_control.learning.rollout.protocol import Protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -63,7 +64,7 @@ def test_each_table_has_the_rows_and_the_episodes_of_the_command_that_makes_it()
         table = tables()[key]
         if table.startswith("| protocol |"):
             rows = re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)
-            assert rows == list(command.table), key
+            assert rows == [str(Protocol.parse(text)) for text in command.table], key
             counts = set(re.findall(r" of (\d+) \|", table))
             assert counts == {str(command.episodes)}, key
 
