@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from an_control.cli import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
 from an_control.policy import read_model
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Verb:
 
     task: tyro.conf.Positional[str]
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
-    out: Path
+    out: OutputFolder
     """The run's folder; one that holds a run with the same settings is continued."""
     seed: int = 1
     """Decides everything random."""
@@ -83,7 +83,7 @@ class Verb:
     """Feed the neurons products of reading and previous action, where not as the recipe does."""
     smoke: bool = False
     """Seconds instead of minutes: proves that it runs, learns next to nothing."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the rounds' figures here as JSON."""
 
     def run(self) -> int:
@@ -209,7 +209,7 @@ class Verb:
             normalise=len(task["channels"]) if self.normalise else 0,
         )
         try:
-            mixture = tuple(map(Protocol.parse_scrambling, self.shuffle))
+            mixture = tuple(map(Protocol.parse_disturbance, self.shuffle))
         except ValueError as error:
             raise InputError(f"--{error}") from error
         settings = Cloning(form, mixture=mixture)

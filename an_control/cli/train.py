@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli import InputError, write_json
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.policy import OrderedSizes, read_model
 from an_control.policy.tasks import SUCCESS
 
@@ -32,7 +32,7 @@ class Verb:
 
     task: tyro.conf.Positional[str]
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
-    out: Path
+    out: OutputFolder
     """The run's folder."""
     form: Literal["attention", "ordered"] = "attention"
     """The policy's form: permutation-invariant, or a plain network on the channels in order."""
@@ -71,14 +71,12 @@ class Verb:
     many of the episodes."""
     noise_channels: int = 0
     """Further channels that carry normal noise of standard deviation 0.1, in all of them."""
-    engine: Literal["auto", "fused", "torch", "processes", "dask"] = "auto"
+    engine: Literal["auto", "fused", "processes", "dask"] = "auto"
     """What plays: compiled code where the environment offers it, else processes."""
     workers: int | None = None
     """Threads or processes; by default one a core."""
     dask: str | None = None
     """A Dask scheduler's address."""
-    device: str = "cpu"
-    """Of the torch engine."""
     validate_every: int = 10
     """Generations between two validations of the mean."""
     episodes: int = 100
@@ -87,7 +85,7 @@ class Verb:
     """Decides everything random."""
     resume: bool = False
     """Go on with the run in the folder, which the same arguments began."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
@@ -153,7 +151,6 @@ class Verb:
             actions,
             self.workers,
             self.dask,
-            self.device,
         )
         try:
             search = Search(self.out, task, form, engine, settings, self.seed, start, self.resume)
@@ -193,10 +190,10 @@ class Verb:
         )
         return form, None
 
-    def _mixture(self) -> tuple[ScrambleSettings, ...]:
+    def _mixture(self) -> tuple[DisturbanceSettings, ...]:
         from an_control.learning.rollout.protocol import Protocol
 
-        mixture = map(Protocol.parse_scrambling, self.shuffle or ("none",))
+        mixture = map(Protocol.parse_disturbance, self.shuffle or ("none",))
         if not self.noise_channels:
             return tuple(mixture)
         count = self.noise_channels
@@ -241,7 +238,7 @@ class Verb:
 
         evaluations = []
         ordered = search.model(search.best).kind == "ordered"
-        clean = ScrambleSettings(shuffle=Shuffle(at_reset=not ordered))
+        clean = DisturbanceSettings(shuffle=Shuffle(at_reset=not ordered))
         others = [
             one for one in search.settings.mixture if one.active and words(one) != words(clean)
         ]

@@ -40,7 +40,7 @@ from an_control.learning.dagger.student import Student
 from an_control.learning.environments import describe, make_environment
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.teacher.teachers import Teacher
-from an_control.policy import AttentionNeuron, Model, make_policy, write_model
+from an_control.policy import Model, make_policy, write_model
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -147,7 +147,6 @@ class Distillation:
             ]
         else:
             policy = make_policy(self._student.model(self._task, {}))
-            assert isinstance(policy, AttentionNeuron)
             channels = len(self._task["channels"])
             progress = (self.round - 1) / max(1, self.settings.rounds - 1)
             makers = [

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import an_control
-from an_control.disturbance.scramble import ScrambleSettings
+from an_control.disturbance import DisturbanceSettings
 from an_control.learning.es.optimisers import Name, Optimiser, make_optimiser
 from an_control.learning.es.parametrisation import Form
 from an_control.learning.rollout.engine import (
@@ -36,7 +36,7 @@ from an_control.policy import Model
 
 VALIDATION_SEED = 2**20 + 7
 """Of the validation episodes; evaluations take others."""
-Mixture = Sequence[ScrambleSettings]
+Mixture = Sequence[DisturbanceSettings]
 """Conditions that share the episodes evenly."""
 Curriculum = Callable[[int], Mixture]
 """The conditions of a generation, by its number."""
@@ -53,7 +53,7 @@ class SearchSettings:
     sigma: float = 0.1
     decay: float = 0.0
     """Times the squared length of a candidate is taken from its fitness."""
-    mixture: tuple[ScrambleSettings, ...] = (NOTHING,)
+    mixture: tuple[DisturbanceSettings, ...] = (NOTHING,)
     """Each is that of as many episodes, where no curriculum says otherwise; validation plays all
     its episodes under each of them."""
     validate_every: int = 10
@@ -155,7 +155,7 @@ class Search:
         )
 
     def play(
-        self, vector: np.ndarray, seed: int, episodes: int, scrambling: ScrambleSettings
+        self, vector: np.ndarray, seed: int, episodes: int, scrambling: DisturbanceSettings
     ) -> Outcomes:
         """An evaluation's episodes."""
         return self._engine.play(

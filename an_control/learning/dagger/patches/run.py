@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import an_control
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.files import read_regular
 from an_control.learning.dagger.patches.training import (
     CameraCloning,
@@ -30,7 +30,7 @@ from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.learning.runs.card import write_curve
 from an_control.learning.runs.run_folder import RunFolder
-from an_control.policy import Model, VisionNeuron, make_policy, write_model
+from an_control.policy import Model, Policy, make_policy, write_model
 
 
 class CameraRun:
@@ -156,14 +156,12 @@ class CameraRun:
         }
 
     def _record(
-        self, policy: VisionNeuron | None, noise: float, rng: np.random.Generator, steps: int
+        self, policy: Policy | None, noise: float, rng: np.random.Generator, steps: int
     ) -> Episode:
         return record(self._env, self._teacher, policy, self.settings, noise, rng, steps)
 
-    def _policy(self) -> VisionNeuron:
-        policy = make_policy(self.model())
-        assert isinstance(policy, VisionNeuron)
-        return policy
+    def _policy(self) -> Policy:
+        return make_policy(self.model())
 
     @torch.no_grad()
     def _follow(self) -> None:
@@ -173,7 +171,7 @@ class CameraRun:
             slow.lerp_(quick, 1.0 - self.settings.average)
 
     def _validate(self) -> float:
-        shuffled = ScrambleSettings(
+        shuffled = DisturbanceSettings(
             shuffle=Shuffle(True), drop=float(np.mean(self.settings.hidden))
         )
         results = evaluate(
