@@ -55,7 +55,7 @@ class Verb:
 
     what: tyro.conf.Positional[Literal["inference", "monitor", "ros", "ant", "training"]]
     """inference: a tick of the policy on one core. monitor: what the identity monitor adds to it
-    (of the Ant policy that ships, or of --model), while contents move every 100 steps. ros: from
+    (of the Ant policy that ships, or of --model), while signals move every 100 steps. ros: from
     sensor message to command, beside a bare echo of the same message, and steps a second of
     simulator and node in lockstep. ant:
     steps a second of the environment alone, beside the package's own. training: steps a second of

@@ -40,8 +40,8 @@ class Verb:
     """Seconds over which the policy's authority grows from the safe command, after activation and
     every stop; by default what the model was trained with."""
     monitor: Monitor | None = None
-    """What watches for contents that moved without a word: off, reset, match; by default what the
-    model file says."""
+    """What detects signals that moved unannounced: off, reset, match; by default what the model
+    file says."""
     use_sim_time: bool = False
     """Follow /clock."""
     check_rate: bool = True

@@ -12,16 +12,17 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, write_json
+from an_control.cli.disturbance import Options, defaults
 from an_control.cli.run import parameters
 from an_control.controller import Controller
-from an_control.disturbance import Change, DisturbanceSettings, Shuffle
+from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.interrupts import INTERRUPTED, end_at_once
 from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS
@@ -58,23 +59,16 @@ class Verb:
     """How many."""
     seed: int = 0
     """Decides every start and every disturbance."""
-    shuffle: str = "none"
-    """When contents move between the channels without a word: none, reset, K (every K steps),
-    reset+K."""
-    announce: bool = False
-    """Tell the policy: the ids move along with their contents."""
-    noise_channels: int = 0
-    """Further channels that carry normal noise."""
-    drop: float = 0.0
-    """Share of the channels that is absent, drawn anew each episode."""
+    disturbance: Options = field(default_factory=defaults)
+    """What is done to the readings."""
     schedule: Path | None = None
-    """A YAML of changes during each episode: drops, freezes, delays, spikes, shuffles, ..."""
+    """A YAML of other disturbance settings from some step of each episode on."""
     scrambler: bool = False
     """Read by way of the scrambler even while it changes nothing: its parameters, on the node
     simulator, may then be set at any time."""
     monitor: Monitor | None = None
-    """What watches for contents that moved without a word: off, reset, match; by default what the
-    model file says."""
+    """What detects signals that moved unannounced: off, reset, match; by default what the model
+    file says."""
     realtime: bool = False
     """Step by the clock, as a robot does, instead of in lockstep."""
     trigger: Literal["sources", "timer"] = "sources"
@@ -114,29 +108,22 @@ class Verb:
         if refusal:
             raise InputError(refusal)
         try:
-            scramble = DisturbanceSettings(
-                Shuffle.parse(self.shuffle), self.announce, self.noise_channels, drop=self.drop
-            )
-            schedule = self._schedule()
-            _check_scrambling(wiring, scramble, schedule)
+            disturbance = self.disturbance.settings()
+            schedule = () if self.schedule is None else load_schedule(self.schedule)
+            _check_disturbance(wiring, disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
         print(
-            f"{self.task}: {model.name}, {self.episodes} episodes, shuffle {self.shuffle}",
+            f"{self.task}: {model.name}, {self.episodes} episodes, {disturbance}",
             flush=True,
         )
-        return self._simulate(model, wiring, scramble, schedule)
-
-    def _schedule(self) -> tuple[Change, ...]:
-        from an_control.disturbance import load_schedule
-
-        return () if self.schedule is None else load_schedule(self.schedule)
+        return self._simulate(model, wiring, disturbance, schedule)
 
     def _simulate(
         self,
         model: Path,
         wiring: Path,
-        scramble: DisturbanceSettings,
+        disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> int:
         from an_control.cli.sim_view import progress
@@ -159,14 +146,14 @@ class Verb:
             stop_spread_s=self.stop_spread,
             stop_for_s=self.stop_for,
             scrambler=self.scrambler,
-            disturbance=scramble,
+            disturbance=disturbance,
             schedule=schedule,
             camera_hz=RATE_HZ if self.video is not None and not wired.images else 0.0,
         )
         with ExitStack() as stack:
             stopped = stack.enter_context(signals())
             seen = wiring
-            if settings.scrambles:
+            if settings.uses_scrambler:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
                 write_wiring(scrambled_wiring(wired), seen)
@@ -215,7 +202,7 @@ class Verb:
             "task": self.task,
             "model": str(model),
             "seed": self.seed,
-            "shuffle": self.shuffle,
+            **vars(self.disturbance),
             "success_share": success,
             **summary.as_dict(),
         }
@@ -229,13 +216,13 @@ def _shipped(task: str) -> Path:
         raise InputError(f"no model ships for {task}: give one with --model") from error
 
 
-def _check_scrambling(
-    wiring: Path, scramble: DisturbanceSettings, schedule: tuple[Change, ...]
+def _check_disturbance(
+    wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
     """ValueError naming what cannot be done to what the robot's sensors send."""
     from an_control_sim.bridge.scrambled_messages import scrambled_message
 
-    scrambled_message(load_wiring(wiring)).check(scramble, schedule)
+    scrambled_message(load_wiring(wiring)).check(disturbance, schedule)
 
 
 def _recorder(node: Any, path: Path, wiring: Wiring) -> Recorder:

@@ -7,13 +7,14 @@ import shlex
 import signal
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
+from an_control.cli.disturbance import mixture
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.policy import OrderedSizes, read_model
 from an_control.policy.tasks import SUCCESS
@@ -66,11 +67,9 @@ class Verb:
     """Of the attention form, also one to start from: scale the sums over channels to the task's
     number of channels."""
     shuffle: tuple[str, ...] = ("none",)
-    """What the readings undergo, in the words of evaluate --table: when contents move (none, reset,
-    K, reset+K), then noise=N, noise-sd=X, copies=N, drop=SHARE and so on; of several, each has as
-    many of the episodes."""
-    noise_channels: int = 0
-    """Further channels that carry normal noise of standard deviation 0.1, in all of them."""
+    """What is done to the readings, in the words of evaluate --table: when signals move (none,
+    reset, K, reset+K), then noise=N, noise-sd=X, copies=N, missing=SHARE and so on; of several,
+    each has as many of the episodes."""
     engine: Literal["auto", "fused", "processes", "dask"] = "auto"
     """What plays: compiled code where the environment offers it, else processes."""
     workers: int | None = None
@@ -137,7 +136,7 @@ class Verb:
             rollouts=self.rollouts,
             sigma=self.sigma,
             decay=self.decay,
-            mixture=self._mixture(),
+            mixture=mixture(self.shuffle or ("none",), len(task["channels"])),
             validate_every=self.validate_every,
             validation_episodes=self.episodes,
             success=SUCCESS.get(self.task),
@@ -190,15 +189,6 @@ class Verb:
         )
         return form, None
 
-    def _mixture(self) -> tuple[DisturbanceSettings, ...]:
-        from an_control.learning.rollout.protocol import Protocol
-
-        mixture = map(Protocol.parse_disturbance, self.shuffle or ("none",))
-        if not self.noise_channels:
-            return tuple(mixture)
-        count = self.noise_channels
-        return tuple(replace(one, noise_channels=count, noise_sd=0.1) for one in mixture)
-
     def _search(self, search: Search) -> bool:
         """All generations; False where Ctrl-C ended them early."""
         from an_control.learning.runs.card import Board
@@ -233,17 +223,14 @@ class Verb:
         return True
 
     def _finish(self, search: Search) -> None:
-        from an_control.learning.rollout.protocol import words
         from an_control.learning.runs.card import figures, write_card, write_curve
 
         evaluations = []
         ordered = search.model(search.best).kind == "ordered"
         clean = DisturbanceSettings(shuffle=Shuffle(at_reset=not ordered))
-        others = [
-            one for one in search.settings.mixture if one.active and words(one) != words(clean)
-        ]
+        others = [one for one in search.settings.mixture if one.active and str(one) != str(clean)]
         for scrambling in [clean, *others]:
-            protocol = words(scrambling)
+            protocol = str(scrambling)
             returns = search.play(search.best, FINAL_SEED, 5 * self.episodes, scrambling).returns[0]
             evaluations.append(
                 {

@@ -76,7 +76,7 @@ def test_an_environment_that_cannot_be_learned_is_named(environment):
 
 def test_the_same_seed_gives_the_same_returns(still):
     env = make_environment(ANT, max_episode_steps=30)
-    how = DisturbanceSettings(shuffle=Shuffle.parse("reset+10"), noise_channels=2, drop=0.1)
+    how = DisturbanceSettings(shuffle=Shuffle.parse("reset+10"), noise_channels=2, missing=0.1)
     policy = load_policy(still)
     runs = []
     for _ in range(2):
@@ -108,7 +108,9 @@ def test_the_command_writes_what_it_printed(still, tmp_path, capsys):
     ("arguments", "named"),
     [
         (["--shuffle", "often"], "often"),
-        (["--drop", "2"], "drop"),
+        (["--missing", "2"], "missing"),
+        (["--swap", "99"], "swap: 99 (allowed: 0 to 28, the number of channels)"),
+        (["--table", "25,swap=29"], "swap: 29 (allowed: 0 to 28"),
         (["--episodes", "0"], "episodes"),
         (["--task", "Nowhere-v0"], "Nowhere-v0"),
         (["--seed", "-1"], "seed"),

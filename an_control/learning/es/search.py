@@ -30,7 +30,6 @@ from an_control.learning.rollout.engine import (
     evaluation_starts,
     training_starts,
 )
-from an_control.learning.rollout.protocol import words
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.policy import Model
 
@@ -214,7 +213,7 @@ class Search:
         line = {"validation": value}
         if len(returns) > 1:
             for scrambling, part in zip(self.settings.mixture, returns, strict=True):
-                line[f"validation {words(scrambling)}"] = float(part.mean())
+                line[f"validation {scrambling}"] = float(part.mean())
         if self.settings.success is not None:
             line["success_share"] = float((np.array(returns) > self.settings.success).mean())
         return line

@@ -37,6 +37,7 @@ def evaluate(
     """
     if isinstance(protocol, DisturbanceSettings):
         protocol = Protocol(protocol)
+    protocol.disturbance.check_channels(len(channels))
     _show(env, protocol.background)
     scramble = Disturber(channels, protocol.disturbance, seed, protocol.schedule)
     results = []
@@ -84,11 +85,7 @@ def evaluate_fused(
 
 def can_fuse(env: gymnasium.Env[Any, Any], scrambling: DisturbanceSettings) -> bool:
     """Whether `evaluate_fused` can play this."""
-    if not hasattr(env.unwrapped, "lanes"):
-        return False
-    from an_control.learning.rollout.compiled.engine import can_disturb
-
-    return can_disturb(scrambling)
+    return hasattr(env.unwrapped, "lanes") and scrambling.compiled
 
 
 def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:

@@ -25,9 +25,8 @@ from an_control.learning.dagger.compiled.gradient import (
 )
 from an_control.learning.dagger.compiled.memory import Memory, show
 from an_control.learning.es.parametrisation import Authors, join, split
-from an_control.learning.rollout.compiled.engine import FusedEngine, can_disturb
+from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.engine import NOTHING, training_starts
-from an_control.learning.rollout.protocol import words
 from an_control.policy import Model
 
 F32 = np.float32
@@ -79,8 +78,8 @@ class Cloner:
     ) -> None:
         """`start` is the form's vector to begin with; random numbers without."""
         for scrambling in settings.mixture:
-            if not can_disturb(scrambling):
-                raise ValueError(f"shuffle: {words(scrambling)}, which no compiled rollout plays")
+            if not scrambling.compiled:
+                raise ValueError(f"shuffle: {scrambling}, which no compiled rollout plays")
         self._engine, self._teacher, self._task = engine, teacher, task
         self.settings, self.seed = settings, seed
         form, channels = settings.form, len(engine.channels)

@@ -172,7 +172,7 @@ class CameraRun:
 
     def _validate(self) -> float:
         shuffled = DisturbanceSettings(
-            shuffle=Shuffle(True), drop=float(np.mean(self.settings.hidden))
+            shuffle=Shuffle(True), missing=float(np.mean(self.settings.hidden))
         )
         results = evaluate(
             self._policy(),
