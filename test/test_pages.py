@@ -14,6 +14,7 @@ import pytest
 from an_control.cli.evaluate import Verb as Evaluate
 from an_control.cli.help import VERBS, module_of, parse
 from an_control.cli.identification import TABLES
+from an_control.disturbance import SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -72,7 +73,10 @@ def test_make_reads_models_that_ship():
 
 
 def options(verb: str) -> set[str]:
-    names = {f"--{field.name.replace('_', '-')}" for field in fields(verb_class(verb))}
+    found = {field.name for field in fields(verb_class(verb))}
+    if "disturbance" in found:
+        found |= {one.name for one in SETTINGS}
+    names = {f"--{name.replace('_', '-')}" for name in found}
     return names | {name.replace("--", "--no-", 1) for name in names} | {"--help"}
 
 
