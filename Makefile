@@ -62,12 +62,12 @@ campaign: $(VENV)/.ant
 # The result is there once every try has been made; then the next campaign begins anew.
 	@rm -f $(VENV)/campaign.json
 	@. $(VENV)/.ros && \
-	  PYTHONPATH=test $(BIN)/python -m campaign faults \
+	  PYTHONPATH=test$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m campaign faults \
 	    --state $(VENV)/campaign.state --json $(VENV)/campaign.json; \
 	  status=$$?; [ ! -e $(VENV)/campaign.json ] || rm -f $(VENV)/campaign.state; exit $$status
 
 soak: $(VENV)/.ant
-	@. $(VENV)/.ros && PYTHONPATH=test $(BIN)/python -m campaign soak
+	@. $(VENV)/.ros && PYTHONPATH=test$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m campaign soak
 
 fuzz: $(VENV)/.test
 	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,test,fuzz]"

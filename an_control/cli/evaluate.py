@@ -190,7 +190,7 @@ class Verb:
 
         runs = {}
         for name, protocol in protocols.items():
-            runs[name] = stage.play(protocol, self.episodes, None if self.table else _tell)
+            runs[name] = stage.play(protocol, self.episodes, None if self.table else _report)
             if self.table:
                 returns = [one.total for one in runs[name]]
                 print(f"{name}: {sum(returns) / len(returns):.1f}", flush=True)
@@ -291,7 +291,7 @@ class _Stage:
         )
 
 
-def _tell(result: Result) -> None:
+def _report(result: Result) -> None:
     print(f"return {result.total:8.1f}  steps {result.steps}", flush=True)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, write_json
+from an_control.children import bound
+from an_control.cli.common import InputError, OutputFile, need, write_json
 from an_control.cli.disturbance import Options, defaults
 from an_control.cli.run import parameters
 from an_control.controller import Controller
@@ -90,10 +89,8 @@ class Verb:
 
     def run(self) -> int:
         end_at_once(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
-        needed = [("rclpy", "ros"), ("gymnasium", "sim"), ("numba", "sim")]
-        for package, extra in [*needed, *((name, "sim") for name in SIMULATORS[self.task])]:
-            if importlib.util.find_spec(package) is None:
-                raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
+        need("ros", "rclpy")
+        need("sim", "gymnasium", "numba", *SIMULATORS[self.task])
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         for name in ("seed", "ramp", "stop_at", "stop_spread", "stop_for"):
@@ -127,7 +124,7 @@ class Verb:
         schedule: tuple[Change, ...],
     ) -> int:
         from an_control.cli.sim_view import progress
-        from an_control_sim.bridge.bridge import BridgeError
+        from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
         from an_control_sim.bridge.process import ros_node, signals
         from an_control_sim.bridge.recorder import RATE_HZ
         from an_control_sim.bridge.scrambled_wiring import scrambled_wiring, write_wiring
@@ -158,14 +155,19 @@ class Verb:
                 seen = Path(folder) / "scrambled.yaml"
                 write_wiring(scrambled_wiring(wired), seen)
             node = stack.enter_context(ros_node("simulator", self.task))
+            try:
+                wait_until_alone(node, stopped)
+            except BridgeError as error:
+                print(f"an-control sim: {error}", file=sys.stderr)
+                return 1
             died = stack.enter_context(self._policy_node(seen, model))
-            tell = stack.enter_context(progress(self.episodes))
+            report = stack.enter_context(progress(self.episodes))
             recorder = None if self.video is None else _recorder(node, self.video, wired)
             if stopped():
                 return INTERRUPTED
             try:
                 with recorder or nullcontext():
-                    summary = simulate(node, settings, tell)
+                    summary = simulate(node, settings, report)
             except (BridgeError, OSError) as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
@@ -242,21 +244,9 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
     This process then stops as if it had got SIGTERM. The node ends with this process, where
     util-linux is there to see to it, even if that is killed.
     """
-    process = subprocess.Popen(
-        [
-            *(["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []),
-            sys.executable,
-            "-m",
-            "an_control.ros.node",
-            "--ros-args",
-            "-r",
-            f"__ns:=/{namespace}",
-            "--log-level",
-            "warn",
-            *parameters(values),
-        ],
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
+    command += [f"__ns:=/{namespace}", "--log-level", "warn", *parameters(values)]
+    process = subprocess.Popen(bound(command), start_new_session=True)
     died: list[int] = []
     done = threading.Event()
 

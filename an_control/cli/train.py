@@ -29,7 +29,7 @@ FINAL_SEED = 1
 
 @dataclass(frozen=True)
 class Verb:
-    """Search for a policy by its return alone; a stopped run goes on by --resume."""
+    """Search for a policy by its return alone; --resume continues a run that was stopped."""
 
     task: tyro.conf.Positional[str]
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
@@ -42,27 +42,27 @@ class Verb:
     hidden: tuple[int, ...] = ()
     """Hidden layers: of the ordered network (16 by default), or behind the message (none)."""
     queries: int = 16
-    """Of the attention form: how many, at the authors' Ant 32."""
+    """Number of queries of an attention policy; the authors' Ant has 32."""
     neuron: int = 8
-    """Of the attention form: units a channel."""
+    """Units for each channel of an attention policy."""
     stack: int = 0
-    """Of the attention form: how many of its newest readings a neuron sees; 0 for an LSTM."""
+    """Number of newest readings that each neuron of an attention policy sees; 0: an LSTM."""
     optimiser: Literal["cma", "cma-diagonal", "pgpe"] = "cma"
-    """CMA-ES by pycma, full or diagonal, or PGPE with centred ranks."""
+    """CMA-ES (pycma) with a full or a diagonal covariance, or PGPE with centred ranks."""
     generations: int = 300
-    """In all."""
+    """Number of generations in all."""
     popsize: int = 64
-    """Candidates a generation."""
+    """Number of candidates in each generation."""
     rollouts: int = 16
-    """Episodes a candidate, the same ones for all."""
+    """Number of episodes of each candidate, the same ones for all."""
     sigma: float = 0.1
-    """The first standard deviation."""
+    """Standard deviation of the first generation."""
     rate: float = 0.02
-    """Of PGPE: the mean's."""
+    """Learning rate of the mean (PGPE)."""
     sigma_rate: float = 0.05
-    """Of PGPE: the standard deviations'."""
+    """Learning rate of the standard deviations (PGPE)."""
     decay: float = 0.0
-    """Times a candidate's squared length is taken from its fitness."""
+    """Weight decay: this times a candidate's squared norm is subtracted from its fitness."""
     normalise: bool = False
     """Of the attention form, also one to start from: scale the sums over channels to the task's
     number of channels."""
@@ -73,17 +73,17 @@ class Verb:
     engine: Literal["auto", "fused", "processes", "dask"] = "auto"
     """What plays: compiled code where the environment offers it, else processes."""
     workers: int | None = None
-    """Threads or processes; by default one a core."""
+    """Number of threads or processes; by default one for each core."""
     dask: str | None = None
-    """A Dask scheduler's address."""
+    """The address of a Dask scheduler."""
     validate_every: int = 10
-    """Generations between two validations of the mean."""
+    """Validate the mean after every so many generations."""
     episodes: int = 100
-    """Of a validation; the card's evaluation has five times as many."""
+    """Number of episodes of a validation; the evaluation on the card has five times as many."""
     seed: int = 1
-    """Decides everything random."""
+    """Seed of everything random."""
     resume: bool = False
-    """Go on with the run in the folder, which the same arguments began."""
+    """Continue the run in the folder; it must have been started with the same arguments."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 
