@@ -46,7 +46,7 @@ class Verb:
     updates: int | None = None
     """Updates a round, where not the recipe's."""
     teacher: str | None = None
-    """A model file of an ordered policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
+    """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
     stable-baselines3; the ant and the camera tasks bring their own teachers."""
     device: str = "cpu"
     """Where torch learns, cpu or cuda; not for the compiled recipe."""
@@ -203,8 +203,8 @@ class Verb:
 
         if self.teacher is None:
             raise InputError(
-                "--teacher: needs an ordered policy's model file"
-                f" (an-control train {self.task} --form ordered --out RUN)"
+                "--teacher: needs an MLP policy's model file"
+                f" (an-control train {self.task} --form mlp --out RUN)"
             )
         env = make_environment(environment_of(self.task))
         task = describe(env, self.task, environment_of(self.task))

@@ -16,7 +16,7 @@ import tyro
 from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
 from an_control.cli.disturbance import mixture
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.policy import OrderedSizes, read_model
+from an_control.policy import MlpSizes, read_model
 from an_control.policy.tasks import SUCCESS
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class Verb:
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
     out: OutputFolder
     """The run's folder."""
-    form: Literal["attention", "ordered"] = "attention"
+    form: Literal["attention", "mlp"] = "attention"
     """The policy's form: permutation-invariant, or a plain network on the channels in order."""
     start: Path | None = None
     """A model file to start from; its form is taken."""
     hidden: tuple[int, ...] = ()
-    """Hidden layers: of the ordered network (16 by default), or behind the message (none)."""
+    """Hidden layers: of the MLP (16 by default), or behind the message (none)."""
     queries: int = 16
     """Number of queries of an attention policy; the authors' Ant has 32."""
     neuron: int = 8
@@ -178,8 +178,8 @@ class Verb:
                     f" {self.task} takes {actions}"
                 )
             return form, form.vector(model)
-        if self.form == "ordered":
-            return Whole(OrderedSizes(channels, actions, list(self.hidden or (16,)))), None
+        if self.form == "mlp":
+            return Whole(MlpSizes(channels, actions, list(self.hidden or (16,)))), None
         if any(width != self.queries for width in self.hidden):
             raise InputError("--hidden: in the attention form every layer is --queries wide")
         layers = len(self.hidden)
@@ -226,7 +226,7 @@ class Verb:
         from an_control.learning.runs.card import figures, write_card, write_curve
 
         evaluations = []
-        ordered = search.model(search.best).kind == "ordered"
+        ordered = search.model(search.best).kind == "mlp"
         clean = DisturbanceSettings(shuffle=Shuffle(at_reset=not ordered))
         others = [one for one in search.settings.mixture if one.active and str(one) != str(clean)]
         for scrambling in [clean, *others]:

@@ -12,7 +12,7 @@ import pytest
 
 from an_control.bench import inference as bench_inference
 from an_control.cli import main
-from an_control.policy import AttentionSizes, OrderedSizes, make_policy, write_model
+from an_control.policy import AttentionSizes, MlpSizes, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.sizes import CAR_RACING_SIZES
 
@@ -111,7 +111,7 @@ def test_bad_arguments_end_with_exit_2(arguments, reason, capsys):
 
 
 def test_a_model_that_cannot_be_measured_ends_with_exit_2(saved, capsys):
-    ordered = saved(OrderedSizes(channels=28, actions=8, head=[]))
+    ordered = saved(MlpSizes(channels=28, actions=8, head=[]))
     assert main(["bench", "inference", "--model", str(ordered)]) == 2
     assert "must be an attention_neuron" in capsys.readouterr().err
     few = saved(AttentionSizes(actions=1, neuron=2, queries=3, key=2, inputs=["value"], head=[]))

@@ -16,7 +16,7 @@ from an_control.learning.dagger.compiled.run import CloningRun
 from an_control.learning.dagger.compiled.training import Cloner, Cloning
 from an_control.learning.es.parametrisation import Authors
 from an_control.learning.rollout.engine import training_starts
-from an_control.policy import OrderedSizes, read_model, write_model
+from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
@@ -46,7 +46,7 @@ TINY = Cloning(rounds=3, updates=4, first_episodes=32, episodes=32, memory=64, b
 
 @pytest.fixture(scope="module")
 def teacher():
-    return random_model(OrderedSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK)
+    return random_model(MlpSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK)
 
 
 @pytest.fixture(params=[0, 3])
@@ -262,7 +262,7 @@ def test_distill_names_the_option_that_a_recipe_does_not_take(
 
 def test_distill_without_a_teacher_says_how_to_get_one(tmp_path, capsys):
     assert main(["distill", "cartpole", "--out", str(tmp_path)]) == 2
-    assert "an-control train cartpole --form ordered" in capsys.readouterr().err
+    assert "an-control train cartpole --form mlp" in capsys.readouterr().err
 
 
 def test_distill_goes_on_from_a_student_that_is_there(tmp_path, cartpole, teacher):

@@ -16,7 +16,7 @@ from an_control.learning.rollout.engine import Start, evaluation_starts, trainin
 from an_control.learning.rollout.processes import Dask, Processes
 from an_control.policy import (
     AttentionSizes,
-    OrderedSizes,
+    MlpSizes,
     make_policy,
 )
 from an_control.policy.authors import import_authors
@@ -79,7 +79,7 @@ def test_the_authors_weights_score_what_they_published_to_the_bit(cartpole, shar
 
 
 def test_an_ordered_policy_sees_the_shuffled_contents_in_its_own_order(cartpole):
-    model = random_model(OrderedSizes(5, 1, [16]), seed=1, gain=0.5, task=CARTPOLE_TASK)
+    model = random_model(MlpSizes(5, 1, [16]), seed=1, gain=0.5, task=CARTPOLE_TASK)
     for protocol in PROTOCOLS.values():
         if protocol.noise_channels or protocol.copies:
             continue

@@ -13,7 +13,7 @@ from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import describe, make_environment
 from an_control.learning.evaluation.evaluate import Result, evaluate, summary
-from an_control.policy import Model, OrderedSizes, load_policy, write_model
+from an_control.policy import MlpSizes, Model, load_policy, write_model
 
 ANT = "an_control_sim:an_control/Ant-v0"
 
@@ -21,11 +21,11 @@ ANT = "an_control_sim:an_control/Ant-v0"
 @pytest.fixture
 def still(tmp_path):
     """A policy that stands still on the ant, whatever it reads."""
-    sizes = OrderedSizes(channels=28, actions=8, head=[], output="clip")
+    sizes = MlpSizes(channels=28, actions=8, head=[], output="clip")
     arrays = {name: np.zeros(shape, np.float32) for name, shape in sizes.shapes().items()}
     env = make_environment(ANT)
     path = tmp_path / "still.safetensors"
-    write_model(path, Model("ordered", sizes, arrays, describe(env, "ant", ANT)))
+    write_model(path, Model("mlp", sizes, arrays, describe(env, "ant", ANT)))
     env.close()
     return path
 

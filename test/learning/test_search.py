@@ -21,7 +21,7 @@ from an_control.learning.es.parametrisation import Authors, Whole
 from an_control.learning.es.search import Search, SearchSettings, play_mixture
 from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, training_starts
 from an_control.learning.runs.run_folder import RunError
-from an_control.policy import OrderedSizes, load_policy, read_model
+from an_control.policy import MlpSizes, load_policy, read_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
 HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ def broken(monkeypatch):
 
 
 def search(folder, engine, optimiser="pgpe", resume=False, seed=1, **settings) -> Search:
-    form = Whole(OrderedSizes(5, 1, [4]))
+    form = Whole(MlpSizes(5, 1, [4]))
     settings = SearchSettings(optimiser=optimiser, **{**SMALL, **settings})
     return Search(folder, CARTPOLE_TASK, form, engine, settings, seed, resume=resume)
 
@@ -68,7 +68,7 @@ def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
         "train",
         "cartpole",
         "--form",
-        "ordered",
+        "mlp",
         "--popsize",
         "8",
         "--rollouts",
@@ -304,7 +304,7 @@ def train(environment, folder, *further) -> int:
 @pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0"])
 @pytest.mark.filterwarnings("ignore:.*obs.*:UserWarning")
 def test_environments_that_are_not_ours_train_from_their_ids_alone(tmp_path, environment):
-    assert train(environment, tmp_path, "--form", "ordered") == 0
+    assert train(environment, tmp_path, "--form", "mlp") == 0
     model = read_model(tmp_path / "model.safetensors")
     assert model.task["environment"] == environment
 

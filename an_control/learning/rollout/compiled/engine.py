@@ -22,7 +22,7 @@ from an_control.learning.rollout.compiled.loop import (
 )
 from an_control.learning.rollout.compiled.policies import LANES
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
-from an_control.policy import AttentionSizes, Model, OrderedSizes
+from an_control.policy import AttentionSizes, MlpSizes, Model
 from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
 from an_control.policy.scalar.weights import Weights, head_of
 
@@ -76,7 +76,7 @@ class FusedEngine:
         scrambling: DisturbanceSettings,
         teaching: np.ndarray,
     ) -> tuple[Recording, Conditions, np.ndarray]:
-        """Episodes with an ordered teacher's labels, driven by it while `teaching` (R, 2) says so.
+        """Episodes with an MLP teacher's labels, driven by it while `teaching` (R, 2) says so.
 
         Returns what happened, how it was scrambled, and the episodes' steps (R,).
         """
@@ -171,11 +171,11 @@ def pack_model(model: Model) -> Packed:
     """A model's weights as the compiled rollout takes them."""
     if isinstance(model.sizes, AttentionSizes):
         if model.sizes.memory:
-            raise ValueError("compiled rollouts know no head with a memory")
-        if model.sizes.startle:
-            raise ValueError("compiled rollouts know no neurons that are startled")
+            raise ValueError("compiled rollouts know no memory")
+        if model.sizes.reset_on_jump:
+            raise ValueError("compiled rollouts know no reset on jump")
         return pack(model.sizes, Weights.of(model))
-    assert isinstance(model.sizes, OrderedSizes)
+    assert isinstance(model.sizes, MlpSizes)
     arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
     head, widths = pack_head(head_of(arrays, len(model.sizes.head) + 1))
     relu, clip = model.sizes.activation == "relu", model.sizes.output == "clip"
