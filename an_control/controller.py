@@ -1,9 +1,9 @@
 """One tick, without ROS: readings -> policy -> gate -> command.
 
 The policy steps on the readings that come whether its command goes out or not, with what was
-really sent as its previous action: after a stop it goes on from what it has seen of it. With too
+really sent as its previous action: after a stop it continues from what it has seen of it. With too
 few channels to act on it waits, which leaves it knowing more than steps on a few do (docs/log). All
-state that a tick needs is here and is thrown away as a whole when the node is cleaned up.
+state that a tick needs is here and is thrown away when the node is cleaned up.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Controller:
             return
         self._stepped_ns = stamp_ns
         if sent is not None and self._wanted is not None and (sent != self._wanted).any():
-            _tell_sent(self.policy, self.wiring.command.action(sent))
+            _set_previous_action(self.policy, self.wiring.command.action(sent))
         if self._given:
             self._newcomer = self._given.pop()
         if self._newcomer is not None and self._wanted is None:  # nobody knows more than it does
@@ -240,7 +240,7 @@ class Controller:
     ) -> None:
         """Let a new model see this tick too; when it has seen enough, it acts."""
         if sent is not None:
-            _tell_sent(policy, self.wiring.command.action(sent))
+            _set_previous_action(policy, self.wiring.command.action(sent))
         if ticks <= 0:
             self.model_path, self.policy, self._newcomer = path, policy, None
             if not self._given and self.new_model == f"watching {path}":
@@ -255,11 +255,11 @@ class Controller:
             return f"required source {missing[0]!r} is missing"
         if not self._measured():
             return "the actuators' positions have not been measured"
-        least = self.wiring.min_present_share
+        needed = self.wiring.min_present_share
         present = len(readings.ids)
-        if present and present >= least * readings.expected:
+        if present and present >= needed * readings.expected:
             return ""
-        return f"{present} of {readings.expected} channels present, {least:.0%} are needed"
+        return f"{present} of {readings.expected} channels present, {needed:.0%} are needed"
 
     def _measured(self) -> bool:
         """Whether all positions that are held or moved from are known."""
@@ -303,7 +303,7 @@ def _chooses(model: Model) -> bool:
     return bool(getattr(model.sizes, "choice", False))
 
 
-def _tell_sent(policy: Policy, action: np.ndarray) -> None:
+def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
     """The action (A,) that stands for what was sent; a monitor learns nothing from one beyond 1."""
     within = np.clip(action, -1.0, 1.0)
     if (within != action).any():

@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from an_control.cli import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
+from an_control.cli.disturbance import mixture
 from an_control.policy import read_model
 
 if TYPE_CHECKING:
     from an_control.learning.dagger.run import Distillation
     from an_control.learning.dagger.staged import Imitation
 
-STAGED = ("reshuffled", "absent", "foreign", "copied", "added")
-"""Options of the staged recipe alone: what its streams and episodes are disturbed by."""
-MOST_ADDED = 1000
+STAGED = {
+    "reshuffled": ("reshuffled", None),
+    "missing": ("empty", "absent"),
+    "noise": ("foreign", "foreign"),
+    "copies": ("doubled", "copied"),
+    "added": ("added", None),
+}
+"""Options of the staged recipe alone: what they set of its streams, and of its episodes."""
+MAX_ADDED = 1000
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Verb:
 
     task: tyro.conf.Positional[str]
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
-    out: Path
+    out: OutputFolder
     """The run's folder; one that holds a run with the same settings is continued."""
     seed: int = 1
     """Decides everything random."""
@@ -39,7 +46,7 @@ class Verb:
     updates: int | None = None
     """Updates a round, where not the recipe's."""
     teacher: str | None = None
-    """A model file of an ordered policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
+    """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
     stable-baselines3; the ant and the camera tasks bring their own teachers."""
     device: str = "cpu"
     """Where torch learns, cpu or cuda; not for the compiled recipe."""
@@ -51,9 +58,9 @@ class Verb:
     rate: float | None = None
     """Of the compiled recipe and the camera tasks: the first learning rate, where not the
     recipe's."""
-    hidden: tuple[float, ...] = ()
-    """Of the camera tasks: the share of patches that is hidden, other ones in each episode; two
-    numbers are the least and the most, between which the share is drawn too."""
+    missing_patches: tuple[float, ...] = ()
+    """Of the camera tasks: the share of patches that is missing, other ones in each episode; two
+    numbers are the minimum and the maximum, between which the share is drawn too."""
     backgrounds: float | None = None
     """Of car_racing: the share of examples in which random patterns replace the grass."""
     compiled: bool = True
@@ -61,18 +68,18 @@ class Verb:
     functions; else, or with --no-compiled, the staged one with torch."""
     shuffle: tuple[str, ...] = ("none",)
     """Of the compiled recipe: what episodes are disturbed by, one drawn for each round; words as in
-    `train`: reset+100, or reset,noise=5,copies=5,drop=0.2."""
+    `train`: reset+100, or reset,noise=5,copies=5,missing=0.2."""
     reshuffled: float | None = None
     """Of the staged recipe, where not as it has it: the share of streams that are reshuffled on the
     way."""
-    absent: float | None = None
-    """The share of streams and episodes that lack some channels."""
-    foreign: float | None = None
+    missing: float | None = None
+    """The share of streams and episodes in which some channels are missing."""
+    noise: float | None = None
     """The share in which some channels are noise."""
-    copied: float | None = None
+    copies: float | None = None
     """The share in which channels repeat others."""
     added: int | None = None
-    """Further slots of the streams, some of which carry copies or noise."""
+    """Slots that are added to the streams, some of which carry copies or noise."""
     normalise: bool = False
     """Scale the sums over channels, so that more of them do not make the message larger."""
     neuron: int | None = None
@@ -83,7 +90,7 @@ class Verb:
     """Feed the neurons products of reading and previous action, where not as the recipe does."""
     smoke: bool = False
     """Seconds instead of minutes: proves that it runs, learns next to nothing."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the rounds' figures here as JSON."""
 
     def run(self) -> int:
@@ -103,9 +110,10 @@ class Verb:
                 raise InputError(f"--{name} {value}: must be {least} or more")
         if self.task in CAMERA_RECIPES:
             return self._run_camera()
-        for name in ("hidden", "backgrounds"):
+        for name in ("missing_patches", "backgrounds"):
             if getattr(self, name) not in (None, ()):
-                raise InputError(f"--{name}: not for {self.task}, only for what a camera shows")
+                option = name.replace("_", "-")
+                raise InputError(f"--{option}: not for {self.task}, only for what a camera shows")
         if self.compiled and has_lanes(self.task):
             for name in STAGED:
                 if getattr(self, name) is not None:
@@ -174,11 +182,11 @@ class Verb:
         """With the shares of streams and episodes that are asked for."""
         given = {name: getattr(self, name) for name in STAGED if getattr(self, name) is not None}
         for name, value in given.items():
-            most = MOST_ADDED if name == "added" else 1
-            if not 0 <= value <= most:
-                raise ValueError(f"--{name} {value}: must be from 0 to {most}")
-        streams = {{"absent": "empty", "copied": "doubled"}.get(k, k): v for k, v in given.items()}
-        episodes = {k: v for k, v in given.items() if k in ("absent", "foreign", "copied")}
+            maximum = MAX_ADDED if name == "added" else 1
+            if not 0 <= value <= maximum:
+                raise ValueError(f"--{name} {value}: must be from 0 to {maximum}")
+        streams = {STAGED[name][0]: value for name, value in given.items()}
+        episodes = {key: given[name] for name, (_, key) in STAGED.items() if key and name in given}
         return replace(
             settings,
             disturbance=replace(settings.disturbance, **streams),
@@ -191,13 +199,12 @@ class Verb:
         from an_control.learning.dagger.compiled.training import Cloning
         from an_control.learning.environments import describe, environment_of, make_environment
         from an_control.learning.es.parametrisation import Authors
-        from an_control.learning.rollout.protocol import Protocol
         from an_control.learning.runs.run_folder import RunError
 
         if self.teacher is None:
             raise InputError(
-                "--teacher: needs an ordered policy's model file"
-                f" (an-control train {self.task} --form ordered --out RUN)"
+                "--teacher: needs an MLP policy's model file"
+                f" (an-control train {self.task} --form mlp --out RUN)"
             )
         env = make_environment(environment_of(self.task))
         task = describe(env, self.task, environment_of(self.task))
@@ -208,11 +215,7 @@ class Verb:
             stack=self.stack or 0,
             normalise=len(task["channels"]) if self.normalise else 0,
         )
-        try:
-            mixture = tuple(map(Protocol.parse_scrambling, self.shuffle))
-        except ValueError as error:
-            raise InputError(f"--{error}") from error
-        settings = Cloning(form, mixture=mixture)
+        settings = Cloning(form, mixture=mixture(self.shuffle, len(task["channels"])))
         if self.rate is not None:
             settings = replace(settings, rate=self.rate)
         if self.smoke:
@@ -251,11 +254,14 @@ class Verb:
         for name in ("teacher", "neuron", "stack", "products", "normalise", *STAGED):
             if getattr(self, name):
                 raise InputError(f"--{name}: not for {self.task}")
-        shares = self.hidden if self.backgrounds is None else (*self.hidden, self.backgrounds)
+        missing, options = self.missing_patches, "--missing-patches, --backgrounds"
+        shares = missing if self.backgrounds is None else (*missing, self.backgrounds)
         if not all(0.0 <= share <= 1.0 for share in shares):
-            raise InputError(f"--hidden, --backgrounds {shares}: must be shares from 0 to 1")
-        if len(self.hidden) > 2 or self.hidden != tuple(sorted(self.hidden)):
-            raise InputError(f"--hidden {self.hidden}: must be a share, or the least and the most")
+            raise InputError(f"{options} {shares}: must be shares from 0 to 1")
+        if len(missing) > 2 or missing != tuple(sorted(missing)):
+            raise InputError(
+                f"--missing-patches {missing}: must be a share, or the minimum and the maximum"
+            )
         settings = CAMERA_RECIPES[self.task]
         if self.smoke:
             settings = camera_smoke(settings)
@@ -264,7 +270,7 @@ class Verb:
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
             rate=settings.rate if self.rate is None else self.rate,
-            hidden=(self.hidden[0], self.hidden[-1]) if self.hidden else settings.hidden,
+            hidden=(missing[0], missing[-1]) if missing else settings.hidden,
         )
         if self.backgrounds:
             settings = replace(settings, backgrounds=self.backgrounds)

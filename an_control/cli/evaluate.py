@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli import InputError, write_json
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
+from an_control.cli.disturbance import Options, defaults
+from an_control.cli.identification import TABLES, evaluate_identification
 from an_control.policy import Model, Monitor, Policy, make_policy, monitor_of, read_model
 from an_control.policy.tasks import SUCCESS
 
@@ -22,21 +23,8 @@ if TYPE_CHECKING:
     from an_control.learning.rollout.episode import Result, Watch
     from an_control.learning.rollout.protocol import Protocol
 
-PROTOCOL = (
-    "shuffle",
-    "announce",
-    "memory",
-    "noise_channels",
-    "noise_sd",
-    "copies",
-    "drop",
-    "freeze",
-    "swap",
-    "jitter",
-    "until",
-    "monitor",
-)
-"""The options that describe one protocol."""
+RESHUFFLE_STEPS = 200
+"""Steps between two reshuffles of an identification."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +33,9 @@ class Verb:
 
     One protocol is given by options. Several are given to --table as comma-separated words:
     none, reset, K (every K steps) or reset+K; then announced; reset or zeroed (what becomes of the
-    neurons' state); noise=N, noise-sd=S, copies=N, drop=SHARE, freeze=SHARE, delay=TICKS,
-    jitter=SD, swap=N, until=STEP, monitor=off|reset|match; and background=NAME, of CarRacing. The
-    same seed gives the same starts and permutations under every protocol.
+    neurons' state); the other disturbance options without their dashes, as in missing=0.1 (noise=N
+    for --noise-channels); until=STEP, monitor=off|reset|match; and background=NAME, of CarRacing.
+    The same seed gives the same starts and permutations under every protocol.
     """
 
     model: tyro.conf.Positional[Path]
@@ -58,60 +46,51 @@ class Verb:
     """How many."""
     seed: int = 1
     """Decides starts and disturbances; never one that training used."""
-    shuffle: str = "reset"
-    """When contents move: none, reset, K (every K steps), reset+K."""
-    announce: bool = False
-    """Tell the policy: the ids move along with their contents."""
+    disturbance: Options = field(default_factory=partial(defaults, shuffle="reset"))
+    """What is done to the readings."""
     memory: Literal["kept", "reset", "zeroed"] = "kept"
     """What becomes of the neurons' state: kept (left in its slot, or carried with --announce),
-    reset (when contents move on the way), zeroed (at every step)."""
-    noise_channels: int = 0
-    """Further channels that carry normal noise."""
-    noise_sd: float = 1.0
-    """Its standard deviation."""
-    copies: int = 0
-    """Further channels that repeat others."""
-    drop: float = 0.0
-    """Share of the channels that is absent, drawn anew each episode."""
-    freeze: float = 0.0
-    """Share of the channels that keeps its first value, drawn anew each episode."""
-    swap: int = 0
-    """How many contents move at each permutation; 0: all."""
-    jitter: float = 0.0
-    """Standard deviation of normal noise on every content."""
+    reset (when signals move on the way), zeroed (at every step)."""
     until: int | None = None
     """The step from which on nothing moves any more."""
     normalise: bool = False
     """Scale the policy's sums over channels to the task's number of them, whatever its file says;
     the message is then no larger where channels are added."""
     monitor: Monitor | None = None
-    """What watches for contents that moved without a word: off, reset (clears the state of the
-    neurons whose content moved), match (brings it to where the content went); by default what the
-    model file says."""
+    """What detects signals that moved unannounced: off, reset (clears the state of the neurons
+    whose signal moved), match (brings it to where the signal went); by default what the model
+    file says."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()
     """Protocols to put beside each other, instead of the options above; the first is the one that
     the others differ from."""
-    markdown: Path | None = None
+    identification: bool = False
+    """Instead of a protocol: how many steps the neurons need to identify their channels after each
+    reshuffle (--shuffle reset+K, reset+200 by default), and the return with each channel frozen in
+    turn. The monitor is off; the model must have softmax attention. --markdown writes the tables
+    `identification` and `frozen`, --plots the picture identification.png."""
+    markdown: OutputFile | None = None
     """Write the table here: between `<!-- table TITLE -->` and `<!-- end of table -->`, or into a
     new file."""
     title: str = "results"
     """The table's TITLE."""
-    plots: Path | None = None
+    plots: OutputFolder | None = None
     """Write recovery curves, attention maps and keys into this folder."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        if importlib.util.find_spec("gymnasium") is None:
-            raise InputError("needs gymnasium (pip install an_control[sim])")
-        if self.plots is not None and importlib.util.find_spec("matplotlib") is None:
-            raise InputError("--plots: needs matplotlib (pip install an_control[train])")
+        need("sim", "gymnasium")
+        if self.plots is not None:
+            need("train", "matplotlib")
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
+        self._check_marks()
+        if self.identification:
+            return self._identify()
         model = read_model(self.model)
         task = self.task or str(model.task.get("name", "ant"))
         try:
@@ -130,6 +109,50 @@ class Verb:
             except ValueError as error:
                 raise InputError(str(error)) from error
         return 0
+
+    def _check_marks(self) -> None:
+        """InputError where the Markdown file lacks the marks of what is to be written."""
+        from an_control.learning.evaluation.comparison import missing_marks
+
+        if self.markdown is None:
+            return
+        try:
+            titles = TABLES if self.identification else (self.title,)
+            problem = missing_marks(self.markdown, titles)
+        except (ValueError, OSError) as error:
+            problem = f"{self.markdown}: {error}"
+        if problem:
+            raise InputError(f"--markdown {problem}")
+
+    def _identify(self) -> int:
+        need("train", "matplotlib")
+        try:
+            disturbance = self.disturbance.settings()
+            given = [one.name for one in disturbance.changed if one.name != "shuffle"]
+            others = ("memory", "until", "monitor", "table", "normalise", "success", "title")
+            given += [one.name for one in fields(self) if one.name in others and self._gives(one)]
+            if given:
+                raise InputError(f"--{given[0].replace('_', '-')}: not for --identification")
+            shuffle = disturbance.shuffle
+            if not shuffle.at_reset:
+                raise InputError(f"--shuffle {shuffle}: --identification needs reset+K")
+            result = evaluate_identification(
+                self.model,
+                self.task,
+                self.episodes,
+                self.seed,
+                shuffle.every or RESHUFFLE_STEPS,
+                self.markdown,
+                self.plots,
+            )
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        write_json(self.json, result)
+        return 0
+
+    def _gives(self, option: Field[Any]) -> bool:
+        """Whether this option is not at its default."""
+        return bool(getattr(self, option.name) != option.default)
 
     def _environment(self, task: str, model: Model) -> gymnasium.Env[Any, Any]:
         from an_control.learning.environments import environment_of, make_environment
@@ -157,30 +180,17 @@ class Verb:
         from an_control.learning.rollout.protocol import Protocol
 
         if self.table:
-            parsed = {text: Protocol.parse(text) for text in self.table}
-            return {
-                text: replace(one, monitor=one.monitor or self.monitor)
-                for text, one in parsed.items()
-            }
-        scrambling = ScrambleSettings(
-            shuffle=Shuffle.parse(self.shuffle),
-            announce=self.announce,
-            noise_channels=self.noise_channels,
-            noise_sd=self.noise_sd,
-            copies=self.copies,
-            drop=self.drop,
-            freeze=self.freeze,
-            swap=self.swap,
-            jitter=self.jitter,
-        )
-        return {self.shuffle: Protocol(scrambling, self.memory, self.until, self.monitor)}
+            parsed = [Protocol.parse(text) for text in self.table]
+            return {str(one): replace(one, monitor=one.monitor or self.monitor) for one in parsed}
+        one = Protocol(self.disturbance.settings(), self.memory, self.until, self.monitor)
+        return {str(one): one}
 
     def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: _Stage) -> None:
-        from an_control.learning.evaluation.comparison import compare, markdown, write_table
+        from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 
         runs = {}
         for name, protocol in protocols.items():
-            runs[name] = stage.play(protocol, self.episodes, None if self.table else _tell)
+            runs[name] = stage.play(protocol, self.episodes, None if self.table else _report)
             if self.table:
                 returns = [one.total for one in runs[name]]
                 print(f"{name}: {sum(returns) / len(returns):.1f}", flush=True)
@@ -199,14 +209,16 @@ class Verb:
             write_json(self.json, {**about, **self._options(), **figures})
         if self.markdown is not None:
             try:
-                write_table(self.markdown, self.title, markdown(rows))
+                write_tables(self.markdown, {self.title: markdown(rows)})
             except (ValueError, OSError) as error:
                 raise InputError(f"--markdown: {error}") from error
         if self.plots is not None:
             self._draw(self.plots, protocols, runs, stage)
 
     def _options(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name in PROTOCOL}
+        """The options that describe one protocol."""
+        others = {name: getattr(self, name) for name in ("memory", "until", "monitor")}
+        return {**vars(self.disturbance), **others}
 
     def _draw(
         self,
@@ -217,10 +229,10 @@ class Verb:
     ) -> None:
         from an_control.learning.evaluation import plots
 
-        lost = {name: protocol.scrambling.drop for name, protocol in protocols.items()}
+        lost = {name: protocol.disturbance.missing for name, protocol in protocols.items()}
         loss = plots.loss_curves(runs, lost)
         figures = {"recovery": plots.recovery_curves(runs), "loss": loss}
-        moving = {n: p for n, p in protocols.items() if p.scrambling.shuffle.every}
+        moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
         for name, protocol in (moving or ({} if loss else protocols)).items():
             trace = plots.Trace(stage.channels)
             (result,) = stage.play(protocol, 1, watch=trace.see)
@@ -265,21 +277,21 @@ class _Stage:
         policy = self._policies[protocol.monitor]
         plain = protocol.memory == "kept" and protocol.until is None and watch is None
         plain = plain and policy.monitor_report is None
-        if plain and not self._stepwise and can_fuse(self._env, protocol.scrambling):
+        if plain and not self._stepwise and can_fuse(self._env, protocol.disturbance):
             return evaluate_fused(
                 self._model,
                 self._env,
                 self.channels,
                 episodes,
                 self._seed,
-                protocol.scrambling,
+                protocol.disturbance,
             )
         return evaluate(
             policy, self._env, self.channels, episodes, self._seed, protocol, report, watch
         )
 
 
-def _tell(result: Result) -> None:
+def _report(result: Result) -> None:
     print(f"return {result.total:8.1f}  steps {result.steps}", flush=True)
 
 

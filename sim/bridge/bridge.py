@@ -42,7 +42,7 @@ class Stopped(Exception):
 
 
 class Restarted(Exception):
-    """The reset service was called: the episode begins anew."""
+    """The reset service was called: the episode starts again."""
 
 
 class Tap(Protocol):
@@ -69,7 +69,7 @@ class Bridge:
                       safe command counts
     start_timeout_s   how long to wait for the policy, at the start and when it has gone silent
     tap               also gets every message, inside this process
-    camera_hz         pictures per simulated second, while somebody looks (0 = off)
+    camera_hz         pictures per simulated second, while somebody subscribes (0 = off)
 
     What nobody subscribes to is not published.
     """
@@ -94,7 +94,7 @@ class Bridge:
         self._stamp_ns = int(time.time()) * 1_000_000_000
         self._answer: NDArray[np.float64] | None = None
         self._answered_s = self._heard_s = -np.inf
-        self._running = self._paused = self._stopping = False
+        self._started = self._running = self._paused = self._stopping = False
         self._refusal = ""
         self._steps_asked: list[Future[str]] = []
         self._resets_asked: list[Future[str]] = []
@@ -121,7 +121,7 @@ class Bridge:
             message_class, command.topic, self._on_command, RELIABLE
         )
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(LOOK_S, self._look_for_rivals, clock=steady)
+        node.create_timer(LOOK_S, self._check_for_other_simulators, clock=steady)
         self._link = PolicyLink(node, policy, command.topic, self._spin, self._start_timeout_s)
         self._figures = PolicyFigures(node, self._link.name) if policy else None
         node.create_service(SetBool, "~/pause", self._on_pause)
@@ -145,11 +145,11 @@ class Bridge:
         stays in the graph for a while.
         """
         self._refuse_rivals()
-        if self._realtime and not self._link.named:
-            return
-        topics = {publisher.topic_name for _, _, publisher in self._outlets}
-        self._link.wait(topics if self.tap is None else {*topics, self.tap.topic})
-        self._refuse_rivals()
+        if self._link.named or not self._realtime:
+            topics = {publisher.topic_name for _, _, publisher in self._outlets}
+            self._link.wait(topics if self.tap is None else {*topics, self.tap.topic})
+            self._refuse_rivals()
+        self._started = True
 
     def reset(self, seed: int, episode: int) -> None:
         """Start an episode: the environment, the tap and the policy's memory."""
@@ -213,20 +213,24 @@ class Bridge:
 
     def _refuse_rivals(self) -> None:
         until_s = time.monotonic() + self._start_timeout_s
-        self._look_for_rivals()
+        self._check_for_other_simulators()
+        if self._rivals:
+            self.node.get_logger().warning(
+                f"waiting up to {self._start_timeout_s:g} s for another simulator to end"
+            )
         while self._rivals:
             if not self._spin(until_s):
                 raise BridgeError(self._rivals)
-            self._look_for_rivals()
+            self._check_for_other_simulators()
 
-    def _look_for_rivals(self) -> None:
-        """Find who else publishes what this publishes, and log it once."""
+    def _check_for_other_simulators(self) -> None:
+        """Find who else publishes what this publishes, and log it once where this has started."""
         topics = [self._clock_publisher.topic_name]
         topics += [publisher.topic_name for _, _, publisher in self._outlets]
         if self.tap is not None:
             topics.append(self.tap.topic)
         rivals = others_publish(self.node, topics)
-        if rivals and rivals != self._rivals:
+        if rivals and rivals != self._rivals and self._started:
             self.node.get_logger().error(rivals)
         self._rivals = rivals
 
@@ -253,7 +257,7 @@ class Bridge:
             self.tap.send()
 
     def _show(self) -> None:
-        """Publish the camera's picture where one is due and somebody looks."""
+        """Publish the camera's picture where one is due and somebody subscribes."""
         publisher = self._camera_publisher
         if publisher is None or self._count % self._camera_every:
             return

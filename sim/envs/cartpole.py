@@ -1,23 +1,21 @@
 """CartPoleSwingUpHarder: swing a pole up and balance it, from starts that spin and slide wildly.
 
-The task of Tang & Ha 2021 (section 4.1). The physics is written once, as arithmetic: compiled
-over lanes (many episodes side by side) for this environment and for fused rollouts, and called as
-it stands on batches of arrays of another library. Both the environment and the fused rollouts run
-the same compiled functions, so an episode has the same bits in both.
+The task of Tang & Ha 2021 (section 4.1). The physics is compiled over lanes (many episodes side by
+side). The environment and the fused rollouts run the same functions, so an episode has the same
+bits in both.
 """
 
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import cv2
 import gymnasium
 import numpy as np
 from gymnasium.utils import seeding
-from numba import njit
 
+from an_control.compiled_cache import njit
 from an_control.policy.tasks import CARTPOLE_TASK
 
 GRAVITY = 9.82
@@ -39,8 +37,9 @@ START_MIDDLE = np.array([0.0, 0.0, np.pi, 0.0])
 START_SPREAD = np.array([LIMIT_M, 10.0, np.pi / 2, 10.0])
 
 
-def accelerations(velocity, spin, sin, cos, force):
-    """Of the cart (m/s^2) and of the pole (rad/s^2), for numbers or arrays."""
+@njit(inline="always", error_model="numpy")
+def _accelerations(velocity, spin, sin, cos, force):
+    """Of the cart (m/s^2) and of the pole (rad/s^2)."""
     drag = FRICTION * velocity
     cart = (
         -2.0 * POLE_KG_M * (spin * spin) * sin
@@ -54,9 +53,6 @@ def accelerations(velocity, spin, sin, cos, force):
         + 6.0 * (force - drag) * cos
     ) / (4.0 * POLE_M * TOTAL_KG - 3.0 * POLE_KG_M * (cos * cos))
     return cart, pole
-
-
-_accelerations = njit(inline="always", error_model="numpy")(accelerations)
 
 
 @njit(inline="always", error_model="numpy")
@@ -146,30 +142,6 @@ class Lanes(NamedTuple):
     """An episode's steps at most."""
 
 
-class Batched(NamedTuple):
-    """The same physics on batches of an array library's own arrays."""
-
-    observe: Any
-    advance: Any
-
-
-def observe_batch(state: Any, xp: ModuleType) -> Any:
-    """The observation (..., 5) of a state (6, ...), in the state's precision."""
-    return xp.stack([state[0], state[1], state[5], state[4], state[3]], -1)
-
-
-def advance_batch(state: Any, action: Any, xp: ModuleType) -> tuple[Any, Any, Any]:
-    """One step of a state (6, ...) by actions (..., 1): the state after it, reward, ended."""
-    position, velocity, angle, spin, sin, cos = state
-    force = FORCE_N * action[..., 0].clip(-1.0, 1.0)
-    cart, pole = accelerations(velocity, spin, sin, cos, force)
-    position, angle = position + velocity * STEP_S, angle + spin * STEP_S
-    sin, cos = xp.sin(angle), xp.cos(angle)
-    reward = 0.5 * (cos + 1.0) * xp.cos(position * (0.5 * np.pi / LIMIT_M))
-    state = xp.stack([position, velocity + cart * STEP_S, angle, spin + pole * STEP_S, sin, cos])
-    return state, reward, (position < -LIMIT_M) | (position > LIMIT_M)
-
-
 class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     """Push the cart by up to 10 N so that the pole stands and the cart stays near the middle.
 
@@ -183,7 +155,6 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     step_s = STEP_S
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
     lanes = Lanes(start, observe, advance, states=6, steps=1000)
-    batched = Batched(observe_batch, advance_batch)
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode

@@ -9,19 +9,18 @@ pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.disturbance.scramble import Scramble
+from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.dagger.compiled.gradient import Parameters, Piece, backward, forward, tape
 from an_control.learning.dagger.compiled.memory import ABSENT, Memory, show
 from an_control.learning.dagger.compiled.run import CloningRun
 from an_control.learning.dagger.compiled.training import Cloner, Cloning
 from an_control.learning.es.parametrisation import Authors
 from an_control.learning.rollout.engine import training_starts
-from an_control.learning.rollout.protocol import Protocol
-from an_control.policy import OrderedSizes, read_model, write_model
+from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
-parse = Protocol.parse_scrambling
+parse = DisturbanceSettings.parse
 STEPS, SLOTS, D, QUERIES, ACTIONS, LANES = 7, 3, 8, 4, 2, 16
 
 
@@ -47,7 +46,7 @@ TINY = Cloning(rounds=3, updates=4, first_episodes=32, episodes=32, memory=64, b
 
 @pytest.fixture(scope="module")
 def teacher():
-    return random_model(OrderedSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK)
+    return random_model(MlpSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK)
 
 
 @pytest.fixture(params=[0, 3])
@@ -176,7 +175,7 @@ def test_the_student_that_records_is_the_student_that_learns(cartpole, fused, te
     cloner.close()
 
 
-@pytest.mark.parametrize("shuffle", [("none",), ("reset+20", "none,drop=0.4,copies=2")])
+@pytest.mark.parametrize("shuffle", [("none",), ("reset+20", "none,missing=0.4,copies=2")])
 def test_a_resumed_run_continues_to_the_same_bits(tmp_path, cartpole, teacher, shuffle):
     settings = replace(TINY, mixture=tuple(map(parse, shuffle)))
 
@@ -223,8 +222,8 @@ def test_distill_teaches_neurons_with_stacked_readings(tmp_path, teacher, recipe
 @pytest.mark.parametrize(
     "words",
     [
-        ["--compiled", "--shuffle", "reset,noise=2,copies=3", "20,drop=0.2"],
-        ["--no-compiled", "--absent", "1", "--copied", "1", "--foreign", "1", "--added", "3"],
+        ["--compiled", "--shuffle", "reset,noise=2,copies=3", "20,missing=0.2"],
+        ["--no-compiled", "--missing", "1", "--copies", "1", "--noise", "1", "--added", "3"],
     ],
 )
 def test_distill_teaches_a_normalised_student_with_channels_added_and_lost(
@@ -233,9 +232,11 @@ def test_distill_teaches_a_normalised_student_with_channels_added_and_lost(
     path, out = tmp_path / "teacher.safetensors", tmp_path / "run"
     write_model(path, teacher)
     arguments = ["distill", "cartpole", "--teacher", str(path), "--out", str(out), "--smoke"]
-    if "20,drop=0.2" in words:  # drops and reshuffles are not for compiled rollouts together
+    if (
+        "20,missing=0.2" in words
+    ):  # missing channels and reshuffles are not for compiled rollouts together
         assert main([*arguments, "--normalise", *words]) == 2
-        words = [*words[:-1], "reset,drop=0.2"]
+        words = [*words[:-1], "reset,missing=0.2"]
     assert main([*arguments, "--normalise", *words]) == 0
     assert read_model(out / "model.safetensors").sizes.normalise == 5
 
@@ -243,9 +244,9 @@ def test_distill_teaches_a_normalised_student_with_channels_added_and_lost(
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--compiled", "--absent", "0.2"], "--absent"),
+        (["--compiled", "--missing", "0.2"], "--missing"),
         (["--no-compiled", "--shuffle", "reset"], "--shuffle"),
-        (["--no-compiled", "--copied", "1.5"], "--copied 1.5: must be from 0 to 1"),
+        (["--no-compiled", "--copies", "1.5"], "--copies 1.5: must be from 0 to 1"),
         (["--compiled", "--shuffle", "reset,zeroed"], "reset,zeroed"),
     ],
 )
@@ -261,7 +262,7 @@ def test_distill_names_the_option_that_a_recipe_does_not_take(
 
 def test_distill_without_a_teacher_says_how_to_get_one(tmp_path, capsys):
     assert main(["distill", "cartpole", "--out", str(tmp_path)]) == 2
-    assert "an-control train cartpole --form ordered" in capsys.readouterr().err
+    assert "an-control train cartpole --form mlp" in capsys.readouterr().err
 
 
 def test_distill_goes_on_from_a_student_that_is_there(tmp_path, cartpole, teacher):
@@ -278,11 +279,11 @@ def test_memory_keeps_what_each_slot_shows_and_which_channel_that_is(fused):
     """Of every disturbance at once, against the scrambling that the robot's readings pass."""
     observations = np.random.default_rng(0).standard_normal((3, 50, 5)).astype(np.float32)
     starts = training_starts(np.random.default_rng(1), 3)
-    for text in ("none", "reset+20,noise=2", "reset,drop=0.4,copies=3,noise=1"):
+    for text in ("none", "reset+20,noise=2", "reset,missing=0.4,copies=3,noise=1"):
         scrambling = parse(text)
         readings, shown = show(observations, fused.conditions(starts, scrambling), 12)
         for episode, start in enumerate(starts):
-            scramble = Scramble(fused.channels, scrambling, start.run)
+            scramble = Disturber(fused.channels, scrambling, start.run)
             scramble.reset(start.episode)
             for tick, observation in enumerate(observations[episode]):
                 values, _ = scramble.apply(observation, fused.channels)

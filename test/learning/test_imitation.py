@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
-from an_control.disturbance.scramble import episode_seed
+from an_control.disturbance import episode_seed
 from an_control.learning.dagger.episodes import Apprentice, Episode, Messy, Noisy, Rewiring, record
 from an_control.learning.dagger.recipes import RECIPES, smoke
 from an_control.learning.dagger.run import Distillation
@@ -125,11 +125,17 @@ def episode():
 STUDENTS = {
     "plain": StudentSizes(),
     "products": StudentSizes(products=True),
-    "startled": StudentSizes(startle=True),
+    "startled": StudentSizes(reset_on_jump=True),
     "one reading": StudentSizes(stack=1),
-    "stacked": StudentSizes(products=True, stack=4, startle=True),
+    "stacked": StudentSizes(products=True, stack=4, reset_on_jump=True),
     "remembering": StudentSizes(products=True, memory=16),
-    "all": StudentSizes(products=True, memory=16, doubt=True, startle=True, compare=True),
+    "all": StudentSizes(
+        products=True,
+        memory=16,
+        outlier_weighting=True,
+        reset_on_jump=True,
+        prediction_attention=True,
+    ),
 }
 
 
@@ -149,7 +155,7 @@ def test_the_exported_policy_acts_as_the_student_through_a_reshuffle(
     for step, observation in enumerate(episode.observations[:300]):
         if step >= 150:
             observation = observation[::-1].copy()
-        moved = sizes.startle and step == 150
+        moved = sizes.reset_on_jump and step == 150
         change = np.zeros(28, np.float32) if moved else observation - last
         policy.previous_action = previous
         with torch.no_grad():
@@ -240,7 +246,9 @@ def test_startling_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
 
 def test_startled_neurons_begin_anew_and_the_head_remembers():
     torch.manual_seed(3)
-    sizes = StudentSizes(neuron=6, key=4, head=(), memory=5, startle=True, compare=True)
+    sizes = StudentSizes(
+        neuron=6, key=4, head=(), memory=5, reset_on_jump=True, prediction_attention=True
+    )
     student = Student(8, 2, sizes)
     how = Disturbance(0.0, 0.0, 0.0, action_noise=0.0)
     streams = Streams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0))
@@ -276,9 +284,11 @@ def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
 
 def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
     torch.manual_seed(1)
-    sizes = StudentSizes(neuron=8, key=5, head=(7,), memory=6, doubt=True, compare=True)
+    sizes = StudentSizes(
+        neuron=8, key=5, head=(7,), memory=6, outlier_weighting=True, prediction_attention=True
+    )
     first = Student(28, 8, sizes).model({}, {})
-    again = Student(28, 8, replace(sizes, startle=True))
+    again = Student(28, 8, replace(sizes, reset_on_jump=True))
     again.start_neurons(first)
     for name, array in again.model({}, {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)

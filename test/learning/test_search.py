@@ -16,12 +16,12 @@ pytest.importorskip("cma", reason="needs the train extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors, Whole
 from an_control.learning.es.search import Search, SearchSettings, play_mixture
 from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, training_starts
 from an_control.learning.runs.run_folder import RunError
-from an_control.policy import OrderedSizes, load_policy, read_model
+from an_control.policy import MlpSizes, load_policy, read_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
 HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ def broken(monkeypatch):
 
 
 def search(folder, engine, optimiser="pgpe", resume=False, seed=1, **settings) -> Search:
-    form = Whole(OrderedSizes(5, 1, [4]))
+    form = Whole(MlpSizes(5, 1, [4]))
     settings = SearchSettings(optimiser=optimiser, **{**SMALL, **settings})
     return Search(folder, CARTPOLE_TASK, form, engine, settings, seed, resume=resume)
 
@@ -68,7 +68,7 @@ def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
         "train",
         "cartpole",
         "--form",
-        "ordered",
+        "mlp",
         "--popsize",
         "8",
         "--rollouts",
@@ -231,7 +231,7 @@ def test_a_curriculum_decides_each_generations_conditions(tmp_path, fused):
 
     def harder(generation):
         asked.append(generation)
-        return [ScrambleSettings(shuffle=Shuffle(True, 100 - 10 * generation))]
+        return [DisturbanceSettings(shuffle=Shuffle(True, 100 - 10 * generation))]
 
     Search(
         tmp_path, CARTPOLE_TASK, Authors(), fused, SearchSettings(**SMALL), 1, curriculum=harder
@@ -249,7 +249,7 @@ def test_neurons_with_stacked_readings_are_searched(tmp_path):
 
 
 def test_conditions_share_the_episodes_and_are_validated_each(tmp_path, fused, people):
-    clean, moving = NOTHING, ScrambleSettings(shuffle=Shuffle(True, 20))
+    clean, moving = NOTHING, DisturbanceSettings(shuffle=Shuffle(True, 20))
     starts = training_starts(np.random.default_rng(0), 5)
     together = play_mixture(fused, people, starts, [clean, moving])
     apart = [fused.play(people, starts[:2], clean), fused.play(people, starts[2:], moving)]
@@ -304,7 +304,7 @@ def train(environment, folder, *further) -> int:
 @pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0"])
 @pytest.mark.filterwarnings("ignore:.*obs.*:UserWarning")
 def test_environments_that_are_not_ours_train_from_their_ids_alone(tmp_path, environment):
-    assert train(environment, tmp_path, "--form", "ordered") == 0
+    assert train(environment, tmp_path, "--form", "mlp") == 0
     model = read_model(tmp_path / "model.safetensors")
     assert model.task["environment"] == environment
 

@@ -85,21 +85,23 @@ def test_the_lanes_start_as_reset_does(env):
     assert seen[:, 0].tobytes() == observation.tobytes()
 
 
-def test_the_batched_physics_is_that_of_the_lanes(env):
-    lanes, batched = env.unwrapped.lanes, env.unwrapped.batched
+def test_the_compiled_step_is_the_papers_physics(env):
+    lanes = env.unwrapped.lanes
     state = np.array([lanes.start(seed) for seed in range(64)]).T.copy()
-    other, rng = state.copy(), np.random.default_rng(0)
-    reward, ended = np.zeros(64), np.zeros(64, np.bool_)
+    rng, reward, ended = np.random.default_rng(0), np.zeros(64), np.zeros(64, np.bool_)
     for _ in range(20):
-        action = rng.uniform(-1.5, 1.5, (1, 64)).astype(np.float32)
-        lanes.advance(state, action, reward, ended)
-        other, theirs, out = batched.advance(other, action.T.astype(np.float64), np)
-        np.testing.assert_allclose(other, state, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(theirs, reward, atol=1e-9)
-        assert (out == ended).all()
-    observation = np.zeros((5, 64), np.float32)
-    lanes.observe(state, observation)
-    np.testing.assert_allclose(batched.observe(state, np).T, observation, rtol=1e-6)
+        _, velocity, angle, spin = before = state[:4].copy()
+        push = rng.uniform(-1.5, 1.5, (1, 64)).astype(np.float32)
+        force, sin, cos = 10.0 * push[0].clip(-1.0, 1.0), np.sin(angle), np.cos(angle)
+        drag = 0.1 * velocity
+        cart = -0.6 * spin**2 * sin + 14.73 * sin * cos + 4.0 * (force - drag)
+        pole = -0.9 * spin**2 * sin * cos + 58.92 * sin + 6.0 * (force - drag) * cos
+        rates = [velocity, cart / (4.0 - 1.5 * cos**2), spin, pole / (2.4 - 0.9 * cos**2)]
+        lanes.advance(state, push, reward, ended)
+        np.testing.assert_allclose(state[:4], before + 0.01 * np.array(rates), rtol=1e-9, atol=1e-9)
+        closeness = np.cos(state[0] * np.pi / 4.8)
+        np.testing.assert_allclose(reward, (np.cos(state[2]) + 1.0) / 2.0 * closeness, atol=1e-9)
+        assert (ended == (abs(state[0]) > 2.4)).all()
 
 
 @pytest.mark.parametrize("action", [np.array([np.nan]), np.zeros(2), np.array(0.5)])

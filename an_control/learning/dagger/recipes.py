@@ -89,7 +89,13 @@ RECIPES = {
         ENVIRONMENTS["ant"],
         packaged_ant_teacher,
         Imitation(
-            student=StudentSizes(products=True, memory=64, doubt=True, startle=True, compare=True),
+            student=StudentSizes(
+                products=True,
+                memory=64,
+                outlier_weighting=True,
+                reset_on_jump=True,
+                prediction_attention=True,
+            ),
             collection=Collection(
                 clean=8,
                 noisy=8,
@@ -122,7 +128,13 @@ RECIPES = {
         ENVIRONMENTS["ant"],
         packaged_ant_teacher,
         Imitation(
-            student=StudentSizes(products=True, memory=64, doubt=True, startle=True, compare=True),
+            student=StudentSizes(
+                products=True,
+                memory=64,
+                outlier_weighting=True,
+                reset_on_jump=True,
+                prediction_attention=True,
+            ),
             collection=Collection(
                 clean=8,
                 noisy=8,

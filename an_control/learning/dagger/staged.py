@@ -114,7 +114,7 @@ def train_round(
         settings.disturbance,
         newest,
         rng,
-        student.sizes.startle,
+        student.sizes.reset_on_jump,
     )
     begin, end = settings.rates(number)
     state: State | None = None

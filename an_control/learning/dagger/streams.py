@@ -83,7 +83,7 @@ PER_STEP = [field.name for field in fields(_Lane) if field.name != "place"]
 class Streams:
     """An endless supply of batches; only `rng` decides them.
 
-    `newest` of the episodes are drawn more often than the rest. Neurons that are startled by a
+    `newest` of the episodes are drawn more often than the rest. Neurons that are reset by a
     reshuffle must be run apart before and behind it: all lanes of a batch share its few `CUTS`.
     """
 

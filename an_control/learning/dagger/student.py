@@ -26,10 +26,8 @@ class StudentSizes:
     """`neuron` units a channel, `key` numbers a key, `head` the hidden layers.
 
     A channel's neuron is an LSTM, or a layer on its `stack` newest readings where that is over 0.
-    `memory` GRU units of the head expect what no channel shows; 0 for a head without. With `doubt`
-    it believes a reading the less the farther it lies from what was expected, with `compare` the
-    attention also asks which query expected the reading. With `startle` all neurons begin anew
-    where most readings jump at once.
+    `memory` GRU units of the head expect what no channel shows; 0 for a head without. The other
+    switches are those of `AttentionSizes`.
     """
 
     neuron: int = 32
@@ -38,9 +36,9 @@ class StudentSizes:
     products: bool = False
     memory: int = 0
     stack: int = 0
-    doubt: bool = False
-    startle: bool = False
-    compare: bool = False
+    outlier_weighting: bool = False
+    reset_on_jump: bool = False
+    prediction_attention: bool = False
     normalise: bool = False
     """Divide the sums over channels by their attention where that is over 1."""
 
@@ -90,11 +88,11 @@ class Student(nn.Module):
                 self.expectation.weight[:, sizes.memory :].zero_()
                 self.expectation.weight[:, sizes.memory : sizes.memory + channels].fill_diagonal_(1)
             message = channels + sizes.memory
-        if sizes.doubt:
-            self.log_doubt = nn.Parameter(torch.full((channels,), -1.5))
-        if sizes.compare:
+        if sizes.outlier_weighting:
+            self.log_outlier_weight = nn.Parameter(torch.full((channels,), -1.5))
+        if sizes.prediction_attention:
             start = torch.tensor([[2.5], [1.5], [0.3], [2.2]])
-            self.comparison = nn.Parameter(start.repeat(1, channels))
+            self.prediction = nn.Parameter(start.repeat(1, channels))
         widths = [message, *sizes.head, actions]
         self.head = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
@@ -146,10 +144,10 @@ class Student(nn.Module):
         memory.bias_hh[2 * units :] = arrays["memory.hidden_bias"]
         self.expectation.weight.copy_(arrays["expectation.weight"])
         self.expectation.bias.copy_(arrays["expectation.bias"])
-        if self.sizes.doubt and sizes.doubt:
-            self.log_doubt.copy_(arrays["memory.log_doubt"])
-        if self.sizes.compare and sizes.compare:
-            self.comparison.copy_(arrays["attention.comparison"])
+        if self.sizes.outlier_weighting and sizes.outlier_weighting:
+            self.log_outlier_weight.copy_(arrays["memory.log_outlier_weight"])
+        if self.sizes.prediction_attention and sizes.prediction_attention:
+            self.prediction.copy_(arrays["attention.prediction"])
         for place, layer in enumerate(self._layers):
             layer.weight.copy_(arrays[f"head.{place}.weight"])
             layer.bias.copy_(arrays[f"head.{place}.bias"])
@@ -185,9 +183,9 @@ class Student(nn.Module):
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
             memory, mean = self.expect(memory, lately, batch.previous[t])
-            if self.sizes.compare:
+            if self.sizes.prediction_attention:
                 evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
-                evidence = self.compare(batch.values[t], mean, evidence)
+                evidence = self.compared(batch.values[t], mean, evidence)
                 score = score + nn.functional.pad(evidence, (0, 1))
             attentions.append(score.log_softmax(-1))
             weights = (2.0 * attentions[-1]).exp()
@@ -249,9 +247,9 @@ class Student(nn.Module):
         memory = self.memory(inputs, memory)
         return memory, self.expectation(torch.cat([memory, inputs], -1))
 
-    def compare(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
+    def compared(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
         """The evidence (B, N, channels) with this step's, of the readings (B, N) against `mean`."""
-        width, most, gain, keep = self.comparison
+        width, most, gain, keep = self.prediction
         error = width.exp() * (values.unsqueeze(-1) - mean.unsqueeze(1)) ** 2
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
@@ -260,8 +258,8 @@ class Student(nn.Module):
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
         news = routed / mass.clamp(min=1.0) - share * mean
-        if self.sizes.doubt:
-            trust = 1.0 / (1.0 + self.log_doubt.exp() * news**2)
+        if self.sizes.outlier_weighting:
+            trust = 1.0 / (1.0 + self.log_outlier_weight.exp() * news**2)
             share, news = share * trust, news * trust
         return torch.cat([mean + news, share], -1)
 
@@ -341,9 +339,9 @@ class Student(nn.Module):
             output="clip",
             memory=self.sizes.memory,
             stack=self.sizes.stack,
-            doubt=self.sizes.doubt,
-            startle=self.sizes.startle,
-            compare=self.sizes.compare,
+            outlier_weighting=self.sizes.outlier_weighting,
+            reset_on_jump=self.sizes.reset_on_jump,
+            prediction_attention=self.sizes.prediction_attention,
             normalise=self.channels if self.sizes.normalise else 0,
         )
 
@@ -352,10 +350,10 @@ class Student(nn.Module):
         bias = memory.bias_ih.clone()
         bias[: 2 * units] += memory.bias_hh[: 2 * units]
         some = {}
-        if self.sizes.doubt:
-            some["memory.log_doubt"] = array_of(self.log_doubt)
-        if self.sizes.compare:
-            some["attention.comparison"] = array_of(self.comparison)
+        if self.sizes.outlier_weighting:
+            some["memory.log_outlier_weight"] = array_of(self.log_outlier_weight)
+        if self.sizes.prediction_attention:
+            some["attention.prediction"] = array_of(self.prediction)
         return some | {
             "memory.input": array_of(memory.weight_ih),
             "memory.hidden": array_of(memory.weight_hh),

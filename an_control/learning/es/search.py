@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import an_control
-from an_control.disturbance.scramble import ScrambleSettings
+from an_control.disturbance import DisturbanceSettings
 from an_control.learning.es.optimisers import Name, Optimiser, make_optimiser
 from an_control.learning.es.parametrisation import Form
 from an_control.learning.rollout.engine import (
@@ -30,13 +30,12 @@ from an_control.learning.rollout.engine import (
     evaluation_starts,
     training_starts,
 )
-from an_control.learning.rollout.protocol import words
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.policy import Model
 
 VALIDATION_SEED = 2**20 + 7
 """Of the validation episodes; evaluations take others."""
-Mixture = Sequence[ScrambleSettings]
+Mixture = Sequence[DisturbanceSettings]
 """Conditions that share the episodes evenly."""
 Curriculum = Callable[[int], Mixture]
 """The conditions of a generation, by its number."""
@@ -53,7 +52,7 @@ class SearchSettings:
     sigma: float = 0.1
     decay: float = 0.0
     """Times the squared length of a candidate is taken from its fitness."""
-    mixture: tuple[ScrambleSettings, ...] = (NOTHING,)
+    mixture: tuple[DisturbanceSettings, ...] = (NOTHING,)
     """Each is that of as many episodes, where no curriculum says otherwise; validation plays all
     its episodes under each of them."""
     validate_every: int = 10
@@ -155,7 +154,7 @@ class Search:
         )
 
     def play(
-        self, vector: np.ndarray, seed: int, episodes: int, scrambling: ScrambleSettings
+        self, vector: np.ndarray, seed: int, episodes: int, scrambling: DisturbanceSettings
     ) -> Outcomes:
         """An evaluation's episodes."""
         return self._engine.play(
@@ -214,7 +213,7 @@ class Search:
         line = {"validation": value}
         if len(returns) > 1:
             for scrambling, part in zip(self.settings.mixture, returns, strict=True):
-                line[f"validation {words(scrambling)}"] = float(part.mean())
+                line[f"validation {scrambling}"] = float(part.mean())
         if self.settings.success is not None:
             line["success_share"] = float((np.array(returns) > self.settings.success).mean())
         return line

@@ -65,23 +65,25 @@ def learn_to_fill(
         lately.append(mean.item())
         if report is not None and is_told(update, settings.fill_updates):
             report("fill", update + 1, {"loss": float(np.mean(lately[-500:]))})
-    arrays = arrays_of("fill", network.layers)
+    arrays = arrays_of("imputation", network.layers)
     before = np.concatenate([middle, middle, np.zeros(count + actions)])
     units = np.concatenate([spread, spread, np.ones(count + actions)])
-    first = arrays["fill.0.weight"].astype(np.float64) / units
-    arrays["fill.0.weight"] = first.astype(F32)
-    arrays["fill.0.bias"] = (arrays["fill.0.bias"] - first @ before).astype(F32)
-    arrays["fill.2.weight"] = (arrays["fill.2.weight"].T * spread).T.astype(F32)
-    arrays["fill.2.bias"] = (arrays["fill.2.bias"] * spread + middle).astype(F32)
+    first = arrays["imputation.0.weight"].astype(np.float64) / units
+    arrays["imputation.0.weight"] = first.astype(F32)
+    arrays["imputation.0.bias"] = (arrays["imputation.0.bias"] - first @ before).astype(F32)
+    arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
+    arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
     rough = [
         roughness(trace.readings[begin : begin + MIN_TICKS])
         for trace in traces
         for begin in range(0, len(trace.readings) - MIN_TICKS, MIN_TICKS)
     ]
-    arrays["fill.roughest"] = np.array([2.0 * max(rough, default=0.0)], F32)
-    arrays["fill.typical"] = np.stack([start, everything.min(0), everything.max(0)]).astype(F32)
+    arrays["imputation.max_roughness"] = np.array([2.0 * max(rough, default=0.0)], F32)
+    arrays["imputation.typical"] = np.stack([start, everything.min(0), everything.max(0)]).astype(
+        F32
+    )
     assert model.forward is not None
-    sizes = replace(model.forward, fill=settings.fill)
+    sizes = replace(model.forward, imputation=settings.fill)
     return replace(model, arrays=model.arrays | arrays, forward=sizes)
 
 

@@ -19,12 +19,10 @@ from an_control.policy.monitor.forward_model import (
     HIGHEST,
     LOWEST,
     NETWORKS,
-    WINDOW,
     ForwardModel,
-    ForwardSizes,
-    Monitor,
     identity_features,
 )
+from an_control.policy.sizes import WINDOW, ForwardSizes, Monitor
 
 F32 = np.float32
 Report = Callable[[str, int, dict[str, float]], None]
@@ -78,7 +76,9 @@ def learn(
     arrays |= _learn_looks(traces, settings, np.random.default_rng(seed), report)
     channels = model.task["channels"]
     names = [name for name, is_binary in zip(channels, binary, strict=True) if is_binary]
-    sizes = ForwardSizes(list(settings.hidden), settings.looks, names, settings.monitor, fill=0)
+    sizes = ForwardSizes(
+        list(settings.hidden), settings.looks, names, settings.monitor, imputation=0
+    )
     arrays["forward.usual"] = np.zeros(len(channels), F32)
     found = replace(model, arrays=arrays, forward=sizes)
     arrays["forward.usual"] = _usual(ForwardModel(found), traces)
@@ -181,9 +181,9 @@ def _learn_looks(
             with torch.no_grad():
                 right = (network(*test).argmax(-1) == torch.arange(readings.shape[1])).float()
             report("looks", update + 1, {"loss": loss.item(), "told": right.mean().item()})
-    arrays = arrays_of("looks", network.layers)
-    arrays["looks.common"] = network.common.weight.detach().numpy().copy()
-    arrays["looks.units"] = units
+    arrays = arrays_of("identity", network.layers)
+    arrays["identity.common"] = network.common.weight.detach().numpy().copy()
+    arrays["identity.units"] = units
     return arrays
 
 

@@ -1,4 +1,4 @@
-"""Which engine plays an environment: compiled, batched in torch, in processes, or by Dask."""
+"""Which engine plays an environment: compiled, in processes, or by Dask."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import gymnasium
 
 from an_control.learning.rollout.engine import Engine
 
-EngineName = Literal["auto", "fused", "torch", "processes", "dask"]
+EngineName = Literal["auto", "fused", "processes", "dask"]
 
 
 def make_engine(
@@ -21,7 +21,6 @@ def make_engine(
     actions: int,
     workers: int | None = None,
     dask: str | None = None,
-    device: str = "cpu",
 ) -> Engine:
     """The engine of that name; "auto" takes the fused one where the environment offers it.
 
@@ -36,22 +35,13 @@ def make_engine(
     if name == "auto":
         name = "fused" if hasattr(inner, "lanes") else "processes"
     if name == "fused":
-        _need(inner, "lanes", environment, name)
+        if not hasattr(inner, "lanes"):
+            raise ValueError(
+                f"engine {name!r}: {environment} offers no `lanes`; take --engine processes"
+            )
         from an_control.learning.rollout.compiled.engine import FusedEngine
 
         return FusedEngine(inner.lanes, channels, actions, workers)
-    if name == "torch":
-        _need(inner, "batched", environment, name)
-        from an_control.learning.rollout.torch_engine import TorchEngine
-
-        return TorchEngine(inner, channels, actions, device)
     from an_control.learning.rollout.processes import Processes
 
     return Processes(environment, channels, workers or os.cpu_count() or 1)
-
-
-def _need(inner: Any, attribute: str, environment: str, name: str) -> None:
-    if not hasattr(inner, attribute):
-        raise ValueError(
-            f"engine {name!r}: {environment} offers no `{attribute}`; take --engine processes"
-        )

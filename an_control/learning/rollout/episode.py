@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from an_control.disturbance.scramble import Scramble, ScrambleSettings
+from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.environments import make_environment
 from an_control.learning.rollout.engine import Start
 from an_control.learning.rollout.protocol import Protocol
 from an_control.policy import Model, Policy, make_policy
 
-Watch = Callable[[Policy, Scramble], None]
+Watch = Callable[[Policy, Disturber], None]
 """Called after each action of an episode."""
 
 TRIES = 2
@@ -29,7 +29,7 @@ TRIES = 2
 class Result:
     """One episode; `fell` where the environment ended it, `distance_m` where it says.
 
-    `rewards` has one number a step, `rewired` the steps before which contents were permuted,
+    `rewards` has one number a step, `rewired` the steps before which signals were permuted,
     `noticed` is how often a monitor found that they had.
     """
 
@@ -71,7 +71,7 @@ def play_episode(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
-    scramble: Scramble,
+    scramble: Disturber,
     start: Start,
     protocol: Protocol | None = None,
     watch: Watch | None = None,
@@ -81,7 +81,7 @@ def play_episode(
     scramble.reset(start.episode)
     observation, info = env.reset(seed=start.environment)
     policy.reset()
-    patches = ScrambledPatches(scramble, channels) if observation.ndim > 1 else None
+    patches = DisturbedPatches(scramble, channels) if observation.ndim > 1 else None
     rewards: list[float] = []
     rewired: list[int] = []
     total, done, fell = 0.0, False, False
@@ -118,37 +118,34 @@ def play_episode(
     )
 
 
-class ScrambledPatches:
-    """One episode's patches (N, f, p, p) through a scramble, as its image would go through it.
+class DisturbedPatches:
+    """One episode's patches (N, f, p, p), disturbed as the image that they are cut from would be.
 
-    Contents that move on the way take their places from the next frame on, so that for some ticks
-    a slot's stack shows what it showed before and what it shows now; a slot that was hidden begins
-    with its newest frame. ValueError where the scramble does more than to shuffle, drop and copy.
+    Signals that move on the way take their places from the next frame on, so that for some ticks
+    a slot's stack has frames of its old and of its new signal; a slot that was missing begins with
+    its newest frame. ValueError for a setting that cannot disturb image patches.
     """
 
-    def __init__(self, scramble: Scramble, channels: tuple[str, ...]) -> None:
-        settings = scramble.settings
-        for name in ("noise_channels", "freeze", "delay", "spike", "nan"):
-            if getattr(settings, name):
-                raise ValueError(f"{name}: {getattr(settings, name)}, but not for image patches")
-        self._scramble, self._channels = scramble, channels
+    def __init__(self, disturber: Disturber, channels: tuple[str, ...]) -> None:
+        disturber.check_observation("image patches")
+        self._disturber, self._channels = disturber, channels
         self._places = np.arange(len(channels), dtype=np.float32)
-        self._showed: list[dict[str, int]] = []
+        self._carried: list[dict[str, int]] = []
 
     def apply(self, patches: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
         """One tick: what each slot shows (m, f, p, p), and the slots' ids."""
-        numbers, ids = self._scramble.apply(self._places, self._channels)
+        numbers, ids = self._disturber.apply(self._places, self._channels)
         places = numbers.astype(np.intp)
         now = dict(zip(ids, places.tolist(), strict=True))
         shown, frames = patches[places], patches.shape[1]
-        history = [*self._showed[:1] * (frames - 1 - len(self._showed)), *self._showed]
+        history = [*self._carried[:1] * (frames - 1 - len(self._carried)), *self._carried]
         seen = np.ones(len(ids), bool)
         for age, before in enumerate(reversed(history), start=1):
             if before != now or not seen.all():
                 seen &= [name in before for name in ids]
                 older = patches[[before.get(name, 0) for name in ids], -1 - age]
                 shown[:, -1 - age] = np.where(seen[:, None, None], older, shown[:, -age])
-        self._showed = [*self._showed, now][1 - frames :]
+        self._carried = [*self._carried, now][1 - frames :]
         return shown, ids
 
 
@@ -157,7 +154,7 @@ def play(
     channels: tuple[str, ...],
     pickled_model: bytes,
     starts: Sequence[Start],
-    scrambling: ScrambleSettings,
+    scrambling: DisturbanceSettings,
 ) -> Played:
     """One model through these episodes, in this process's own environment.
 
@@ -174,7 +171,7 @@ def play(
                     policy,
                     _environment(environment),
                     channels,
-                    Scramble(channels, scrambling, start.run),
+                    Disturber(channels, scrambling, start.run),
                     start,
                 )
             except Exception as error:  # an environment may raise anything; it is its own fault

@@ -21,7 +21,7 @@ from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.teacher.ppo import Players, Ppo, PpoSettings
 from an_control.learning.teacher.teachers import Layers, NetworkTeacher
-from an_control.policy import Model, OrderedSizes, write_model
+from an_control.policy import MlpSizes, Model, write_model
 
 CHECKPOINT = "checkpoint.pickle"
 VALIDATE_EVERY, VALIDATION_EPISODES = 10, 8
@@ -112,7 +112,7 @@ class PpoRun:
             arrays[f"head.{place}.bias"] = np.ascontiguousarray(bias, np.float32)
         hidden = [len(bias) for _, bias in teacher.layers[:-1]]
         actions, channels = len(self._task["actuators"]), len(self._task["channels"])
-        sizes = OrderedSizes(channels, actions, hidden, activation="relu", output="clip")
+        sizes = MlpSizes(channels, actions, hidden, activation="relu", output="clip")
         trained = {
             "how": "PPO from the task's first teacher",
             "seed": self.seed,
@@ -120,7 +120,7 @@ class PpoRun:
             "validation": round(self.best, 1),
             "version": an_control.__version__,
         }
-        return Model("ordered", sizes, arrays, self._task, trained)
+        return Model("mlp", sizes, arrays, self._task, trained)
 
     def _save(self) -> None:
         self.folder.checkpoint(

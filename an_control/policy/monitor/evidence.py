@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.forward_model import WINDOW, Expectation, ForwardModel, Prediction
+from an_control.policy.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.policy.sizes import WINDOW
 
 F32 = np.float32
 MAX_IDENTITY_COST = 8.0

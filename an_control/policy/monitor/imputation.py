@@ -6,7 +6,8 @@ import numpy as np
 
 from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.forward_model import WINDOW, ForwardModel
+from an_control.policy.monitor.forward_model import ForwardModel
+from an_control.policy.sizes import WINDOW
 
 MAX_MISSING = 0.5
 """Share of the slots up to which missing ones are imputed."""

@@ -16,7 +16,8 @@ from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import Move
 from an_control.policy.monitor.evidence import Candidate, Evidence, Record
-from an_control.policy.monitor.forward_model import WINDOW, Expectation, ForwardModel, Prediction
+from an_control.policy.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.policy.sizes import WINDOW
 
 F32 = np.float32
 BELIEVE = 24.0

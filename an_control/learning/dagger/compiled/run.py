@@ -17,7 +17,7 @@ from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.runs.run_folder import RunFolder
-from an_control.policy import Model, OrderedSizes, write_model
+from an_control.policy import MlpSizes, Model, write_model
 
 
 class CloningRun:
@@ -37,8 +37,8 @@ class CloningRun:
         validation_episodes: int = 1000,
         start: np.ndarray | None = None,
     ) -> None:
-        if not isinstance(teacher.sizes, OrderedSizes):
-            raise ValueError(f"the teacher must be an ordered policy, not {teacher.kind}")
+        if not isinstance(teacher.sizes, MlpSizes):
+            raise ValueError(f"the teacher must be an MLP policy, not {teacher.kind}")
         if (teacher.sizes.channels, teacher.sizes.actions) != (
             len(task["channels"]),
             len(task["actuators"]),

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import an_control
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.files import read_regular
 from an_control.learning.dagger.patches.training import (
     CameraCloning,
@@ -171,8 +171,8 @@ class CameraRun:
             slow.lerp_(quick, 1.0 - self.settings.average)
 
     def _validate(self) -> float:
-        shuffled = ScrambleSettings(
-            shuffle=Shuffle(True), drop=float(np.mean(self.settings.hidden))
+        shuffled = DisturbanceSettings(
+            shuffle=Shuffle(True), missing=float(np.mean(self.settings.hidden))
         )
         results = evaluate(
             self._policy(),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.disturbance.scramble import Scramble, ScrambleSettings
+from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.rollout.compiled.loop import (
     Candidates,
     Conditions,
@@ -22,8 +22,7 @@ from an_control.learning.rollout.compiled.loop import (
 )
 from an_control.learning.rollout.compiled.policies import LANES
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
-from an_control.learning.rollout.protocol import words
-from an_control.policy import AttentionSizes, Model, OrderedSizes
+from an_control.policy import AttentionSizes, MlpSizes, Model
 from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
 from an_control.policy.scalar.weights import Weights, head_of
 
@@ -49,9 +48,9 @@ class FusedEngine:
         self,
         models: Sequence[Model],
         starts: Sequence[Start],
-        scrambling: ScrambleSettings = NOTHING,
+        scrambling: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
-        """See `Engine`; ValueError where the scrambling is none that `can_scramble`."""
+        """See `Engine`; ValueError where the scrambling is not `compiled`."""
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
         teams = _teams(models)
@@ -74,10 +73,10 @@ class FusedEngine:
         model: Model,
         teacher: Model,
         starts: Sequence[Start],
-        scrambling: ScrambleSettings,
+        scrambling: DisturbanceSettings,
         teaching: np.ndarray,
     ) -> tuple[Recording, Conditions, np.ndarray]:
-        """Episodes with an ordered teacher's labels, driven by it while `teaching` (R, 2) says so.
+        """Episodes with an MLP teacher's labels, driven by it while `teaching` (R, 2) says so.
 
         Returns what happened, how it was scrambled, and the episodes' steps (R,).
         """
@@ -102,34 +101,35 @@ class FusedEngine:
         """The episodes' first states (R, S)."""
         return np.array([self.lanes.start(start.environment) for start in starts])
 
-    def conditions(self, starts: Sequence[Start], scrambling: ScrambleSettings) -> Conditions:
+    def conditions(self, starts: Sequence[Start], scrambling: DisturbanceSettings) -> Conditions:
         """What the scrambling does to these episodes, episode by episode."""
         if scrambling == NOTHING:
             return as_they_are()
-        if not can_scramble(scrambling):
-            raise ValueError(f"{words(scrambling)}: not for compiled rollouts (see can_scramble)")
-        sources, kept, noise, copied = [], [], [], []
-        scrambles: dict[int, Scramble] = {}
+        if not scrambling.compiled:
+            raise ValueError(f"{scrambling}: not for compiled rollouts")
+        scrambling.check_channels(len(self.channels))
+        signals, present, noise, copied = [], [], [], []
+        scrambles: dict[int, Disturber] = {}
         for start in starts:
             if start.run not in scrambles:
-                scrambles[start.run] = Scramble(self.channels, scrambling, start.run)
+                scrambles[start.run] = Disturber(self.channels, scrambling, start.run)
             scramble = scrambles[start.run]
             scramble.reset(start.episode)
             plan = scramble.plan(self.lanes.steps)
-            sources.append(plan.sources)
-            kept.append(plan.kept)
+            signals.append(plan.signals)
+            present.append(plan.present)
             noise.append(plan.noise)
             copied.append(plan.copied)
         place = np.array([scramble.ids.index(name) for name in self.channels])
         channel = np.argsort(place)
-        order = channel[np.array(sources)[:, :, place]]
-        here, shuffle = np.array(kept)[:, place].astype(np.float64), scrambling.shuffle
+        order = channel[np.array(signals)[:, :, place]]
+        here, shuffle = np.array(present)[:, place].astype(np.float64), scrambling.shuffle
         shuffled = shuffle.at_reset or shuffle.every
         return Conditions(
             np.ascontiguousarray(order[: len(order) if shuffled else 0], np.int64),
             shuffle.every,
             np.array(noise),
-            np.ascontiguousarray(here[: len(here) if scrambling.drop else 0]),
+            np.ascontiguousarray(here[: len(here) if scrambling.missing else 0]),
             np.ascontiguousarray(channel[np.array(copied, np.int64)], np.int64),
         )
 
@@ -167,29 +167,15 @@ class FusedEngine:
         return returns, steps
 
 
-def can_scramble(scrambling: ScrambleSettings) -> bool:
-    """Whether compiled rollouts can do this: shuffles, noise, copies, drops, not all at once."""
-    plain = ScrambleSettings(
-        shuffle=scrambling.shuffle,
-        noise_channels=scrambling.noise_channels,
-        noise_sd=scrambling.noise_sd,
-        drop=scrambling.drop,
-        copies=scrambling.copies,
-        spike_sd=scrambling.spike_sd,
-        swap=scrambling.swap,
-    )
-    return scrambling == plain and not (scrambling.drop and scrambling.shuffle.every)
-
-
 def pack_model(model: Model) -> Packed:
     """A model's weights as the compiled rollout takes them."""
     if isinstance(model.sizes, AttentionSizes):
         if model.sizes.memory:
-            raise ValueError("compiled rollouts know no head with a memory")
-        if model.sizes.startle:
-            raise ValueError("compiled rollouts know no neurons that are startled")
+            raise ValueError("compiled rollouts know no memory")
+        if model.sizes.reset_on_jump:
+            raise ValueError("compiled rollouts know no reset on jump")
         return pack(model.sizes, Weights.of(model))
-    assert isinstance(model.sizes, OrderedSizes)
+    assert isinstance(model.sizes, MlpSizes)
     arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
     head, widths = pack_head(head_of(arrays, len(model.sizes.head) + 1))
     relu, clip = model.sizes.activation == "relu", model.sizes.output == "clip"

@@ -1,0 +1,193 @@
+"""Disturbs readings tick by tick: pure, seeded, the same live and offline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from an_control.disturbance.faults import Faults
+from an_control.disturbance.missing import draw_copied, draw_present
+from an_control.disturbance.permutation import Permutation
+from an_control.disturbance.schedule import Change, stages
+from an_control.disturbance.seeds import Streams
+from an_control.disturbance.settings import DisturbanceSettings, Observation
+
+NOISE_PREFIX = "noise."
+COPY_PREFIX = "copy."
+
+
+class Plan(NamedTuple):
+    """An episode's disturbance in advance; slots and signals are places in `Disturber.ids`."""
+
+    signals: NDArray[np.intp]
+    """(B, N): the signal that each slot carries, a row for every `shuffle.every` steps."""
+    present: NDArray[np.bool_]
+    """(N,): False where a signal is missing."""
+    noise: NDArray[np.float32]
+    """(steps, K): the noise channels' readings."""
+    copied: NDArray[np.intp]
+    """(C,): the signals that the copies repeat."""
+
+
+class Disturber:
+    """Disturbs the readings of one robot, tick by tick.
+
+    `ids` are all channel ids of the nominal wiring (N of them), in any order: what happens to a
+    channel depends on the set of ids alone. A tick may bring fewer, in another order; a slot is
+    missing while the signal behind it is. Unknown ids are left out. `schedule` are changes of the
+    settings during each episode.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        settings: DisturbanceSettings,
+        seed: int,
+        schedule: Sequence[Change] = (),
+    ) -> None:
+        self._base, self._schedule = settings, tuple(sorted(schedule, key=lambda one: one.step))
+        self.ids = tuple(sorted(ids))
+        """(N,) the nominal ids in the order that `order` follows."""
+        self._index = {name: i for i, name in enumerate(self.ids)}
+        self._came: tuple[str, ...] | None = None
+        self._seed = seed
+        self.reset(0)
+
+    def reset(self, episode: int) -> None:
+        """Start an episode: step 0, and all random streams anew from (seed, episode)."""
+        count = len(self.ids)
+        self._streams = Streams.of(self._seed, episode)
+        self._step = 0
+        self.settings = settings = self._scheduled()
+        """Those of this step."""
+        self._permutation = Permutation(count, self._streams.permutation)
+        self._present = draw_present(self._streams.missing, count, settings.missing)
+        self._faults = Faults(count, self._streams, settings)
+        self._copied = draw_copied(self._streams.copies, self._present, settings.copies)
+        if settings.shuffle.at_reset:
+            self._permutation.draw(settings.swap)
+        self._arrange()
+
+    def change(self, settings: DisturbanceSettings) -> None:
+        """Other settings from the next tick on, in this episode and all that follow.
+
+        What no setting has changed stays: the signals' places, which are missing or frozen.
+        """
+        self._base = settings
+        self._adopt(self._scheduled())
+
+    def shuffle(self) -> None:
+        """Permute the signals now."""
+        self._permutation.draw(self.settings.swap)
+        self._arrange()
+
+    def check_observation(self, kind: Observation) -> None:
+        """ValueError naming a setting, also a scheduled one, that cannot disturb this kind."""
+        for settings in stages(self._base, self._schedule):
+            settings.check_observation(kind)
+
+    @property
+    def shuffles(self) -> int:
+        """How often the signals were permuted in this episode."""
+        return self._permutation.drawn
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """(N,) the truth: slot i (nominal id i) carries the signal of channel `order[i]`."""
+        return tuple(self.ids[i] for i in self._permutation.signals)
+
+    def apply(
+        self, values: NDArray[np.float32], ids: Sequence[str]
+    ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+        """One tick: readings (n,) and their ids in, disturbed readings (m,) and ids out.
+
+        The ids come back as the same tuple object while they do not change.
+        """
+        if any(change.step == self._step for change in self._schedule):
+            self._adopt(self._scheduled())
+        every = self.settings.shuffle.every
+        if every and self._step and self._step % every == 0:
+            self.shuffle()
+        self._step += 1
+        if ids is not self._came:
+            self._place(tuple(ids))
+        signals = np.full(len(self.ids), np.nan, dtype=np.float32)
+        signals[self._to] = np.asarray(values, np.float32)[self._from]
+        if self._faults.active:
+            signals = self._faults.apply(signals)
+        slots, names = signals[self._carried], self._names
+        if self._missing is not None:
+            present = ~self._missing[self._carried]
+            slots, names = slots[present], tuple(compress(names, present.tolist()))
+        if len(self._copied):
+            slots = np.concatenate([slots, signals[self._copied]])
+            names = self._copies_named if names is self._names else names + self._copy_ids
+        if not self._noise_ids:
+            return slots, names
+        named = self._named if names is self._copies_named else names + self._noise_ids
+        return np.concatenate([slots, self._noise(len(self._noise_ids))]), named
+
+    def plan(self, steps: int) -> Plan:
+        """What `apply` does to shuffles, missing channels, copies and noise in the first ticks.
+
+        Call it right after `reset`, in place of `apply`: it takes the same random numbers. There
+        must be no schedule.
+        """
+        assert not self._schedule
+        every = self.settings.shuffle.every
+        signals = [self._permutation.signals]
+        for _ in range((steps - 1) // every if every else 0):
+            self._permutation.draw(self.settings.swap)
+            signals.append(self._permutation.signals)
+        noise = self._noise((steps, len(self._noise_ids)))
+        return Plan(np.array(signals), self._present, noise, self._copied)
+
+    def _noise(self, shape: int | tuple[int, int]) -> NDArray[np.float32]:
+        return self._streams.noise.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
+
+    def _scheduled(self) -> DisturbanceSettings:
+        """The settings of this step."""
+        settings = self._base
+        for change in self._schedule:
+            if change.step <= self._step:
+                settings = replace(settings, **change.values)
+        return settings
+
+    def _adopt(self, settings: DisturbanceSettings) -> None:
+        """Draw anew what a changed setting decides, and nothing else."""
+        old, self.settings = self.settings, settings
+        if settings.missing != old.missing:
+            self._present = draw_present(self._streams.missing, len(self.ids), settings.missing)
+        if settings.freeze != old.freeze:
+            self._faults.draw_frozen(settings.freeze)
+        if settings.copies != old.copies or settings.missing != old.missing:
+            self._copied = draw_copied(self._streams.copies, self._present, settings.copies)
+        self._faults.adopt(settings)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Fix, until something changes, which signals come under which names."""
+        settings, signals = self.settings, self._permutation.signals
+        slots = np.flatnonzero(self._present[signals])
+        self._carried = signals[slots]
+        named_by = self._carried if settings.announce else slots
+        self._names = tuple(self.ids[i] for i in named_by)
+        self._copy_ids = tuple(f"{COPY_PREFIX}{i}" for i in range(len(self._copied)))
+        self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels))
+        self._copies_named = self._names + self._copy_ids if self._copy_ids else self._names
+        self._named = self._copies_named + self._noise_ids
+
+    def _place(self, ids: tuple[str, ...]) -> None:
+        """Note, for as long as the same ids come, where each reading belongs."""
+        places = [(i, self._index[name]) for i, name in enumerate(ids) if name in self._index]
+        self._from = np.array([i for i, _ in places], dtype=np.intp)
+        self._to = np.array([place for _, place in places], dtype=np.intp)
+        missing = np.ones(len(self.ids), dtype=bool)
+        missing[self._to] = False
+        self._missing = missing if missing.any() else None
+        self._came = ids

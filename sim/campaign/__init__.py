@@ -1,1 +1,0 @@
-"""The fault campaign: breaks what feeds and surrounds the policy node, and measures the wire."""
