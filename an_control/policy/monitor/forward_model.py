@@ -72,13 +72,12 @@ class ForwardModel:
         self.actions = len(self._forward[0][0]) - len(self.channels)
         self.imputes = self.sizes.imputation > 0
         """Whether it can impute missing channels."""
+        self.max_roughness = math.inf
+        """Roughness up to which the sensors have no noise (`sensor_noise`)."""
         if self.imputes:
             self._imputation = _layers(arrays, "imputation", 3)
             self.typical, self._min, self._max = arrays["imputation.typical"].astype(F32)
-        self.max_roughness = (
-            float(arrays["imputation.max_roughness"][0]) if self.imputes else math.inf
-        )
-        """Roughness up to which the sensors have no noise (`sensor_noise`)."""
+            self.max_roughness = float(arrays["imputation.max_roughness"][0])
         self._usual_change = arrays["forward.step"].astype(F32)
         self.usual_costs = arrays["forward.usual"].astype(F32)
         """(N,) what each channel's readings cost where nothing moved (`costs`)."""
