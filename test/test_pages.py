@@ -14,6 +14,8 @@ import pytest
 from an_control.cli.evaluate import Verb as Evaluate
 from an_control.cli.help import VERBS, module_of, parse
 from an_control.cli.identification import TABLES
+from an_control.disturbance import SETTINGS
+from an_control.learning.rollout.protocol import Protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -62,7 +64,7 @@ def test_each_table_has_the_rows_and_the_episodes_of_the_command_that_makes_it()
         table = tables()[key]
         if table.startswith("| protocol |"):
             rows = re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)
-            assert rows == list(command.table), key
+            assert rows == [str(Protocol.parse(text)) for text in command.table], key
             counts = set(re.findall(r" of (\d+) \|", table))
             assert counts == {str(command.episodes)}, key
 
@@ -72,7 +74,10 @@ def test_make_reads_models_that_ship():
 
 
 def options(verb: str) -> set[str]:
-    names = {f"--{field.name.replace('_', '-')}" for field in fields(verb_class(verb))}
+    found = {field.name for field in fields(verb_class(verb))}
+    if "disturbance" in found:
+        found |= {one.name for one in SETTINGS}
+    names = {f"--{name.replace('_', '-')}" for name in found}
     return names | {name.replace("--", "--no-", 1) for name in names} | {"--help"}
 
 
