@@ -125,7 +125,7 @@ def episode():
 STUDENTS = {
     "plain": StudentSizes(),
     "products": StudentSizes(products=True),
-    "startled": StudentSizes(reset_on_jump=True),
+    "reset on jump": StudentSizes(reset_on_jump=True),
     "one reading": StudentSizes(stack=1),
     "stacked": StudentSizes(products=True, stack=4, reset_on_jump=True),
     "remembering": StudentSizes(products=True, memory=16),
@@ -174,8 +174,8 @@ def _one_step(observation, change, previous, moved) -> Batch:
     )
     channel = torch.arange(28)[None, None]
     one, fresh = torch.ones(1, 1), torch.zeros(1, dtype=torch.bool)
-    ones, startled = torch.ones_like(values), one * moved
-    return Batch(values, changed, acted, values, acted, channel, ones, one, startled, fresh)
+    ones, resets = torch.ones_like(values), one * moved
+    return Batch(values, changed, acted, values, acted, channel, ones, one, resets, fresh)
 
 
 def test_training_never_sees_an_evaluation_seed():
@@ -230,7 +230,7 @@ def test_lanes_go_on_where_the_last_piece_ended_and_say_when_they_start_anew():
 def test_startling_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
     how = Disturbance(reshuffled=1.0, foreign=0.0, empty=0.0, reshuffle_every=(50,))
     rng = np.random.default_rng(0)
-    streams = Streams([numbered(400)], 8, 50, how, 1, rng, startled=True)
+    streams = Streams([numbered(400)], 8, 50, how, 1, rng, reset_on_jump=True)
     whole = 0
     for _ in range(8):
         batch = streams.batch()
@@ -244,7 +244,7 @@ def test_startling_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
     assert 40 < whole < 90
 
 
-def test_startled_neurons_begin_anew_and_the_head_remembers():
+def test_neurons_are_reset_on_a_jump_and_the_head_remembers():
     torch.manual_seed(3)
     sizes = StudentSizes(
         neuron=6, key=4, head=(), memory=5, reset_on_jump=True, prediction_attention=True

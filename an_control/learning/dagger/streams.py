@@ -21,7 +21,7 @@ REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
 """A lane changes to another episode at its end, or after so many steps by chance."""
 NEWER_SHARE = 0.4
 CUTS = 2
-"""Of a batch, where its lanes may be reshuffled if that startles the neurons."""
+"""Of a batch, where its lanes may be reshuffled if that resets the neurons."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Batch:
     channel: Tensor  # (K, B, S) which channel a slot shows; N for none of them
     present: Tensor  # (K, B, S) 0 where the slot is empty
     counts: Tensor  # (K, B) 0 behind an episode's end
-    moved: Tensor  # (K, B) 1 where the neurons are startled, and begin anew
+    moved: Tensor  # (K, B) 1 where the neurons are reset
     fresh: Tensor  # (B,) True where the lane starts an episode in this piece
 
     def to(self, device: torch.device) -> Batch:
@@ -95,10 +95,10 @@ class Streams:
         disturbance: Disturbance,
         newest: int,
         rng: np.random.Generator,
-        startled: bool = False,
+        reset_on_jump: bool = False,
     ) -> None:
         self._episodes, self._steps, self._rng = episodes, steps, rng
-        self._startled = startled
+        self._reset_on_jump = reset_on_jump
         self._cuts: list[np.ndarray] = []
         self._number = 0
         self._disturbance, self._newest = disturbance, newest
@@ -154,9 +154,9 @@ class Streams:
         moved = np.zeros(steps, np.float32)
         if rng.random() < how.reshuffled:
             mean = rng.choice(how.reshuffle_every)
-            for at in self._cut(steps, mean) if self._startled else self._moments(steps, mean):
+            for at in self._cut(steps, mean) if self._reset_on_jump else self._moments(steps, mean):
                 channel[at:] = rng.permutation(channels)
-                moved[at] = self._startled
+                moved[at] = self._reset_on_jump
         values = np.take_along_axis(episode.observations, channel, 1)
         present = np.ones((steps, channels), np.float32)
         if how.doubled and rng.random() < how.doubled:

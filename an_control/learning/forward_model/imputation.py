@@ -20,7 +20,7 @@ from an_control.learning.forward_model.training import (
     moments,
 )
 from an_control.policy import Model
-from an_control.policy.monitor.sensor_noise import LEAST_HEARD, roughness
+from an_control.policy.monitor.sensor_noise import MIN_TICKS, roughness
 
 F32 = np.float32
 
@@ -74,9 +74,9 @@ def learn_to_fill(
     arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
     arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
     rough = [
-        roughness(trace.readings[begin : begin + LEAST_HEARD])
+        roughness(trace.readings[begin : begin + MIN_TICKS])
         for trace in traces
-        for begin in range(0, len(trace.readings) - LEAST_HEARD, LEAST_HEARD)
+        for begin in range(0, len(trace.readings) - MIN_TICKS, MIN_TICKS)
     ]
     arrays["imputation.max_roughness"] = np.array([2.0 * max(rough, default=0.0)], F32)
     arrays["imputation.typical"] = np.stack([start, everything.min(0), everything.max(0)]).astype(

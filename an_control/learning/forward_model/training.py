@@ -14,12 +14,13 @@ from torch import nn
 from an_control.learning.forward_model.episodes import Trace
 from an_control.policy import Model
 from an_control.policy.monitor.assignment import FREEDOM
+from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.forward_model import (
     HIGHEST,
     LOWEST,
     NETWORKS,
     ForwardModel,
-    looks_of,
+    identity_features,
 )
 from an_control.policy.sizes import WINDOW, ForwardSizes, Monitor
 
@@ -149,7 +150,7 @@ def _usual(forward: ForwardModel, traces: Sequence[Trace]) -> np.ndarray:
     calm = _flat([trace for trace in traces if not trace.disturbed] or traces)
     before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict(before, actions)
-    forward.add_costs(costs, after - before, seen.change, after, seen)
+    Costs(forward).add(costs, after - before, seen.change, after, seen)
     usual: np.ndarray = (np.diagonal(costs) / len(before)).astype(F32)
     return usual
 
@@ -189,7 +190,7 @@ def _learn_looks(
 def _stretches(
     traces: Sequence[Trace], count: int, ticks: int, units: np.ndarray, rng: np.random.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What `looks_of` makes of so many stretches of so many ticks."""
+    """What `identity_features` makes of so many stretches of so many ticks."""
     reads, before, actions = [], [], []
     for place in rng.integers(len(traces), size=count):
         trace = traces[place]
@@ -198,7 +199,7 @@ def _stretches(
         reads.append(trace.readings[begin + 1 : begin + 1 + ticks])
         actions.append(trace.actions[begin : begin + ticks])
     change = np.array(reads) - np.array(before)
-    own, common = looks_of(np.array(reads), change, np.array(actions), units)
+    own, common = identity_features(np.array(reads), change, np.array(actions), units)
     return torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(common)
 
 
