@@ -10,9 +10,11 @@ import importlib
 import json
 import os
 import select
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,21 @@ def usage() -> str:
     width = max(map(len, VERBS))
     lines = [f"  {verb:<{width}}  {what}" for verb, what in VERBS.items()]
     return "usage: an-control VERB ...   (an-control VERB --help)\n\n" + "\n".join(lines)
+
+
+def command(verb: Any, name: str) -> str:
+    """The command line of these arguments, where they differ from the verb's defaults."""
+    first, *others = fields(verb)
+    words = ["an-control", name, str(getattr(verb, first.name))]
+    for field in others:
+        value, option = getattr(verb, field.name), field.name.replace("_", "-")
+        if field.name in ("resume", "json") or value == field.default:
+            continue
+        if isinstance(field.default, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            words += [f"--{option}", *map(str, value if isinstance(value, tuple) else [value])]
+    return shlex.join(words)
 
 
 def write_json(path: Path | None, result: dict[str, Any]) -> None:

@@ -8,15 +8,18 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tyro
 
-from an_control.cli import InputError, write_json
+from an_control.cli import InputError, command, write_json
 from an_control.policy import read_model
+from an_control.start import INTERRUPTED
 
 if TYPE_CHECKING:
-    from an_control.learning.dagger.run import Distillation
+    from an_control.learning.dagger.compiled.run import CompiledDagger
+    from an_control.learning.dagger.learner import Dagger
+    from an_control.learning.dagger.patches.learner import PatchDagger
     from an_control.learning.dagger.staged import Imitation
 
 STAGED = ("reshuffled", "absent", "foreign", "copied", "added")
@@ -90,7 +93,7 @@ class Verb:
         if importlib.util.find_spec("torch") is None:
             raise InputError("needs torch (pip install an_control[train])")
         from an_control.learning.dagger.recipes import CAMERA_RECIPES
-        from an_control.learning.environments import has_lanes
+        from an_control.learning.environments import is_batched
 
         for name, least in (
             ("seed", 0),
@@ -102,30 +105,24 @@ class Verb:
             if (value := getattr(self, name)) is not None and value < least:
                 raise InputError(f"--{name} {value}: must be {least} or more")
         if self.task in CAMERA_RECIPES:
-            return self._run_camera()
+            return self._learn(self._patches)
         for name in ("hidden", "backgrounds"):
             if getattr(self, name) not in (None, ()):
                 raise InputError(f"--{name}: not for {self.task}, only for what a camera shows")
-        if self.compiled and has_lanes(self.task):
+        if self.compiled and is_batched(self.task):
             for name in STAGED:
                 if getattr(self, name) is not None:
                     raise InputError(f"--{name}: the compiled recipe takes --shuffle instead")
-            return self._run_compiled()
+            return self._learn(self._compiled)
         for name, default in (("shuffle", ("none",)), ("rate", None)):
             if getattr(self, name) != default:
                 raise InputError(f"--{name}: only the compiled recipe takes it")
-        try:
-            run = self._staged()
-        except (ValueError, RuntimeError) as error:
-            raise InputError(str(error)) from error
-        if run.round:
-            print(f"{self.out}: {run.round} of {run.settings.rounds + 1} rounds were done before")
-        return self._play(run, lambda line: print(_shown(line), flush=True))
+        return self._learn(self._staged)
 
-    def _staged(self) -> Distillation:
-        """The run of the staged recipe; ValueError where teacher and task do not fit."""
+    def _staged(self) -> Dagger:
+        """The learner of the staged recipe; ValueError where teacher and task do not fit."""
+        from an_control.learning.dagger.learner import Dagger
         from an_control.learning.dagger.recipes import RECIPES, smoke
-        from an_control.learning.dagger.run import Distillation
         from an_control.learning.dagger.staged import Imitation
         from an_control.learning.environments import environment_of, make_environment
         from an_control.learning.teacher.teachers import read_teacher
@@ -158,7 +155,7 @@ class Verb:
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
         )
-        return Distillation(
+        return Dagger(
             self.out,
             self.task,
             environment,
@@ -185,14 +182,13 @@ class Verb:
             collection=replace(settings.collection, **episodes),
         )
 
-    def _run_compiled(self) -> int:
+    def _compiled(self) -> CompiledDagger:
         """The compiled recipe: DAgger into the authors' form."""
-        from an_control.learning.dagger.compiled.run import CloningRun
+        from an_control.learning.dagger.compiled.run import CompiledDagger
         from an_control.learning.dagger.compiled.training import Cloning
         from an_control.learning.environments import describe, environment_of, make_environment
         from an_control.learning.es.parametrisation import Authors
         from an_control.learning.rollout.protocol import Protocol
-        from an_control.learning.runs.run_folder import RunError
 
         if self.teacher is None:
             raise InputError(
@@ -222,31 +218,16 @@ class Verb:
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
         )
-        try:
-            run = CloningRun(
-                self.out,
-                env,
-                task,
-                read_model(Path(self.teacher)),
-                settings,
-                self.seed,
-                resume=(self.out / "checkpoint.pickle").exists(),
-                start=None if start is None else form.vector(start),
-            )
-        except (ValueError, RunError) as error:
-            raise InputError(str(error)) from error
-        if run.round:
-            print(f"{self.out}: {run.round} of {settings.rounds} rounds were done before")
-        return self._play(
-            run, lambda line: print(_shown(line), flush=True) if "validation" in line else None
+        vector = None if start is None else form.vector(start)
+        return CompiledDagger(
+            env, task, read_model(Path(self.teacher)), settings, self.seed, start=vector
         )
 
-    def _run_camera(self) -> int:
+    def _patches(self) -> PatchDagger:
         """DAgger from what the environment's own teacher knows, into image patches."""
-        from an_control.learning.dagger.patches.run import CameraRun
+        from an_control.learning.dagger.patches.learner import PatchDagger
         from an_control.learning.dagger.recipes import CAMERA_RECIPES, camera_smoke
         from an_control.learning.environments import describe, environment_of, make_environment
-        from an_control.learning.runs.run_folder import RunError
 
         for name in ("teacher", "neuron", "stack", "products", "normalise", *STAGED):
             if getattr(self, name):
@@ -269,40 +250,32 @@ class Verb:
         if self.backgrounds:
             settings = replace(settings, backgrounds=self.backgrounds)
         start = None if self.start is None else read_model(self.start)
-        try:
-            env = make_environment(environment_of(self.task))
-            task = describe(env, self.task, environment_of(self.task))
-            resume = (self.out / "checkpoint.pickle").exists()
-            run = CameraRun(self.out, env, task, settings, self.seed, resume, self.device, start)
-        except (ValueError, RunError) as error:
-            raise InputError(str(error)) from error
-        if run.round:
-            print(f"{self.out}: {run.round} of {settings.rounds} rounds were done before")
-        return self._play(run, lambda line: print(_shown(line), flush=True))
+        env = make_environment(environment_of(self.task))
+        task = describe(env, self.task, environment_of(self.task))
+        return PatchDagger(self.out, env, task, settings, self.seed, self.device, start)
 
-    def _play(self, run: Any, report: Callable[[dict[str, Any]], None]) -> int:
+    def _learn(self, make: Callable[[], CompiledDagger | Dagger | PatchDagger]) -> int:
         """The rounds that are left, and what they gave; 1 where one of them failed."""
-        from an_control.learning.runs.run_folder import RunError
+        from an_control.learning.runs.run_folder import RunError, RunFolder
+        from an_control.learning.runs.run_loop import RunLoop
+        from an_control.learning.runs.terminal import run_at_terminal
 
         try:
-            run.run(report)
-        except (RunError, OSError) as error:
-            print(f"an-control distill: {error}", file=sys.stderr)
-            return 1
-        finally:
-            run.close()
-        print(run.model_path)
-        write_json(
-            self.json,
-            {
-                "task": self.task,
-                "seed": self.seed,
-                "rounds": run.metrics,
-                "model": str(run.model_path),
-            },
-        )
+            learner = make()
+        except (ValueError, RuntimeError) as error:
+            raise InputError(str(error)) from error
+        with closing(learner):
+            try:
+                loop = RunLoop(RunFolder(self.out, learner.config), learner)
+            except RunError as error:
+                raise InputError(str(error)) from error
+            try:
+                if not run_at_terminal(loop, command(self, "distill")):
+                    return INTERRUPTED
+            except (RunError, OSError) as error:
+                print(f"an-control distill: {error}", file=sys.stderr)
+                return 1
+        print(loop.model_path)
+        result = {"task": self.task, "seed": self.seed, "rounds": loop.metrics}
+        write_json(self.json, {**result, "model": str(loop.model_path)})
         return 0
-
-
-def _shown(line: dict[str, Any]) -> str:
-    return "  ".join(f"{name} {value:.4g}" for name, value in line.items())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import tyro
 
-from an_control.cli import InputError, write_json
+from an_control.cli import InputError, command, write_json
+from an_control.start import INTERRUPTED
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,11 @@ class Verb:
         if importlib.util.find_spec("torch") is None:
             raise InputError("needs torch (pip install an_control[train])")
         from an_control.learning.dagger.recipes import RECIPES
-        from an_control.learning.runs.run_folder import RunError
+        from an_control.learning.runs.run_folder import RunError, RunFolder
+        from an_control.learning.runs.run_loop import RunLoop
+        from an_control.learning.runs.terminal import run_at_terminal
         from an_control.learning.teacher.ppo import PpoSettings
-        from an_control.learning.teacher.ppo_run import PpoRun
+        from an_control.learning.teacher.ppo_learner import PpoLearner
 
         for name in ("iterations", "stop_after", "seed"):
             if (value := getattr(self, name)) is not None and value < (name != "seed"):
@@ -55,18 +58,15 @@ class Verb:
         if layers is None:
             raise InputError(f"task {self.task!r}: its teacher is no network")
         try:
-            run = PpoRun(self.out, self.task, recipe.environment, layers, settings, self.seed)
+            learner = PpoLearner(self.task, recipe.environment, layers, settings, self.seed)
+            with closing(learner):
+                loop = RunLoop(RunFolder(self.out, learner.config), learner)
+                if not run_at_terminal(loop, command(self, "teach"), self.stop_after):
+                    return INTERRUPTED
         except RunError as error:
             print(f"an-control teach: {error}", file=sys.stderr)
             return 1
-        run.run(_show, self.stop_after)
-        run.close()
-        print(run.model_path)
-        result = {"task": self.task, "iterations": run.metrics, "model": str(run.model_path)}
+        print(loop.model_path)
+        result = {"task": self.task, "iterations": loop.metrics, "model": str(loop.model_path)}
         write_json(self.json, result)
         return 0
-
-
-def _show(line: dict[str, Any]) -> None:
-    if "validation" in line:
-        print("  ".join(f"{name} {value:.4g}" for name, value in line.items()), flush=True)

@@ -10,7 +10,7 @@ for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
 import torch  # noqa: E402
 
 from an_control.disturbance.scramble import Scramble  # noqa: E402
-from an_control.learning.dagger.patches.run import CameraRun  # noqa: E402
+from an_control.learning.dagger.patches.learner import PatchDagger  # noqa: E402
 from an_control.learning.dagger.patches.training import (  # noqa: E402
     Episode,
     Lanes,
@@ -25,6 +25,8 @@ from an_control.learning.environments import describe, environment_of, make_envi
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
 from an_control.learning.rollout.episode import ScrambledPatches  # noqa: E402
 from an_control.learning.rollout.protocol import Protocol  # noqa: E402
+from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
+from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
 from an_control.policy import make_policy  # noqa: E402
 
 TASKS = sorted(CAMERA_RECIPES)
@@ -206,24 +208,26 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(task, tmp_path):
     settings = dataclasses.replace(camera_smoke(CAMERA_RECIPES[task]), rounds=3)
     environment = environment_of(task)
 
-    def run(folder, rounds, resume=False):
+    def run(folder, rounds):
         env = make_environment(environment, max_episode_steps=40)
-        one = CameraRun(
-            folder, env, describe(env, task, environment), settings, seed=5, resume=resume
-        )
-        one.run(lambda line: line["round"] < rounds)
-        model, metrics = one.model(), one.metrics
-        one.close()
-        return model, metrics
+        learner = PatchDagger(folder, env, describe(env, task, environment), settings, seed=5)
+        loop = RunLoop(RunFolder(folder, learner.config), learner)
+        loop.run(stop_after=rounds)
+        learner.close()
+        return loop
 
-    whole, expected = run(tmp_path / "whole", 3)
+    whole = run(tmp_path / "whole", 3)
     run(tmp_path / "parts", 1)
-    resumed, metrics = run(tmp_path / "parts", 3, resume=True)
-    for name, array in whole.arrays.items():
-        np.testing.assert_array_equal(array, resumed.arrays[name])
-    timeless = [{k: v for k, v in line.items() if k != "wall_s"} for line in expected]
-    assert [{k: v for k, v in line.items() if k != "wall_s"} for line in metrics] == timeless
-    assert (tmp_path / "parts" / "model.safetensors").exists()
+    parts = run(tmp_path / "parts", 3)
+    ours = parts.learner.model().arrays
+    for name, array in whole.learner.model().arrays.items():
+        np.testing.assert_array_equal(array, ours[name])
+    timeless = [
+        [{k: v for k, v in line.items() if k not in ("wall_s", "cpu_s")} for line in run.metrics]
+        for run in (whole, parts)
+    ]
+    assert timeless[0] == timeless[1]
+    assert parts.model_path.exists()
 
 
 def test_patches_shuffled_at_the_reset_or_announced_change_no_bit_of_an_episode(task, env):

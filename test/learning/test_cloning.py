@@ -12,11 +12,13 @@ from an_control.cli import main
 from an_control.disturbance.scramble import Scramble
 from an_control.learning.dagger.compiled.gradient import Parameters, Piece, backward, forward, tape
 from an_control.learning.dagger.compiled.memory import ABSENT, Memory, show
-from an_control.learning.dagger.compiled.run import CloningRun
+from an_control.learning.dagger.compiled.run import CompiledDagger
 from an_control.learning.dagger.compiled.training import Cloner, Cloning
 from an_control.learning.es.parametrisation import Authors
 from an_control.learning.rollout.engine import training_starts
 from an_control.learning.rollout.protocol import Protocol
+from an_control.learning.runs.run_folder import RunFolder
+from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import OrderedSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
@@ -180,22 +182,19 @@ def test_the_student_that_records_is_the_student_that_learns(cartpole, fused, te
 def test_a_resumed_run_continues_to_the_same_bits(tmp_path, cartpole, teacher, shuffle):
     settings = replace(TINY, mixture=tuple(map(parse, shuffle)))
 
-    def run(folder, resume=False):
-        return CloningRun(folder, cartpole, CARTPOLE_TASK, teacher, settings, 3, resume, 8)
+    def run(folder):
+        learner = CompiledDagger(cartpole, CARTPOLE_TASK, teacher, settings, 3, 8)
+        return RunLoop(RunFolder(folder, learner.config), learner)
 
     whole = run(tmp_path / "whole")
     whole.run()
+    run(tmp_path / "part").run(stop_after=2)
     part = run(tmp_path / "part")
-    part.run(lambda line: line["round"] < 2)
-    part.close()
-    part = run(tmp_path / "part", resume=True)
-    assert part.round == 2
+    assert part.done == 2
     part.run()
-    for name, array in whole.model().arrays.items():
-        assert array.tobytes() == part.model().arrays[name].tobytes(), name
+    for name, array in whole.learner.model().arrays.items():
+        assert array.tobytes() == part.learner.model().arrays[name].tobytes(), name
     assert whole.metrics[-1]["action_loss"] == part.metrics[-1]["action_loss"]
-    whole.close()
-    part.close()
 
 
 def test_distill_teaches_the_authors_form_from_the_command_line(tmp_path, teacher, capsys):
@@ -264,14 +263,14 @@ def test_distill_without_a_teacher_says_how_to_get_one(tmp_path, capsys):
     assert "an-control train cartpole --form ordered" in capsys.readouterr().err
 
 
-def test_distill_goes_on_from_a_student_that_is_there(tmp_path, cartpole, teacher):
+def test_distill_goes_on_from_a_student_that_is_there(cartpole, teacher):
     form = Cloning().form
     start = np.random.default_rng(0).normal(0.0, 0.3, form.size)
     settings = Cloning(**{**TINY.__dict__, "rate": 1e-9, "final_rate": 1e-9})
-    run = CloningRun(tmp_path, cartpole, CARTPOLE_TASK, teacher, settings, 3, start=start)
-    run.run()
-    np.testing.assert_allclose(form.vector(run.model()), start, atol=1e-5)
-    run.close()
+    learner = CompiledDagger(cartpole, CARTPOLE_TASK, teacher, settings, 3, 8, start)
+    learner.step()
+    np.testing.assert_allclose(form.vector(learner.model()), start, atol=1e-5)
+    learner.close()
 
 
 def test_memory_keeps_what_each_slot_shows_and_which_channel_that_is(fused):

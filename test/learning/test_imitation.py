@@ -1,5 +1,5 @@
 # ruff: noqa: E402
-"""Distillation runs, continues to the same bits, and exports what it trained."""
+"""DAgger learns, continues to the same bits, and exports what it trained."""
 
 import json
 from dataclasses import replace
@@ -12,13 +12,15 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.disturbance.scramble import episode_seed
 from an_control.learning.dagger.episodes import Apprentice, Episode, Messy, Noisy, Rewiring, record
+from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.recipes import RECIPES, smoke
-from an_control.learning.dagger.run import Distillation
 from an_control.learning.dagger.streams import Batch, Disturbance, Streams
 from an_control.learning.dagger.student import Student, StudentSizes
 from an_control.learning.environments import describe, make_environment
 from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.learning.runs.run_folder import RunError
+from an_control.learning.runs.recordings import Recordings
+from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
+from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import packaged_ant_teacher
 from an_control.policy import load_policy, make_policy, read_model, write_model
 
@@ -33,19 +35,20 @@ def env():
     env.close()
 
 
-def distillation(folder, recipe=RECIPE) -> Distillation:
-    return Distillation(folder, "ant", RECIPE.environment, TEACHER, smoke(recipe.settings), seed=3)
+def dagger(folder, settings=None, seed=3) -> RunLoop:
+    settings = smoke(RECIPE.settings) if settings is None else settings
+    learner = Dagger(folder, "ant", RECIPE.environment, TEACHER, settings, seed)
+    return RunLoop(RunFolder(folder, learner.config), learner)
 
 
 @pytest.mark.parametrize("recipe", ["ant-remembering", "ant-rewired", "ant-lacking"])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
-    whole = distillation(tmp_path / "whole", RECIPES[recipe])
+    settings = smoke(RECIPES[recipe].settings)
+    whole = dagger(tmp_path / "whole", settings)
     whole.run()
-    whole.close()
-    for round_ in (0, 2):
-        part = distillation(tmp_path / "parts", RECIPES[recipe])
-        part.run(stop_after=round_)
-        part.close()
+    for stop in (1, 3):
+        part = dagger(tmp_path / "parts", settings)
+        part.run(stop_after=stop)
     assert whole.finished and part.finished
     ours = read_model(part.model_path).arrays
     for name, array in read_model(whole.model_path).arrays.items():
@@ -56,12 +59,11 @@ def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
     means = {}
     for averaged in (False, True):
         settings = replace(smoke(RECIPES["ant-rewired"].settings), averaged=averaged)
-        run = Distillation(
-            tmp_path / str(averaged), "ant", RECIPE.environment, TEACHER, settings, 3
-        )
+        learner = dagger(tmp_path / str(averaged), settings).learner
         students = []
-        run.run(lambda _, run=run, students=students: students.append(read_model(run.model_path)))
-        run.close()
+        for _ in range(learner.steps):
+            learner.step()
+            students.append(learner.model())
         queries = [student.arrays["attention.queries"] for student in students]
         means[averaged] = queries[-1] if averaged else np.mean(queries, axis=0)
     np.testing.assert_allclose(means[True], means[False], atol=1e-6)
@@ -69,49 +71,42 @@ def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
 
 def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):
     settings = replace(smoke(RECIPE.settings), least=1e9, rounds=1)
-    run = Distillation(tmp_path, "ant", RECIPE.environment, TEACHER, settings, 3)
+    run = dagger(tmp_path, settings)
     run.run()
-    run.close()
-    stored = [np.load(tmp_path / f"episodes_0{number}.npz")["totals"] for number in range(2)]
-    assert [len(totals) for totals in stored] == [3, 1]
-    assert run.metrics[1]["episodes"] == 3 and run.metrics[1]["return"] <= stored[1][0]
+    stored = [Recordings(tmp_path, Episode).read(number) for number in range(2)]
+    assert [len(episodes) for episodes in stored] == [3, 1]
+    assert run.metrics[1]["episodes"] == 3 and run.metrics[1]["return"] <= stored[1][0].total
 
 
 def test_a_run_folder_explains_itself(tmp_path):
-    run = distillation(tmp_path)
-    run.run(stop_after=0)
-    run.close()
+    run = dagger(tmp_path)
+    run.run(stop_after=1)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["seed"] == 3 and config["settings"]["rounds"] == 2
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(line)["round"] == 0
+    assert json.loads(line)["round"] == 1
     assert load_policy(run.model_path).model.trained["seed"] == 3
 
 
 def test_a_folder_of_another_run_is_refused(tmp_path):
-    distillation(tmp_path).close()
+    dagger(tmp_path).run(stop_after=1)
     with pytest.raises(RunError, match="other settings"):
-        Distillation(tmp_path, "ant", RECIPE.environment, TEACHER, smoke(RECIPE.settings), seed=4)
+        dagger(tmp_path, seed=4)
 
 
-def test_a_full_disk_ends_a_distillation_with_its_last_round_intact(tmp_path, monkeypatch):
-    part = distillation(tmp_path)
-    part.run(stop_after=0)
-    part.close()
-    before = (tmp_path / "checkpoint.pt").read_bytes()
+def test_a_full_disk_ends_a_run_with_its_last_round_intact(tmp_path, monkeypatch):
+    dagger(tmp_path).run(stop_after=1)
+    before = (tmp_path / CHECKPOINT).read_bytes()
 
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    part = distillation(tmp_path)
+    part = dagger(tmp_path)
     with monkeypatch.context() as context, pytest.raises(RunError, match="No space left"):
         context.setattr("os.fsync", full)
         part.run()
-    part.close()
-    assert (tmp_path / "checkpoint.pt").read_bytes() == before
-    part = distillation(tmp_path)
-    assert part.round == 1
-    part.close()
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
+    assert dagger(tmp_path).done == 1
 
 
 @pytest.fixture(scope="module")

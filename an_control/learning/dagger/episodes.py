@@ -7,7 +7,7 @@ An episode is driven by the teacher, by a blend of disturbances, or by the stude
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
@@ -17,17 +17,13 @@ from an_control.learning.teacher.teachers import Teacher
 from an_control.policy import AttentionNeuron
 
 
-@dataclass(frozen=True)
-class Episode:
+class Episode(NamedTuple):
     """T steps: observations (T, N) in nominal order, the actions before them, the labels (T, A)."""
 
     observations: np.ndarray
     previous: np.ndarray
     labels: np.ndarray
     total: float = 0.0
-
-    def __len__(self) -> int:
-        return len(self.observations)
 
 
 class Driver(Protocol):

@@ -7,8 +7,7 @@ takes when some of its channels are swapped; or by the watched policy while chan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -35,8 +34,7 @@ EPISODES = (CALM, MODES, MODES, LOST, MODES)
 """The modes of one episode after the other."""
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(NamedTuple):
     """An episode of T steps: readings (T, N) and the actions (T, A) that followed them."""
 
     readings: np.ndarray

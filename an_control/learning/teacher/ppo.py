@@ -96,20 +96,47 @@ class Rollout:
 
 
 class Players:
-    """Environments side by side; episodes go on from one rollout to the next."""
+    """Environments side by side; episodes go on from one rollout to the next.
+
+    A restored one plays the episodes at hand again, from their seeds and actions.
+    """
 
     def __init__(
         self, envs: list[gymnasium.Env[Any, Any]], settings: PpoSettings, seed: int
     ) -> None:
         self._envs, self._settings = envs, settings
         self._rng = np.random.default_rng(seed)
-        self._now = np.stack([self._reset(env) for env in envs])
+        self._seeds = [0] * len(envs)
+        self._actions: list[list[np.ndarray]] = [[] for _ in envs]
+        self._now = np.stack([self._reset(e) for e in range(len(envs))])
         self._totals = np.zeros(len(envs))
         self._left = np.zeros(len(envs), int)
         self._still = np.zeros(len(envs), bool)
 
-    def _reset(self, env: gymnasium.Env[Any, Any]) -> np.ndarray:
-        observation, _ = env.reset(seed=int(self._rng.integers(*TRAINING_SEEDS)))
+    def state(self) -> dict[str, Any]:
+        """What `restore` continues from."""
+        return {
+            "rng": self._rng.bit_generator.state,
+            "seeds": self._seeds,
+            "actions": [np.array(actions) for actions in self._actions],
+            "totals": self._totals,
+            "left": self._left,
+            "still": self._still,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for e, (seed, actions) in enumerate(zip(state["seeds"], state["actions"], strict=True)):
+            self._seeds[e], self._actions[e] = seed, list(actions)
+            observation, _ = self._envs[e].reset(seed=seed)
+            for action in actions:
+                observation, *_ = self._envs[e].step(action)
+            self._now[e] = observation
+        self._totals, self._left, self._still = state["totals"], state["left"], state["still"]
+        self._rng.bit_generator.state = state["rng"]
+
+    def _reset(self, e: int) -> np.ndarray:
+        self._seeds[e], self._actions[e] = int(self._rng.integers(*TRAINING_SEEDS)), []
+        observation, _ = self._envs[e].reset(seed=self._seeds[e])
         return np.asarray(observation, np.float32)
 
     def play(self, actor: Actor, steps: int) -> Rollout:
@@ -133,7 +160,8 @@ class Players:
             acted[t] = mean + sd * noise
             self._bursts(acted[t], own[t])
             for e, env in enumerate(self._envs):
-                observation, reward, ended, truncated, _ = env.step(np.clip(acted[t, e], -1.0, 1.0))
+                self._actions[e].append(np.clip(acted[t, e], -1.0, 1.0))
+                observation, reward, ended, truncated, _ = env.step(self._actions[e][-1])
                 left[t, e] = observation
                 rewards[t, e], fell[t, e] = reward, ended
                 self._totals[e] += float(reward)
@@ -141,7 +169,7 @@ class Players:
                     ends[t, e] = 1.0
                     totals.append(float(self._totals[e]))
                     self._totals[e] = self._left[e] = 0
-                    observation = self._reset(env)
+                    observation = self._reset(e)
                 self._now[e] = observation
         seen[steps] = self._now
         return Rollout(seen, acted, rewards, ends, left, fell, own, totals)

@@ -100,7 +100,7 @@ class Cloner:
         self.history: list[np.ndarray] = []
         added = max(one.copies + one.noise_channels for one in settings.mixture)
         slots = channels + added
-        self._memory = Memory(settings.memory, engine.lanes.steps, slots, form.actions)
+        self._memory = Memory(settings.memory, engine.batch.steps, slots, form.actions)
         self._threads = ThreadPoolExecutor(max(1, settings.batch // LANES))
         self._tapes = [
             tape(
@@ -171,7 +171,7 @@ class Cloner:
         """A round's episodes: whole ones by the teacher, mixed ones, whole ones by the student."""
         settings, rng = self.settings, np.random.default_rng([self.seed, number, 0])
         count = settings.episodes if number else settings.first_episodes
-        limit = self._engine.lanes.steps
+        limit = self._engine.batch.steps
         taught = max(0.1, 0.5 - settings.progress(number)) if number else 0.75
         kind, brief = rng.random(count), rng.exponential(100.0, count).astype(np.int64)
         teaching = np.zeros((count, 2), np.int64)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import cv2
 import gymnasium
@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from an_control.learning.dagger.patches.student import VisionStudent
+from an_control.learning.environments import HasChannels, HasFrames, StateTeacher
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.policy import VisionNeuron
 from an_control.policy.sizes import ConvolutionSizes
@@ -32,24 +33,6 @@ from an_control.wiring.image import cut
 ROAD_GRAY = 102.0
 GRASS_GRAYS = (159, 177)
 """Between them is what CarRacing's grass looks like, and hardly anything else."""
-
-
-class Teacher(Protocol):
-    """Knows what the student cannot see; `env.unwrapped.teacher()` makes one."""
-
-    @property
-    def helps(self) -> bool:
-        """Whether the teacher acts itself, because the student is lost."""
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether the episode should end, because help takes too long."""
-
-    def start(self) -> None:
-        """Called after each reset of the environment."""
-
-    def __call__(self) -> np.ndarray:
-        """The action (A,) in [-1, 1] that it would take now; called once a step."""
 
 
 class Episode(NamedTuple):
@@ -137,7 +120,7 @@ def new_student(settings: CameraCloning, seed: int) -> VisionStudent:
 
 def record(
     env: gymnasium.Env[Any, Any],
-    teacher: Teacher,
+    teacher: StateTeacher,
     policy: VisionNeuron | None,
     settings: CameraCloning,
     noise: float,
@@ -150,9 +133,10 @@ def record(
     share of `settings.backgrounds` of the episodes it sees a pattern instead of the grass; the
     episode keeps the frames without it.
     """
-    inner: Any = env.unwrapped
+    inner = env.unwrapped
+    assert isinstance(inner, HasChannels) and isinstance(inner, HasFrames)
     kept = np.flatnonzero(~hide(len(inner.channels), settings.hidden, rng))
-    ids = tuple(inner.channels[i] for i in kept)
+    ids = tuple(inner.channels[int(i)] for i in kept)
     patches, _ = env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
     teacher.start()
     if policy is not None:

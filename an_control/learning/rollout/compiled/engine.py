@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from an_control.disturbance.scramble import Scramble, ScrambleSettings
+from an_control.learning.environments import Batch
 from an_control.learning.rollout.compiled.loop import (
     Candidates,
     Conditions,
@@ -34,12 +34,12 @@ SHARES = 2
 
 
 class FusedEngine:
-    """Plays an environment that offers compiled functions over lanes (`env.unwrapped.lanes`)."""
+    """Plays the episodes of a `Batched` environment, 64 side by side."""
 
     def __init__(
-        self, lanes: Any, channels: Sequence[str], actions: int, threads: int | None = None
+        self, batch: Batch, channels: Sequence[str], actions: int, threads: int | None = None
     ) -> None:
-        self.lanes, self.channels, self.actions = lanes, tuple(channels), actions
+        self.batch, self.channels, self.actions = batch, tuple(channels), actions
         self._pool = ThreadPoolExecutor(threads or os.cpu_count())
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class FusedEngine:
 
         Returns what happened, how it was scrambled, and the episodes' steps (R,).
         """
-        few, limit = len(starts), self.lanes.steps
+        few, limit = len(starts), self.batch.steps
         recording = Recording(
             observations=np.zeros((few, limit, len(self.channels)), np.float32),
             actions=np.zeros((few, limit, self.actions), np.float32),
@@ -100,7 +100,7 @@ class FusedEngine:
 
     def states(self, starts: Sequence[Start]) -> np.ndarray:
         """The episodes' first states (R, S)."""
-        return np.array([self.lanes.start(start.environment) for start in starts])
+        return np.array([self.batch.start(start.environment) for start in starts])
 
     def conditions(self, starts: Sequence[Start], scrambling: ScrambleSettings) -> Conditions:
         """What the scrambling does to these episodes, episode by episode."""
@@ -115,7 +115,7 @@ class FusedEngine:
                 scrambles[start.run] = Scramble(self.channels, scrambling, start.run)
             scramble = scrambles[start.run]
             scramble.reset(start.episode)
-            plan = scramble.plan(self.lanes.steps)
+            plan = scramble.plan(self.batch.steps)
             sources.append(plan.sources)
             kept.append(plan.kept)
             noise.append(plan.noise)
@@ -153,12 +153,12 @@ class FusedEngine:
         run(
             candidates,
             teacher or nobody(),
-            self.lanes.observe,
-            self.lanes.advance,
+            self.batch.observe,
+            self.batch.advance,
             states,
             len(self.channels),
             self.actions,
-            self.lanes.steps,
+            self.batch.steps,
             conditions,
             recording or unrecorded(),
             returns,
