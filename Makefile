@@ -1,14 +1,14 @@
 # make ant     two Ant episodes through ROS 2, sensors shuffled       (needs CPython 3.10 or 3.11)
 # make test    the whole suite                make lint     ruff and mypy
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
-# make campaign  breaks things around the policy node: the wire, and what does the robot do?
+# make campaign  breaks things around the policy node: what does it command, what does the robot do?
 #                (more than an hour; one that was stopped makes only the tries that it lacks)
 # make soak      a million ticks under random faults: does anything grow, does the robot walk
 #                again?                                                      (some 20 minutes)
 # make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
 # make ant-policy  trains the shipped ants from nothing into runs/      (40 minutes, one core)
 # make camera-tables  those of docs/camera_learning.md                     (more than an hour)
-# make tables  the tables and pictures of docs/rewiring.md, from the shipped models (an hour, one core)
+# make tables  those of docs/rewiring.md and docs/ant_policy.md, with their pictures (an hour, one core)
 #
 # PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
 # ROS=system  takes rclpy from the sourced ROS 2 distribution, ROS=wheels from PyPI. Left empty, the
@@ -25,25 +25,26 @@ SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
           --constraint constraints.txt --editable
 
-# What docs/rewiring.md shows, of every model that ships; the first protocol is what the others
-# differ from.
-EPISODES ?= 20
+# The rows of the tables in docs/; the first protocol is what the others differ from.
+comma = ,
 REWIRED = none 1,announced reset 500 200 100 50 25 1 100,reset 50,reset none,zeroed
 DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
-            reset,drop=0.05 reset,drop=0.1 reset,drop=0.2 reset,drop=0.3 reset,drop=0.5
+            $(foreach share,0.05 0.1 0.2 0.3 0.5,reset$(comma)drop=$(share))
 SHARES = 0.1 0.2 0.25 0.3 0.4 0.5
 FILLED = none $(SHARES:%=none,drop=%) $(SHARES:%=none,drop=%,monitor=off)
-PROMISED = none 100 25 25,until=500
+PROMISED = none 100 25 25,until=500 reset+100
 WATCHED = none 10 5 25,swap=2 none,jitter=0.02 25,jitter=0.02 none,jitter=0.05 reset+25 \
-          100,swap=2 25,monitor=off 25,monitor=reset 25,monitor=off,reset
+          100,swap=2 25,monitor=off 25,monitor=reset 25,monitor=off,reset 100 25,swap=4 \
+          100,swap=4 25,jitter=0.05 100,jitter=0.02 100,monitor=off 100,monitor=reset \
+          100,monitor=off,reset
 WATCHED_CARTPOLE = none,monitor=off none 100 25 reset reset+100 reset+25 25,monitor=off
 PICTURED = none 100 100,announced
-CAMERA_EPISODES ?= 100
-LOOKS = reset $(foreach look,mountain marble waves city,reset$(comma)background=$(look))
+LOOKS = reset $(foreach look,marble waves city mountain,reset$(comma)background=$(look))
 HIDDEN = reset $(foreach share,0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9,reset$(comma)drop=$(share))
 RESHUFFLED = reset 500 200 100 50 25
-comma = ,
 EVALUATE = $(BIN)/an-control evaluate
+# A table of a page: model, page, title, episodes and seed, protocols.
+TABLE = $(EVALUATE) models/$(1).safetensors --markdown docs/$(2).md --title "$(3)" $(4) --table $(5)
 
 .PHONY: ant test lint bench campaign soak fuzz tables ant-policy camera-tables clean
 
@@ -63,11 +64,12 @@ campaign: $(VENV)/.ant
 # The result is there once every try has been made; then the next campaign begins anew.
 	@rm -f $(VENV)/campaign.json
 	@. $(VENV)/.ros && \
-	  $(BIN)/an-control campaign --state $(VENV)/campaign.state --json $(VENV)/campaign.json; \
+	  PYTHONPATH=test $(BIN)/python -m campaign faults \
+	    --state $(VENV)/campaign.state --json $(VENV)/campaign.json; \
 	  status=$$?; [ ! -e $(VENV)/campaign.json ] || rm -f $(VENV)/campaign.state; exit $$status
 
 soak: $(VENV)/.ant
-	@. $(VENV)/.ros && $(BIN)/an-control soak
+	@. $(VENV)/.ros && PYTHONPATH=test $(BIN)/python -m campaign soak
 
 fuzz: $(VENV)/.test
 	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,test,fuzz]"
@@ -81,25 +83,22 @@ bench: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control bench inference && $(BIN)/an-control bench ros
 
 tables: $(VENV)/.test
-	$(EVALUATE) models/ant_quick.safetensors --monitor off --episodes $(EPISODES) --table $(REWIRED) \
-	  --markdown docs/rewiring.md --title "ant rewired"
-	$(EVALUATE) models/ant_quick.safetensors --monitor off --episodes $(EPISODES) --table $(DISTURBED) \
-	  --markdown docs/rewiring.md --title "ant disturbed"
-	$(EVALUATE) models/ant.safetensors --episodes $(EPISODES) --table $(PROMISED) \
-	  --markdown docs/rewiring.md --title "ant promised"
-	$(EVALUATE) models/ant.safetensors --episodes $(EPISODES) --table $(FILLED) \
-	  --markdown docs/rewiring.md --title "ant filled" --plots docs/rewiring/ant_filled
-	$(EVALUATE) models/ant.safetensors --episodes 10 --table $(WATCHED) \
-	  --markdown docs/rewiring.md --title "ant watched"
-	$(EVALUATE) models/cartpole.safetensors --episodes 100 --table $(WATCHED_CARTPOLE) \
-	  --markdown docs/rewiring.md --title "cartpole watched"
+	$(call TABLE,ant,rewiring,ant promised,--episodes 20 --seed 1,$(PROMISED))
+	$(call TABLE,ant,rewiring,ant watched,--episodes 10 --seed 1,$(WATCHED))
+	$(call TABLE,ant,rewiring,ant filled,--episodes 20 --seed 1,$(FILLED)) \
+	  --plots docs/rewiring/ant_filled
+	$(call TABLE,cartpole,rewiring,cartpole watched,--episodes 100 --seed 1,$(WATCHED_CARTPOLE))
+	$(call TABLE,ant_quick,rewiring,ant rewired,--monitor off --episodes 20 --seed 1,$(REWIRED))
+	$(call TABLE,ant_quick,rewiring,ant disturbed,--monitor off --episodes 20 --seed 1,$(DISTURBED))
 	$(EVALUATE) models/ant_quick.safetensors --monitor off --episodes 10 --table $(PICTURED) \
 	  --plots docs/rewiring/ant
+	$(EVALUATE) models/ant.safetensors --identification --episodes 10 --seed 1 \
+	  --markdown docs/ant_policy.md --plots docs/ant_policy
 
 # The models' seeds are those of the shipped files; their cards say what came of each step.
 ant-policy: $(VENV)/.test
 	$(BIN)/an-control distill ant --out runs/ant --seed 2
-	$(BIN)/an-control teach ant --out runs/ant_teacher --stop-after 180
+	$(BIN)/an-control train-teacher ant --out runs/ant_teacher --stop-after 180
 	$(BIN)/an-control distill ant --recipe ant-again --teacher runs/ant_teacher/model.safetensors \
 	  --start runs/ant/model.safetensors --out runs/ant_again --seed 3
 	$(BIN)/an-control distill ant --recipe ant-remembering \
@@ -113,14 +112,10 @@ ant-policy: $(VENV)/.test
 	  --start runs/ant_rewired/model.safetensors --out runs/ant_lacking --seed 11
 
 camera-tables: $(VENV)/.test
-	$(EVALUATE) models/car_racing.safetensors --episodes $(CAMERA_EPISODES) --table $(LOOKS) \
-	  --markdown docs/camera_learning.md --title "car_racing looks"
-	$(EVALUATE) models/car_racing.safetensors --episodes 10 --table $(RESHUFFLED) \
-	  --markdown docs/camera_learning.md --title "car_racing reshuffled"
-	$(EVALUATE) models/pong.safetensors --episodes $(CAMERA_EPISODES) --table $(HIDDEN) \
-	  --markdown docs/camera_learning.md --title "pong hidden"
-	$(EVALUATE) models/pong.safetensors --episodes 10 --table $(RESHUFFLED) \
-	  --markdown docs/camera_learning.md --title "pong reshuffled"
+	$(call TABLE,car_racing,camera_learning,car_racing looks,--episodes 100 --seed 1,$(LOOKS))
+	$(call TABLE,car_racing,camera_learning,car_racing reshuffled,--episodes 4 --seed 1,$(RESHUFFLED))
+	$(call TABLE,pong,camera_learning,pong hidden,--episodes 20 --seed 2,$(HIDDEN))
+	$(call TABLE,pong,camera_learning,pong reshuffled,--episodes 3 --seed 2,$(RESHUFFLED))
 
 clean:
 	rm -rf $(VENV) build install log *.egg-info

@@ -40,7 +40,7 @@ class BringUp:
         self._waited_s = 0.0
 
     def pause(self) -> None:
-        """Other commands go out: go on from wherever the robot is by then."""
+        """Other commands go out: continue from wherever the robot is by then."""
         self._target = None
 
     def __call__(self, measured: Values) -> Values:

@@ -1,9 +1,9 @@
 """One tick, without ROS: readings -> policy -> gate -> command.
 
 The policy steps on the readings that come whether its command goes out or not, with what was
-really sent as its previous action: after a stop it goes on from what it has seen of it. With too
+really sent as its previous action: after a stop it continues from what it has seen of it. With too
 few channels to act on it waits, which leaves it knowing more than steps on a few do (docs/log). All
-state that a tick needs is here and is thrown away as a whole when the node is cleaned up.
+state that a tick needs is here and is thrown away when the node is cleaned up.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from an_control.policy import (
     Model,
     Monitor,
     Policy,
-    VisionNeuron,
     VisionSizes,
-    Watched,
     load_policy,
 )
 from an_control.safety import EStop, Gate
@@ -212,8 +210,7 @@ class Controller:
 
     def prepare(self) -> None:
         """Work ahead for the next tick, once the command is out."""
-        if isinstance(self.policy, Watched):
-            self.policy.prepare()
+        self.policy.prepare()
 
     def _step(self, readings: Readings, stamp_ns: int | None, sent: np.ndarray | None) -> None:
         """Step the policy on readings that it has not seen, if there are any."""
@@ -222,7 +219,7 @@ class Controller:
             return
         self._stepped_ns = stamp_ns
         if sent is not None and self._wanted is not None and (sent != self._wanted).any():
-            _tell_sent(self.policy, self.wiring.command.action(sent))
+            _set_previous_action(self.policy, self.wiring.command.action(sent))
         if self._given:
             self._newcomer = self._given.pop()
         if self._newcomer is not None and self._wanted is None:  # nobody knows more than it does
@@ -243,7 +240,7 @@ class Controller:
     ) -> None:
         """Let a new model see this tick too; when it has seen enough, it acts."""
         if sent is not None:
-            _tell_sent(policy, self.wiring.command.action(sent))
+            _set_previous_action(policy, self.wiring.command.action(sent))
         if ticks <= 0:
             self.model_path, self.policy, self._newcomer = path, policy, None
             if not self._given and self.new_model == f"watching {path}":
@@ -258,11 +255,11 @@ class Controller:
             return f"required source {missing[0]!r} is missing"
         if not self._measured():
             return "the actuators' positions have not been measured"
-        least = self.wiring.min_present_share
+        needed = self.wiring.min_present_share
         present = len(readings.ids)
-        if present and present >= least * readings.expected:
+        if present and present >= needed * readings.expected:
             return ""
-        return f"{present} of {readings.expected} channels present, {least:.0%} are needed"
+        return f"{present} of {readings.expected} channels present, {needed:.0%} are needed"
 
     def _measured(self) -> bool:
         """Whether all positions that are held or moved from are known."""
@@ -272,7 +269,7 @@ class Controller:
 
     def attention(self, ids: tuple[str, ...]) -> np.ndarray | None:
         """(M, N) of the last tick, columns in the order of `ids`; None without attention."""
-        attention = getattr(self.policy, "attention", None)
+        attention = self.policy.attention
         if attention is None or set(ids) != set(self.policy.channel_order):
             return None
         column = {name: place for place, name in enumerate(self.policy.channel_order)}
@@ -283,14 +280,15 @@ class Controller:
 
         What was not there for the policy is covered.
         """
-        if not self.table.cameras or not isinstance(self.policy, VisionNeuron):
+        attention = self.policy.attention
+        if not self.table.cameras or attention is None:
             return None
         camera, order = self.table.cameras[0], self.policy.channel_order
         grid = camera.image.grid
         return attended_picture(
             camera.frames[-1],
             camera.image.patch,
-            shares(self.policy.attention, order, camera.ids).reshape(grid),
+            shares(attention, order, camera.ids).reshape(grid),
             present=np.isin(camera.ids, order).reshape(grid),
         )
 
@@ -305,9 +303,9 @@ def _chooses(model: Model) -> bool:
     return bool(getattr(model.sizes, "choice", False))
 
 
-def _tell_sent(policy: Policy, action: np.ndarray) -> None:
+def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
     """The action (A,) that stands for what was sent; a monitor learns nothing from one beyond 1."""
     within = np.clip(action, -1.0, 1.0)
-    if isinstance(policy, Watched) and (within != action).any():
+    if (within != action).any():
         policy.ignore_next_tick()
     policy.previous_action = within

@@ -224,8 +224,8 @@ class Watchdog:
         self._last_s = self._fed_s = now_s
         self._begun, self.tripped = True, False
 
-    def look(self, now_s: float) -> float:
-        """Send the safe command if it is due; how long to wait until the next look, in s."""
+    def check(self, now_s: float) -> float:
+        """Send the safe command if it is due; how long to wait until the next check, in s."""
         asserting = self.tripped or bool(self._estop.reason)
         starting = not self._begun
         limit_s = self._period_s if asserting else self.timeout_s or np.inf
@@ -244,4 +244,4 @@ class Watchdog:
     def _run(self) -> None:
         wait_s = 0.0
         while not self._end.wait(wait_s):
-            wait_s = self.look(time.monotonic())
+            wait_s = self.check(time.monotonic())

@@ -18,8 +18,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
-from an_control.disturbance.schedule import load_schedule
-from an_control.disturbance.scramble import Shuffle
+from an_control.disturbance import Shuffle, load_schedule
 from an_control.policy import load_policy
 from an_control.share import share_path
 from an_control.wiring import Wiring, load_wiring

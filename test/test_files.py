@@ -81,13 +81,13 @@ def write_plot(path: Path) -> None:
 
 
 def write_markdown(path: Path) -> None:
-    from an_control.learning.evaluation.comparison import write_table
+    from an_control.learning.evaluation.comparison import write_tables
 
-    write_table(path, "big", BIG.hex())
+    write_tables(path, {"big": BIG.hex()})
 
 
 def write_json(path: Path) -> None:
-    from an_control.cli import write_json
+    from an_control.cli.common import write_json
 
     write_json(path, {"values": list(range(ROOM))})
 
@@ -140,16 +140,16 @@ def test_what_the_block_raises_leaves_the_file_as_it_was(tmp_path):
 def test_the_command_line_names_the_file_that_a_full_disk_refused(tmp_path):
     code = (
         "import sys\n"
-        "from an_control.cli import main, inspect\n"
+        "from an_control.cli import info, main\n"
         "from an_control.files import write_whole\n"
-        "inspect.Verb.run = lambda self: write_whole('/dev/full', 'x')\n"
+        "info.Verb.run = lambda self: write_whole('/dev/full', 'x')\n"
         "sys.exit(main())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "inspect", "model"],
+        [sys.executable, "-c", code, "info", "model"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    said = "an-control inspect: /dev/full: No space left on device\n"
+    said = "an-control info: /dev/full: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, said)
 
 

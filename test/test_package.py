@@ -29,6 +29,12 @@ NOT_ON_THE_ROBOT = ROS_PACKAGES | {
 }  # fmt: skip
 
 
+CORE = (
+    "policy", "wiring", "safety.py", "share.py", "files.py", "start.py", "interrupts.py",
+    "__init__.py",
+)  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the source tree, as a workspace's src/an_control, for builds to write beside."""
@@ -149,7 +155,17 @@ def test_what_runs_on_a_robot_needs_neither_torch_nor_a_simulator() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["policy", "wiring", "safety.py", "share.py", "files.py", "start.py", "__init__.py"]
+    "part",
+    [
+        "policy",
+        "wiring",
+        "safety.py",
+        "share.py",
+        "files.py",
+        "start.py",
+        "interrupts.py",
+        "__init__.py",
+    ],
 )
 def test_the_core_imports_neither_ros_nor_what_only_learning_needs(part: str) -> None:
     path = ROOT / "an_control" / part

@@ -6,6 +6,7 @@ no moment depends on how busy the machine is.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -86,12 +87,12 @@ def test_an_import_that_answers_an_interrupt_with_its_own_error_is_still_interru
     code = (
         f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
         "from an_control.start import an_control\n"
-        "from an_control.cli import inspect\n"
-        "inspect.Verb.run = lambda self: __import__('inspect_slowly')\n"
+        "from an_control.cli import info\n"
+        "info.Verb.run = lambda self: __import__('inspect_slowly')\n"
         "sys.exit(an_control())\n"
     )
-    said = "an-control inspect: interrupted\n"
-    assert ended(code, "inspect", "model.safetensors") == (130, said)
+    said = "an-control info: interrupted\n"
+    assert ended(code, "info", "model.safetensors") == (130, said)
 
 
 @pytest.mark.parametrize(
@@ -150,3 +151,46 @@ def test_a_second_signal_while_python_ends_leaves_the_status_as_it_was(command):
     )
     status, errors = ended(code, "--ros-args", "-p", "wiring")
     assert status == 2, errors
+
+
+@pytest.mark.parametrize(
+    ("command", "parameters"),
+    [
+        ("policy_node", ["wiring:=''", "mode:='rate', one of rate, lockstep", "watchdog_s:=-1.0"]),
+        ("simulator", ["simulation:=''", "seed:=0, from 0 to 2147483647", "shuffle:='none'"]),
+        ("scrambler", ["wiring:=''", "mode:='rate'", "noise_sd:="]),
+    ],
+)
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_an_executable_that_is_asked_for_help_prints_its_parameters_and_starts_no_ros(
+    command, parameters, option
+):
+    code = (
+        "import rclpy, sys\n"
+        f"from an_control.start import {command}\n"
+        "rclpy.init = lambda *_, **__: sys.exit('ROS starts')\n"
+        f"sys.exit({command}())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, option],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: {command} [--ros-args")
+    for line in (*parameters, "--params-file FILE"):
+        assert line in done.stdout
+
+
+@pytest.mark.parametrize("command", ["policy_node", "simulator", "scrambler"])
+def test_the_help_of_an_executable_whose_reader_has_gone_ends_without_a_word(command):
+    code = f"import sys; from an_control.start import {command}; sys.exit({command}())"
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "--help"],
+            stdout=writer, stderr=subprocess.PIPE, timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")

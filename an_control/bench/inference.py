@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy import EngineName, Model, Policy, VisionNeuron, make_policy, read_model
+from an_control.policy import EngineName, Model, Policy, make_policy, read_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.sizes import (
     CAR_RACING_SIZES,
@@ -89,8 +89,8 @@ def measure(policy: Policy, channels: int, seconds: float) -> Row:
     rng = np.random.default_rng(0)
     readings: list[dict[str, Any]]
     inputs: np.ndarray
-    if isinstance(policy, VisionNeuron):
-        shape = INPUTS, channels, *policy.no_patches.shape[1:]
+    if policy.reading_shape:
+        shape = INPUTS, channels, *policy.reading_shape
         inputs = rng.integers(0, 256, shape).astype(np.uint8)
         readings = [dict(zip(ids, patches, strict=True)) for patches in inputs]
     else:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy import EngineName, Model, Watched, make_policy
+from an_control.policy import EngineName, Model, make_policy
 from an_control.policy.monitor.monitor import LOOKING
 
 EVERY = 100
@@ -29,7 +29,6 @@ def _row(model: Model, engine: EngineName, seconds: float) -> dict[str, Any]:
 
     alone = make_policy(model, "off", engine=engine)
     watched = make_policy(model, "match", engine=engine)
-    assert isinstance(watched, Watched)
     taken: dict[str, list[int]] = {"quiet": [], "move": [], "after": []}
     rng, ids = np.random.default_rng(1), watched.nominal_ids
     end_ns = time.perf_counter_ns() + int(seconds * 1e9)

@@ -7,72 +7,78 @@ the help, its ``run()`` the work, returning the exit status: 0 done, 1 failed, 2
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import select
-import shlex
 import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import fields
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import tyro
-
 import an_control.threads  # noqa: F401
-from an_control.files import WriteError, write_whole
+from an_control import __version__
+from an_control.cli.common import InputError, check_outputs
+from an_control.cli.help import SHELLS, VERBS, completion, module_of, parse, unknown, usage
+from an_control.files import WriteError
+from an_control.interrupts import INTERRUPTED, interruptible
 from an_control.policy.model_file import ModelError
-from an_control.start import INTERRUPTED, interruptible
 from an_control.wiring import WiringError
-
-VERBS = {
-    "sim": "a simulator and the policy node as ROS 2 nodes, in lockstep",
-    "run": "the policy node alone, for a robot",
-    "rewire": "tell a running policy node where its channels come from now",
-    "evaluate": "a model's returns without ROS, by the paper's protocols",
-    "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",
-    "teach": "improve a task's ordered teacher by its return: PPO",
-    "distill": "teach a permutation-invariant policy what a teacher does",
-    "foresee": "teach a model's monitor what its channels will read next",
-    "examine": "how soon a policy knows its channels, and how it does without each",
-    "inspect": "what a model file holds",
-    "import-authors": "a model file from the AttentionNeuron authors' weights",
-    "campaign": "break what feeds and surrounds the policy node, and measure the wire",
-    "soak": "many ticks under random faults: does anything grow or slow down?",
-    "bench": "measure inference or ROS latency and speed here",
-}
-
-
-class InputError(ValueError):
-    """Bad input to a verb: ends it with exit status 2 and this one line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit status."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(usage())
-        return 0 if arguments else 2
-    verb, *rest = arguments
-    if verb not in VERBS:
-        print(f"an-control: unknown verb {verb!r}\n\n{usage()}", file=sys.stderr)
-        return 2
-    try:
-        module = importlib.import_module(f"an_control.cli.{verb.replace('-', '_')}")
-        work = tyro.cli(module.Verb, prog=f"an-control {verb}", args=rest)
+    first, *rest = (sys.argv[1:] if arguments is None else list(arguments)) or [""]
+    if first in VERBS:
+        return run_verb(
+            lambda: importlib.import_module(module_of(first)).Verb, f"an-control {first}", rest
+        )
+    return _reported("an-control", lambda: _about(first, rest))
+
+
+def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str]) -> int:
+    """Run the verb that `verb` gives, a dataclass as described above; returns the exit status."""
+
+    def run() -> int:
+        work = parse(verb(), prog, arguments)
+        check_outputs(work)
         with interruptible():
             status: int = work.run()
             sys.stdout.flush()
         return status
+
+    return _reported(prog, run)
+
+
+def _about(first: str, rest: Sequence[str]) -> int:
+    """What `an-control` answers without a verb."""
+    if first in ("-h", "--help"):
+        print(usage())
+    elif first == "--version":
+        print(f"an_control {__version__}")
+    elif first == "--completion":
+        if not rest or rest[0] not in SHELLS:
+            raise InputError(f"--completion {' '.join(rest)}: must be {', '.join(SHELLS)}")
+        completion(rest[0])
+    else:
+        print(f"an-control: {unknown(first)}" if first else usage(), file=sys.stderr)
+        return 2
+    return 0
+
+
+def _reported(prog: str, work: Callable[[], int]) -> int:
+    """The exit status of `work`; what ends it is said in one line."""
+    try:
+        try:
+            return work()
+        finally:
+            sys.stdout.flush()
     except (InputError, ModelError, WiringError) as error:
-        print(f"an-control {verb}: {error}", file=sys.stderr)
+        print(f"{prog}: {error}", file=sys.stderr)
         return 2
     except WriteError as error:
-        print(f"an-control {verb}: {error}", file=sys.stderr)
+        print(f"{prog}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"an-control {verb}: interrupted", file=sys.stderr)
+        print(f"{prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         if not _nobody_reads():
@@ -92,35 +98,3 @@ def _nobody_reads() -> bool:
     if gone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     return gone
-
-
-def usage() -> str:
-    """The list of verbs."""
-    width = max(map(len, VERBS))
-    lines = [f"  {verb:<{width}}  {what}" for verb, what in VERBS.items()]
-    return "usage: an-control VERB ...   (an-control VERB --help)\n\n" + "\n".join(lines)
-
-
-def command(verb: Any, name: str) -> str:
-    """The command line of these arguments, where they differ from the verb's defaults."""
-    first, *others = fields(verb)
-    words = ["an-control", name, str(getattr(verb, first.name))]
-    for field in others:
-        value, option = getattr(verb, field.name), field.name.replace("_", "-")
-        if field.name in ("resume", "json") or value == field.default:
-            continue
-        if isinstance(field.default, bool):
-            words.append(f"--{option}" if value else f"--no-{option}")
-        else:
-            words += [f"--{option}", *map(str, value if isinstance(value, tuple) else [value])]
-    return shlex.join(words)
-
-
-def write_json(path: Path | None, result: dict[str, Any]) -> None:
-    """Write a verb's result where ``--json`` asked for it; InputError where that cannot be."""
-    if path is None:
-        return
-    try:
-        write_whole(path, json.dumps(result, indent=2) + "\n")
-    except WriteError as error:
-        raise InputError(f"--json {error}") from error

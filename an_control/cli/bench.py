@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from an_control.bench.inference import CHANNELS, linearity, one_core_rows
-from an_control.cli import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, write_json
 from an_control.policy import AttentionSizes, EngineName, VisionSizes, read_model
 from an_control.share import share_path
 
@@ -65,7 +65,7 @@ class Verb:
     (in lockstep: the Ant policy that ships)."""
     seconds: float = 1.0
     """How long each figure is measured, about."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
@@ -113,7 +113,9 @@ class Verb:
         path = self.model or share_path("models/ant.safetensors")
         model = read_model(path)
         if model.forward is None:
-            raise InputError(f"{path}: carries no forward model (an-control foresee makes one)")
+            raise InputError(
+                f"{path}: carries no forward model (an-control train-monitor makes one)"
+            )
         engines: list[EngineName] = ["numpy"]
         if importlib.util.find_spec("numba") is not None:
             engines.append("numba")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from an_control.cli import InputError, command, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
+from an_control.interrupts import INTERRUPTED
 from an_control.policy import read_model
-from an_control.start import INTERRUPTED
 
 if TYPE_CHECKING:
     from an_control.learning.dagger.compiled.run import CompiledDagger
@@ -33,7 +33,7 @@ class Verb:
 
     task: tyro.conf.Positional[str]
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
-    out: Path
+    out: OutputFolder
     """The run's folder; one that holds a run with the same settings is continued."""
     seed: int = 1
     """Decides everything random."""
@@ -86,7 +86,7 @@ class Verb:
     """Feed the neurons products of reading and previous action, where not as the recipe does."""
     smoke: bool = False
     """Seconds instead of minutes: proves that it runs, learns next to nothing."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the rounds' figures here as JSON."""
 
     def run(self) -> int:
@@ -205,7 +205,7 @@ class Verb:
             normalise=len(task["channels"]) if self.normalise else 0,
         )
         try:
-            mixture = tuple(map(Protocol.parse_scrambling, self.shuffle))
+            mixture = tuple(map(Protocol.parse_disturbance, self.shuffle))
         except ValueError as error:
             raise InputError(f"--{error}") from error
         settings = Cloning(form, mixture=mixture)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli import InputError, write_json
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
-from an_control.policy import Model, Monitor, Policy, Watched, make_policy, monitor_of, read_model
+from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
+from an_control.cli.identification import TABLES, evaluate_identification
+from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.policy import Model, Monitor, Policy, make_policy, monitor_of, read_model
 from an_control.policy.tasks import SUCCESS
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ PROTOCOL = (
     "monitor",
 )
 """The options that describe one protocol."""
+RESHUFFLE_STEPS = 200
+"""Steps between two reshuffles of an identification."""
 
 
 @dataclass(frozen=True)
@@ -93,25 +95,32 @@ class Verb:
     table: tuple[str, ...] = ()
     """Protocols to put beside each other, instead of the options above; the first is the one that
     the others differ from."""
-    markdown: Path | None = None
+    identification: bool = False
+    """Instead of a protocol: how many steps the neurons need to identify their channels after each
+    reshuffle (--shuffle reset+K, reset+200 by default), and the return with each channel frozen in
+    turn. The monitor is off; the model must have softmax attention. --markdown writes the tables
+    `identification` and `frozen`, --plots the picture identification.png."""
+    markdown: OutputFile | None = None
     """Write the table here: between `<!-- table TITLE -->` and `<!-- end of table -->`, or into a
     new file."""
     title: str = "results"
     """The table's TITLE."""
-    plots: Path | None = None
+    plots: OutputFolder | None = None
     """Write recovery curves, attention maps and keys into this folder."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        if importlib.util.find_spec("gymnasium") is None:
-            raise InputError("needs gymnasium (pip install an_control[sim])")
-        if self.plots is not None and importlib.util.find_spec("matplotlib") is None:
-            raise InputError("--plots: needs matplotlib (pip install an_control[train])")
+        need("sim", "gymnasium")
+        if self.plots is not None:
+            need("train", "matplotlib")
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
+        self._check_marks()
+        if self.identification:
+            return self._identify()
         model = read_model(self.model)
         task = self.task or str(model.task.get("name", "ant"))
         try:
@@ -129,6 +138,44 @@ class Verb:
                 self._evaluate(task, protocols, stage)
             except ValueError as error:
                 raise InputError(str(error)) from error
+        return 0
+
+    def _check_marks(self) -> None:
+        """InputError where the Markdown file lacks the marks of what is to be written."""
+        from an_control.learning.evaluation.comparison import missing_marks
+
+        if self.markdown is None:
+            return
+        try:
+            titles = TABLES if self.identification else (self.title,)
+            problem = missing_marks(self.markdown, titles)
+        except (ValueError, OSError) as error:
+            problem = f"{self.markdown}: {error}"
+        if problem:
+            raise InputError(f"--markdown {problem}")
+
+    def _identify(self) -> int:
+        need("train", "matplotlib")
+        others = {*PROTOCOL, "table", "normalise", "success", "title"} - {"shuffle"}
+        for field in fields(self):
+            if field.name in others and getattr(self, field.name) != field.default:
+                raise InputError(f"--{field.name.replace('_', '-')}: not for --identification")
+        try:
+            shuffle = Shuffle.parse(self.shuffle)
+            if not shuffle.at_reset:
+                raise InputError(f"--shuffle {self.shuffle}: --identification needs reset+K")
+            result = evaluate_identification(
+                self.model,
+                self.task,
+                self.episodes,
+                self.seed,
+                shuffle.every or RESHUFFLE_STEPS,
+                self.markdown,
+                self.plots,
+            )
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        write_json(self.json, result)
         return 0
 
     def _environment(self, task: str, model: Model) -> gymnasium.Env[Any, Any]:
@@ -162,7 +209,7 @@ class Verb:
                 text: replace(one, monitor=one.monitor or self.monitor)
                 for text, one in parsed.items()
             }
-        scrambling = ScrambleSettings(
+        scrambling = DisturbanceSettings(
             shuffle=Shuffle.parse(self.shuffle),
             announce=self.announce,
             noise_channels=self.noise_channels,
@@ -176,7 +223,7 @@ class Verb:
         return {self.shuffle: Protocol(scrambling, self.memory, self.until, self.monitor)}
 
     def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: _Stage) -> None:
-        from an_control.learning.evaluation.comparison import compare, markdown, write_table
+        from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 
         runs = {}
         for name, protocol in protocols.items():
@@ -199,7 +246,7 @@ class Verb:
             write_json(self.json, {**about, **self._options(), **figures})
         if self.markdown is not None:
             try:
-                write_table(self.markdown, self.title, markdown(rows))
+                write_tables(self.markdown, {self.title: markdown(rows)})
             except (ValueError, OSError) as error:
                 raise InputError(f"--markdown: {error}") from error
         if self.plots is not None:
@@ -217,10 +264,10 @@ class Verb:
     ) -> None:
         from an_control.learning.evaluation import plots
 
-        lost = {name: protocol.scrambling.drop for name, protocol in protocols.items()}
+        lost = {name: protocol.disturbance.drop for name, protocol in protocols.items()}
         loss = plots.loss_curves(runs, lost)
         figures = {"recovery": plots.recovery_curves(runs), "loss": loss}
-        moving = {n: p for n, p in protocols.items() if p.scrambling.shuffle.every}
+        moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
         for name, protocol in (moving or ({} if loss else protocols)).items():
             trace = plots.Trace(stage.channels)
             (result,) = stage.play(protocol, 1, watch=trace.see)
@@ -264,15 +311,15 @@ class _Stage:
             self._policies[protocol.monitor] = make_policy(self._model, protocol.monitor)
         policy = self._policies[protocol.monitor]
         plain = protocol.memory == "kept" and protocol.until is None and watch is None
-        plain = plain and not isinstance(policy, Watched)
-        if plain and not self._stepwise and can_fuse(self._env, protocol.scrambling):
+        plain = plain and policy.monitor_report is None
+        if plain and not self._stepwise and can_fuse(self._env, protocol.disturbance):
             return evaluate_fused(
                 self._model,
                 self._env,
                 self.channels,
                 episodes,
                 self._seed,
-                protocol.scrambling,
+                protocol.disturbance,
             )
         return evaluate(
             policy, self._env, self.channels, episodes, self._seed, protocol, report, watch

@@ -8,7 +8,7 @@ from typing import Literal
 
 import tyro
 
-from an_control.cli import InputError
+from an_control.cli.common import InputError, OutputFile
 from an_control.files import WriteError
 from an_control.policy import write_model
 from an_control.policy.authors import import_authors
@@ -22,7 +22,7 @@ class Verb:
     """Their flat parameters: an .npz with one array "params"."""
     kind: Literal["cartpole_pi", "ant_pi", "ant_mlp", "carracing_pi", "puzzle_pong"]
     """Which of their policies it is."""
-    out: Path
+    out: OutputFile
     """The model file to write (.safetensors)."""
 
     def run(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from an_control.cli import InputError
+from an_control.cli.common import InputError
 
 
 @dataclass(frozen=True)

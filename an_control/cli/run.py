@@ -11,10 +11,10 @@ from typing import Literal
 
 import tyro
 
-from an_control.cli import InputError
+from an_control.cli.common import InputError
 from an_control.controller import Controller
+from an_control.interrupts import INTERRUPTED, end_at_once
 from an_control.policy import Monitor
-from an_control.start import INTERRUPTED, end_at_once
 
 
 @dataclass(frozen=True)

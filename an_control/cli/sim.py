@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, write_json
 from an_control.cli.run import parameters
 from an_control.controller import Controller
-from an_control.disturbance.scramble import Change, ScrambleSettings, Shuffle
+from an_control.disturbance import Change, DisturbanceSettings, Shuffle
+from an_control.interrupts import INTERRUPTED, end_at_once
 from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS
 from an_control.share import share_path
-from an_control.start import INTERRUPTED, end_at_once
 from an_control.wiring import Wiring, load_wiring
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ class Verb:
     """Or up to so many seconds later, drawn for each episode."""
     stop_for: float = 2.0
     """Clear the e-stop after so many seconds."""
-    video: Path | None = None
+    video: OutputFile | None = None
     """Record what the camera sees: .mp4 a video, .png a sheet of pictures. Of a robot that sees by
     camera itself: its images, and beside them what the policy read, coloured where it looked."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
@@ -114,7 +114,7 @@ class Verb:
         if refusal:
             raise InputError(refusal)
         try:
-            scramble = ScrambleSettings(
+            scramble = DisturbanceSettings(
                 Shuffle.parse(self.shuffle), self.announce, self.noise_channels, drop=self.drop
             )
             schedule = self._schedule()
@@ -128,7 +128,7 @@ class Verb:
         return self._simulate(model, wiring, scramble, schedule)
 
     def _schedule(self) -> tuple[Change, ...]:
-        from an_control.disturbance.schedule import load_schedule
+        from an_control.disturbance import load_schedule
 
         return () if self.schedule is None else load_schedule(self.schedule)
 
@@ -136,7 +136,7 @@ class Verb:
         self,
         model: Path,
         wiring: Path,
-        scramble: ScrambleSettings,
+        scramble: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> int:
         from an_control.cli.sim_view import progress
@@ -159,7 +159,7 @@ class Verb:
             stop_spread_s=self.stop_spread,
             stop_for_s=self.stop_for,
             scrambler=self.scrambler,
-            scramble=scramble,
+            disturbance=scramble,
             schedule=schedule,
             camera_hz=RATE_HZ if self.video is not None and not wired.images else 0.0,
         )
@@ -230,7 +230,7 @@ def _shipped(task: str) -> Path:
 
 
 def _check_scrambling(
-    wiring: Path, scramble: ScrambleSettings, schedule: tuple[Change, ...]
+    wiring: Path, scramble: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
     """ValueError naming what cannot be done to what the robot's sensors send."""
     from an_control_sim.bridge.scrambled_messages import scrambled_message

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli import InputError, command, write_json
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
+from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.interrupts import INTERRUPTED
 from an_control.policy import OrderedSizes, read_model
 from an_control.policy.tasks import SUCCESS
-from an_control.start import INTERRUPTED
 
 if TYPE_CHECKING:
     from an_control.learning.es.parametrisation import Form
@@ -31,7 +31,7 @@ class Verb:
 
     task: tyro.conf.Positional[str]
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
-    out: Path
+    out: OutputFolder
     """The run's folder."""
     form: Literal["attention", "ordered"] = "attention"
     """The policy's form: permutation-invariant, or a plain network on the channels in order."""
@@ -84,7 +84,7 @@ class Verb:
     """Decides everything random."""
     resume: bool = False
     """Refuse to begin anew: the folder must hold a run that the same arguments began."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
@@ -185,10 +185,10 @@ class Verb:
         )
         return form, None
 
-    def _mixture(self) -> tuple[ScrambleSettings, ...]:
+    def _mixture(self) -> tuple[DisturbanceSettings, ...]:
         from an_control.learning.rollout.protocol import Protocol
 
-        mixture = map(Protocol.parse_scrambling, self.shuffle or ("none",))
+        mixture = map(Protocol.parse_disturbance, self.shuffle or ("none",))
         if not self.noise_channels:
             return tuple(mixture)
         count = self.noise_channels
@@ -200,7 +200,7 @@ class Verb:
         from an_control.learning.runs.card import figures, write_card
 
         model = read_model(loop.model_path)
-        clean = ScrambleSettings(shuffle=Shuffle(at_reset=model.kind != "ordered"))
+        clean = DisturbanceSettings(shuffle=Shuffle(at_reset=model.kind != "ordered"))
         others = [
             one for one in search.settings.mixture if one.active and words(one) != words(clean)
         ]

@@ -6,18 +6,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from an_control.disturbance.scramble import Change, ScrambleSettings, Shuffle
+from an_control.disturbance.disturber import Change, DisturbanceSettings, Shuffle
 from an_control.wiring.errors import WiringError
 from an_control.wiring.strict import Entry, read_yaml
 
-SETTINGS = tuple(field.name for field in fields(ScrambleSettings))
+SETTINGS = tuple(field.name for field in fields(DisturbanceSettings))
 
 
 def load_schedule(path: str | Path) -> tuple[Change, ...]:
     """Read a schedule; WiringError names file, key, value and what is allowed.
 
     ``an_control_schedule: 1`` and ``changes``, a mapping from the step to the settings that have
-    other values from then on (see `ScrambleSettings`)::
+    other values from then on (see `DisturbanceSettings`)::
 
         an_control_schedule: 1
         changes:
@@ -37,14 +37,14 @@ def _change(step: str, entry: Entry) -> Change:
     values = {name: _value(name, one) for name, one in given.items()}
     for name, one in given.items():
         try:
-            ScrambleSettings(**{name: values[name]})
+            DisturbanceSettings(**{name: values[name]})
         except ValueError as error:
             raise one.error(str(error)) from None
     return Change(int(step), values)
 
 
 def _value(name: str, entry: Entry) -> Any:
-    default = getattr(ScrambleSettings(), name)
+    default = getattr(DisturbanceSettings(), name)
     if isinstance(default, Shuffle):
         try:
             return Shuffle.parse(str(entry.value))

@@ -18,7 +18,8 @@ from an_control.policy.model_file import (
 )
 from an_control.policy.monitor.forward_model import ForwardModel, Monitor
 from an_control.policy.monitor.monitor import IdentityMonitor
-from an_control.policy.monitor.monitored_policy import Watched
+from an_control.policy.monitor.monitored_policy import MonitoredPolicy
+from an_control.policy.protocol import ChannelState, MonitorReport, Policy
 from an_control.policy.scalar.attention_neuron import AttentionNeuron, Engine
 from an_control.policy.scalar.numpy_engine import NumpyEngine
 from an_control.policy.scalar.weights import Weights
@@ -37,17 +38,19 @@ from an_control.policy.vision.weights import VisionWeights
 __all__ = [
     "AttentionNeuron",
     "AttentionSizes",
+    "ChannelState",
     "EngineName",
     "Model",
     "ModelError",
     "Monitor",
+    "MonitorReport",
+    "MonitoredPolicy",
     "Ordered",
     "OrderedSizes",
     "Policy",
     "Sizes",
     "VisionNeuron",
     "VisionSizes",
-    "Watched",
     "dry_run",
     "load_policy",
     "make_policy",
@@ -57,7 +60,6 @@ __all__ = [
     "write_model",
 ]
 
-Policy = AttentionNeuron | Ordered | VisionNeuron | Watched
 EngineName = Literal["numpy", "numba"]
 
 
@@ -73,7 +75,7 @@ def load_policy(
     Args:
         path: a ``.safetensors`` model file.
         monitor: what watches for unannounced rewiring: "off", "reset", "match", or None for what
-            the model file says; only a model with a forward model can be watched.
+            the model file says; only a model with a forward model can have one.
         engine: "numba" (compiled, here and now) or "numpy"; None takes numba where installed.
         keep_ticks: see `AttentionNeuron`.
 
@@ -101,12 +103,12 @@ def make_policy(
     ValueError where the engine is unknown or not there, or the monitor one that cannot be.
     """
     setting = monitor_of(model, monitor)
-    policy = _unwatched(model, engine, keep_ticks)
-    if setting == "off" or isinstance(policy, VisionNeuron):
+    policy = _unmonitored(model, engine, keep_ticks)
+    if setting == "off" or policy.reading_shape:
         return policy
-    ordered = isinstance(policy, Ordered)
+    ordered = not policy.permutation_invariant
     watching = IdentityMonitor(ForwardModel(model), compiled=_compiled(engine), ordered=ordered)
-    return Watched(policy, watching, setting)
+    return MonitoredPolicy(policy, watching, setting)
 
 
 def monitor_of(model: Model, asked: Monitor | None) -> Monitor:
@@ -120,27 +122,27 @@ def monitor_of(model: Model, asked: Monitor | None) -> Monitor:
     if model.forward is None and asked not in (None, "off"):
         raise ValueError(
             f"monitor: {asked!r}, but this model carries no forward model of its channels to"
-            " watch them by (an-control foresee makes one); allowed is 'off'"
+            " watch them by (an-control train-monitor makes one); allowed is 'off'"
         )
     return asked or ("off" if model.forward is None else model.forward.monitor)
 
 
-def _unwatched(
-    model: Model, engine: EngineName | None, keep_ticks: int | None
-) -> AttentionNeuron | Ordered | VisionNeuron:
+def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None) -> Policy:
     if engine not in (None, *get_args(EngineName)):
         raise ValueError(f"engine: {engine!r} is not one of {', '.join(get_args(EngineName))}")
-    if isinstance(model.sizes, OrderedSizes):
-        return Ordered(model)
-    if isinstance(model.sizes, VisionSizes):
-        return _vision(model, model.sizes, engine)
-    return AttentionNeuron(model, _engine(model.sizes, Weights.of(model), engine), keep_ticks)
+    match model.sizes:
+        case OrderedSizes():
+            return Ordered(model)
+        case VisionSizes() as sizes:
+            return _vision(model, sizes, engine)
+        case sizes:
+            return AttentionNeuron(model, _engine(sizes, Weights.of(model), engine), keep_ticks)
 
 
 def dry_run(policy: Policy) -> None:
     """One tick on zeros, then forgotten; a compiled engine is compiled by it."""
     names = policy.nominal_ids or _numbered(policy.model)
-    shape = policy.no_patches.shape[1:] if isinstance(policy, VisionNeuron) else ()
+    shape = policy.reading_shape
     policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)
     policy.reset()
 

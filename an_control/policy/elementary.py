@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from an_control.compiled_cache import njit
 
 F32 = np.float32
 

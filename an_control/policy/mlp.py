@@ -9,11 +9,12 @@ import numpy as np
 from an_control.policy.exact import LARGEST_READING
 from an_control.policy.head import Head
 from an_control.policy.model_file import Model
+from an_control.policy.protocol import Policy
 from an_control.policy.scalar.weights import head_of
 from an_control.policy.sizes import OrderedSizes
 
 
-class Ordered:
+class Ordered(Policy):
     """The same calls as `AttentionNeuron`, for a network that needs its inputs in order.
 
     Readings by id are put into the nominal order and absent ones read as zero; without nominal
@@ -21,6 +22,7 @@ class Ordered:
     """
 
     engine = "numpy"
+    permutation_invariant = False
 
     def __init__(self, model: Model) -> None:
         assert isinstance(model.sizes, OrderedSizes)
@@ -30,25 +32,11 @@ class Ordered:
         layers = head_of(arrays, len(model.sizes.head) + 1)
         self._head = Head(layers, model.sizes.activation, model.sizes.output)
         self._sizes = model.sizes
-        self.channel_order: tuple[str, ...] = self.nominal_ids
         self.previous_action = np.zeros(model.sizes.actions, np.float32)
         """What was sent last; this network does not use it."""
 
     def reset(self) -> None:
-        """Nothing to forget."""
-
-    def forget(self, ids: Sequence[str]) -> None:
-        """Nothing to forget."""
-
-    def remember(self) -> dict[str, np.ndarray]:
-        """Nothing is remembered."""
-        return {}
-
-    def recall(self, states: Mapping[str, np.ndarray]) -> None:
-        """Nothing to recall."""
-
-    def rename(self, names: Mapping[str, str]) -> None:
-        """Nothing goes by names."""
+        """It has no state."""
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
         """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""

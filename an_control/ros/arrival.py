@@ -14,7 +14,7 @@ from typing import Any
 
 MEMORY_NS, MEMORY_MESSAGES = 10_000_000_000, 100
 """For so long, and for so many messages, at least, the quickest message is remembered."""
-MOST_PUBLISHERS = 100
+MAX_PUBLISHERS = 100
 GAP_PERIODS = 2
 NEVER_NS = 1 << 62
 
@@ -67,7 +67,7 @@ class Arrivals:
         if info is not None and info["source_timestamp"]:
             publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
             if publisher not in self._lateness:
-                if len(self._lateness) >= MOST_PUBLISHERS:
+                if len(self._lateness) >= MAX_PUBLISHERS:
                     self._lateness.clear()
                 self._lateness[publisher] = Lateness()
             return now_ns - self._lateness[publisher](info["source_timestamp"], wall_ns())

@@ -13,8 +13,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
 from an_control.controller import Controller
-from an_control.policy import Watched
-from an_control.ros.graph import namesakes, of_type, owner, strangers, unheard
+from an_control.ros.graph import of_type, owner, same_name_count, unmatched, wrong_types
 from an_control.ros.outputs import CommandOutput
 from an_control.safety import Watchdog
 from an_control.wiring import SourceStatus
@@ -103,7 +102,7 @@ class Report:
         ]
         self._last_ns = now_ns
         self._messages = {source.name: source.messages for source in sources}
-        self._tell()
+        self._log_problems()
         return DiagnosticArray(status=statuses)
 
     def _policy(self, active: bool) -> DiagnosticStatus:
@@ -137,23 +136,21 @@ class Report:
 
     def _monitor(self) -> list[DiagnosticStatus]:
         """What the identity monitor found, where there is one."""
-        policy = self._controller.policy
-        if not isinstance(policy, Watched):
+        report = self._controller.policy.monitor_report
+        if report is None:
             return []
-        monitor = policy.monitor
-        belief = monitor.belief
-        level, text = OK, "contents are where they are wired"
-        if monitor.lost:
-            level, text = WARN, "does not know what the slots show"
-        elif belief:
-            level, text = WARN, f"{len(belief)} contents are not where they are wired"
+        level, text = OK, "all signals are where they are wired"
+        if report.lost:
+            level, text = WARN, "does not know which slot carries which signal"
+        elif report.moved:
+            level, text = WARN, f"{len(report.moved)} signals are not where they are wired"
         values = {
-            "setting": policy.setting,
-            "rewires noticed": monitor.rewires,
-            "surprise [nats]": f"{monitor.surprise:.1f}",
+            "setting": report.setting,
+            "rewires detected": report.rewires,
+            "surprise [nats]": f"{report.surprise:.1f}",
         }
-        shows = {f"{slot} shows": content for slot, content in belief.items()}
-        return [self._status("monitor", level, text, values | shows)]
+        carries = {f"{slot} carries": signal for slot, signal in report.moved.items()}
+        return [self._status("monitor", level, text, values | carries)]
 
     def _watch(self, active: bool) -> DiagnosticStatus:
         watchdog = self._watchdog
@@ -172,14 +169,14 @@ class Report:
 
     def _estop(self) -> DiagnosticStatus:
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
-        deaf = strangers(self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic)
+        deaf = wrong_types(self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic)
         if deaf:
             self._found["e-stop"] = deaf = f"publisher of {deaf}"
         text = reason or deaf
         return self._status("e-stop", ERROR if text else OK, text or "clear", {})
 
     def _wiring(self, sources: list[SourceStatus]) -> DiagnosticStatus:
-        """The wiring as a whole; two who command one robot, or have one name, are an error."""
+        """All of the wiring; two who command one robot, or have one name, are an error."""
         node, wiring = self._node, self._controller.wiring
         topic, type_ = wiring.command.topic, wiring.command.type
         publishers = node.get_publishers_info_by_topic(topic)
@@ -188,23 +185,23 @@ class Report:
         subscriptions = [
             one for one in node.get_subscriptions_info_by_topic(topic) if owner(one) != name
         ]
-        commanding, named = len(of_type(publishers, type_)), namesakes(node)
+        commanding, named = len(of_type(publishers, type_)), same_name_count(node)
         errors, warnings = [], []
         if commanding > 1 and not self._output.shadow:
             errors.append(f"{commanding} publishers command {topic}")
         if named > 1:
             errors.append(f"{named} nodes are named {name}")
-        if other := strangers(publishers, type_, topic):
+        if other := wrong_types(publishers, type_, topic):
             warnings.append(f"publisher of {other}")
-        if other := strangers(subscriptions, type_, topic):
+        if other := wrong_types(subscriptions, type_, topic):
             warnings.append(f"subscription of {other}")
-        if own and not self._output.shadow and (why := unheard(subscriptions, own)):
+        if own and not self._output.shadow and (why := unmatched(subscriptions, own)):
             warnings.append(f"nobody hears commands on {topic}: {why}")
-        whole = sum(_whole(source) for source in sources)
-        text = f"{whole} of {len(sources)} sources whole"
+        complete = sum(_complete(source) for source in sources)
+        text = f"{complete} of {len(sources)} sources complete"
         if errors or warnings:
             self._found["wiring"] = text = "; ".join(errors + warnings)
-        level = ERROR if errors else WARN if warnings or whole < len(sources) else OK
+        level = ERROR if errors else WARN if warnings or complete < len(sources) else OK
         values = {"file": wiring.file, "command": topic, "commanding": commanding}
         return self._status("wiring", level, text, values)
 
@@ -216,7 +213,7 @@ class Report:
         text = source.error or f"{source.present} of {source.expected} channels present"
         if not (source.error or source.fresh):
             text = "no fresh message" if publishers else "no publisher"
-        if other := strangers(infos, type_, topic):
+        if other := wrong_types(infos, type_, topic):
             self._found[part] = text = f"publisher of {other}"
         new = source.messages - self._messages.get(source.name, source.messages)
         values = {
@@ -228,14 +225,14 @@ class Report:
             "present": source.present,
             "expected": source.expected,
             "present share": f"{source.present / max(1, source.expected):.2f}",
-            "absent": ", ".join(source.absent[:SHOWN]) + ", ..." * (len(source.absent) > SHOWN),
+            "missing": ", ".join(source.missing[:SHOWN]) + ", ..." * (len(source.missing) > SHOWN),
             "not yet expected": source.unexpected,
             "dropped": source.dropped,
         }
-        level = OK if _whole(source) and not other else WARN
+        level = OK if _complete(source) and not other else WARN
         return self._status(part, level, text, values)
 
-    def _tell(self) -> None:
+    def _log_problems(self) -> None:
         """Log what was there a report ago too, since the graph takes a while to settle; once."""
         for part, text in self._found.items():
             if self._problems.get(part) == text != self._logged.get(part):
@@ -260,5 +257,5 @@ def _percentile(values: np.ndarray, share: float) -> float:
     return float(np.percentile(values, share)) if len(values) else 0.0
 
 
-def _whole(source: SourceStatus) -> bool:
+def _complete(source: SourceStatus) -> bool:
     return source.fresh and source.present == source.expected and not source.error

@@ -61,13 +61,13 @@ class EventLog:
         self._waiting: dict[str, Notice] = {}
         self._acted = self._said_safe = False
 
-    def tell(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
+    def log(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
         """Log what a tick changed."""
         for subject, count in self._throttle.ended(now_s):
             if count:
-                self._tell_left_out(subject, count)
+                self._log_left_out(subject, count)
         for notice in self._controller.table.notices():
-            self._tell_source(notice, now_s)
+            self._log_source(notice, now_s)
         if self._waiting and now_s >= self._patient_until_s:
             for notice in self._waiting.values():
                 self._logger.warning(str(notice))
@@ -79,10 +79,10 @@ class EventLog:
             self._said_safe = True
         elif not reason and (not self._acted or self._said_safe):
             if self._throttle.lets("", now_s):
-                self._tell_acting(readings, shadow)
+                self._log_acting(readings, shadow)
             self._acted, self._said_safe = True, False
 
-    def _tell_source(self, notice: Notice, now_s: float) -> None:
+    def _log_source(self, notice: Notice, now_s: float) -> None:
         name = notice.source
         if notice.kind == "lost" and notice.never and now_s < self._patient_until_s:
             self._waiting[name] = notice
@@ -95,13 +95,13 @@ class EventLog:
         else:
             self._logger.info(str(notice))
 
-    def _tell_acting(self, readings: Readings, shadow: bool) -> None:
+    def _log_acting(self, readings: Readings, shadow: bool) -> None:
         present = f"{len(readings.ids)} of {readings.expected} channels"
         rate = f"{1.0 / self._controller.step_s:.1f} Hz"
         how = "proposing (shadow)" if shadow else "acting"
         self._logger.info(f"{how}{' again' if self._acted else ''}: {present}, {rate}")
 
-    def _tell_left_out(self, subject: str, count: int) -> None:
+    def _log_left_out(self, subject: str, count: int) -> None:
         """How often a subject changed besides what was logged, and how it is now."""
         if not subject:
             now = self._controller.safe_reason or "acting"

@@ -29,7 +29,7 @@ def of_type(infos: Iterable[TopicEndpointInfo], type_: str) -> list[TopicEndpoin
     return [one for one in infos if one.topic_type == type_]
 
 
-def strangers(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str:
+def wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str:
     """In words, those of other types than `type_`; empty where there are none."""
     others = sorted(
         {f"{one.topic_type} ({owner(one)})" for one in infos if one.topic_type != type_}
@@ -37,7 +37,7 @@ def strangers(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> str
     return f"{', '.join(others)} on {topic}, expected {type_}" if others else ""
 
 
-def unheard(infos: Sequence[TopicEndpointInfo], publisher: TopicEndpointInfo) -> str:
+def unmatched(infos: Sequence[TopicEndpointInfo], publisher: TopicEndpointInfo) -> str:
     """Why no subscription among `infos` hears `publisher`; empty where one does."""
     reasons = []
     for one in of_type(infos, publisher.topic_type):
@@ -48,7 +48,7 @@ def unheard(infos: Sequence[TopicEndpointInfo], publisher: TopicEndpointInfo) ->
     return "; ".join(reasons) or "there is no subscription"
 
 
-def namesakes(node: Node) -> int:
+def same_name_count(node: Node) -> int:
     """How many nodes have this node's full name, itself among them."""
     own = (node.get_name(), node.get_namespace())
     return node.get_node_names_and_namespaces().count(own)

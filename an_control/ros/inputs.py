@@ -82,7 +82,7 @@ class Inputs:
                 raise WiringError(table.wiring.file, key, source.topic, allowed)
 
     def rewire(self, table: ChannelTable) -> set[str]:
-        """Feed this table from now on or, with a ValueError, go on with the old one.
+        """Feed this table from now on or, with a ValueError, keep the old one.
 
         Returns the sources that read another topic than before. What nobody reads any more stays
         subscribed for WATCH_S: a source that soon comes back to it misses no message.
@@ -159,7 +159,7 @@ class Inputs:
             self._node.destroy_subscription(mine.pop(0))
 
     def _follow_publishers(self) -> None:
-        """Subscribe anew where the publishers' quality of service has changed.
+        """Subscribe again where the publishers' quality of service has changed.
 
         And let go of what nobody has read since the last look.
         """

@@ -2,7 +2,7 @@
 
 Callbacks store, a tick reads, decides and publishes, all on the executor's thread; only the
 watchdog has its own. While inactive or in shadow nothing commands, but the policy watches: ticks
-go on with what whoever commands really sends.
+continue with what whoever commands really sends.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Loop:
             watchdog_s = 0.0 if lockstep else TRIP_PERIODS * step_s
         self._safe_command = controller.gate.safe_command
         self._watchdog = Watchdog(
-            self._send_safe, step_s, watchdog_s, controller.estop, self._tell_trip
+            self._send_safe, step_s, watchdog_s, controller.estop, self._log_trip
         )
         self._events, self._trips = EventLog(node.get_logger(), controller), Throttle()
         with ExitStack() as opened:
@@ -135,7 +135,7 @@ class Loop:
         """Start to act; the policy remembers what it has watched."""
         self.controller.start(bring_up=not self._output.shadow)
         self._lockstep.reset()
-        self._tell_settings()
+        self._log_settings()
         self._events.begin(time.monotonic())
         self.active, self._broken = True, False
         self._output.open(shadow=self._output.shadow)
@@ -149,7 +149,7 @@ class Loop:
         self._output.shut()
 
     def shadow(self, shadow: bool) -> None:
-        """Propose instead of command, or command again; the policy goes on as it is."""
+        """Propose instead of command, or command again; the policy continues as it is."""
         if shadow == self._output.shadow:
             return
         if not self.active:
@@ -255,7 +255,7 @@ class Loop:
         if self._output.publish(command, sent_ns):
             self._watchdog.fed(time.monotonic())
         end_s = time.perf_counter()
-        self._tell_blocked(end_s - begin_s - took_s)
+        self._log_blocked(end_s - begin_s - took_s)
         self.controller.prepare()
         age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
         self._ticks.add(begin_s, end_s, age_s + end_s - begin_s)
@@ -265,7 +265,7 @@ class Loop:
             self.controller.attended,
             sent_ns,
         )
-        self._events.tell(readings, time.monotonic(), shadow=self._output.shadow)
+        self._events.log(readings, time.monotonic(), shadow=self._output.shadow)
 
     def _fail(self, error: Exception) -> None:
         """A tick raised: deactivate, and do not tick again before the next activation."""
@@ -284,7 +284,7 @@ class Loop:
             self._ticker.timer_period_ns = self._pace.wait_ns(now_ns)
             self._ticker.reset()
 
-    def _tell_settings(self) -> None:
+    def _log_settings(self) -> None:
         """What will not be watched, as its timeout is 0, and a ramp that nobody trained."""
         logger = self._node.get_logger()
         off = [f"source {s.name!r}" for s in self.controller.wiring.sources if not s.max_age_s]
@@ -295,7 +295,7 @@ class Loop:
         if warning := self.controller.ramp_warning():
             logger.warning(warning)
 
-    def _tell_blocked(self, send_s: float) -> None:
+    def _log_blocked(self, send_s: float) -> None:
         """Where sending a command took too long; rclpy held the watchdog up too meanwhile."""
         if 0.0 < self._watchdog.timeout_s < send_s:
             self._node.get_logger().error(
@@ -303,7 +303,7 @@ class Loop:
                 throttle_duration_sec=TOLD_S,
             )
 
-    def _tell_trip(self) -> None:
+    def _log_trip(self) -> None:
         """On the watchdog's thread, once the safe command has gone out."""
         limit_s, began_s, now_s = self._watchdog.timeout_s, self._began_s, time.monotonic()
         before = sum(count for _, count in self._trips.ended(now_s))

@@ -33,10 +33,16 @@ from an_control.ros import parameters
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
 from an_control.ros.swap import Swap
+from an_control.ros.usage import answers_help
 from an_control.ros.wiring_parameters import WiringParameters
 from an_control.safety import EStop
 from an_control.wiring import ChannelTable, load_wiring
 
+ABOUT = (
+    "The policy node: reads a robot's sensors by its wiring YAML, steps the policy of a model file"
+    " and publishes commands. Once it is configured it also has the parameters sources.NAME.topic,"
+    " channels.ID.source and channels.ID.field, which rewire it while it runs."
+)
 POLL_S = 0.1
 END_S = 5.0
 """How long an orderly end may take after a signal."""
@@ -69,7 +75,9 @@ class PolicyNode(LifecycleNode):
         events = SubscriptionEventCallbacks(use_default_callbacks=False)
         for reliability in ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT:
             qos = QoSProfile(depth=10, reliability=reliability)  # to hear every publisher, surely
-            self.create_subscription(Bool, "~/estop", self._hear_estop, qos, event_callbacks=events)
+            self.create_subscription(
+                Bool, "~/estop", self._receive_estop, qos, event_callbacks=events
+            )
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load wiring and model and connect; on bad input say why and stay unconfigured."""
@@ -102,7 +110,7 @@ class PolicyNode(LifecycleNode):
             controller,
             settings.policy_engine,
             settings.policy_monitor,
-            self._tell_unswapped,
+            self._log_refused_model,
             check_rate=settings.check_rate,
         )
         return Loop(
@@ -180,7 +188,7 @@ class PolicyNode(LifecycleNode):
             response.success, response.message = False, "not active"
         return response
 
-    def _hear_estop(self, message: Bool) -> None:
+    def _receive_estop(self, message: Bool) -> None:
         """True latches; False clears nothing."""
         if message.data:
             self._latch("by topic")
@@ -197,7 +205,7 @@ class PolicyNode(LifecycleNode):
             self.get_logger().error(self._estop.reason)
 
     def _on_reset_estop(self, _: Any, response: Any) -> Any:
-        """The only way out of an e-stop; the policy goes on from what it has watched of it."""
+        """The only way out of an e-stop; the policy continues from what it has watched of it."""
         response.success = True
         if not self._estop.reset():
             response.message = "was not latched"
@@ -205,7 +213,7 @@ class PolicyNode(LifecycleNode):
         self.get_logger().warning("e-stop cleared")
         return response
 
-    def _tell_unswapped(self, reason: str) -> None:
+    def _log_refused_model(self, reason: str) -> None:
         self.get_logger().error(f"model not swapped: {reason}")
 
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
@@ -246,12 +254,12 @@ class PolicyNode(LifecycleNode):
     def _rewire(self, table: ChannelTable) -> None:
         before = self._configured().controller.wiring
         self._configured().rewire(table)
-        told = table.wiring.told(before)
-        more = f" and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
-        self.get_logger().info(f"rewired: {', '.join(told[:SHOWN]) or 'nothing new'}{more}")
+        changes = table.wiring.changes(before)
+        more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
+        self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")
 
     def _on_reload_wiring(self, _: Any, response: Any) -> Any:
-        """Read the wiring's file again, as if configuring anew, and rewire to it."""
+        """Read the wiring's file again, as if configuring again, and rewire to it."""
         if self._loop is None:
             response.success, response.message = False, "not configured"
             return response
@@ -302,7 +310,9 @@ def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The executable; returns the exit status: 0 stopped, 2 bad arguments or bad autostart."""
+    """The executable; returns the exit status: 0 stopped or --help, 2 bad input or autostart."""
+    if answers_help("policy_node", ABOUT, parameters.declare, arguments):
+        return 0
     came: list[int] = []
 
     def stopped() -> bool:

@@ -140,7 +140,11 @@ class CommandOutput:
     def _listen(self) -> None:
         if self._ear is None:
             self._ear = self._node.create_subscription(
-                self._type, self._command.topic, self._hear, COMMAND_QOS, event_callbacks=NO_EVENTS
+                self._type,
+                self._command.topic,
+                self._receive,
+                COMMAND_QOS,
+                event_callbacks=NO_EVENTS,
             )
 
     def _close_ear(self) -> None:
@@ -148,7 +152,7 @@ class CommandOutput:
             self._node.destroy_subscription(self._ear)
             self._ear = None
 
-    def _hear(self, message: Any) -> None:
+    def _receive(self, message: Any) -> None:
         """Somebody commands the robot; what does not fit its actuators says nothing."""
         values = np.array(getattr(message, self._field), np.float64)
         names = self._command.names

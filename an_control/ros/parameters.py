@@ -69,8 +69,8 @@ class Settings:
 
 _DESCRIPTIONS = {
     "wiring": "path of the robot's wiring YAML",
-    "model": "path of the policy's model file (.safetensors); set it to swap the policy: what its"
-    " header says is checked at once, the rest aside (/diagnostics: new model)",
+    "model": "path of the policy's model file (.safetensors); set it to swap the policy: its header"
+    " is checked at once, its arrays in the background (/diagnostics: new model)",
     "mode": "when to tick: 'rate' (the wiring's rate_hz, a robot) or 'lockstep' (by stamp, a"
     " simulator)",
     "trigger": "mode 'rate': tick when the sources' newest set of messages is complete, at about"
@@ -81,14 +81,14 @@ _DESCRIPTIONS = {
     "check_rate": "refuse to activate when the wiring's rate differs from the model's trained step"
     " by more than 10%",
     "engine": "what computes the policy: 'auto' (numba where installed), 'numpy' or 'numba'",
-    "monitor": "what watches for contents that move without a word: 'off', 'reset' (clears the"
-    " state of the neurons whose content moved), 'match' (brings it to where the content went) or"
-    " 'model' (what the model file says)",
+    "monitor": "what to do about unannounced rewiring: 'off' (nothing), 'reset' (clear the state of"
+    " the neurons whose signal moved), 'match' (move that state along with the signal) or 'model'"
+    " (what the model file says)",
     "executor": "'single_threaded', or 'events' (quicker, experimental in rclpy)",
     "lockstep_wait_s": "lockstep: how long to wait for the other sources of a stamp; what has not"
-    " come by then is absent",
-    "watchdog_s": "after this long without a command the safe one goes out; 0 = off, -1 = within"
-    " two periods in mode 'rate', off in 'lockstep'",
+    " come by then is missing",
+    "watchdog_s": "after this long without a command the node sends the safe one; 0 = off, -1 ="
+    " within two periods in mode 'rate', off in 'lockstep'",
     "ramp_s": "how long authority grows from the safe command to the policy's, after activation"
     " and every safe command but the watchdog's; 0 = off, -1 = what the model was trained with",
 }

@@ -46,8 +46,8 @@ def shares(
 
     `attention` (M, n) has its columns in `order`.
     """
-    most = np.bincount(attention.argmax(axis=1), minlength=len(order)) if len(order) else ()
-    count = dict(zip(order, most, strict=True))
+    wins = np.bincount(attention.argmax(axis=1), minlength=len(order)) if len(order) else ()
+    count = dict(zip(order, wins, strict=True))
     return np.array([count.get(name, 0) / len(attention) for name in ids])
 
 

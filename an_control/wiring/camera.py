@@ -1,7 +1,7 @@
 """From images to patches: crop, gray, resize, the newest frames of each patch.
 
 An image that is not what the wiring says (its size, its encoding, its length), and one in which
-there is nothing to see, makes all its patches absent, with the reason. The frame after it, the
+there is nothing to see, makes all its patches missing, with the reason. The frame after it, the
 first of an episode, and one that comes too long after the last, fill the whole stack, as does the
 first of a patch that was hidden: a patch never shows a change that nobody saw.
 """
@@ -42,9 +42,9 @@ def needs_opencv() -> bool:
 
 
 class CameraReader(Reader):
-    """One image of a source as its patches; `limit_ns`: a longer pause begins the stack anew."""
+    """One image of a source as its patches; `limit_ns`: a longer pause fills the stack again."""
 
-    invalid = "the patch is hidden"
+    invalid = "the patch is missing"
 
     def __init__(self, config: ChannelConfig, fields: Any, limit_ns: int) -> None:
         assert config.image is not None
@@ -78,7 +78,7 @@ class CameraReader(Reader):
             row[self._hidden] = np.nan
 
     def _see(self, message: Any, stamp_ns: int) -> None:
-        """Take up a new frame, or raise and begin anew."""
+        """Take up a new frame, or raise and start a new stack."""
         before_ns, self._stamp_ns = self._stamp_ns, None
         gray, alpha = self._gray(message, self.image)
         if gray.max() < BLACK:
@@ -97,7 +97,7 @@ class CameraReader(Reader):
         self._stamp_ns = stamp_ns
 
     def _hide(self, alpha: Gray | None) -> None:
-        """Note which patches are hidden, and let those that no longer are begin anew."""
+        """Note which patches are missing, and let those that no longer are start a new stack."""
         before, self._hidden = self._hidden, None
         if alpha is not None:
             seen = cut(_resized(alpha, self.image.size)[None], self.image.patch)

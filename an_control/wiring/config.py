@@ -143,15 +143,15 @@ class Wiring:
         check_loops(self.file, sources.values(), {self.command.topic: "command.topic"})
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
-    def told(self, before: Wiring) -> list[str]:
+    def changes(self, before: Wiring) -> list[str]:
         """What of `rewirable` is new, other or gone since another wiring, in words."""
         kept = {*map(id, self.channels)} & {*map(id, before.channels)}
         new, old = (
             replace(one, channels=tuple(c for c in one.channels if id(c) not in kept)).rewirable
             for one in (self, before)
         )
-        told = [f"{key} = {value}" for key, value in new.items() if old.get(key) != value]
-        return told + [f"without {key}" for key in old if key not in new]
+        changes = [f"{key} = {value}" for key, value in new.items() if old.get(key) != value]
+        return changes + [f"without {key}" for key in old if key not in new]
 
 
 def load_wiring(path: str | Path) -> Wiring:

@@ -23,9 +23,9 @@ from an_control.wiring.readers import Elements, Growing, Names, Reader, Row
 
 NEVER_NS = 1 << 62
 """An age that no message reaches; as a limit, no limit."""
-_MOST_UNREAD = 64
+_MAX_UNREAD = 64
 """Messages that may wait to be read where several publishers may share a topic."""
-_MOST_FORMS = 16
+_MAX_FORMS = 16
 """Forms of which the newest message is kept."""
 _NO_STAMP = -1
 Form = tuple[int, ...]
@@ -45,9 +45,9 @@ class SourceStatus:
     """How a source is doing, for diagnostics.
 
     age_s is None before the first message; `present` of `expected` channels as of the last read,
-    `absent` the ids of the others; `unexpected` elements of wildcards have not come for long enough
-    to be expected, and `dropped` ones only came briefly; `error` says why the newest message could
-    not be read, empty where it could.
+    `missing` the ids of the others; `unexpected` elements of wildcards have not come long enough to
+    be expected yet, `dropped` ones came only briefly; `error` says why the newest message could not
+    be read, empty where it could.
     """
 
     name: str
@@ -58,7 +58,7 @@ class SourceStatus:
     fresh: bool
     present: int
     expected: int
-    absent: tuple[str, ...]
+    missing: tuple[str, ...]
     unexpected: int
     dropped: int
     error: str
@@ -93,7 +93,7 @@ class Feed:
         merging = [reader for reader in readers if reader.merges]
         self._arrays = tuple(reader for reader in merging if isinstance(reader, Elements))
         self._nested = len(self._arrays) < len(merging)
-        self.unread: deque[Held] = deque(maxlen=_MOST_UNREAD if merging else 1)
+        self.unread: deque[Held] = deque(maxlen=_MAX_UNREAD if merging else 1)
         """The messages to read, oldest first."""
         self._kept: dict[Form, Held] = {}
         """The newest message of each form; what the table shows was read from these, in order."""
@@ -158,7 +158,7 @@ class Feed:
         return feed
 
     def take_over(self, old: Feed) -> None:
-        """Go on with the newest messages of another feed of the same message type."""
+        """Continue with the newest messages of another feed of the same message type."""
         self.stamp_ns, self.arrival_ns = old.stamp_ns, old.arrival_ns
         self.messages, self.messages_read = old.messages, old.messages_read
         self.new, self.fresh = old.new, old.fresh
@@ -208,7 +208,7 @@ class Feed:
             return "the clock was set back"
         return f"no message for more than {self.longest / 1e9:g} s"
 
-    def look(self, lockstep: bool) -> bool:
+    def scan(self, lockstep: bool) -> bool:
         """Look at what unread messages have; whether the source needs another place in the table.
 
         Of several messages of one form only the newest is left.
@@ -229,7 +229,7 @@ class Feed:
         return changed
 
     def extract(self, lockstep: bool) -> None:
-        """Bring the unread messages' numbers into the table, after `look`."""
+        """Bring the unread messages' numbers into the table, after `scan`."""
         if len(self.unread) == 1 and not (self.partial or self.growing or self.error):
             message = self.unread[0][0]
             try:
@@ -311,7 +311,7 @@ class Feed:
             self._kept.clear()
         self._kept.pop(form, None)
         self._kept[form] = held
-        if len(self._kept) > _MOST_FORMS:
+        if len(self._kept) > _MAX_FORMS:
             del self._kept[next(iter(self._kept))]
 
     def _thin_out(self) -> None:
@@ -325,8 +325,8 @@ class Feed:
             newest[form] = held
         self.unread = deque(newest.values(), self.unread.maxlen)
 
-    def why_absent(self, index: int, now_ns: int) -> str:
-        """Why a channel, by its place in the source, is absent though the source is fresh."""
+    def why_missing(self, index: int, now_ns: int) -> str:
+        """Why a channel, by its place in the source, is missing though the source is fresh."""
         arrival_ns = int(self.arrivals[index]) if self.partial else self.arrival_ns
         if now_ns - arrival_ns > self.limits[index] and arrival_ns > -NEVER_NS:
             what = "no message with it" if self.partial else "no message"

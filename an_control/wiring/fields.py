@@ -18,7 +18,7 @@ from dataclasses import dataclass
 _STEP = re.compile(r"([A-Za-z]\w*)(?:\[([^\[\]]+)\])?", re.ASCII)
 _CALL = re.compile(r"(\w+)\((.*)\)", re.ASCII)
 _GIMBAL = 0.99999
-"""Sine of pitch from which roll and yaw cannot be told apart (PyBullet's threshold)."""
+"""Sine of pitch from which roll and yaw cannot be distinguished (PyBullet's threshold)."""
 
 SYNTAX = (
     "a path such as pose.position.z, data[3], position[JOINT], ranges[*], twist.*, * "

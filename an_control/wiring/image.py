@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from an_control.wiring.strict import Entry
 
 LONGEST_SIDE = 4096
-MOST_PATCHES = 20_000
-MOST_FRAMES = 16
+MAX_PATCHES = 20_000
+MAX_FRAMES = 16
 Box = tuple[int, int, int, int]
 """Top, left, height and width in pixels."""
 
@@ -51,8 +51,8 @@ def read_image(entry: Entry) -> ImageConfig:
     fields = entry.fields(("size", "patch", "stack"), ("frame", "crop", "black"))
     size = _pair(fields["size"])
     patch = _whole(fields["patch"], "pixels along a patch's edge, at most the size", 1, min(size))
-    if (size[0] // patch) * (size[1] // patch) > MOST_PATCHES:
-        raise fields["patch"].error(f"an edge that gives at most {MOST_PATCHES} patches")
+    if (size[0] // patch) * (size[1] // patch) > MAX_PATCHES:
+        raise fields["patch"].error(f"an edge that gives at most {MAX_PATCHES} patches")
     frame = _pair(fields["frame"]) if "frame" in fields else None
     crop = _box(fields["crop"], frame or size, "the frame") if "crop" in fields else None
     black: tuple[Box, ...] = ()
@@ -62,7 +62,7 @@ def read_image(entry: Entry) -> ImageConfig:
             raise fields["black"].error("a list of [top, left, height, width]")
         key = fields["black"].key
         black = tuple(_box(Entry(entry.file, key, box), size, "the size") for box in boxes)
-    stack = _whole(fields["stack"], f"frames a patch shows, 1 to {MOST_FRAMES}", 1, MOST_FRAMES)
+    stack = _whole(fields["stack"], f"frames a patch shows, 1 to {MAX_FRAMES}", 1, MAX_FRAMES)
     return ImageConfig(size, patch, stack, frame, crop, black)
 
 

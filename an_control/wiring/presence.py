@@ -31,18 +31,18 @@ class Presence:
         self._now_ns = 0
         self.expected = np.zeros(0, bool)
         self.count = 0
-        self.whole = True
+        self.complete = True
         """Whether the newest message has all elements."""
 
     def note(self, there: NDArray[np.bool_] | None, now_ns: int) -> None:
         """A message of that time has these elements, None for all."""
-        if there is None and self._settled and self.whole:
+        if there is None and self._settled and self.complete:
             self._now_ns = now_ns
             return
-        if self.whole:
+        if self.complete:
             self._last_ns[:] = self._now_ns
         before_ns, self._now_ns = self._now_ns, now_ns
-        self.whole = there is None
+        self.complete = there is None
         if there is None:
             there = np.ones(len(self.expected), bool)
         again = there & (self._last_ns != before_ns) & self._gone()
@@ -54,13 +54,13 @@ class Presence:
 
     def stale(self) -> NDArray[np.bool_]:
         """(n,): what is not expected and is gone."""
-        if self.whole:
+        if self.complete:
             return np.zeros(len(self.expected), bool)
         return ~self.expected & self._gone()
 
     def resize(self, places: NDArray[np.intp], now_ns: int) -> None:
         """Keep the elements of these places, in this order; a new one, there now, for each -1."""
-        if self.whole:
+        if self.complete:
             self._last_ns[:] = self._now_ns
         old, new = places >= 0, len(places)
         since, last = np.full(new, now_ns, np.int64), np.full(new, now_ns, np.int64)
@@ -72,12 +72,12 @@ class Presence:
         ):
             array[old] = before[places[old]]
         self._since_ns, self._last_ns, self.expected = since, last, expected
-        self.whole = False
+        self.complete = False
         self.count = int(np.count_nonzero(expected | (last == now_ns)))
 
     def expect_present(self) -> None:
         """Expect no longer what has been gone for PROVEN_NS."""
-        if not self.whole:
+        if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
             self.count = int(np.count_nonzero(self.expected))
 

@@ -1,6 +1,6 @@
 """Quick readers of message fields: each writes its channels' numbers into a row of float64.
 
-What is not finite or cannot be told (an array that is too short) is written as NaN, never as zero.
+What is not finite or unknown (an array that is too short) is written as NaN, never as zero.
 A reader over a wildcard grows as messages show what there is, and drops what was there only
 briefly.
 """
@@ -40,9 +40,9 @@ class Reader:
     """
 
     invalid = "the value is not finite"
-    """Why a channel is absent whose number is there."""
+    """Why a channel is missing whose number is there."""
     merges = False
-    """Whether messages may each hold some of the channels, told apart by name."""
+    """Whether messages may each hold some of the channels, distinguished by name."""
 
     def __init__(self, channels: Sequence[Channel]) -> None:
         self.ids = [id_ for id_, _ in channels]
@@ -58,7 +58,7 @@ class Reader:
         return np.ones(len(self.ids), bool)
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        """Write the channels' numbers into row (len(ids),), NaN where they cannot be told.
+        """Write the channels' numbers into row (len(ids),), NaN where they are unknown.
 
         Returns which channels the message has, None for all; the others' places stay as they are.
         """
@@ -75,7 +75,7 @@ class Reader:
         """Forget what earlier messages showed: an episode begins."""
 
     def take_over(self, old: Reader) -> None:
-        """Go on from what another reader of the same channels has read."""
+        """Continue from what another reader of the same channels has read."""
 
 
 class Scalars(Reader):
@@ -110,7 +110,7 @@ class Angles(Reader):
 class Wildcard:
     """What an open reader takes up: ids made from the channel's pattern, each only once a table.
 
-    by_name: whether elements are told apart by name, and so may come in several messages.
+    by_name: whether elements are distinguished by name, and so may come in several messages.
     """
 
     def __init__(self, config: ChannelConfig, prefix: str, taken: set[str], by_name: bool) -> None:
@@ -319,7 +319,7 @@ class Elements(Growing):
     def grow(self, message: Any, time_ns: int) -> bool:
         length, names = self.length(message), self._names
         form = (names.listing.number if names else 0, length)
-        if form == self._grown and self._presence.whole:
+        if form == self._grown and self._presence.complete:
             return False
         labels = names.listing.names[:length] if names else range(length)
         changed = self._take_up(labels, time_ns)

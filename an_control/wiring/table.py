@@ -2,7 +2,7 @@
 
 `store` only keeps the message; numbers are extracted in `read`, once a message, on the thread
 that ticks.  Both are called from one thread.  Time is an argument: the table reads no clock.
-What is missing, stale, or not finite is absent, never zero.
+What has not come, is stale, or is not finite counts as missing, never as zero.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class ChannelTable:
         """
         feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
         with np.errstate(over="ignore", invalid="ignore"):
-            if any([feed.unread and feed.look(lockstep) for feed in feeds]):
+            if any([feed.unread and feed.scan(lockstep) for feed in feeds]):
                 self._lay_out()
                 self._notice_new()
             if self.measured is not None:
@@ -332,7 +332,7 @@ class ChannelTable:
             if ok[index]:
                 groups["recovered", ""].append(id_)
             else:
-                groups["lost", feed.why_absent(index, now_ns)].append(id_)
+                groups["lost", feed.why_missing(index, now_ns)].append(id_)
         fine[:] = ok
         for (kind, reason), ids in groups.items():
             self._notices.append(Notice(kind, feed.config.name, tuple(ids), reason))
@@ -349,7 +349,7 @@ class ChannelTable:
                 fresh=feed.fresh and feed.messages > 0,
                 present=int(np.count_nonzero(self._ok[feed.start : feed.stop])),
                 expected=feed.expected,
-                absent=self._absent(feed),
+                missing=self._missing(feed),
                 unexpected=sum(reader.unexpected for reader in feed.growing),
                 dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
@@ -357,7 +357,7 @@ class ChannelTable:
             for feed in self._feeds.values()
         ]
 
-    def _absent(self, feed: Feed) -> tuple[str, ...]:
+    def _missing(self, feed: Feed) -> tuple[str, ...]:
         """The ids of the channels that should be there and are not."""
         wanted = feed.listed() & ~self._ok[feed.start : feed.stop]
         return tuple(compress(self._ids[feed.start : feed.stop], wanted.tolist()))

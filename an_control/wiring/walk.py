@@ -88,7 +88,7 @@ class Walk(Growing):
 
 
 def _by_name(hops: Sequence[Hop]) -> bool:
-    """Whether elements on the way are told apart by name."""
+    """Whether elements on the way are distinguished by name."""
     named = False
     for hop in hops:
         named |= hop.names is not None

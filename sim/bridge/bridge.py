@@ -42,7 +42,7 @@ class Stopped(Exception):
 
 
 class Restarted(Exception):
-    """The reset service was called: the episode begins anew."""
+    """The reset service was called: the episode starts again."""
 
 
 class Tap(Protocol):
@@ -69,7 +69,7 @@ class Bridge:
                       safe command counts
     start_timeout_s   how long to wait for the policy, at the start and when it has gone silent
     tap               also gets every message, inside this process
-    camera_hz         pictures per simulated second, while somebody looks (0 = off)
+    camera_hz         pictures per simulated second, while somebody subscribes (0 = off)
 
     What nobody subscribes to is not published.
     """
@@ -121,7 +121,7 @@ class Bridge:
             message_class, command.topic, self._on_command, RELIABLE
         )
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(LOOK_S, self._look_for_rivals, clock=steady)
+        node.create_timer(LOOK_S, self._check_for_other_simulators, clock=steady)
         self._link = PolicyLink(node, policy, command.topic, self._spin, self._start_timeout_s)
         self._figures = PolicyFigures(node, self._link.name) if policy else None
         node.create_service(SetBool, "~/pause", self._on_pause)
@@ -213,13 +213,13 @@ class Bridge:
 
     def _refuse_rivals(self) -> None:
         until_s = time.monotonic() + self._start_timeout_s
-        self._look_for_rivals()
+        self._check_for_other_simulators()
         while self._rivals:
             if not self._spin(until_s):
                 raise BridgeError(self._rivals)
-            self._look_for_rivals()
+            self._check_for_other_simulators()
 
-    def _look_for_rivals(self) -> None:
+    def _check_for_other_simulators(self) -> None:
         """Find who else publishes what this publishes, and log it once."""
         topics = [self._clock_publisher.topic_name]
         topics += [publisher.topic_name for _, _, publisher in self._outlets]
@@ -253,7 +253,7 @@ class Bridge:
             self.tap.send()
 
     def _show(self) -> None:
-        """Publish the camera's picture where one is due and somebody looks."""
+        """Publish the camera's picture where one is due and somebody subscribes."""
         publisher = self._camera_publisher
         if publisher is None or self._count % self._camera_every:
             return

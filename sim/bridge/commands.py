@@ -1,6 +1,6 @@
 """From a command message to an environment's action, by actuator name where there are names.
 
-A command is taken whole or not at all: one actuator missing or one number that is not finite,
+A command is taken or refused as one: one actuator missing or one number that is not finite,
 and the message counts as not come.
 """
 

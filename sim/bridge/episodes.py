@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance.scramble import episode_seed
+from an_control.disturbance import episode_seed
 from an_control_sim.bridge.bridge import Bridge, Restarted, Stopped
 from an_control_sim.bridge.policy_figures import Figures
 from an_control_sim.bridge.stops import WALK_S, Stops
@@ -63,7 +63,7 @@ def run_episodes(
     """Run `episodes` (0 = until stopped) and return those that ended, also after `bridge.stop()`.
 
     An endless run returns the last KEPT of them. Episode e starts from `episode_seed(seed, e)`.
-    The reset service begins the running episode anew; `stops` latch and clear the policy's e-stop.
+    The reset service starts the running episode again; `stops` latch and clear the policy's e-stop.
     Raises BridgeError where the policy cannot be reached.
     """
     results: deque[EpisodeResult] = deque(maxlen=None if episodes else KEPT)
@@ -187,9 +187,9 @@ class Summary:
             lines += self.policy.lines()
         if walked := self.walked_m:
             again = "" if self.walk_m is None else f"{self.walks_again} of "
-            least = "" if self.walk_m is None else f" came {self.walk_m:g} m or more"
+            distance = "" if self.walk_m is None else f" came {self.walk_m:g} m or more"
             lines.append(
-                f"stops     {again}{len(walked)} still up when the stop ended{least} in the"
+                f"stops     {again}{len(walked)} still up when the stop ended{distance} in the"
                 f" {WALK_S:g} s after it, median {np.median(walked):.1f} m"
             )
         if self.timeouts:

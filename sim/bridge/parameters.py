@@ -15,8 +15,7 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from an_control.disturbance.schedule import load_schedule
-from an_control.disturbance.scramble import Change, ScrambleSettings, Shuffle
+from an_control.disturbance import Change, DisturbanceSettings, Shuffle, load_schedule
 from an_control.wiring.errors import without_middle
 
 Value = TypeVar("Value", bool, int, float, str)
@@ -67,15 +66,17 @@ SCRAMBLE = {
     "swap": "how many contents move at each permutation; 0: all",
     "jitter": "standard deviation of noise on every content",
 }
-"""The parameters of `ScrambleSettings` beside shuffle, and what each one means."""
+"""The parameters of `DisturbanceSettings` beside shuffle, and what each one means."""
 
 
-def declare_scramble(node: Node, default: ScrambleSettings | None = None) -> ScrambleSettings:
+def declare_disturbance(
+    node: Node, default: DisturbanceSettings | None = None
+) -> DisturbanceSettings:
     """Shuffle and SCRAMBLE as parameters that may change at runtime; their values at first.
 
     Raises ValueError naming one that is out of bounds.
     """
-    default = default or ScrambleSettings()
+    default = default or DisturbanceSettings()
     described = ParameterDescriptor(
         description="when contents are permuted: none, reset, K (every K steps) or reset+K",
         dynamic_typing=True,
@@ -97,10 +98,10 @@ def declare_schedule(node: Node) -> tuple[Change, ...]:
     return load_schedule(path) if path else ()
 
 
-def follow_scramble(
+def follow_disturbance(
     node: Node,
-    change: Callable[[ScrambleSettings], object] | None,
-    accept: Callable[[ScrambleSettings], object] | None = None,
+    change: Callable[[DisturbanceSettings], object] | None,
+    accept: Callable[[DisturbanceSettings], object] | None = None,
 ) -> None:
     """Give `change` the settings whenever their parameters are set; bad ones are refused.
 
@@ -135,7 +136,7 @@ def _concerned(parameters: list[Parameter[Any]]) -> bool:
 
 def _scramble(
     get: Callable[[str], Parameter[Any]], changed: Sequence[Parameter[Any]]
-) -> ScrambleSettings:
+) -> DisturbanceSettings:
     new = {one.name: one.value for one in changed}
     values = {name: new.get(name, get(name).value) for name in (*SCRAMBLE, "shuffle")}
-    return ScrambleSettings(shuffle=Shuffle.parse(str(values.pop("shuffle"))), **values)
+    return DisturbanceSettings(shuffle=Shuffle.parse(str(values.pop("shuffle"))), **values)

@@ -50,9 +50,9 @@ class PolicyFigures:
     def __init__(self, node: Node, policy: str) -> None:
         self._name = policy
         self._parts: dict[str, dict[str, str]] = {}
-        node.create_subscription(DiagnosticArray, "/diagnostics", self._hear, RELIABLE)
+        node.create_subscription(DiagnosticArray, "/diagnostics", self._receive, RELIABLE)
 
-    def _hear(self, message: Any) -> None:
+    def _receive(self, message: Any) -> None:
         for status in message.status:
             name, _, part = status.name.partition(": ")
             if name == self._name:

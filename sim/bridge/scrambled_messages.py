@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from sensor_msgs.msg import Image, JointState
 
-from an_control.disturbance.scramble import Change, Scramble, ScrambleSettings
+from an_control.disturbance import Change, DisturbanceSettings, Disturber
 from an_control.ros.outputs import doubles, set_stamp
 from an_control.wiring import Readings, Wiring, WiringError
 from an_control.wiring.errors import Shown
@@ -26,8 +26,8 @@ class ScrambledMessage(Protocol):
 
     message: Any
 
-    def check(self, settings: ScrambleSettings, schedule: Sequence[Change] = ()) -> None: ...
-    def fill(self, readings: Readings, scramble: Scramble, stamp_ns: int) -> None: ...
+    def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None: ...
+    def fill(self, readings: Readings, scramble: Disturber, stamp_ns: int) -> None: ...
 
 
 def scrambled_message(wiring: Wiring) -> ScrambledMessage:
@@ -41,10 +41,10 @@ class ScrambledReadings:
     def __init__(self) -> None:
         self.message = JointState()
 
-    def check(self, settings: ScrambleSettings, schedule: Sequence[Change] = ()) -> None:
+    def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
         """All settings can be done to readings."""
 
-    def fill(self, readings: Readings, scramble: Scramble, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, scramble: Disturber, stamp_ns: int) -> None:
         values, ids = scramble.apply(readings.values, readings.ids)
         self.message.name = list(ids)
         self.message.position = doubles(values)
@@ -71,9 +71,9 @@ class ScrambledImage:
         step = CHANNELS_OF_PIXELS * width
         self.message = Image(height=height, width=width, encoding="rgba8", step=step)
 
-    def check(self, settings: ScrambleSettings, schedule: Sequence[Change] = ()) -> None:
+    def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
         """ValueError naming a setting that cannot be done to an image."""
-        plain = ScrambleSettings()
+        plain = DisturbanceSettings()
         changed = {
             field.name: getattr(settings, field.name)
             for field in fields(settings)
@@ -86,7 +86,7 @@ class ScrambledImage:
                 allowed = f"for the images of a camera only {' and '.join(FOR_IMAGES)}"
                 raise ValueError(f"{name}: {value} (allowed: {allowed})")
 
-    def fill(self, readings: Readings, scramble: Scramble, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, scramble: Disturber, stamp_ns: int) -> None:
         contents, names = scramble.apply(
             np.arange(len(readings.ids), dtype=np.float32), readings.ids
         )

@@ -19,20 +19,28 @@ from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from std_srvs.srv import Trigger
 
-from an_control.disturbance.scramble import Change, Scramble, ScrambleSettings
+from an_control.disturbance import Change, DisturbanceSettings, Disturber
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
+from an_control.ros.usage import answers_help
 from an_control.wiring import ChannelTable, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
 from an_control_sim.bridge.parameters import (
     declare,
+    declare_disturbance,
     declare_schedule,
-    declare_scramble,
-    follow_scramble,
+    follow_disturbance,
 )
 from an_control_sim.bridge.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
 from an_control_sim.bridge.scrambled_messages import scrambled_message
 from an_control_sim.bridge.scrambled_wiring import TOPIC
+
+ABOUT = (
+    "The scrambler: reads a robot's sensors by its wiring YAML, disturbs the readings (permutes,"
+    " removes, copies, freezes or delays them, adds noise) and publishes them on one topic for the"
+    " policy node. The parameters of the disturbance may change while it runs; the service"
+    " ~/shuffle permutes the signals at once, ~/reset starts an episode."
+)
 
 
 class Scrambler:
@@ -48,7 +56,7 @@ class Scrambler:
         self,
         node: Node,
         wiring: Wiring,
-        settings: ScrambleSettings,
+        settings: DisturbanceSettings,
         seed: int,
         schedule: Sequence[Change] = (),
     ) -> None:
@@ -56,7 +64,7 @@ class Scrambler:
         self._out = scrambled_message(wiring)
         self._out.check(settings, schedule)
         self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
-        self._scramble = Scramble((), settings, seed, schedule)
+        self._scramble = Disturber((), settings, seed, schedule)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
         for source in wiring.sources:
             stamp_of = stamp_reader(self._table.message_classes[source.name])
@@ -67,8 +75,8 @@ class Scrambler:
         self._publisher = node.create_publisher(type(self._out.message), TOPIC, RELIABLE)
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
-            declare_scramble(node, settings)
-        follow_scramble(node, self.change, self._out.check)
+            declare_disturbance(node, settings)
+        follow_disturbance(node, self.change, self._out.check)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
 
     @property
@@ -91,7 +99,7 @@ class Scrambler:
         self._episode = episode
         self._scramble.reset(episode)
 
-    def change(self, settings: ScrambleSettings) -> None:
+    def change(self, settings: DisturbanceSettings) -> None:
         """Other settings from the next tick on."""
         self._settings = settings
         self._scramble.change(settings)
@@ -106,7 +114,7 @@ class Scrambler:
             self._table.store(source, message, stamp_ns, stamp_ns or 0)
 
     def prepare(self, stamp_ns: int, now_ns: int | None = None) -> None:
-        """Scramble one tick's readings; now_ns reads by age (a robot), without it by stamp."""
+        """Disturb one tick's readings; now_ns reads by age (a robot), without it by stamp."""
         if now_ns is None:
             readings = self._table.read(stamp_ns, stamp_ns)
         else:
@@ -123,7 +131,7 @@ class Scrambler:
         new = [id_ for id_ in ids if id_ not in self._scramble.ids]
         if new:
             known = (*self._scramble.ids, *new)
-            self._scramble = Scramble(known, self._settings, self._seed, self._schedule)
+            self._scramble = Disturber(known, self._settings, self._seed, self._schedule)
             self._scramble.reset(self._episode)
         self._ids = ids
 
@@ -132,6 +140,19 @@ class Scrambler:
         self._scramble.shuffle()
         response.success = True
         return response
+
+
+def declare_parameters(
+    node: Node,
+) -> tuple[str, str, int, DisturbanceSettings, tuple[Change, ...]]:
+    """Declare the executable's parameters; wiring, mode, seed, settings and schedule as set."""
+    return (
+        declare(node, "wiring", "", "path of the robot's wiring YAML"),
+        declare(node, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)"),
+        declare(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
+        declare_disturbance(node),
+        declare_schedule(node),
+    )
 
 
 class ScramblerNode(Node):
@@ -143,12 +164,10 @@ class ScramblerNode(Node):
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__("scrambler", **node_options)
-        wiring = load_wiring(declare(self, "wiring", "", "path of the robot's wiring YAML"))
-        mode = declare(self, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)")
+        path, mode, seed, settings, schedule = declare_parameters(self)
+        wiring = load_wiring(path)
         if mode not in ("rate", "lockstep"):
             raise ValueError(f"parameter mode: {mode!r} (allowed: rate, lockstep)")
-        seed = declare(self, "seed", 0, "seed of everything random", (0, 2**31 - 1))
-        settings, schedule = declare_scramble(self), declare_schedule(self)
         self._scrambler = Scrambler(self, wiring, settings, seed, schedule)
         self._lockstep = Lockstep((source.name for source in wiring.sources), 0)
         self._episode = 0
@@ -186,6 +205,8 @@ class ScramblerNode(Node):
 
 def main(args: Sequence[str] | None = None) -> int:
     """The executable `scrambler`; returns the exit status: 0 stopped, 2 bad input."""
+    if answers_help("scrambler", ABOUT, declare_parameters, args):
+        return 0
     try:
         with signals() as stopped, ros(args):
             node = new_node(ScramblerNode)

@@ -55,7 +55,7 @@ class CommandConfig:
 
 @dataclass(frozen=True)
 class CameraConfig:
-    """Where the rendered picture goes, while somebody looks."""
+    """Where the rendered picture goes, while somebody subscribes."""
 
     topic: str
     frame_id: str

@@ -10,15 +10,16 @@ from functools import partial
 from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 
-from an_control.disturbance.scramble import Change, ScrambleSettings
+from an_control.disturbance import Change, DisturbanceSettings
+from an_control.ros.usage import answers_help
 from an_control.wiring import WiringError, load_wiring
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import Progress, ProgressCallback, Summary, run_episodes
 from an_control_sim.bridge.parameters import (
     declare,
+    declare_disturbance,
     declare_schedule,
-    declare_scramble,
-    follow_scramble,
+    follow_disturbance,
 )
 from an_control_sim.bridge.policy_link import BridgeError
 from an_control_sim.bridge.process import new_node, ros, signals
@@ -26,6 +27,11 @@ from an_control_sim.bridge.robot import Robot
 from an_control_sim.bridge.scrambler import Scrambler
 from an_control_sim.bridge.simulation import load_simulation
 from an_control_sim.bridge.stops import Stops
+
+ABOUT = (
+    "A simulated robot: plays the episodes of a simulation YAML, publishes what its sensors read"
+    " and applies the commands that the policy node answers with."
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class SimulatorSettings:
     start_timeout_s: float = 30.0
     camera_hz: float = 0.0
     scrambler: bool = False
-    scramble: ScrambleSettings = field(default_factory=ScrambleSettings)
+    disturbance: DisturbanceSettings = field(default_factory=DisturbanceSettings)
     schedule: tuple[Change, ...] = ()
     stop_at_s: float = -1.0
     stop_spread_s: float = 0.0
@@ -58,7 +64,7 @@ class SimulatorSettings:
     @property
     def scrambles(self) -> bool:
         """Whether the policy is to read the scrambler's topic."""
-        return self.scrambler or self.scramble.active or bool(self.schedule)
+        return self.scrambler or self.disturbance.active or bool(self.schedule)
 
 
 def read_settings(node: Node) -> SimulatorSettings:
@@ -90,7 +96,7 @@ def read_settings(node: Node) -> SimulatorSettings:
         scrambler=declare(
             node, "scrambler", False, "read by way of the scrambler even while it changes nothing"
         ),
-        scramble=declare_scramble(node),
+        disturbance=declare_disturbance(node),
         schedule=declare_schedule(node),
         stop_at_s=declare(
             node,
@@ -152,9 +158,9 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
     tap = None
     if settings.scrambles:
         wiring = load_wiring(settings.wiring)
-        tap = Scrambler(node, wiring, settings.scramble, settings.seed, settings.schedule)
+        tap = Scrambler(node, wiring, settings.disturbance, settings.seed, settings.schedule)
     else:
-        follow_scramble(node, None)
+        follow_disturbance(node, None)
     return Bridge(
         node,
         Robot(simulation, camera=settings.camera_hz > 0),
@@ -169,6 +175,8 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 done or stopped, 1 no policy to be reached, 2 bad input."""
+    if answers_help("simulator", ABOUT, read_settings, args):
+        return 0
     try:
         with signals(), ros(args):
             node = new_node(lambda: Node("simulator"))

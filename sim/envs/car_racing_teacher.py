@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from an_control_sim.envs.car_racing import QuickCarRacing, game
+from an_control_sim.envs.car_racing_game import QuickCarRacing, game
 
 NEAR_M, NEAR_S = 8.0, 0.2
 """The point pursued is NEAR_M + NEAR_S * speed ahead."""

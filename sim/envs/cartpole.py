@@ -14,8 +14,8 @@ import cv2
 import gymnasium
 import numpy as np
 from gymnasium.utils import seeding
-from numba import njit
 
+from an_control.compiled_cache import njit
 from an_control.policy.tasks import CARTPOLE_TASK
 
 GRAVITY = 9.82

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SIDE = 84
 SCORE_ROWS = 10
 """At the top, which nobody may see."""
-MOST_IDLE_FRAMES = 30
+MAX_IDLE_FRAMES = 30
 SKIP = 4
 ACTIONS = (
     Action.NOOP,
@@ -78,7 +78,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         super().reset(seed=seed)
         self.console.reset_game()
         self.button = Action.NOOP
-        for _ in range(int(self.np_random.integers(1, MOST_IDLE_FRAMES + 1))):
+        for _ in range(int(self.np_random.integers(1, MAX_IDLE_FRAMES + 1))):
             self.console.act(Action.NOOP)
         self.console.getScreenGrayscale(self._screens[0])
         self._stack.start(_seen(self._screens[0]))

@@ -45,7 +45,7 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
     import gymnasium
 
     from an_control import load_policy
-    from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+    from an_control.disturbance import DisturbanceSettings, Shuffle
     from an_control.learning.evaluation.evaluate import evaluate
     from an_control_sim.envs.ant import ANT_CHANNELS
 
@@ -61,7 +61,7 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
     over_ros = json.loads((tmp_path / "r.json").read_text())["episodes"]
     environment = gymnasium.make("an_control/Ant-v0", disable_env_checker=True)
     faults = {"freeze": 0.1, "delay": 1, "nan": 0.01}
-    settings = ScrambleSettings(Shuffle(True, 40), noise_channels=3, drop=0.2, **faults)
+    settings = DisturbanceSettings(Shuffle(True, 40), noise_channels=3, drop=0.2, **faults)
     alone = evaluate(load_policy(ant_model), environment, ANT_CHANNELS, 2, 2, settings)
     environment.close()
     assert [one["return"] for one in over_ros] == [one.total for one in alone]
@@ -74,7 +74,7 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
     import gymnasium
 
     from an_control import load_policy
-    from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+    from an_control.disturbance import DisturbanceSettings, Shuffle
     from an_control.learning.evaluation.evaluate import evaluate
     from an_control.policy.tasks import CARTPOLE_CHANNELS
     from an_control.share import share_path
@@ -89,7 +89,7 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
     environment = gymnasium.make(name, disable_env_checker=True)
     policy = load_policy(share_path("models/cartpole.safetensors"))
     for returns, shuffle in zip(results, (Shuffle(), Shuffle(True, 50)), strict=True):
-        settings = ScrambleSettings(shuffle)
+        settings = DisturbanceSettings(shuffle)
         alone = evaluate(policy, environment, tuple(CARTPOLE_CHANNELS), 3, 4, settings)
         assert returns == [one.total for one in alone]
     environment.close()

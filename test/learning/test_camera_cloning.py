@@ -9,7 +9,7 @@ for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
     pytest.importorskip(module, reason="needs the sim and train extras")
 import torch  # noqa: E402
 
-from an_control.disturbance.scramble import Scramble  # noqa: E402
+from an_control.disturbance import Disturber  # noqa: E402
 from an_control.learning.dagger.patches.learner import PatchDagger  # noqa: E402
 from an_control.learning.dagger.patches.training import (  # noqa: E402
     Episode,
@@ -23,7 +23,7 @@ from an_control.learning.dagger.patches.training import (  # noqa: E402
 from an_control.learning.dagger.recipes import CAMERA_RECIPES, camera_smoke  # noqa: E402
 from an_control.learning.environments import describe, environment_of, make_environment  # noqa: E402
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
-from an_control.learning.rollout.episode import ScrambledPatches  # noqa: E402
+from an_control.learning.rollout.episode import DisturbedPatches  # noqa: E402
 from an_control.learning.rollout.protocol import Protocol  # noqa: E402
 from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
 from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
@@ -245,8 +245,8 @@ def test_patches_shuffled_at_the_reset_or_announced_change_no_bit_of_an_episode(
 
 def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
     channels = tuple(f"camera.0.{i}" for i in range(5))
-    scramble = Scramble(channels, Protocol.parse("7").scrambling, 1)
-    patches = ScrambledPatches(scramble, channels)
+    scramble = Disturber(channels, Protocol.parse("7").disturbance, 1)
+    patches = DisturbedPatches(scramble, channels)
     orders = []
     for tick in range(12):
         view = np.zeros((5, 4, 1, 1), np.int64)  # each pixel says its content and its frame

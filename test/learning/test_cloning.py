@@ -9,7 +9,7 @@ pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.disturbance.scramble import Scramble
+from an_control.disturbance import Disturber
 from an_control.learning.dagger.compiled.gradient import Parameters, Piece, backward, forward, tape
 from an_control.learning.dagger.compiled.memory import ABSENT, Memory, show
 from an_control.learning.dagger.compiled.run import CompiledDagger
@@ -23,7 +23,7 @@ from an_control.policy import OrderedSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
-parse = Protocol.parse_scrambling
+parse = Protocol.parse_disturbance
 STEPS, SLOTS, D, QUERIES, ACTIONS, LANES = 7, 3, 8, 4, 2, 16
 
 
@@ -281,7 +281,7 @@ def test_memory_keeps_what_each_slot_shows_and_which_channel_that_is(fused):
         scrambling = parse(text)
         readings, shown = show(observations, fused.conditions(starts, scrambling), 12)
         for episode, start in enumerate(starts):
-            scramble = Scramble(fused.channels, scrambling, start.run)
+            scramble = Disturber(fused.channels, scrambling, start.run)
             scramble.reset(start.episode)
             for tick, observation in enumerate(observations[episode]):
                 values, _ = scramble.apply(observation, fused.channels)

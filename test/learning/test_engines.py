@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
-from an_control.learning.rollout.compiled.engine import FusedEngine, can_scramble
+from an_control.learning.rollout.compiled.engine import FusedEngine, can_disturb
 from an_control.learning.rollout.engine import Start, evaluation_starts, training_starts
 from an_control.learning.rollout.processes import Dask, Processes
 from an_control.policy import (
@@ -26,14 +26,14 @@ from an_control.policy.tasks import CARTPOLE_TASK
 from .conftest import CARTPOLE
 
 PROTOCOLS = {
-    "nominal": ScrambleSettings(),
-    "shuffled": ScrambleSettings(shuffle=Shuffle(True)),
-    "reshuffled": ScrambleSettings(shuffle=Shuffle(True, 30)),
-    "reshuffled later": ScrambleSettings(shuffle=Shuffle(False, 40)),
-    "noise": ScrambleSettings(shuffle=Shuffle(True, 50), noise_channels=5),
-    "dropped": ScrambleSettings(shuffle=Shuffle(True), drop=0.3, noise_channels=1),
-    "copied": ScrambleSettings(shuffle=Shuffle(True, 30), copies=7, noise_channels=2),
-    "copied and dropped": ScrambleSettings(copies=3, drop=0.2),
+    "nominal": DisturbanceSettings(),
+    "shuffled": DisturbanceSettings(shuffle=Shuffle(True)),
+    "reshuffled": DisturbanceSettings(shuffle=Shuffle(True, 30)),
+    "reshuffled later": DisturbanceSettings(shuffle=Shuffle(False, 40)),
+    "noise": DisturbanceSettings(shuffle=Shuffle(True, 50), noise_channels=5),
+    "dropped": DisturbanceSettings(shuffle=Shuffle(True), drop=0.3, noise_channels=1),
+    "copied": DisturbanceSettings(shuffle=Shuffle(True, 30), copies=7, noise_channels=2),
+    "copied and dropped": DisturbanceSettings(copies=3, drop=0.2),
 }
 FORMS = {
     "authors": AttentionSizes(1, 8, 16, 32, ["value"], []),
@@ -66,7 +66,7 @@ def test_a_compiled_episode_has_the_bits_of_one_played_step_by_step(cartpole, fo
 def test_the_authors_weights_score_what_they_published_to_the_bit(cartpole, shared):
     model = import_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
     policy = make_policy(model, engine="numba")
-    what = cartpole, cartpole.unwrapped.channels, 40, 8, ScrambleSettings(shuffle=Shuffle(True))
+    what = cartpole, cartpole.unwrapped.channels, 40, 8, DisturbanceSettings(shuffle=Shuffle(True))
     plain, compiled = evaluate(policy, *what), evaluate_fused(model, *what)
     assert [r.line() for r in compiled] == [r.line() for r in plain]
     many = evaluate_fused(model, cartpole, what[1], 5000, 1, what[-1])
@@ -94,15 +94,15 @@ def test_all_protocols_start_from_the_same_states(fused):
 def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
     assert can_fuse(cartpole, PROTOCOLS["noise"])
     for settings in (
-        ScrambleSettings(freeze=0.2),
-        ScrambleSettings(delay=1),
-        ScrambleSettings(shuffle=Shuffle(True, 5), drop=0.2),
+        DisturbanceSettings(freeze=0.2),
+        DisturbanceSettings(delay=1),
+        DisturbanceSettings(shuffle=Shuffle(True, 5), drop=0.2),
     ):
-        assert not can_scramble(settings) and not can_fuse(cartpole, settings)
+        assert not can_disturb(settings) and not can_fuse(cartpole, settings)
 
 
 def test_threads_and_processes_do_not_change_a_bit(cartpole, fused, processes, people, starts):
-    scrambling = ScrambleSettings(shuffle=Shuffle(True, 20), noise_channels=1)
+    scrambling = DisturbanceSettings(shuffle=Shuffle(True, 20), noise_channels=1)
     alone = FusedEngine(cartpole.unwrapped.batch, cartpole.unwrapped.channels, 1, 1)
     engines = alone, fused, processes
     one, *others = (engine.play(people, starts, scrambling) for engine in engines)

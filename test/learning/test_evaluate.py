@@ -10,7 +10,7 @@ gymnasium = pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import describe, make_environment
 from an_control.learning.evaluation.evaluate import Result, evaluate, summary
 from an_control.policy import Model, OrderedSizes, load_policy, write_model
@@ -76,7 +76,7 @@ def test_an_environment_that_cannot_be_learned_is_named(environment):
 
 def test_the_same_seed_gives_the_same_returns(still):
     env = make_environment(ANT, max_episode_steps=30)
-    how = ScrambleSettings(shuffle=Shuffle.parse("reset+10"), noise_channels=2, drop=0.1)
+    how = DisturbanceSettings(shuffle=Shuffle.parse("reset+10"), noise_channels=2, drop=0.1)
     policy = load_policy(still)
     runs = []
     for _ in range(2):

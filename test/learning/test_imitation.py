@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
-from an_control.disturbance.scramble import episode_seed
+from an_control.disturbance import episode_seed
 from an_control.learning.dagger.episodes import Apprentice, Episode, Messy, Noisy, Rewiring, record
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.recipes import RECIPES, smoke

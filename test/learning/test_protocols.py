@@ -9,9 +9,9 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import environment_of, make_environment
-from an_control.learning.evaluation.comparison import compare, markdown, write_table
+from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 from an_control.learning.evaluation.evaluate import Result, evaluate
 from an_control.learning.rollout.protocol import Protocol, words
 from an_control.policy import load_policy, make_policy, write_model
@@ -34,13 +34,15 @@ def model(tmp_path_factory):
 
 
 def test_a_protocol_is_read_from_its_words():
-    assert Protocol.parse("none") == Protocol(ScrambleSettings(noise_sd=1.0))
+    assert Protocol.parse("none") == Protocol(DisturbanceSettings(noise_sd=1.0))
     assert Protocol.parse(
         "reset+50, zeroed, noise=5, noise-sd=0.1, copies=3, drop=0.25"
-    ) == Protocol(ScrambleSettings(Shuffle(True, 50), False, 5, 0.1, drop=0.25, copies=3), "zeroed")
-    assert Protocol.parse("100,announced").scrambling.announce
+    ) == Protocol(
+        DisturbanceSettings(Shuffle(True, 50), False, 5, 0.1, drop=0.25, copies=3), "zeroed"
+    )
+    assert Protocol.parse("100,announced").disturbance.announce
     late = Protocol.parse("25,swap=2,jitter=0.02,until=500,monitor=match")
-    assert late.scrambling == ScrambleSettings(
+    assert late.disturbance == DisturbanceSettings(
         Shuffle(False, 25), noise_sd=1.0, swap=2, jitter=0.02
     )
     assert late.monitor == "match" and late.schedule == ((500, {"shuffle": Shuffle()}),)
@@ -128,13 +130,23 @@ def test_differences_are_of_the_same_episodes():
 def test_a_table_takes_its_place_in_a_page_and_no_other(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- table x -->\nold\n<!-- end of table -->\nb\n")
-    write_table(page, "x", "new")
+    write_tables(page, {"x": "new"})
     assert page.read_text() == "a\n<!-- table x -->\nnew\n<!-- end of table -->\nb\n"
     with pytest.raises(ValueError, match="table y"):
-        write_table(page, "y", "new")
-    write_table(tmp_path / "own.md", "y", "new")
-    write_table(tmp_path / "own.md", "y", "newer")
+        write_tables(page, {"y": "new"})
+    write_tables(tmp_path / "own.md", {"y": "new"})
+    write_tables(tmp_path / "own.md", {"y": "newer"})
     assert "newer" in (tmp_path / "own.md").read_text()
+
+
+def test_several_tables_make_a_page_that_takes_them_again_and_no_half_of_them(tmp_path):
+    page = tmp_path / "page.md"
+    write_tables(page, {"x": "one", "y": "two"})
+    write_tables(page, {"y": "three"})
+    assert "one" in page.read_text() and "three" in page.read_text()
+    with pytest.raises(ValueError, match="no <!-- table z -->"):
+        write_tables(page, {"x": "four", "z": "five"})
+    assert "four" not in page.read_text()
 
 
 def test_the_command_writes_table_json_and_pictures(model, tmp_path, capsys):
@@ -203,12 +215,12 @@ def test_the_task_is_the_models_own_where_none_is_given(model, tmp_path):
     "text", ["none", "reset+100", "25,announced,noise=3,noise-sd=0.1", "reset,copies=5,drop=0.2"]
 )
 def test_a_scrambling_says_the_words_that_make_it(text):
-    scrambling = Protocol.parse_scrambling(text)
+    scrambling = Protocol.parse_disturbance(text)
     assert words(scrambling) == text
-    assert Protocol.parse_scrambling(words(scrambling)) == scrambling
+    assert Protocol.parse_disturbance(words(scrambling)) == scrambling
 
 
 @pytest.mark.parametrize("text", ["reset,zeroed", "100,until=500", "reset,monitor=off"])
 def test_training_takes_what_is_done_to_readings_alone(text):
     with pytest.raises(ValueError, match=f"shuffle: '{text}'"):
-        Protocol.parse_scrambling(text)
+        Protocol.parse_disturbance(text)

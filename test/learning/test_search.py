@@ -15,7 +15,7 @@ pytest.importorskip("cma", reason="needs the train extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors, Whole
 from an_control.learning.es.search import Search, SearchSettings, play_mixture
 from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, training_starts
@@ -242,7 +242,7 @@ def test_a_curriculum_decides_each_generations_conditions(fused):
 
     def harder(generation):
         asked.append(generation)
-        return [ScrambleSettings(shuffle=Shuffle(True, 100 - 10 * generation))]
+        return [DisturbanceSettings(shuffle=Shuffle(True, 100 - 10 * generation))]
 
     learner = Search(CARTPOLE_TASK, Authors(), fused, SearchSettings(**SMALL), 1, curriculum=harder)
     for _ in range(3):
@@ -260,7 +260,7 @@ def test_neurons_with_stacked_readings_are_searched(tmp_path):
 
 
 def test_conditions_share_the_episodes_and_are_validated_each(fused, people):
-    clean, moving = NOTHING, ScrambleSettings(shuffle=Shuffle(True, 20))
+    clean, moving = NOTHING, DisturbanceSettings(shuffle=Shuffle(True, 20))
     starts = training_starts(np.random.default_rng(0), 5)
     together = play_mixture(fused, people, starts, [clean, moving])
     apart = [fused.play(people, starts[:2], clean), fused.play(people, starts[2:], moving)]

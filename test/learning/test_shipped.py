@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors, form_of
 from an_control.learning.evaluation.evaluate import evaluate_fused
 from an_control.policy import read_model
@@ -15,7 +15,7 @@ from an_control.share import share_path
 
 def mean_and_success(cartpole, name, **scrambling):
     model = read_model(share_path(f"models/{name}.safetensors"))
-    settings = ScrambleSettings(**scrambling)
+    settings = DisturbanceSettings(**scrambling)
     channels = cartpole.unwrapped.channels
     results = evaluate_fused(model, cartpole, channels, 2000, 1, settings)
     returns = np.array([result.total for result in results])
@@ -45,7 +45,7 @@ def test_copies_of_channels_cost_a_normalised_policy_nothing(cartpole):
     model = read_model(share_path("models/cartpole.safetensors")).normalised(5)
     returns = [
         [result.total for result in evaluate_fused(model, cartpole, model.task["channels"], *what)]
-        for what in ((500, 1, ScrambleSettings()), (500, 1, ScrambleSettings(copies=20)))
+        for what in ((500, 1, DisturbanceSettings()), (500, 1, DisturbanceSettings(copies=20)))
     ]
     assert np.mean(returns[1]) == pytest.approx(np.mean(returns[0]), abs=2.0)
 

@@ -6,7 +6,7 @@ import pytest
 for module in ("Box2D", "pygame", "ale_py", "cv2"):
     pytest.importorskip(module, reason="needs the sim extra")
 
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle  # noqa: E402
+from an_control.disturbance import DisturbanceSettings, Shuffle  # noqa: E402
 from an_control.learning.environments import describe, environment_of, make_environment  # noqa: E402
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
 from an_control.policy import load_policy  # noqa: E402
@@ -18,7 +18,7 @@ def test_the_shipped_car_racing_policy_drives_with_its_patches_shuffled():
     environment = environment_of("car_racing")
     env = make_environment(environment, max_episode_steps=300)
     assert policy.model.task == describe(env, "car_racing", environment)
-    shuffled = ScrambleSettings(shuffle=Shuffle(True))
+    shuffled = DisturbanceSettings(shuffle=Shuffle(True))
     results = evaluate(policy, env, policy.nominal_ids, 3, 1, shuffled)
     env.close()
     assert np.mean([result.total for result in results]) > 200  # who stands still gets -30
@@ -30,7 +30,7 @@ def test_the_shipped_pong_policy_makes_the_first_points_from_every_start(hidden)
     environment = environment_of("pong")
     env = make_environment(environment, max_episode_steps=400)
     assert policy.model.task == describe(env, "pong", environment)
-    shuffled = ScrambleSettings(shuffle=Shuffle(True), drop=hidden)
+    shuffled = DisturbanceSettings(shuffle=Shuffle(True), drop=hidden)
     results = evaluate(policy, env, policy.nominal_ids, 8, 1, shuffled)
     env.close()
     assert np.min([result.total for result in results]) > 0.0  # who stands still gets -10

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import describe, environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate, summary
 from an_control.policy import load_policy
@@ -20,7 +20,7 @@ def test_the_shipped_ants_walk_with_their_sensors_shuffled(name):
     environment = environment_of("ant")
     env = make_environment(environment)
     assert policy.model.task == describe(env, "ant", environment)
-    shuffled = ScrambleSettings(shuffle=Shuffle.parse("reset"))
+    shuffled = DisturbanceSettings(shuffle=Shuffle.parse("reset"))
     results = evaluate(policy, env, policy.nominal_ids, 4, 1, shuffled)
     env.close()
     figures = summary(results, success=2000.0)
@@ -28,7 +28,8 @@ def test_the_shipped_ants_walk_with_their_sensors_shuffled(name):
 
 
 @pytest.mark.parametrize(
-    "trouble", [ScrambleSettings(Shuffle.parse("reset+100")), ScrambleSettings(SHUFFLED, drop=0.1)]
+    "trouble",
+    [DisturbanceSettings(Shuffle.parse("reset+100")), DisturbanceSettings(SHUFFLED, drop=0.1)],
 )
 def test_the_shipped_ant_walks_alone_through_reshuffles_and_absences(trouble):
     policy = load_policy(share_path("models/ant.safetensors"), "off")

@@ -280,9 +280,9 @@ def test_a_stacked_neurons_first_reading_stands_for_those_before_it(engine):
 def test_a_neuron_goes_on_under_another_id_and_starts_anew_where_it_is_to_forget(policy):
     ticks(policy, 0, 5)
     other, first = dict(zip(IDS, IDS[1:] + IDS[:1], strict=True)), key_of(policy, IDS[0])
-    policy.rename(other)
+    policy.rename_channels(other)
     assert key_of(policy, IDS[1]) == first
-    policy.forget(IDS[:1])
+    policy.reset_channels(IDS[:1])
     policy.previous_action = np.zeros(8, np.float32)
     policy.step_array(readings(5), IDS)
     kept, anew = key_of(policy, IDS[1]), key_of(policy, IDS[0])

@@ -15,8 +15,15 @@ CORE = [
     *sorted((PACKAGE / "wiring").rglob("*.py")),
     PACKAGE / "safety.py",
     PACKAGE / "files.py",
+    PACKAGE / "compiled_cache.py",
 ]
-OURS = ("an_control.policy", "an_control.wiring", "an_control.safety", "an_control.files")
+OURS = (
+    "an_control.policy",
+    "an_control.wiring",
+    "an_control.safety",
+    "an_control.files",
+    "an_control.compiled_cache",
+)
 MAY_IMPORT = {"numpy", "yaml", "safetensors", "numba", "cv2", *sys.stdlib_module_names}
 FORBIDDEN = ["rclpy", "torch", "gymnasium", "pybullet", "an_control.ros", "an_control_sim"]
 

@@ -13,8 +13,8 @@ import an_control
 from an_control.policy import (
     AttentionSizes,
     ModelError,
+    MonitoredPolicy,
     OrderedSizes,
-    Watched,
     make_policy,
     read_model,
     write_model,
@@ -82,9 +82,9 @@ def test_the_file_carries_the_forward_model_and_its_default(path):
     model = read_model(path)
     assert model.forward == replace(FORWARD, monitor="reset")
     policy = an_control.load_policy(path)
-    assert isinstance(policy, Watched) and policy.setting == "reset"
+    assert isinstance(policy, MonitoredPolicy) and policy.setting == "reset"
     assert an_control.load_policy(path, monitor="match").setting == "match"
-    assert not isinstance(an_control.load_policy(path, monitor="off"), Watched)
+    assert not isinstance(an_control.load_policy(path, monitor="off"), MonitoredPolicy)
 
 
 @pytest.mark.parametrize(
@@ -241,12 +241,14 @@ def test_neurons_go_on_from_what_they_remembered(engine):
     policy = make_policy(watched_model(), "off", engine=engine)
     for tick in range(5):
         policy.step_array(waves(tick), tuple(CHANNELS))
-    kept = policy.remember()
+    kept = policy.save_state()
     for tick in range(5, 9):
         policy.step_array(waves(tick)[::-1], tuple(CHANNELS))
-    changed = policy.remember()
-    policy.recall({name: kept[name] for name in CHANNELS[:2]} | {"no such": kept[CHANNELS[0]]})
-    now = policy.remember()
+    changed = policy.save_state()
+    policy.restore_state(
+        {name: kept[name] for name in CHANNELS[:2]} | {"no such": kept[CHANNELS[0]]}
+    )
+    now = policy.save_state()
     for name in CHANNELS:
         expected = kept if name in CHANNELS[:2] else changed
         assert now[name][:-1].tobytes() == expected[name][:-1].tobytes()
@@ -260,9 +262,9 @@ def test_the_shipped_ants_neurons_go_on_from_what_they_remembered(engine):
     for tick in range(9):
         policy.step_array(rng.normal(size=28).astype(np.float32), policy.nominal_ids)
         if tick == 4:
-            kept = policy.remember()
-    policy.recall(kept)
-    for name, now in policy.remember().items():
+            kept = policy.save_state()
+    policy.restore_state(kept)
+    for name, now in policy.save_state().items():
         there = np.isfinite(now)
         assert np.array_equal(now[there], kept[name][there]) and (~there).sum() <= 2
     action = policy.step_array(rng.normal(size=28).astype(np.float32), policy.nominal_ids)
@@ -292,17 +294,19 @@ class Mistaken:
 
 
 def test_neurons_that_were_shown_a_wrong_content_go_on_from_before_it(engine):
-    policy = Watched(make_policy(watched_model(), "off", engine=engine), Mistaken(), "match")
+    policy = MonitoredPolicy(
+        make_policy(watched_model(), "off", engine=engine), Mistaken(), "match"
+    )
     before = make_policy(watched_model(), "off", engine=engine)
     for tick in range(9):
         action = policy.step_array(waves(tick), tuple(CHANNELS))
         if tick < 5:
             before.step_array(waves(tick), tuple(CHANNELS))
     policy.step_array(waves(9), tuple(CHANNELS))
-    before.recall(before.remember())  # as they do: with no reading before
+    before.restore_state(before.save_state())  # as they do: with no reading before
     before.previous_action = action
     before.step_array(waves(9), tuple(CHANNELS))
-    now, expected = policy.policy.remember(), before.remember()
+    now, expected = policy.policy.save_state(), before.save_state()
     for name in CHANNELS:
         same = now[name].tobytes() == expected[name].tobytes()
         assert same == (name in CHANNELS[:2])
@@ -323,7 +327,7 @@ def test_neurons_go_on_under_other_ids_as_if_these_had_always_been_theirs(engine
     for tick in range(5):
         one.step_array(waves(tick), tuple(CHANNELS))
         other.step_array(waves(tick), tuple(names.get(name, name) for name in CHANNELS))
-    one.rename(names)
+    one.rename_channels(names)
     for tick in range(5, 8):
         values = waves(tick)
         action = one.step_array(values, tuple(CHANNELS))

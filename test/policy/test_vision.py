@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from an_control.policy import load_policy, make_policy, read_model, write_model
 from an_control.policy.authors import import_authors
 from an_control.policy.random_model import random_model
+from an_control.policy.reference_extensions import gru
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, sizes_from
 
 ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
@@ -147,17 +148,13 @@ def test_the_convolving_policy_chooses_one_action_and_begins_with_its_first():
     np.testing.assert_array_equal(policy.previous_action, action)
 
 
-def logistic(x):
-    return 1.0 / (1.0 + np.exp(-x))
-
-
 def test_the_memory_computes_its_equations_from_the_layer_below_and_the_action_taken(engine):
     sizes = SMALL["convolution_memory"]
     model = random_model(sizes, seed=1, gain=3.0)
     policy = make_policy(model, engine=engine)
     plain = make_policy(without_memory(model), engine=engine)
     array = {name: one.astype(np.float64) for name, one in model.arrays.items()}
-    units, h = np.zeros(sizes.memory), sizes.memory
+    units = np.zeros(sizes.memory)
     rng = np.random.default_rng(0)
     for view in pictures(sizes, 20, ticks=8):
         previous = rng.uniform(-1.0, 1.0, sizes.actions)
@@ -166,11 +163,7 @@ def test_the_memory_computes_its_equations_from_the_layer_below_and_the_action_t
         plain.step_array(view, names(20))
         np.testing.assert_array_equal(policy.message, plain.message)
         hidden = np.maximum(policy._head.hidden(policy.message), 0.0)
-        x = array["memory.input"] @ np.concatenate([hidden, previous]) + array["memory.bias"]
-        y = array["memory.hidden"] @ units
-        reset, update = logistic(x[:h] + y[:h]), logistic(x[h : 2 * h] + y[h : 2 * h])
-        new = np.tanh(x[2 * h :] + reset * (y[2 * h :] + array["memory.hidden_bias"]))
-        units = (1.0 - update) * new + update * units
+        units = gru(array, np.concatenate([hidden, previous]), units)
         scores = array["head.1.weight"] @ np.concatenate([hidden, units]) + array["head.1.bias"]
         np.testing.assert_allclose(policy._head.scores, scores, atol=1e-4)
 

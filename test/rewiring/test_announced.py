@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.policy import Model, make_policy
 from an_control_sim.envs.ant import ANT_CHANNELS
@@ -56,17 +56,17 @@ def test_a_new_permutation_at_every_tick_changes_no_bit_of_an_episode(policy, an
 @MODELS
 @ENGINES
 def test_so_it_does_through_the_scrambler_that_the_simulator_uses(policy, ant):
-    def returns(scrambling: ScrambleSettings) -> list[tuple[float, int]]:
+    def returns(scrambling: DisturbanceSettings) -> list[tuple[float, int]]:
         results = evaluate(policy, ant, ANT_CHANNELS, 1, 3, scrambling)
         return [(one.total, one.steps) for one in results]
 
-    plain = returns(ScrambleSettings())
-    assert returns(ScrambleSettings(Shuffle(True, 1), announce=True)) == plain
+    plain = returns(DisturbanceSettings())
+    assert returns(DisturbanceSettings(Shuffle(True, 1), announce=True)) == plain
 
 
 def test_permuted_once_at_the_reset_even_unannounced_the_authors_ant_loses_little(authors_ant, ant):
     policy = make_policy(authors_ant)
-    (one,) = evaluate(policy, ant, ANT_CHANNELS, 1, 3, ScrambleSettings(Shuffle(True)))
+    (one,) = evaluate(policy, ant, ANT_CHANNELS, 1, 3, DisturbanceSettings(Shuffle(True)))
     assert one.total > 2400
 
 

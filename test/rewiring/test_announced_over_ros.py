@@ -19,7 +19,7 @@ from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from an_control.disturbance.scramble import ScrambleSettings
+from an_control.disturbance import DisturbanceSettings
 from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.policy import load_policy
@@ -163,7 +163,7 @@ def simulated(make: Callable[[Node, int], Sensors]) -> Iterator[tuple[Bridge, Se
 def test_a_thousand_announced_swaps_cost_no_tick_no_bit_and_no_memory():
     env = make_environment(environment_of("ant"))
     policy = load_policy(MODEL)
-    (still,) = evaluate(policy, env, policy.nominal_ids, 1, 1, ScrambleSettings())
+    (still,) = evaluate(policy, env, policy.nominal_ids, 1, 1, DisturbanceSettings())
     env.close()
     with simulated(MovingSensors) as (bridge, sensors):
         (result,) = run_episodes(bridge, episodes=1, seed=1)

@@ -1,4 +1,4 @@
-"""A policy node that sees: bad frames are diagnosed and absent, and what it looks at is shown."""
+"""A policy node that sees: bad frames are diagnosed and missing, and what it looks at is shown."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_frame_that_is_none_gives_the_safe_command_and_its_reason_and_then_all
     assert camera.step(image(2, frame(2))) != SAFE
 
 
-def test_a_frame_that_does_not_come_is_absent_and_the_safe_command_goes_out(stand):
+def test_a_frame_that_does_not_come_is_missing_and_the_safe_command_goes_out(stand):
     """At a rate: nothing newer than 0.05 s, the age that the wiring allows."""
     camera = Camera(stand)
     stand.start(activate=False, mode="rate", check_rate=False)

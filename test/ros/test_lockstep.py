@@ -46,7 +46,7 @@ def test_a_repeated_stamp_gets_the_same_command_and_no_second_tick(stand, refere
 
 
 @BOTH
-def test_a_missing_source_is_absent_once_the_wait_is_over(stand, reference):
+def test_a_missing_source_is_missing_once_the_wait_is_over(stand, reference):
     stand.start(lockstep_wait_s=0.05)
     stand.send_joints(stamp_of(1), readings_of(1)[:2])
     stand.until(lambda: stand.commands, "the command without tilt")

@@ -76,14 +76,14 @@ def test_one_message_with_stray_names_does_not_stop_the_robot(stand, capfd):
     assert "z.position new: expected once they have come for 1 s" in capfd.readouterr().err
 
 
-def test_the_diagnostics_of_a_source_name_what_is_absent_and_count_strays(stand):
+def test_the_diagnostics_of_a_source_name_what_is_missing_and_count_strays(stand):
     lose_the_right_joint(stand)
     report = stand.node._loop._report
     now_present(stand)
     status = report.make(True, stand.node._loop._now_ns()).status
     (joints,) = [one for one in status if one.name.endswith("source joints")]
     found = {pair.key: pair.value for pair in joints.values}
-    assert found["absent"] == "right.position"
+    assert found["missing"] == "right.position"
     assert (found["not yet expected"], found["dropped"]) == ("0", "0")
 
 
@@ -109,7 +109,7 @@ def test_an_array_that_flickers_leaves_a_handful_of_lines_in_the_log(stand, capf
     tick = RosTime(stand)
     for step in range(1, 200):
         message = JointState(name=list(JOINTS), position=array("d", [1.0, 1.0]))
-        if step % 20 < 10:  # absent for longer than it may be old
+        if step % 20 < 10:  # missing for longer than it may be old
             message.velocity = array("d", [1.0, 1.0])
         tick.advance(1)
         set_stamp(message.header.stamp, stamp_of(step))

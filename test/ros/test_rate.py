@@ -90,7 +90,7 @@ def test_a_clock_that_jumps_ahead_gives_one_tick_not_many(stand, reference):
     assert len(stand.commands) == 3
 
 
-def test_a_source_older_than_its_greatest_age_is_absent_until_it_comes_again(stand, reference):
+def test_a_source_older_than_its_greatest_age_is_missing_until_it_comes_again(stand, reference):
     tick = Time(stand)
     tick.start()
     hear_step(stand, 1)
@@ -126,7 +126,7 @@ def test_silence_gives_the_safe_command_until_readings_come_again(stand, capfd):
 
 
 @BOTH
-def test_a_clock_set_back_makes_readings_absent_and_ticks_go_on(stand, reference):
+def test_a_clock_set_back_makes_readings_missing_and_ticks_go_on(stand, reference):
     tick = Time(stand)
     tick.start()
     tick(100)

@@ -74,7 +74,7 @@ def test_the_policy_node_may_do_what_it_does_and_no_more(stand):
 
 def test_the_simulator_may_do_what_it_does_and_no_more(stand):
     pytest.importorskip("pybullet")
-    from an_control.disturbance.scramble import ScrambleSettings
+    from an_control.disturbance import DisturbanceSettings
     from an_control.wiring import load_wiring
     from an_control_sim.bridge.bridge import Bridge
     from an_control_sim.bridge.robot import Robot
@@ -84,7 +84,9 @@ def test_the_simulator_may_do_what_it_does_and_no_more(stand):
     node = Node("simulator", namespace="/ant", context=stand.context)
     robot = Robot(load_simulation(share_path("config/ant_sim.yaml")))
     wiring = load_wiring(share_path("config/ant.yaml"))
-    bridge = Bridge(node, robot, tap=Scrambler(node, wiring, ScrambleSettings(), 0), camera_hz=1.0)
+    bridge = Bridge(
+        node, robot, tap=Scrambler(node, wiring, DisturbanceSettings(), 0), camera_hz=1.0
+    )
     asked = ("reset_state", "estop", "reset_estop")
     assert_allows(node, {f"/ant/policy/{service}" for service in asked})
     bridge.close()

@@ -26,14 +26,16 @@ class Listener:
 
         self.heard: list[tuple[float, list[float]]] = []
         self._node = rclpy.create_node("listener", context=stand.context)
-        self._node.create_subscription(JointState, "commands", self._hear, QoSProfile(depth=1000))
+        self._node.create_subscription(
+            JointState, "commands", self._receive, QoSProfile(depth=1000)
+        )
         self._executor = SingleThreadedExecutor(context=stand.context)
         self._executor.add_node(self._node)
         self._end = False
         self._thread = threading.Thread(target=self._spin)
         self._thread.start()
 
-    def _hear(self, message) -> None:
+    def _receive(self, message) -> None:
         self.heard.append((time.monotonic(), list(message.effort)))
 
     def _spin(self) -> None:

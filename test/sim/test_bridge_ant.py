@@ -17,7 +17,7 @@ import gymnasium
 from rclpy.node import Node
 
 import an_control
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle, episode_seed
+from an_control.disturbance import DisturbanceSettings, Shuffle, episode_seed
 from an_control.policy.authors import import_authors
 from an_control.policy.model_file import write_model
 from an_control.share import share_path
@@ -67,12 +67,12 @@ def policy_node(wiring: Path, model: Path) -> Iterator[None]:
         assert process.wait(20) == 0
 
 
-def walk(scramble: ScrambleSettings | None = None) -> Summary:
+def walk(scramble: DisturbanceSettings | None = None) -> Summary:
     settings = SimulatorSettings(
         simulation=str(share_path("config/ant_sim.yaml")),
         wiring=str(WIRING),
         seed=1,
-        scramble=scramble or ScrambleSettings(),
+        disturbance=scramble or DisturbanceSettings(),
     )
     with ros(["--ros-args", "-r", "__ns:=/ant"]):
         node = Node("simulator")
@@ -92,6 +92,6 @@ def test_over_ros_the_ant_walks_as_in_process_to_the_last_bit(model, in_process)
 def test_rewiring_announced_at_every_step_changes_no_bit(model, in_process, tmp_path):
     write_wiring(scrambled_wiring(load_wiring(WIRING)), tmp_path / "scrambled.yaml")
     with policy_node(tmp_path / "scrambled.yaml", model):
-        summary = walk(ScrambleSettings(Shuffle(True, 1), announce=True))
+        summary = walk(DisturbanceSettings(Shuffle(True, 1), announce=True))
     assert [one.return_ for one in summary.episodes] == [in_process]
     assert summary.episodes[0].shuffles == 1000

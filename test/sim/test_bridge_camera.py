@@ -22,10 +22,10 @@ import gymnasium
 from rclpy.node import Node
 
 import an_control
-from an_control.disturbance.scramble import (
+from an_control.disturbance import (
     Change,
-    Scramble,
-    ScrambleSettings,
+    DisturbanceSettings,
+    Disturber,
     Shuffle,
     episode_seed,
 )
@@ -107,7 +107,7 @@ def policy_node(task: str, wiring: Path, model: Path) -> Iterator[None]:
         assert process.wait(20) == 0
 
 
-def over_ros(task: str, folder: Path, scramble: ScrambleSettings) -> None:
+def over_ros(task: str, folder: Path, scramble: DisturbanceSettings) -> None:
     text = share_path(f"config/{task}_sim.yaml").read_text()
     short = folder / "short_sim.yaml"
     short.write_text(f"{text}\noptions: {{max_episode_steps: {STEPS}}}\n")
@@ -115,7 +115,7 @@ def over_ros(task: str, folder: Path, scramble: ScrambleSettings) -> None:
         simulation=str(short),
         wiring=str(share_path(f"config/{task}.yaml")),
         seed=1,
-        scramble=scramble,
+        disturbance=scramble,
         command_timeout_s=10.0,
     )
     with ros(["--ros-args", "-r", f"__ns:=/{task}"]):
@@ -127,7 +127,7 @@ def over_ros(task: str, folder: Path, scramble: ScrambleSettings) -> None:
     assert summary.timeouts == 0 and summary.episodes[0].steps == STEPS
 
 
-@pytest.mark.parametrize("scramble", [ScrambleSettings(), ScrambleSettings(Shuffle(True))])
+@pytest.mark.parametrize("scramble", [DisturbanceSettings(), DisturbanceSettings(Shuffle(True))])
 def test_over_ros_the_game_goes_as_in_process_to_the_last_bit_shuffled_or_not(
     task, model, bits, tmp_path, scramble
 ):
@@ -182,11 +182,11 @@ def frame(seed: int) -> Any:
 
 
 def test_the_scrambled_image_shows_each_patch_where_the_scramble_has_it(seer, tmp_path):
-    settings = ScrambleSettings(Shuffle(True, 2), drop=0.4)
+    settings = DisturbanceSettings(Shuffle(True, 2), drop=0.4)
     write_wiring(scrambled_wiring(seer), tmp_path / "scrambled.yaml")
     before = ChannelTable(seer)
     behind = ChannelTable(load_wiring(tmp_path / "scrambled.yaml"))
-    scramble = Scramble([f"eye.{i}.{j}" for i in range(3) for j in range(5)], settings, 7)
+    scramble = Disturber([f"eye.{i}.{j}" for i in range(3) for j in range(5)], settings, 7)
     out = scrambled_message(seer)
     for tick in range(5):
         message, patches = frame(tick)
@@ -209,15 +209,15 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
     seer, tmp_path, shuffle, drop
 ):
     """To every frame of every stack: also of a patch that was hidden until now."""
-    from an_control.learning.rollout.episode import ScrambledPatches
+    from an_control.learning.rollout.episode import DisturbedPatches
 
     write_wiring(scrambled_wiring(seer), tmp_path / "scrambled.yaml")
     before = ChannelTable(seer)
     behind = ChannelTable(load_wiring(tmp_path / "scrambled.yaml"))
-    out, settings = scrambled_message(seer), ScrambleSettings(Shuffle.parse(shuffle), drop=drop)
+    out, settings = scrambled_message(seer), DisturbanceSettings(Shuffle.parse(shuffle), drop=drop)
     channels = [f"eye.{i}.{j}" for i in range(3) for j in range(5)]
-    over_ros, alone = (Scramble(channels, settings, 7) for _ in range(2))
-    patches = ScrambledPatches(alone, tuple(channels))
+    over_ros, alone = (Disturber(channels, settings, 7) for _ in range(2))
+    patches = DisturbedPatches(alone, tuple(channels))
     for tick in range(20):
         message, _ = frame(tick)
         stamp_ns = message.header.stamp.nanosec
@@ -235,9 +235,9 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
 
 def test_what_cannot_be_done_to_an_image_is_refused_by_name(seer):
     out = scrambled_message(seer)
-    out.check(ScrambleSettings(Shuffle(True), drop=0.5), [Change(3, {"drop": 0.1})])
+    out.check(DisturbanceSettings(Shuffle(True), drop=0.5), [Change(3, {"drop": 0.1})])
     for bad in ({"noise_channels": 2}, {"announce": True}, {"freeze": 0.1}, {"nan": 0.1}):
         with pytest.raises(ValueError, match=f"{next(iter(bad))}: .*only shuffle and drop"):
-            out.check(ScrambleSettings(**bad))
+            out.check(DisturbanceSettings(**bad))
     with pytest.raises(ValueError, match="delay: 3"):
-        out.check(ScrambleSettings(), [Change(5, {"delay": 3})])
+        out.check(DisturbanceSettings(), [Change(5, {"delay": 3})])

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.disturbance.scramble import (
+from an_control.disturbance import (
     Change,
-    Scramble,
-    ScrambleSettings,
+    DisturbanceSettings,
+    Disturber,
     Shuffle,
     episode_seed,
 )
@@ -27,12 +27,12 @@ IDS = tuple(f"channel_{i}" for i in range(12))
 VALUES = np.arange(12, dtype=np.float32)
 
 
-def scramble(seed: int = 1, **settings: Any) -> Scramble:
+def scramble(seed: int = 1, **settings: Any) -> Disturber:
     shuffle = Shuffle.parse(settings.pop("shuffle", "none"))
-    return Scramble(IDS, ScrambleSettings(shuffle, **settings), seed)
+    return Disturber(IDS, DisturbanceSettings(shuffle, **settings), seed)
 
 
-def run(one: Scramble, ticks: int) -> list[tuple[list[float], tuple[str, ...]]]:
+def run(one: Disturber, ticks: int) -> list[tuple[list[float], tuple[str, ...]]]:
     outs = (one.apply(VALUES + 100 * t, IDS) for t in range(ticks))
     return [(values.tolist(), ids) for values, ids in outs]
 
@@ -82,7 +82,7 @@ def test_jitter_is_noise_of_that_size_and_changes_no_permutation():
 )
 def test_settings_out_of_bounds_are_refused_by_name(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
-        ScrambleSettings(**settings)
+        DisturbanceSettings(**settings)
 
 
 def test_none_changes_nothing():
@@ -90,7 +90,7 @@ def test_none_changes_nothing():
     assert dict(zip(ids, values.tolist(), strict=True)) == dict(
         zip(IDS, VALUES.tolist(), strict=True)
     )
-    assert not ScrambleSettings().active
+    assert not DisturbanceSettings().active
 
 
 def test_an_unannounced_shuffle_moves_contents_behind_the_same_ids():
@@ -218,7 +218,7 @@ def test_a_delay_that_grows_holds_the_reading_until_it_is_that_late():
 
 def test_a_schedule_changes_the_same_steps_of_every_episode():
     schedule = (Change(4, {"drop": 0.0, "shuffle": Shuffle(False, 2)}), Change(2, {"drop": 0.5}))
-    one = Scramble(IDS, ScrambleSettings(), 1, schedule)
+    one = Disturber(IDS, DisturbanceSettings(), 1, schedule)
     for episode in (0, 1):
         one.reset(episode)
         counts = [(len(ids), one.shuffles) for _, ids in run(one, 2)]
@@ -228,7 +228,7 @@ def test_a_schedule_changes_the_same_steps_of_every_episode():
         assert one.shuffles == 2
     one.reset(0)
     first = run(one, 8)
-    again = Scramble(IDS, ScrambleSettings(), 1, schedule[::-1])
+    again = Disturber(IDS, DisturbanceSettings(), 1, schedule[::-1])
     assert run(again, 8) == first
 
 
@@ -241,7 +241,7 @@ SCHEDULE = "an_control_schedule: 1\nchanges:\n  2: {drop: 0.5, shuffle: 3}\n  7:
 
 
 def test_a_schedule_file_says_from_which_step_on_what_changes(tmp_path):
-    from an_control.disturbance.schedule import load_schedule
+    from an_control.disturbance import load_schedule
 
     (tmp_path / "schedule.yaml").write_text(SCHEDULE)
     assert load_schedule(tmp_path / "schedule.yaml") == (
@@ -265,7 +265,7 @@ def test_a_schedule_file_says_from_which_step_on_what_changes(tmp_path):
 def test_a_schedule_file_that_is_not_right_is_refused_with_place_and_choices(
     tmp_path, right, wrong, said
 ):
-    from an_control.disturbance.schedule import load_schedule
+    from an_control.disturbance import load_schedule
     from an_control.wiring import WiringError
 
     (tmp_path / "schedule.yaml").write_text(SCHEDULE.replace(right, wrong))
@@ -337,7 +337,7 @@ def test_inside_the_simulator_it_publishes_what_the_pure_scramble_gives(ros, tmp
     from an_control_sim.bridge.scrambler import Scrambler
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
-    settings = ScrambleSettings(Shuffle(True), noise_channels=1)
+    settings = DisturbanceSettings(Shuffle(True), noise_channels=1)
     node = Node("host", namespace="ant")
     scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), settings, 7)
     assert scrambler.topic == "/ant/scrambled"
@@ -349,7 +349,7 @@ def test_inside_the_simulator_it_publishes_what_the_pure_scramble_gives(ros, tmp
     scrambler.prepare(1_000_000_000)
     ids = (*(f"{name}.position" for name in "abcdef"), "foot.0", "foot.1")
     values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.0, 1.0], np.float32)
-    pure = Scramble(ids, settings, 7)
+    pure = Disturber(ids, settings, 7)
     pure.reset(2)
     expected, names = pure.apply(values, ids)
     assert scrambler._out.message.name == list(names)
@@ -368,7 +368,7 @@ def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
     node = Node("host", namespace="ant")
-    scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), ScrambleSettings(), 7)
+    scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), DisturbanceSettings(), 7)
 
     def shown() -> dict[str, float]:
         for topic, message in zip(("joints", "feet"), messages(1), strict=True):

@@ -53,9 +53,9 @@ def test_the_policys_figures_are_read_from_its_own_diagnostics_alone():
         watchdog = {"trips": 2, "longest time without a command [s]": "0.044"}
         other = told("policy", **policy)
         other.name = "/other/policy: policy"
-        figures._hear(DiagnosticArray(status=[other]))
+        figures._receive(DiagnosticArray(status=[other]))
         assert figures.read(lambda until_s: False) is None
-        figures._hear(
+        figures._receive(
             DiagnosticArray(status=[told("policy", **policy), told("watchdog", **watchdog)])
         )
         found = figures.read(lambda until_s: False)

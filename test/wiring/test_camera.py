@@ -1,4 +1,4 @@
-"""Images become patches with ids that stay; what is no picture of the camera is absent."""
+"""Images become patches with ids that stay; what is no picture of the camera is missing."""
 
 import array
 import subprocess
@@ -169,7 +169,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", list(BAD))
-def test_a_frame_that_is_none_is_absent_with_the_reason(camera, bad):
+def test_a_frame_that_is_none_is_missing_with_the_reason(camera, bad):
     message, reason = BAD[bad]
     table = camera()
     see(table, image(picture(), STEP_NS))
@@ -187,7 +187,7 @@ def test_a_frame_that_is_none_is_absent_with_the_reason(camera, bad):
 @pytest.mark.parametrize(
     "data", [b"", b"no image", cv2.imencode(".jpg", picture())[1].tobytes()[:60]]
 )
-def test_a_compressed_image_that_cannot_be_unpacked_is_absent(camera, data):
+def test_a_compressed_image_that_cannot_be_unpacked_is_missing(camera, data):
     table = camera(COMPRESSED)
     assert see(table, packed(None, data=data)).ids == ()
     assert "no image" in table.status(0)[0].error
@@ -224,7 +224,7 @@ def test_a_small_file_that_unpacks_to_a_huge_image_is_refused():
     assert "bytes that are no image, format 'png'" in done.stdout, done.stderr
 
 
-def test_a_frame_that_does_not_come_is_absent_at_its_step(camera):
+def test_a_frame_that_does_not_come_is_missing_at_its_step(camera):
     table = camera()
     see(table, image(picture()))
     assert table.read(0, 2 * STEP_NS).ids == ()
@@ -232,7 +232,7 @@ def test_a_frame_that_does_not_come_is_absent_at_its_step(camera):
     assert "no message of the step at 0.040000 s" in notice.reason
 
 
-def test_patches_that_are_transparent_are_absent_and_named(camera):
+def test_patches_that_are_transparent_are_missing_and_named(camera):
     alpha = np.full((8, 12, 1), 255, np.uint8)
     alpha[:4, 4:8] = 0
     alpha[4:, :3] = 0  # partly seen
@@ -241,7 +241,7 @@ def test_patches_that_are_transparent_are_absent_and_named(camera):
     assert readings.ids == ("eye.0.0", "eye.0.2", "eye.1.0", "eye.1.1", "eye.1.2")
     assert readings.values.shape == (5, 3, 4, 4)
     (notice,) = table.notices()
-    assert notice.channels == ("eye.0.1",) and notice.reason == "the patch is hidden"
+    assert notice.channels == ("eye.0.1",) and notice.reason == "the patch is missing"
 
 
 def test_a_patch_that_was_hidden_begins_with_the_frame_that_shows_it(camera):
@@ -262,7 +262,7 @@ def test_a_patch_that_was_hidden_begins_with_the_frame_that_shows_it(camera):
 )
 @given(data=st.data())
 def test_nothing_that_an_image_may_hold_raises(camera, data):
-    """Whatever the fields say, all is present or all is absent."""
+    """Whatever the fields say, all is present or all is missing."""
     number = st.integers(0, 2**32 - 1) | st.sampled_from([8, 12, 24, 36, 48])
     words = st.sampled_from(["mono8", "rgb8", "bgra8", "mono16", ""]) | st.text(max_size=300)
     message = image(

@@ -158,7 +158,7 @@ def test_lists_of_messages_are_read_by_index_and_by_name(table: Table, fake: Fak
     channels = {
         "by_index": "transforms[1].translation.x",
         "by_name": "transforms[hand].translation.y",
-        "absent": "transforms[foot].translation.y",
+        "missing": "transforms[foot].translation.y",
         "beyond": "transforms[2].translation.y",
         "angle": "yaw(transforms[hand].rotation)",
         "fixed": "poses[1].translation.z",
@@ -200,7 +200,7 @@ def test_of_two_wildcards_the_first_has_the_id(table: Table, fake: Fake) -> None
     assert found == {"aa": 1.0, "ab": 2.0, "ba": 4.0}
 
 
-def test_a_message_too_large_for_a_wildcard_is_absent_and_diagnosed(
+def test_a_message_too_large_for_a_wildcard_is_missing_and_diagnosed(
     table: Table, fake: Fake
 ) -> None:
     lidar = table(SCAN, {"r.*": "ranges[*]"})

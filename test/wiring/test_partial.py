@@ -128,7 +128,7 @@ def test_without_a_greatest_age_only_the_newest_message_counts(table: Table) -> 
     assert present(robot, 0) == {"left": 2.0, "right": 2.0}
 
 
-def test_what_is_named_but_cannot_be_told_is_absent_at_once(table: Table) -> None:
+def test_what_is_named_but_cannot_be_told_is_missing_at_once(table: Table) -> None:
     robot = whole(table)
     robot.store("s", joints(ARM + GRIPPER, 1.0), None, 0)
     assert len(present(robot, 0)) == 4
@@ -184,7 +184,7 @@ def test_a_wildcard_keeps_its_order_and_expects_a_name_that_has_come_for_a_secon
     play(robot, range(101, 112), ("b",))
     readings = robot.read(1120 * MS)
     assert (readings.ids, readings.expected) == (("b.position",), 2)
-    assert robot.status(1120 * MS)[0].absent == ("a.position",)
+    assert robot.status(1120 * MS)[0].missing == ("a.position",)
     play(robot, range(112, 900), ("b",))
     assert robot.read(9000 * MS).expected == 2
     assert [str(notice) for notice in robot.notices()] == [

@@ -1,4 +1,4 @@
-"""Whatever comes over the wire or out of a file: right values by name, absent, or a WiringError."""
+"""Whatever comes over ROS or out of a file: right values, missing ones, or a WiringError."""
 
 from __future__ import annotations
 

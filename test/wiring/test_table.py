@@ -49,7 +49,7 @@ def two(table: Table) -> ChannelTable:
     )
 
 
-def test_before_any_message_all_is_absent_and_expected(table: Table) -> None:
+def test_before_any_message_all_is_missing_and_expected(table: Table) -> None:
     readings = two(table).read(0)
     assert (readings.ids, readings.values.shape, readings.expected) == ((), (0,), 3)
     assert readings.present_share == 0.0
@@ -75,7 +75,7 @@ def test_scale_offset_and_clip_are_applied_in_float64(table: Table) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_absent_even_where_it_would_be_clipped(
+def test_what_is_not_finite_is_missing_even_where_it_would_be_clipped(
     table: Table, bad: float
 ) -> None:
     one = table({"s": VECTOR}, {"x": {"source": "s", "field": "x", "clip": [-5, 5]}})
@@ -84,7 +84,7 @@ def test_what_is_not_finite_is_absent_even_where_it_would_be_clipped(
     assert "x lost: the value is not finite" in str(one.notices()[0])
 
 
-def test_a_number_too_large_for_the_scale_is_absent_without_a_warning(table: Table) -> None:
+def test_a_number_too_large_for_the_scale_is_missing_without_a_warning(table: Table) -> None:
     one = table({"s": VECTOR}, {"x": {"source": "s", "field": "x", "scale": 1e300}})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -230,7 +230,7 @@ def test_notices_that_nobody_takes_do_not_pile_up(table: Table) -> None:
     assert one.notices() == []
 
 
-def test_a_name_that_stands_twice_is_absent_as_nobody_knows_which(table: Table) -> None:
+def test_a_name_that_stands_twice_is_missing_as_nobody_knows_which(table: Table) -> None:
     arm = two(table)
     arm.store("s", joints(["a", "b", "a"], [1.0, 2.0, 3.0]), None, 0)
     assert present(arm) == {"b": 2.0}
@@ -250,7 +250,7 @@ def test_a_name_that_stands_twice_is_absent_as_nobody_knows_which(table: Table) 
         SimpleNamespace(name=["a"], position=[10**400]),
     ],
 )
-def test_a_message_that_is_not_of_its_type_is_absent_and_the_next_one_counts(
+def test_a_message_that_is_not_of_its_type_is_missing_and_the_next_one_counts(
     table: Table, message: Any
 ) -> None:
     arm = two(table)

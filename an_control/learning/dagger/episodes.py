@@ -14,7 +14,7 @@ import numpy as np
 
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.teacher.teachers import Teacher
-from an_control.policy import AttentionNeuron
+from an_control.policy import Policy
 
 
 class Episode(NamedTuple):
@@ -136,7 +136,7 @@ class Apprentice:
     """
 
     def __init__(
-        self, rng: np.random.Generator, policy: AttentionNeuron, channels: int, how: Rewiring
+        self, rng: np.random.Generator, policy: Policy, channels: int, how: Rewiring
     ) -> None:
         self._rng, self._policy, self._how = rng, policy, how
         self._noise = Noisy(rng, how.noise)

@@ -27,7 +27,7 @@ from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import Teacher
-from an_control.policy import AttentionNeuron, Model, make_policy
+from an_control.policy import Model, make_policy
 
 
 class Dagger:
@@ -149,7 +149,6 @@ class Dagger:
             ]
         else:
             policy = make_policy(self._student.model(self._task, {}))
-            assert isinstance(policy, AttentionNeuron)
             channels = len(self._task["channels"])
             progress = (self._round - 1) / max(1, self.settings.rounds - 1)
             makers = [

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.disturbance.scramble import ScrambleSettings
+from an_control.disturbance import DisturbanceSettings
 from an_control.learning.es.optimisers import Name, Optimiser, make_optimiser
 from an_control.learning.es.parametrisation import Form
 from an_control.learning.rollout.engine import (
@@ -34,7 +34,7 @@ from an_control.policy import Model
 
 VALIDATION_SEED = 2**20 + 7
 """Of the validation episodes; evaluations take others."""
-Mixture = Sequence[ScrambleSettings]
+Mixture = Sequence[DisturbanceSettings]
 """Conditions that share the episodes evenly."""
 Curriculum = Callable[[int], Mixture]
 """The conditions of a generation, by its number."""
@@ -51,7 +51,7 @@ class SearchSettings:
     sigma: float = 0.1
     decay: float = 0.0
     """Times the squared length of a candidate is taken from its fitness."""
-    mixture: tuple[ScrambleSettings, ...] = (NOTHING,)
+    mixture: tuple[DisturbanceSettings, ...] = (NOTHING,)
     """Each is that of as many episodes, where no curriculum says otherwise; validation plays all
     its episodes under each of them."""
     validate_every: int = 10
@@ -127,7 +127,7 @@ class Search:
         return self._form.model(self.mean, self._task, trained)
 
     def play(
-        self, model: Model, seed: int, episodes: int, scrambling: ScrambleSettings
+        self, model: Model, seed: int, episodes: int, scrambling: DisturbanceSettings
     ) -> np.ndarray:
         """The returns (episodes,) of an evaluation."""
         starts = evaluation_starts(seed, episodes)

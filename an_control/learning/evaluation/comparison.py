@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,18 +95,36 @@ def _row(row: Mapping[str, Any], *, first: bool) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def write_table(path: Path, title: str, text: str) -> None:
-    """Put a table between its marks in a Markdown file, or into a new file of its own.
+def missing_marks(path: Path, titles: Iterable[str]) -> str:
+    """Marks of these tables' titles that a Markdown file lacks, empty where none or no file."""
+    if not path.exists():
+        return ""
+    text = read_regular(path).decode()
+    lacking = [BEGIN.format(title) for title in titles if not _parts(text, title)]
+    return f"{path}: has no {' and no '.join(lacking)} ... {END}" if lacking else ""
+
+
+def write_tables(path: Path, tables: Mapping[str, str]) -> None:
+    """Put tables, by title, between their marks in a Markdown file, or into a new file.
 
     The marks are `<!-- table TITLE -->` and `<!-- end of table -->`; ValueError where a file has
-    none of that title.
+    none of a title.
     """
-    begin = BEGIN.format(title)
+    if problem := missing_marks(path, tables):
+        raise ValueError(problem)
     if not path.exists():
-        write_whole(path, f"{begin}\n{text}\n{END}\n")
+        marked = [f"{BEGIN.format(title)}\n{text}\n{END}\n" for title, text in tables.items()]
+        write_whole(path, "\n".join(marked))
         return
-    before, mark, rest = read_regular(path).decode().partition(begin + "\n")
+    content = read_regular(path).decode()
+    for title, text in tables.items():
+        before, after = _parts(content, title)
+        content = f"{before}{text}\n{after}"
+    write_whole(path, content)
+
+
+def _parts(text: str, title: str) -> tuple[str, ...]:
+    """What stands before a table and behind it, each with its mark; empty without the marks."""
+    before, begin, rest = text.partition(BEGIN.format(title) + "\n")
     _, end, after = rest.partition(END)
-    if not (mark and end):
-        raise ValueError(f"{path}: has no {begin} ... {END}")
-    write_whole(path, f"{before}{mark}{text}\n{end}{after}")
+    return (before + begin, end + after) if begin and end else ()

@@ -1,6 +1,6 @@
 """Evaluation without ROS: whole episodes under the disturbances that the simulator offers.
 
-Episode e of a run starts from `episode_seed(seed, e)` and its readings pass the same `Scramble` as
+Episode e of a run starts from `episode_seed(seed, e)` and its readings pass the same `Disturber` as
 over ROS 2, so both give the same returns. Training never uses these seeds (`TRAINING_SEEDS`).
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from an_control.disturbance.scramble import Scramble, ScrambleSettings
+from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.environments import Batched, HasBackgrounds
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, Watch, play_episode
@@ -27,7 +27,7 @@ def evaluate(
     channels: Sequence[str],
     episodes: int,
     seed: int,
-    protocol: Protocol | ScrambleSettings,
+    protocol: Protocol | DisturbanceSettings,
     report: Callable[[Result], None] | None = None,
     watch: Watch | None = None,
 ) -> list[Result]:
@@ -36,10 +36,10 @@ def evaluate(
     The same seed gives the same starts and the same permutations under every protocol. ValueError
     where the protocol asks for what the environment does not have.
     """
-    if isinstance(protocol, ScrambleSettings):
+    if isinstance(protocol, DisturbanceSettings):
         protocol = Protocol(protocol)
     _show(env, protocol.background)
-    scramble = Scramble(channels, protocol.scrambling, seed, protocol.schedule)
+    scramble = Disturber(channels, protocol.disturbance, seed, protocol.schedule)
     results = []
     for start in evaluation_starts(seed, episodes):
         ids = tuple(channels)
@@ -64,7 +64,7 @@ def evaluate_fused(
     channels: Sequence[str],
     episodes: int,
     seed: int,
-    scrambling: ScrambleSettings,
+    scrambling: DisturbanceSettings,
 ) -> list[Result]:
     """The same episodes by compiled rollouts; for environments and scramblings that have them."""
     from an_control.learning.rollout.compiled.engine import FusedEngine
@@ -83,13 +83,13 @@ def evaluate_fused(
     return results
 
 
-def can_fuse(env: gymnasium.Env[Any, Any], scrambling: ScrambleSettings) -> bool:
+def can_fuse(env: gymnasium.Env[Any, Any], scrambling: DisturbanceSettings) -> bool:
     """Whether `evaluate_fused` can play this."""
     if not isinstance(env.unwrapped, Batched):
         return False
-    from an_control.learning.rollout.compiled.engine import can_scramble
+    from an_control.learning.rollout.compiled.engine import can_disturb
 
-    return can_scramble(scrambling)
+    return can_disturb(scrambling)
 
 
 def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:

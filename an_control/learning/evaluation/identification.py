@@ -16,10 +16,10 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from an_control.disturbance.scramble import Scramble, ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, play_episode
-from an_control.policy import AttentionNeuron, AttentionSizes, Policy
+from an_control.policy import AttentionSizes, Policy
 
 UNKNOWN = 0.5
 """A neuron whose attention sums to less takes its channel for none of the nominal ones."""
@@ -50,11 +50,11 @@ class _Examiner:
     def begin(self) -> None:
         self._step = 0
 
-    def __call__(self, policy: Policy, scramble: Scramble) -> None:
-        assert isinstance(policy, AttentionNeuron)
+    def __call__(self, policy: Policy, scramble: Disturber) -> None:
         shows = dict(zip(scramble.ids, scramble.order, strict=True))
         truth = np.array([self._index[shows[slot]] for slot in policy.channel_order])
         attention = policy.attention
+        assert attention is not None
         taken = np.where(attention.sum(0) < UNKNOWN, len(self._index), attention.argmax(0))
         since = self._step % self._every
         part = int(self._step >= self._every)
@@ -80,12 +80,12 @@ def identify(
     sizes = policy.model.sizes
     if not isinstance(sizes, AttentionSizes) or sizes.attention != "softmax":
         raise ValueError("identification: needs softmax attention, one query a nominal channel")
-    if not isinstance(policy, AttentionNeuron):
+    if policy.monitor_report is not None:
         raise ValueError("identification: a monitor puts channels in order before the neurons")
     examiner = _Examiner(channels, every)
     for start in evaluation_starts(seed, episodes):
         examiner.begin()
-        scramble = Scramble(channels, ScrambleSettings(Shuffle(True, every)), start.run)
+        scramble = Disturber(channels, DisturbanceSettings(Shuffle(True, every)), start.run)
         play_episode(policy, env, channels, scramble, start, watch=examiner)
     share = examiner.right / np.maximum(examiner.seen, 1)
     return Identification(share[0], share[1], examiner.confusion)
@@ -118,11 +118,11 @@ def freeze_each(
     seed: int,
 ) -> dict[str, list[Result]]:
     """The same episodes, shuffled at the reset, with each channel frozen in turn."""
-    shuffled = ScrambleSettings(Shuffle(True))
+    shuffled = DisturbanceSettings(Shuffle(True))
     return {
         name: [
             play_episode(
-                policy, Held(env, place), channels, Scramble(channels, shuffled, start.run), start
+                policy, Held(env, place), channels, Disturber(channels, shuffled, start.run), start
             )
             for start in evaluation_starts(seed, episodes)
         ]

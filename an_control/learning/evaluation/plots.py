@@ -12,10 +12,10 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from an_control.disturbance.scramble import Scramble
+from an_control.disturbance import Disturber
 from an_control.files import replacing
 from an_control.learning.rollout.episode import Result
-from an_control.policy import AttentionNeuron, Policy, Watched
+from an_control.policy import Policy
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -37,27 +37,25 @@ class Trace:
         self.attention: list[np.ndarray] = []
         self.keys: list[np.ndarray] = []
 
-    def see(self, policy: Policy, scramble: Scramble) -> None:
+    def see(self, policy: Policy, scramble: Disturber) -> None:
         """Keep attention (M, N) and keys (N, k) by content, NaN for what is not there.
 
         For `evaluate`'s `watch`; a policy without attention leaves no trace.
         """
-        watched = isinstance(policy, Watched) and policy.setting == "match"
-        if isinstance(policy, Watched):
-            policy = policy.policy
-        if not isinstance(policy, AttentionNeuron):
+        attention, keys, report = policy.attention, policy.keys, policy.monitor_report
+        if attention is None or keys is None:
             return
+        matched = report is not None and report.setting == "match"
         nominal = self.channels
         content = {name: place for place, name in enumerate(nominal)}
         shown = dict(zip(scramble.ids, scramble.order, strict=True))
-        announced = scramble.settings.announce or watched
+        announced = scramble.settings.announce or matched
         places, columns = [], []
         for column, name in enumerate(policy.channel_order):
             owner = name if announced else shown.get(name, name)
             if owner in content:
                 places.append(content[owner])
                 columns.append(column)
-        attention, keys = policy.attention, policy.keys
         by_content = np.full((len(attention), len(nominal)), np.nan)
         by_content[:, places] = attention[:, columns]
         kept = np.full((len(nominal), keys.shape[1]), np.nan)

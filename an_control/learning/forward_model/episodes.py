@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 
 from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.policy import AttentionNeuron, Model, Policy, Watched, make_policy
+from an_control.policy import Model, make_policy
 
 F32 = np.float32
 CALM, LOST = ("plain",), ("lost",)
@@ -92,14 +92,8 @@ class Explorer:
         elif self._mode == "plain":
             action = own
         action = np.clip(action, -1.0, 1.0).astype(F32)
-        for policy in (self._policy, self._confused):
-            _tell(policy, action)
+        self._policy.previous_action = self._confused.previous_action = action
         return action
-
-
-def _tell(policy: Policy, action: np.ndarray) -> None:
-    if isinstance(policy, AttentionNeuron | Watched):
-        policy.previous_action = action
 
 
 class Deprived:
@@ -135,7 +129,7 @@ class Deprived:
         if self._sd:
             action = action + self._sd * self._rng.standard_normal(action.shape)
             action = np.clip(action, -1.0, 1.0).astype(F32)
-            _tell(self._policy, action)
+            self._policy.previous_action = action
         return action
 
 

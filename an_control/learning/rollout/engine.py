@@ -12,12 +12,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from an_control.disturbance.scramble import ScrambleSettings, episode_seed
+from an_control.disturbance import DisturbanceSettings, episode_seed
 from an_control.policy import Model
 
 TRAINING_SEEDS = (2**31, 2**32)
 """Training draws its environment seeds from here; evaluation's all lie below (`episode_seed`)."""
-NOTHING = ScrambleSettings()
+NOTHING = DisturbanceSettings()
 
 
 class RolloutError(RuntimeError):
@@ -49,7 +49,7 @@ class Engine(Protocol):
         self,
         models: Sequence[Model],
         starts: Sequence[Start],
-        scrambling: ScrambleSettings = NOTHING,
+        scrambling: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
         """Every model through every episode; RolloutError where nothing can be played."""
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from an_control.disturbance.scramble import Scramble, ScrambleSettings
+from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.environments import make_environment
 from an_control.learning.rollout.engine import Start
 from an_control.learning.rollout.protocol import Protocol
-from an_control.policy import AttentionNeuron, Model, Policy, Watched, make_policy
+from an_control.policy import Model, Policy, make_policy
 
-Watch = Callable[[Policy, Scramble], None]
+Watch = Callable[[Policy, Disturber], None]
 """Called after each action of an episode."""
 
 TRIES = 2
@@ -71,7 +71,7 @@ def play_episode(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
-    scramble: Scramble,
+    scramble: Disturber,
     start: Start,
     protocol: Protocol | None = None,
     watch: Watch | None = None,
@@ -81,7 +81,7 @@ def play_episode(
     scramble.reset(start.episode)
     observation, info = env.reset(seed=start.environment)
     policy.reset()
-    patches = ScrambledPatches(scramble, channels) if observation.ndim > 1 else None
+    patches = DisturbedPatches(scramble, channels) if observation.ndim > 1 else None
     rewards: list[float] = []
     rewired: list[int] = []
     total, done, fell = 0.0, False, False
@@ -94,8 +94,8 @@ def play_episode(
         moved = scramble.shuffles > shuffles
         if moved:
             rewired.append(len(rewards))
-        if protocol is not None and protocol.forgets(moved):
-            forget(policy)
+        if protocol is not None and protocol.forgets(moved) and policy.channel_state is not None:
+            policy.channel_state.reset_channels()
         action = policy.step_array(values, ids)
         if watch is not None:
             watch(policy, scramble)
@@ -114,11 +114,11 @@ def play_episode(
         time.perf_counter() - begin,
         np.array(rewards),
         tuple(rewired),
-        policy.monitor.rewires if isinstance(policy, Watched) else 0,
+        0 if policy.monitor_report is None else policy.monitor_report.rewires,
     )
 
 
-class ScrambledPatches:
+class DisturbedPatches:
     """One episode's patches (N, f, p, p) through a scramble, as its image would go through it.
 
     Contents that move on the way take their places from the next frame on, so that for some ticks
@@ -126,7 +126,7 @@ class ScrambledPatches:
     with its newest frame. ValueError where the scramble does more than to shuffle, drop and copy.
     """
 
-    def __init__(self, scramble: Scramble, channels: tuple[str, ...]) -> None:
+    def __init__(self, scramble: Disturber, channels: tuple[str, ...]) -> None:
         settings = scramble.settings
         for name in ("noise_channels", "freeze", "delay", "spike", "nan"):
             if getattr(settings, name):
@@ -152,20 +152,12 @@ class ScrambledPatches:
         return shown, ids
 
 
-def forget(policy: Policy) -> None:
-    """Let every neuron start anew; the previous action, which all of them share, stays."""
-    if isinstance(policy, Watched):
-        policy = policy.policy
-    if isinstance(policy, AttentionNeuron):
-        policy.restart_neurons()
-
-
 def play(
     environment: str,
     channels: tuple[str, ...],
     pickled_model: bytes,
     starts: Sequence[Start],
-    scrambling: ScrambleSettings,
+    scrambling: DisturbanceSettings,
 ) -> Played:
     """One model through these episodes, in this process's own environment.
 
@@ -182,7 +174,7 @@ def play(
                     policy,
                     _environment(environment),
                     channels,
-                    Scramble(channels, scrambling, start.run),
+                    Disturber(channels, scrambling, start.run),
                     start,
                 )
             except Exception as error:  # an environment may raise anything; it is its own fault

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from an_control.disturbance.scramble import ScrambleSettings
+from an_control.disturbance import DisturbanceSettings
 from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, Start
 from an_control.learning.rollout.episode import Played, play
 from an_control.policy import Model
@@ -31,7 +31,7 @@ class Task(NamedTuple):
 
     row: int
     begin: int
-    arguments: tuple[str, tuple[str, ...], bytes, Sequence[Start], ScrambleSettings]
+    arguments: tuple[str, tuple[str, ...], bytes, Sequence[Start], DisturbanceSettings]
 
 
 class Processes:
@@ -48,7 +48,7 @@ class Processes:
         self,
         models: Sequence[Model],
         starts: Sequence[Start],
-        scrambling: ScrambleSettings = NOTHING,
+        scrambling: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
         """See `Engine`. Workers that die are replaced, and what they had is played again."""
         left = cut(self._environment, self._channels, models, starts, scrambling, self.workers)
@@ -106,7 +106,7 @@ class Dask:
         self,
         models: Sequence[Model],
         starts: Sequence[Start],
-        scrambling: ScrambleSettings = NOTHING,
+        scrambling: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
         """See `Engine`. What a lost worker had, Dask gives to another."""
         workers = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
@@ -124,7 +124,7 @@ def cut(
     channels: tuple[str, ...],
     models: Sequence[Model],
     starts: Sequence[Start],
-    scrambling: ScrambleSettings,
+    scrambling: DisturbanceSettings,
     workers: int,
 ) -> list[Task]:
     """Tasks of whole candidates, or smaller ones where there are few candidates."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
-from an_control.disturbance.scramble import Change, ScrambleSettings, Shuffle
+from an_control.disturbance import Change, DisturbanceSettings, Shuffle
 from an_control.policy import Monitor
 
 Memory = Literal["kept", "reset", "zeroed"]
@@ -45,7 +45,7 @@ class Protocol:
     monitor what watches for it, None = what the model says
     """
 
-    scrambling: ScrambleSettings
+    disturbance: DisturbanceSettings
     memory: Memory = "kept"
     until: int | None = None
     monitor: Monitor | None = None
@@ -65,18 +65,18 @@ class Protocol:
         `reset,background=marble`.
         """
         when, *words = (word.strip() for word in text.split(","))
-        protocol = cls(ScrambleSettings(Shuffle.parse(when), noise_sd=1.0))
+        protocol = cls(DisturbanceSettings(Shuffle.parse(when), noise_sd=1.0))
         for word in words:
             protocol = protocol._with(word)
         return protocol
 
     @classmethod
-    def parse_scrambling(cls, text: str) -> ScrambleSettings:
+    def parse_disturbance(cls, text: str) -> DisturbanceSettings:
         """The same for what is done to the readings alone: `reset,noise=5,copies=5`."""
         protocol = cls.parse(text)
-        if protocol != cls(protocol.scrambling):
+        if protocol != cls(protocol.disturbance):
             raise ValueError(f"shuffle: {text!r} (allowed: {SCRAMBLINGS})")
-        return protocol.scrambling
+        return protocol.disturbance
 
     def _with(self, word: str) -> Protocol:
         name, _, number = word.partition("=")
@@ -89,23 +89,23 @@ class Protocol:
         if name == "until" and number.isdecimal():
             return replace(self, until=int(number))
         if word == "announced":
-            return replace(self, scrambling=replace(self.scrambling, announce=True))
+            return replace(self, disturbance=replace(self.disturbance, announce=True))
         try:
             field, kind = NUMBERS[name]
             value = kind(number)
         except (KeyError, ValueError):
             raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED})") from None
         changes: dict[str, int | float] = {field: value}
-        return replace(self, scrambling=replace(self.scrambling, **changes))  # type: ignore[arg-type]
+        return replace(self, disturbance=replace(self.disturbance, **changes))  # type: ignore[arg-type]
 
     def forgets(self, rewired: bool) -> bool:
         """Whether the neurons' state is cleared at a step; `rewired` says if contents moved."""
         return self.memory == "zeroed" or (self.memory == "reset" and rewired)
 
 
-def words(scrambling: ScrambleSettings) -> str:
-    """The text that `Protocol.parse_scrambling` takes."""
-    plain = Protocol.parse(str(scrambling.shuffle)).scrambling
+def words(scrambling: DisturbanceSettings) -> str:
+    """The text that `Protocol.parse_disturbance` takes."""
+    plain = Protocol.parse(str(scrambling.shuffle)).disturbance
     found = [str(scrambling.shuffle), *(["announced"] if scrambling.announce else [])]
     for name, (field, _) in NUMBERS.items():
         value = getattr(scrambling, field)

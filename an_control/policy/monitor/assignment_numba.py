@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from an_control.compiled_cache import njit
 from an_control.policy.monitor.assignment import ELSE, FREEDOM, LARGEST_RATIO, UNSURE
 
 F32 = np.float32

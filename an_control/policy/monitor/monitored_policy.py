@@ -14,27 +14,25 @@ from itertools import compress
 import numpy as np
 
 from an_control.policy.exact import LARGEST_READING
-from an_control.policy.mlp import Ordered
-from an_control.policy.model_file import Model
 from an_control.policy.monitor.forward_model import Monitor
 from an_control.policy.monitor.monitor import IdentityMonitor
-from an_control.policy.scalar.attention_neuron import AttentionNeuron
+from an_control.policy.protocol import ChannelState, MonitorReport, Policy
 
 
-class Watched:
+class MonitoredPolicy(Policy):
     """The same calls as the policy itself.
 
     Args:
-        policy: acts.
+        policy: acts on numbers.
         monitor: says which slot shows which content.
         setting: what follows from that, "match" or "reset".
     """
 
-    def __init__(
-        self, policy: AttentionNeuron | Ordered, monitor: IdentityMonitor, setting: Monitor
-    ) -> None:
+    def __init__(self, policy: Policy, monitor: IdentityMonitor, setting: Monitor) -> None:
         self.policy, self.monitor, self.setting = policy, monitor, setting
-        self.nominal_ids = policy.nominal_ids
+        self.model, self.engine, self.nominal_ids = policy.model, policy.engine, policy.nominal_ids
+        self.permutation_invariant = policy.permutation_invariant
+        self._state = policy.channel_state
         self._slot = {name: slot for slot, name in enumerate(self.nominal_ids)}
         self._ids: tuple[str, ...] | None = None
         self.reset()
@@ -48,7 +46,7 @@ class Watched:
         self._evidence = True
 
     def ignore_next_tick(self) -> None:
-        """What was sent is no action that the forward model knows: the next tick proves nothing."""
+        """What was sent is no action that the forward model knows: the next tick is no evidence."""
         self._evidence = False
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
@@ -81,10 +79,7 @@ class Watched:
         return action
 
     def prepare(self) -> None:
-        """Do what the next tick needs and does not depend on its readings; for after the command.
-
-        Changes no action.
-        """
+        """Work ahead for the next tick, see `Policy`."""
         self.monitor.look_ahead(self._action)
 
     def _arrange(self, ids: tuple[str, ...]) -> None:
@@ -130,7 +125,8 @@ class Watched:
             old, new = np.argsort(before), np.argsort(now)  # the channel of each slot
             names = self.nominal_ids
             new_names = {names[a]: names[b] for a, b in zip(old, new, strict=True)}
-            self.policy.rename(new_names)
+            if self._state is not None:
+                self._state.rename_channels(new_names)
             self._remembered = {
                 new_names.get(one, one): kept for one, kept in self._remembered.items()
             }
@@ -141,46 +137,55 @@ class Watched:
         What such a neuron makes of a wrong content lasts: a walker that has found its channels
         again would still stand.
         """
+        if self._state is None:
+            return
         monitor = self.monitor
         if monitor.noticed:
             if monitor.settled or not self._remembered:
-                self._remembered = self.policy.remember()
+                self._remembered = self._state.save_state()
         elif monitor.shown is not before:
             wrong = np.flatnonzero(monitor.shown != before)
             names = [self.nominal_ids[place] for place in wrong]
             known = {name: self._remembered[name] for name in names if name in self._remembered}
-            self.policy.recall(known)
+            self._state.restore_state(known)
 
     def _forget(self, before: np.ndarray, now: np.ndarray) -> None:
-        if now is not before:
+        if self._state is not None and now is not before:
             moved = now[now != before]
-            self.policy.forget([self.nominal_ids[slot] for slot in moved])
+            self._state.reset_channels([self.nominal_ids[slot] for slot in moved])
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it where others act."""
+        """The previous action (A,) in [-1, 1]; set it where something else was sent."""
         return self._action.copy()
 
     @previous_action.setter
     def previous_action(self, action: np.ndarray) -> None:
-        if isinstance(self.policy, AttentionNeuron):
-            self.policy.previous_action = action
+        self.policy.previous_action = action
         self._action = action.copy()
 
     @property
-    def model(self) -> Model:
-        """The policy's model."""
-        return self.policy.model
-
-    @property
-    def engine(self) -> str:
-        """Which engine computes: ``numpy`` or ``numba``."""
-        return self.policy.engine
-
-    @property
     def attention(self) -> np.ndarray | None:
-        """The last step's attention (M, N), columns in `channel_order`; None where it has none."""
-        return None if isinstance(self.policy, Ordered) else self.policy.attention
+        """The policy's attention (M, N), columns in `channel_order`; None where it has none."""
+        return self.policy.attention
+
+    @property
+    def keys(self) -> np.ndarray | None:
+        """The policy's keys (N, k), rows in `channel_order`; None where it has none."""
+        return self.policy.keys
+
+    @property
+    def channel_state(self) -> ChannelState | None:
+        """The policy's own."""
+        return self._state
+
+    @property
+    def monitor_report(self) -> MonitorReport:
+        """What the monitor found by now."""
+        monitor = self.monitor
+        return MonitorReport(
+            self.setting, monitor.lost, monitor.belief, monitor.rewires, monitor.surprise
+        )
 
     @property
     def channel_order(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from an_control.policy.exact import LARGEST_READING, ORDINARY, round_terms
 from an_control.policy.model_file import Model
+from an_control.policy.protocol import Policy
 from an_control.policy.sizes import AttentionSizes
 
 
@@ -42,7 +43,7 @@ class Engine(Protocol):
     def message(self) -> np.ndarray: ...
 
 
-class AttentionNeuron:
+class AttentionNeuron(Policy):
     """A permutation-invariant policy for scalar channels (Tang & Ha 2021, sections 3.1-3.2).
 
     Args:
@@ -58,7 +59,7 @@ class AttentionNeuron:
         if keep_ticks < 0:
             raise ValueError(f"keep_ticks: {keep_ticks} is negative")
         assert isinstance(model.sizes, AttentionSizes)
-        self.model = model
+        self.model, self.engine = model, engine.name
         self.keep_ticks = keep_ticks
         self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
         self._engine = engine
@@ -70,34 +71,41 @@ class AttentionNeuron:
         """Forget every channel and the previous action, as at an episode's start."""
         self._engine.start()
         self._previous = np.zeros(self.model.sizes.actions, np.float32)
-        self.restart_neurons()
+        self.reset_channels()
 
-    def restart_neurons(self) -> None:
-        """Forget every channel; the previous action and the head's memory stay."""
+    @property
+    def channel_state(self) -> AttentionNeuron:
+        """The sensory neurons' state, which is this policy's own."""
+        return self
+
+    def reset_channels(self, ids: Sequence[str] | None = None) -> None:
+        """Start these channels' neurons from zero state; without `ids`, drop every channel.
+
+        The previous action and the head's memory stay. Ids that it does not know are left out.
+        """
+        if ids is not None:
+            columns = [self._column[name] for name in ids if name in self._column]
+            self._engine.forget(np.array(columns, np.int64))
+            return
         self._engine.clear()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
         self._arrange(())
 
-    def forget(self, ids: Sequence[str]) -> None:
-        """Let these channels' neurons start anew; ids that it does not know are left out."""
-        columns = [self._column[name] for name in ids if name in self._column]
-        self._engine.forget(np.array(columns, np.int64))
-
-    def remember(self) -> dict[str, np.ndarray]:
-        """What each channel's neuron remembers now, for `recall`."""
+    def save_state(self) -> dict[str, np.ndarray]:
+        """Each channel's neuron state now, for `restore_state`."""
         states = self._engine.states()
         return {name: states[column] for name, column in self._column.items()}
 
-    def recall(self, states: Mapping[str, np.ndarray]) -> None:
-        """Let these channels' neurons go on from there; ids that it does not know are left out."""
+    def restore_state(self, states: Mapping[str, np.ndarray]) -> None:
+        """Let these channels' neurons continue from there; unknown ids are left out."""
         known = [name for name in states if name in self._column]
         if known:
             columns = np.array([self._column[name] for name in known], np.int64)
             self._engine.recall(columns, np.array([states[name] for name in known]))
 
-    def rename(self, names: Mapping[str, str]) -> None:
-        """Let neurons go on under other ids, old to new; together these are the same ids."""
+    def rename_channels(self, names: Mapping[str, str]) -> None:
+        """Let neurons continue under other ids, old to new; together these are the same ids."""
         self._column = {names.get(name, name): column for name, column in self._column.items()}
         self._arrange(self._ids)
 
@@ -169,11 +177,6 @@ class AttentionNeuron:
             self._column = {names[old]: new for new, old in enumerate(stay)}
             self._idle = self._idle[stay]
             self._arrange(self._ids)
-
-    @property
-    def engine(self) -> str:
-        """Which engine computes: ``numpy`` or ``numba``."""
-        return self._engine.name
 
     @property
     def previous_action(self) -> np.ndarray:

@@ -10,8 +10,8 @@ cannot change a bit.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from an_control.compiled_cache import njit
 from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
 from an_control.policy.scalar.packing import Form, aligned, pack, pack_memory

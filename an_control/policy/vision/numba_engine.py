@@ -8,8 +8,8 @@ does; there the compiler may reorder sums, which it does the same way every time
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from an_control.compiled_cache import njit
 from an_control.policy.elementary import exp
 from an_control.policy.model_file import Model
 from an_control.policy.vision.heads import Convolution, TopPatches

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.model_file import Model
+from an_control.policy.protocol import Policy
 from an_control.policy.sizes import VisionSizes
 from an_control.policy.vision.heads import VisionHead
 from an_control.policy.vision.numpy_engine import VisionEngine
 
 
-class VisionNeuron:
+class VisionNeuron(Policy):
     """A permutation-invariant policy for image patches (Tang & Ha 2021, section 3.3).
 
     Args:
@@ -27,11 +28,11 @@ class VisionNeuron:
 
     def __init__(self, model: Model, engine: VisionEngine, head: VisionHead) -> None:
         assert isinstance(model.sizes, VisionSizes)
-        self.model = model
+        self.model, self.engine = model, engine.name
         self._sizes: VisionSizes = model.sizes
         self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
         self._engine = engine
-        self._shape = model.sizes.stack, model.sizes.patch, model.sizes.patch
+        self.reading_shape = model.sizes.stack, model.sizes.patch, model.sizes.patch
         self._head = head
         self.reset()
 
@@ -57,9 +58,9 @@ class VisionNeuron:
         patches = np.asarray(patches)
         if patches.dtype != np.uint8:
             raise TypeError(f"patches are {patches.dtype}, not uint8")
-        if patches.shape != (len(ids), *self._shape):
+        if patches.shape != (len(ids), *self.reading_shape):
             raise ValueError(
-                f"patches of shape {patches.shape}, not {(len(ids), *self._shape)}:"
+                f"patches of shape {patches.shape}, not {(len(ids), *self.reading_shape)}:"
                 " (ids, frames, rows, columns)"
             )
         if ids is not self._ids:
@@ -71,12 +72,7 @@ class VisionNeuron:
     @property
     def no_patches(self) -> np.ndarray:
         """(0, stack, patch, patch) uint8, for a tick that brings none."""
-        return np.zeros((0, *self._shape), np.uint8)
-
-    @property
-    def engine(self) -> str:
-        """Which engine computes: ``numpy`` or ``numba``."""
-        return self._engine.name
+        return np.zeros((0, *self.reading_shape), np.uint8)
 
     @property
     def previous_action(self) -> np.ndarray:

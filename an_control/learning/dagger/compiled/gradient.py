@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from an_control.compiled_cache import njit
 from an_control.policy.elementary import tanh
 
 F32 = np.float32

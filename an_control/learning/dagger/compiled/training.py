@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.disturbance.scramble import ScrambleSettings
+from an_control.disturbance import DisturbanceSettings
 from an_control.learning.dagger.compiled.gradient import (
     Parameters,
     Tape,
@@ -25,7 +25,7 @@ from an_control.learning.dagger.compiled.gradient import (
 )
 from an_control.learning.dagger.compiled.memory import Memory, show
 from an_control.learning.es.parametrisation import Authors, join, split
-from an_control.learning.rollout.compiled.engine import FusedEngine, can_scramble
+from an_control.learning.rollout.compiled.engine import FusedEngine, can_disturb
 from an_control.learning.rollout.engine import NOTHING, training_starts
 from an_control.learning.rollout.protocol import words
 from an_control.policy import Model
@@ -58,7 +58,7 @@ class Cloning:
     channel_loss: float = 0.3
     channel_until: float = 0.6
     """The share of the run at which the channels' loss has faded out."""
-    mixture: tuple[ScrambleSettings, ...] = (NOTHING,)
+    mixture: tuple[DisturbanceSettings, ...] = (NOTHING,)
     """What episodes are disturbed by, one of them drawn for each round."""
 
     def progress(self, number: float) -> float:
@@ -79,7 +79,7 @@ class Cloner:
     ) -> None:
         """`start` is the form's vector to begin with; random numbers without."""
         for scrambling in settings.mixture:
-            if not can_scramble(scrambling):
+            if not can_disturb(scrambling):
                 raise ValueError(f"shuffle: {words(scrambling)}, which no compiled rollout plays")
         self._engine, self._teacher, self._task = engine, teacher, task
         self.settings, self.seed = settings, seed

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from an_control.disturbance.scramble import ScrambleSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.dagger.patches.training import (
     CameraCloning,
     Episode,
@@ -27,7 +27,7 @@ from an_control.learning.evaluation.evaluate import evaluate
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.policy import Model, VisionNeuron, make_policy
+from an_control.policy import Model, Policy, make_policy
 
 
 class PatchDagger:
@@ -158,14 +158,12 @@ class PatchDagger:
         return losses
 
     def _record(
-        self, policy: VisionNeuron | None, noise: float, rng: np.random.Generator, steps: int
+        self, policy: Policy | None, noise: float, rng: np.random.Generator, steps: int
     ) -> Episode:
         return record(self._env, self._teacher, policy, self.settings, noise, rng, steps)
 
-    def _policy(self) -> VisionNeuron:
-        policy = make_policy(self.model())
-        assert isinstance(policy, VisionNeuron)
-        return policy
+    def _policy(self) -> Policy:
+        return make_policy(self.model())
 
     @torch.no_grad()
     def _follow(self) -> None:
@@ -175,7 +173,7 @@ class PatchDagger:
             slow.lerp_(quick, 1.0 - self.settings.average)
 
     def _validate(self) -> float:
-        shuffled = ScrambleSettings(
+        shuffled = DisturbanceSettings(
             shuffle=Shuffle(True), drop=float(np.mean(self.settings.hidden))
         )
         results = evaluate(

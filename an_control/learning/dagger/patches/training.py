@@ -25,7 +25,7 @@ from torch.nn import functional
 from an_control.learning.dagger.patches.student import VisionStudent
 from an_control.learning.environments import HasChannels, HasFrames, StateTeacher
 from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.policy import VisionNeuron
+from an_control.policy import Policy
 from an_control.policy.sizes import ConvolutionSizes
 from an_control.policy.vision.weights import NORM_EPSILON, WHITE
 from an_control.wiring.image import cut
@@ -121,7 +121,7 @@ def new_student(settings: CameraCloning, seed: int) -> VisionStudent:
 def record(
     env: gymnasium.Env[Any, Any],
     teacher: StateTeacher,
-    policy: VisionNeuron | None,
+    policy: Policy | None,
     settings: CameraCloning,
     noise: float,
     rng: np.random.Generator,

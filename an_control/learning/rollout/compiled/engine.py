@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from an_control.disturbance.scramble import Scramble, ScrambleSettings
+from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.environments import Batch
 from an_control.learning.rollout.compiled.loop import (
     Candidates,
@@ -49,9 +49,9 @@ class FusedEngine:
         self,
         models: Sequence[Model],
         starts: Sequence[Start],
-        scrambling: ScrambleSettings = NOTHING,
+        scrambling: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
-        """See `Engine`; ValueError where the scrambling is none that `can_scramble`."""
+        """See `Engine`; ValueError where the scrambling is none that `can_disturb`."""
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
         teams = _teams(models)
@@ -74,7 +74,7 @@ class FusedEngine:
         model: Model,
         teacher: Model,
         starts: Sequence[Start],
-        scrambling: ScrambleSettings,
+        scrambling: DisturbanceSettings,
         teaching: np.ndarray,
     ) -> tuple[Recording, Conditions, np.ndarray]:
         """Episodes with an ordered teacher's labels, driven by it while `teaching` (R, 2) says so.
@@ -102,17 +102,17 @@ class FusedEngine:
         """The episodes' first states (R, S)."""
         return np.array([self.batch.start(start.environment) for start in starts])
 
-    def conditions(self, starts: Sequence[Start], scrambling: ScrambleSettings) -> Conditions:
+    def conditions(self, starts: Sequence[Start], scrambling: DisturbanceSettings) -> Conditions:
         """What the scrambling does to these episodes, episode by episode."""
         if scrambling == NOTHING:
             return as_they_are()
-        if not can_scramble(scrambling):
-            raise ValueError(f"{words(scrambling)}: not for compiled rollouts (see can_scramble)")
+        if not can_disturb(scrambling):
+            raise ValueError(f"{words(scrambling)}: not for compiled rollouts (see can_disturb)")
         sources, kept, noise, copied = [], [], [], []
-        scrambles: dict[int, Scramble] = {}
+        scrambles: dict[int, Disturber] = {}
         for start in starts:
             if start.run not in scrambles:
-                scrambles[start.run] = Scramble(self.channels, scrambling, start.run)
+                scrambles[start.run] = Disturber(self.channels, scrambling, start.run)
             scramble = scrambles[start.run]
             scramble.reset(start.episode)
             plan = scramble.plan(self.batch.steps)
@@ -167,9 +167,9 @@ class FusedEngine:
         return returns, steps
 
 
-def can_scramble(scrambling: ScrambleSettings) -> bool:
+def can_disturb(scrambling: DisturbanceSettings) -> bool:
     """Whether compiled rollouts can do this: shuffles, noise, copies, drops, not all at once."""
-    plain = ScrambleSettings(
+    plain = DisturbanceSettings(
         shuffle=scrambling.shuffle,
         noise_channels=scrambling.noise_channels,
         noise_sd=scrambling.noise_sd,

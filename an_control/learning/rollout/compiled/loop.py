@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, typeof, types
+from numba import typeof, types
 
+from an_control.compiled_cache import njit
 from an_control.learning.rollout.compiled.policies import (
     F32,
     LANES,

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from an_control.compiled_cache import njit
 from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
 from an_control.policy.scalar.numba_engine import LANES as EIGHT

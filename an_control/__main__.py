@@ -1,0 +1,7 @@
+"""``python -m an_control``: the command `an-control`."""
+
+import sys
+
+from an_control.start import an_control
+
+sys.exit(an_control())

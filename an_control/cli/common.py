@@ -1,0 +1,110 @@
+"""What the verbs share: bad input, packages that are missing, and where a result may be written."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shlex
+import stat
+from collections.abc import Iterator
+from dataclasses import fields
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+from an_control.files import WriteError, write_whole
+
+
+class InputError(ValueError):
+    """Bad input to a verb: ends it with exit status 2 and this one line."""
+
+
+class Output(Enum):
+    """What a verb writes at the path that an option gives."""
+
+    FILE = "file"
+    FOLDER = "folder"
+
+
+OutputFile = Annotated[Path, Output.FILE]
+OutputFolder = Annotated[Path, Output.FOLDER]
+
+
+def need(extra: str, *packages: str) -> None:
+    """InputError naming the first of these packages that is not installed, and its extra."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            source = "source ROS 2, or " if extra == "ros" else ""
+            raise InputError(f"needs {package}: {source}pip install 'an_control[{extra}]'")
+
+
+def check_outputs(verb: Any) -> None:
+    """InputError naming option and path where a verb's result could not be written.
+
+    For the fields of type `OutputFile` and `OutputFolder`; before the work, which may take hours.
+    """
+    hints = get_type_hints(type(verb), include_extras=True)
+    for field in fields(verb):
+        path = getattr(verb, field.name)
+        kind = next(outputs_in(hints[field.name]), None)
+        if kind is None or path is None:
+            continue
+        if problem := _file_problem(path) if kind is Output.FILE else _folder_problem(path):
+            raise InputError(f"--{field.name.replace('_', '-')} {path}: {problem}")
+
+
+def outputs_in(hint: Any) -> Iterator[Output]:
+    """Each `Output` in a type such as `Annotated[Path, Output.FILE] | None`."""
+    for part in get_args(hint):
+        if isinstance(part, Output):
+            yield part
+        else:
+            yield from outputs_in(part)
+
+
+def _file_problem(path: Path) -> str:
+    """Why no file can be written here, empty where it can."""
+    if path.is_dir():
+        return "is a folder, must be a file"
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        return "" if os.access(path, os.W_OK) else "is not writable"
+    folder = path.resolve().parent  # of the file that a link leads to
+    return _writable(folder) if folder.exists() else f"there is no folder {folder}"
+
+
+def _folder_problem(path: Path) -> str:
+    """Why no folder can be made or filled here, empty where it can."""
+    there = next(one for one in (path, *path.absolute().parents) if one.exists())
+    return _writable(there)
+
+
+def _writable(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder} is no folder"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else f"folder {folder} is not writable"
+
+
+def command(verb: Any, name: str) -> str:
+    """The command line of these arguments, where they differ from the verb's defaults."""
+    first, *others = fields(verb)
+    words = ["an-control", name, str(getattr(verb, first.name))]
+    for field in others:
+        value, option = getattr(verb, field.name), field.name.replace("_", "-")
+        if field.name in ("resume", "json") or value == field.default:
+            continue
+        if isinstance(field.default, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            words += [f"--{option}", *map(str, value if isinstance(value, tuple) else [value])]
+    return shlex.join(words)
+
+
+def write_json(path: Path | None, result: dict[str, Any]) -> None:
+    """Write a verb's result where ``--json`` asked for it; InputError where that cannot be."""
+    if path is None:
+        return
+    try:
+        write_whole(path, json.dumps(result, indent=2) + "\n")
+    except WriteError as error:
+        raise InputError(f"--json {error}") from error

@@ -1,0 +1,135 @@
+"""What `an-control` says of itself: its verbs, their options, and completion for shells."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import inspect
+import textwrap
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import tyro
+
+Verb = TypeVar("Verb")
+GROUPS = {
+    "Run": {
+        "sim": "a simulated robot and the policy node, over ROS 2",
+        "run": "the policy node alone, for a robot",
+        "rewire": "say where a running policy node's channels come from now",
+    },
+    "Evaluate": {
+        "evaluate": "measure a model's return without ROS, by the paper's protocols",
+        "info": "show what a model file holds",
+        "bench": "measure speed and latency on this machine",
+    },
+    "Train": {
+        "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",
+        "train-teacher": "improve a task's teacher by its return: PPO",
+        "distill": "train a permutation-invariant policy on what a teacher does: DAgger",
+        "train-monitor": "train a model's monitor, which detects unannounced rewiring",
+        "import-authors": "convert the weights of the AttentionNeuron authors",
+    },
+}
+VERBS = {verb: what for group in GROUPS.values() for verb, what in group.items()}
+RENAMED = {
+    "teach": "an-control train-teacher",
+    "foresee": "an-control train-monitor",
+    "examine": "an-control evaluate --identification",
+    "inspect": "an-control info",
+    "campaign": "make campaign, in the source tree",
+    "soak": "make soak, in the source tree",
+}
+SHELLS = {
+    "bash": 'eval "$(an-control --completion bash)"  in ~/.bashrc',
+    "zsh": "an-control --completion zsh > DIR/_an-control  for a DIR in $fpath",
+    "fish": "an-control --completion fish > ~/.config/fish/completions/an-control.fish",
+}
+"""The shells that can complete verbs and options, and how each one learns to."""
+
+
+def usage() -> str:
+    """The list of verbs."""
+    width = max(map(len, VERBS))
+    lines = ["usage: an-control VERB ...     (an-control VERB --help shows its options)"]
+    for group, verbs in GROUPS.items():
+        lines += ["", group, *(f"  {verb:<{width}}  {what}" for verb, what in verbs.items())]
+    lines += ["", "an-control --version", "an-control --completion SHELL, once:"]
+    lines += [f"  {shell:<{width}}  {how}" for shell, how in SHELLS.items()]
+    return "\n".join(lines)
+
+
+def unknown(word: str) -> str:
+    """What to say of a word that is no verb: its new name, or the verbs that it resembles."""
+    if word in RENAMED:
+        return f"{word!r} is now: {RENAMED[word]}"
+    near = difflib.get_close_matches(word, VERBS, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"the verbs are {', '.join(VERBS)}"
+    return f"unknown verb {word!r}: {hint}"
+
+
+def parse(verb: type[Verb], prog: str, arguments: Sequence[str]) -> Verb:
+    """A verb's dataclass with these arguments; SystemExit where they ask for help or are wrong."""
+    return tyro.cli(described(verb), prog=prog, args=arguments)
+
+
+def completion(shell: str) -> None:
+    """Print the script by which `shell` completes the verbs and their options."""
+    modules = {verb: importlib.import_module(module_of(verb)) for verb in VERBS}
+    tyro.extras.subcommand_cli_from_dict(
+        {verb: described(module.Verb) for verb, module in modules.items()},
+        prog="an-control",
+        args=["--tyro-print-completion", shell],
+    )
+
+
+def module_of(verb: str) -> str:
+    """The module that defines a verb."""
+    return f"an_control.cli.{verb.replace('-', '_')}"
+
+
+def described(verb: type[Verb]) -> type[Verb]:
+    """The verb with what tyro needs for a plain help text.
+
+    An option without a value by default shows no default, and no `None` among its values; its text
+    says what happens then. A flag that is off by default has no opposite.
+    """
+    hints = get_type_hints(verb, include_extras=True)
+    texts = _texts(verb)
+    annotations: dict[str, Any] = {}
+    for field in fields(verb):  # type: ignore[arg-type]
+        kind = tyro.conf.DisallowNone[hints[field.name]]
+        if field.default is False:
+            kind = tyro.conf.FlagCreatePairsOff[kind]
+        unset = field.default is None or field.default is False or field.default in ((), "")
+        about = tyro.conf.arg(
+            help=texts.get(field.name),
+            help_behavior_hint="" if unset else None,
+            metavar=field.name.upper() if _is_word(hints[field.name]) else None,
+        )
+        annotations[field.name] = Annotated[kind, about]
+    return type(verb.__name__, (verb,), {"__annotations__": annotations, "__doc__": verb.__doc__})
+
+
+def _is_word(hint: Any) -> bool:
+    """Whether an argument is positional and any word will do."""
+    positional = tyro.conf.Positional in getattr(hint, "__metadata__", ())
+    return positional and get_origin(get_args(hint)[0]) is not Literal
+
+
+def _texts(verb: type) -> dict[str, str]:
+    """The docstrings of a class's fields, each on one line."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(verb))).body
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(tree.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }

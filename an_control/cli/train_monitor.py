@@ -1,0 +1,122 @@
+"""``an-control train-monitor MODEL``."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import tyro
+
+from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
+from an_control.interrupts import INTERRUPTED
+from an_control.policy import Model, Monitor, read_model, write_model
+from an_control.policy.monitor.forward_model import NETWORKS
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Train the forward model of a model's monitor and write it into the model file.
+
+    The monitor predicts each channel's next reading with it, and so detects unannounced rewiring.
+    The model itself drives the episodes to learn from, with exploration; this takes a few minutes.
+    The policy stays as it is.
+    """
+
+    model: tyro.conf.Positional[Path]
+    """A .safetensors model file."""
+    out: OutputFile | None = None
+    """Where to write it; by default the file itself."""
+    folder: OutputFolder | None = None
+    """A run's folder for checkpoints and metrics; the same command continues its run."""
+    take: Path | None = None
+    """Copy the forward model of this model file instead of training one; it must be of the same
+    channels and actuators."""
+    task: str | None = None
+    """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
+    hidden: tuple[int, ...] | None = None
+    """Units of the hidden layers of the forward model; by default 64 64, or 192 192 for more than 8
+    channels."""
+    steps: int = 200_000
+    """Steps of the task to learn from."""
+    updates: int = 20_000
+    """Gradient updates of the forward model; the identity classifier takes half as many."""
+    fill_updates: int = 8_000
+    """Gradient updates of the imputation network, made twice; 0: no imputation network."""
+    monitor: Monitor = "match"
+    """What the monitor does with this model by default: off, reset or match (see `evaluate`)."""
+    seed: int = 1
+    """Decides everything random."""
+    json: OutputFile | None = None
+    """Also write the losses here as JSON."""
+
+    def run(self) -> int:
+        for package in ("torch", "gymnasium"):
+            if importlib.util.find_spec(package) is None:
+                raise InputError(f"needs {package} (pip install an_control[train])")
+        from an_control.learning.environments import describe, environment_of, make_environment
+        from an_control.learning.forward_model.learner import ForwardModelLearner
+        from an_control.learning.forward_model.networks import ForwardModelSettings
+        from an_control.learning.runs.run_folder import RunError, RunFolder
+        from an_control.learning.runs.run_loop import RunLoop
+        from an_control.learning.runs.terminal import run_at_terminal
+
+        for name, least in (("steps", 1), ("updates", 1), ("fill_updates", 0), ("seed", 0)):
+            if getattr(self, name) < least:
+                option = name.replace("_", "-")
+                raise InputError(f"--{option} {getattr(self, name)}: must be {least} or more")
+        model = read_model(self.model)
+        if self.take is not None:
+            return self._take(model, read_model(self.take))
+        channels = list(model.task.get("channels", []))
+        name = self.task or str(model.task.get("name", ""))
+        try:
+            env = make_environment(environment_of(name))
+        except ValueError as error:
+            raise InputError(f"--task: {error}") from error
+        hidden = self.hidden or ((64, 64) if len(channels) <= 8 else (192, 192))
+        settings = ForwardModelSettings(
+            hidden=hidden,
+            steps=self.steps,
+            updates=self.updates,
+            identity=max(1, hidden[-1] * 2 // 3),
+            identity_updates=max(1, self.updates // 2),
+            imputation=hidden[-1],
+            imputation_updates=self.fill_updates,
+            monitor=self.monitor,
+        )
+        with closing(env), TemporaryDirectory() as beside:
+            if channels != describe(env, name, name)["channels"]:
+                raise InputError(f"{self.model}: its channels are not those of task {name!r}")
+            folder = self.folder or Path(beside)
+            learner = ForwardModelLearner(folder, env, model, settings, self.seed)
+            try:
+                loop = RunLoop(RunFolder(folder, learner.config), learner)
+                if not run_at_terminal(loop, command(self, "train-monitor")):
+                    return INTERRUPTED
+            except RunError as error:
+                raise InputError(str(error)) from error
+            course = loop.metrics
+        path = self.out or self.model
+        write_model(path, learner.model())
+        print(path)
+        write_json(self.json, {"model": str(path), "seed": self.seed, "course": course})
+        return 0
+
+    def _take(self, model: Model, other: Model) -> int:
+        """Bring over what another model has learned of the same task."""
+        for key in ("channels", "actuators"):
+            if other.forward is None or other.task.get(key) != model.task.get(key):
+                raise InputError(f"--take {self.take}: has no forward model of the same {key}")
+        assert other.forward is not None
+        ours = {name: array for name, array in other.arrays.items() if name.startswith(NETWORKS)}
+        arrays = {n: array for n, array in model.arrays.items() if not n.startswith(NETWORKS)}
+        trained = {**model.trained, "forward": other.trained.get("forward", {})}
+        forward = replace(other.forward, monitor=self.monitor)
+        path = self.out or self.model
+        write_model(path, replace(model, arrays=arrays | ours, forward=forward, trained=trained))
+        print(path)
+        write_json(self.json, {"model": str(path), "taken": str(self.take)})
+        return 0

@@ -1,0 +1,118 @@
+"""What every policy is to those who run it: readings by channel id in, an action out.
+
+The classes that implement `Policy` inherit from it, and with that the defaults for what only some
+of them have. Ask the policy, never its type: ``policy.channel_state`` is None where it keeps
+nothing by channel.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from an_control.policy.model_file import Model
+    from an_control.policy.monitor.forward_model import Monitor
+
+
+class Policy(Protocol):
+    """A policy with N channels, A actions and, where it has attention, M queries."""
+
+    model: Model
+    nominal_ids: tuple[str, ...]
+    """The task's channels in the environment's order; empty where the model does not say."""
+    engine: str
+    """What computes: ``numpy`` or ``numba``."""
+    previous_action: np.ndarray
+    """The previous action (A,) in [-1, 1]; set it where something else was sent."""
+    reading_shape: tuple[int, ...] = ()
+    """The shape of one channel's reading: () is a number, (stack, patch, patch) uint8 a patch."""
+    permutation_invariant: bool = True
+    """Whether it may get its channels in any order, and signals under any ids."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Start an episode: nothing is kept of the last one."""
+
+    @abstractmethod
+    def step(self, readings: Mapping[str, Any]) -> np.ndarray:
+        """One tick on ``{channel id: reading}``; returns the action (A,) float32 in [-1, 1]."""
+
+    @abstractmethod
+    def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """One tick on `values` (N, *reading_shape) of the channels `ids` (N,), in any order.
+
+        ValueError where shapes differ or an id comes twice, TypeError for a wrong type of values.
+        """
+
+    def prepare(self) -> None:
+        """Do what the next tick needs and no reading decides; for after the command.
+
+        Changes no action.
+        """
+        return
+
+    def ignore_next_tick(self) -> None:
+        """No action in [-1, 1] stands for what was sent: the next tick is no evidence of moves."""
+        return
+
+    @property
+    def channel_order(self) -> tuple[str, ...]:
+        """The ids of the last step's channels, in the order of the attention's columns."""
+        return self.nominal_ids
+
+    @property
+    def attention(self) -> np.ndarray | None:
+        """The last step's attention (M, N), columns in `channel_order`."""
+        return None
+
+    @property
+    def keys(self) -> np.ndarray | None:
+        """Each channel's key (N, k) after the last step, rows in `channel_order`."""
+        return None
+
+    @property
+    def channel_state(self) -> ChannelState | None:
+        """What the policy keeps by channel id; None where it keeps nothing."""
+        return None
+
+    @property
+    def monitor_report(self) -> MonitorReport | None:
+        """What the identity monitor found by now; None where none watches."""
+        return None
+
+
+class ChannelState(Protocol):
+    """The state that a policy keeps by channel id, for who moves signals between channels.
+
+    Ids that the policy does not know are left out everywhere.
+    """
+
+    def reset_channels(self, ids: Sequence[str] | None = None) -> None:
+        """Start these channels from zero state, or drop all; nothing else is reset."""
+
+    def rename_channels(self, names: Mapping[str, str]) -> None:
+        """Keep each state under another id, old to new; together these are the same ids."""
+
+    def save_state(self) -> dict[str, np.ndarray]:
+        """A copy of each channel's state, for `restore_state`."""
+
+    def restore_state(self, states: Mapping[str, np.ndarray]) -> None:
+        """Let these channels continue from saved states."""
+
+
+class MonitorReport(NamedTuple):
+    """What the identity monitor found by now."""
+
+    setting: Monitor
+    lost: bool
+    """Whether no assignment of slots to channels is known to be right."""
+    moved: dict[str, str]
+    """The channel whose signal each slot is believed to carry, where it is not its own."""
+    rewires: int
+    """How often signals were found to have moved, or to have been confused."""
+    surprise: float
+    """Nats a tick, lately, above what is usual."""

@@ -1,0 +1,197 @@
+"""Draws the structure of the code: rooms as boxes by floor, imports as arrows.
+
+    python scripts/structure.py docs/architecture/after.png            this work tree
+    python scripts/structure.py docs/architecture/before.png REVISION  a commit of it
+
+A room is a folder of modules; the modules that lie directly in a folder of `OPEN` are rooms of
+their own, since some of them stand above its other folders and some below. A room stands one floor
+above the highest that it imports, so every arrow points down; what would close a cycle is red.
+Imports inside functions count too. Prints a table of the rooms.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = {"an_control": "an_control", "sim": "an_control_sim"}
+"""Folder -> the name that it is imported by."""
+OPEN = ("an_control", "an_control.policy", "an_control_sim")
+
+
+@dataclass
+class Room:
+    """One room: how many files and lines it has, and the rooms that it imports."""
+
+    files: int = 0
+    lines: int = 0
+    imports: set[str] = field(default_factory=set)
+
+
+@cache
+def sources(revision: str | None = None) -> dict[str, str]:
+    """The text of each module, by its dotted name; of a commit, or of this work tree."""
+    found = {}
+    for path in _listed(revision):
+        if path.endswith(".py") and path.split("/")[0] in PACKAGES:
+            text = _git("show", f"{revision}:{path}") if revision else (ROOT / path).read_text()
+            folder, _, rest = path.removesuffix(".py").partition("/")
+            name = f"{PACKAGES[folder]}.{rest.replace('/', '.')}"
+            found[name.removesuffix(".__init__")] = text
+    return found
+
+
+def imported(text: str, modules: Mapping[str, str]) -> Iterator[str]:
+    """The modules of `modules` that this text imports, anywhere in it."""
+    for node in ast.walk(ast.parse(text)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            while name and name not in modules:
+                name = name.rpartition(".")[0]
+            if name:
+                yield name
+
+
+@cache
+def file_imports(revision: str | None = None) -> dict[str, set[str]]:
+    """Which modules each module imports."""
+    modules = sources(revision)
+    return {name: set(imported(text, modules)) - {name} for name, text in modules.items()}
+
+
+def room_of(module: str, modules: Mapping[str, object]) -> str:
+    """The room of a module: its folder, at most three levels deep, or itself."""
+    is_folder = any(name.startswith(f"{module}.") for name in modules)
+    folder = module if is_folder else module.rpartition(".")[0]
+    return module if folder in OPEN else ".".join(folder.split(".")[:3])
+
+
+def rooms(revision: str | None = None) -> dict[str, Room]:
+    """The rooms by name."""
+    texts, imports = sources(revision), file_imports(revision)
+    found: dict[str, Room] = defaultdict(Room)
+    for module, text in texts.items():
+        if not text.strip():
+            continue
+        name = room_of(module, texts)
+        room = found[name]
+        room.files += 1
+        room.lines += text.count("\n")
+        others = {room_of(one, texts) for one in imports[module]}
+        room.imports |= {one for one in others if one != name and texts.get(one, "x").strip()}
+    return dict(found)
+
+
+def floors(graph: Mapping[str, set[str]]) -> dict[str, int]:
+    """The floor of each room, 0 for what imports nothing; CycleError names a cycle."""
+    found: dict[str, int] = {}
+    for name in TopologicalSorter(graph).static_order():
+        found[name] = 1 + max((found[one] for one in graph.get(name, ())), default=-1)
+    return found
+
+
+def table(found: Mapping[str, Room]) -> str:
+    """The rooms as a markdown table."""
+    lines = ["| room | files | lines | imports |", "|---|---|---|---|"]
+    for name, room in sorted(found.items()):
+        lines.append(
+            f"| `{_shown(name)}` | {room.files} | {room.lines} |"
+            f" {', '.join(sorted(_shown(one) for one in room.imports))} |"
+        )
+    return "\n".join(lines)
+
+
+def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
+    """The picture: a box a room, as wide as it has lines, on its floor; an arrow an import."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    graph = {name: room.imports for name, room in found.items()}
+    try:
+        floor = floors(graph)
+    except CycleError as error:
+        floor = _without_cycles(graph)
+        title += f" (a cycle: {' -> '.join(_shown(str(one)) for one in error.args[1])})"
+    levels: dict[int, list[str]] = defaultdict(list)
+    for name in sorted(found):
+        levels[floor[name]].append(name)
+    figure, axes = pyplot.subplots(figsize=(16, 1.6 * len(levels) + 1), layout="constrained")
+    place: dict[str, tuple[float, float]] = {}
+    for level, names in levels.items():
+        widths = [0.6 + found[name].lines ** 0.5 / 25 for name in names]
+        left, gap = 0.0, max(0.1, (16 - sum(widths)) / (len(names) + 1))
+        for name, width in zip(names, widths, strict=True):
+            left += gap
+            box = pyplot.Rectangle((left, level), width, 0.5, facecolor="#dce9f5", edgecolor="#456")
+            axes.add_patch(box)
+            label = f"{_shown(name)}\n{found[name].files} files, {found[name].lines} lines"
+            axes.text(left + width / 2, level + 0.25, label, ha="center", va="center", fontsize=6.5)
+            place[name] = left + width / 2, level
+            left += width
+    for name, room in found.items():
+        for other in room.imports:
+            (x, y), (to_x, to_y) = place[name], place[other]
+            up = floor[other] >= floor[name]
+            axes.annotate(
+                "",
+                (to_x, to_y + 0.5),
+                (x, y),
+                arrowprops={"arrowstyle": "->", "color": "red" if up else "#89a", "lw": 0.6},
+            )
+    axes.set(xlim=(0, 17), ylim=(-0.3, max(levels) + 0.8), title=title)
+    axes.axis("off")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def _without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
+    """Floors where a cycle stands in the way: each arrow that closes one is left out."""
+    kept: dict[str, set[str]] = {name: set() for name in graph}
+    for name in sorted(graph):
+        for other in sorted(graph[name]):
+            kept[name].add(other)
+            try:
+                tuple(TopologicalSorter(kept).static_order())
+            except CycleError:
+                kept[name].remove(other)
+    return floors(kept)
+
+
+def _shown(name: str) -> str:
+    """A room's name as its path."""
+    first, _, rest = name.partition(".")
+    folder = next(folder for folder, package in PACKAGES.items() if package == first)
+    return "/".join(filter(None, [folder, *rest.split(".")]))
+
+
+def _listed(revision: str | None) -> list[str]:
+    if revision:
+        return _git("ls-tree", "-r", "--name-only", revision).splitlines()
+    return _git("ls-files").splitlines()
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+
+if __name__ == "__main__":
+    picture, *rest = sys.argv[1:]
+    shown = rooms(*rest)
+    draw(shown, Path(picture), rest[0] if rest else "an_control")
+    print(table(shown))

@@ -1,0 +1,99 @@
+"""The campaign file: which faults, what the wire must show, and how soon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from an_control.wiring.strict import Entry, read_yaml
+from campaign.faults import FAULTS
+
+WIRES = ("safe", "acts", "silent", "ends")
+WALKS_S = 3.0
+"""Within so long after a fault's end a robot that is up walks again, at half its speed."""
+_KEYS = ("fault", "wire", "within_s", "recovered_s")
+_DEFAULTS = ("lasts_s", "walks", "walks_on", "times", "log_lines")
+_SHARE = "a share from 0 to 1"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of the campaign.
+
+    kind         what is done: a name of `campaign.faults.FAULTS`
+    wire         what the commands must be while it lasts: safe, acts, silent or ends
+    within_s     how soon the wire must be so; with acts, the greatest time between two commands of
+                 the policy
+    recovered_s  how soon after its end the policy must act again
+    lasts_s      how long it lasts
+    walks        share of tries after which the robot must walk again within WALKS_S, of those in
+                 which it has not fallen
+    walks_on     share of tries in which the robot must walk all the time, at half its speed
+    times        how often it is tried
+    log_lines    how many lines the node may log in one try
+    channels     what the node's wiring has beside the Ant's channels, as a wiring file says it
+    options      what else the kind takes
+    """
+
+    name: str
+    kind: str
+    wire: str
+    within_s: float
+    recovered_s: float
+    lasts_s: float
+    walks: float
+    walks_on: float = 0.0
+    times: int = 1
+    log_lines: int = 100
+    channels: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def load_plan(path: str | Path) -> tuple[Fault, ...]:
+    """Read a campaign file; WiringError names file, key, value and what is allowed."""
+    top = read_yaml(path).fields(("an_control_campaign", "faults", *_DEFAULTS))
+    if top["an_control_campaign"].number("1, the version of the format") != 1:
+        raise top["an_control_campaign"].error("1, the version of the format")
+    _common(top)  # also where every fault has its own
+    faults = top["faults"].items("at least one fault")
+    return tuple(_fault(name, entry, top) for name, entry in faults)
+
+
+def _common(fields: Mapping[str, Entry]) -> dict[str, Any]:
+    """The values of _DEFAULTS."""
+    return {
+        "lasts_s": fields["lasts_s"].number("seconds", 0.1, 600.0),
+        "walks": fields["walks"].number(_SHARE, 0.0, 1.0),
+        "walks_on": fields["walks_on"].number(_SHARE, 0.0, 1.0),
+        "times": int(fields["times"].number("how often, 1 or more", 1, 1000)),
+        "log_lines": int(fields["log_lines"].number("a number of lines", 0, 10**6)),
+    }
+
+
+def _fault(name: str, entry: Entry, defaults: Mapping[str, Entry]) -> Fault:
+    kind = dict(entry.items("a mapping")).get("fault")
+    taken: list[str] = []
+    if kind is not None:
+        if kind.value not in FAULTS:
+            raise kind.error(" or ".join(FAULTS))
+        _, *taken = signature(FAULTS[str(kind.value)]).parameters
+    fields = entry.fields(_KEYS, (*_DEFAULTS, "channels", *taken))
+    wire = fields["wire"]
+    if wire.value not in WIRES:
+        raise wire.error(" or ".join(WIRES))
+    channels = (
+        dict(fields["channels"].items("channels of a wiring")) if "channels" in fields else {}
+    )
+    return Fault(
+        name=name,
+        kind=str(fields["fault"].value),
+        wire=str(wire.value),
+        within_s=fields["within_s"].number("seconds", 0.0, 600.0),
+        recovered_s=fields["recovered_s"].number("seconds", 0.0, 600.0),
+        channels={id_: one.value for id_, one in channels.items()},
+        options={key: fields[key].value for key in taken if key in fields},
+        **_common({**defaults, **fields}),
+    )

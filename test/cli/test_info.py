@@ -1,0 +1,73 @@
+"""`an-control info` shows what a model file holds."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from program import START
+
+from an_control.cli import main
+from an_control.policy import write_model
+from an_control.policy.random_model import ANT_SIZES, random_model
+
+MODEL = random_model(ANT_SIZES, task={"name": "ant", "step_s": 0.0165})
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "ant.safetensors"
+    write_model(path, MODEL)
+    return path
+
+
+def test_kind_sizes_task_and_arrays_are_shown_and_written(model, tmp_path, capsys):
+    shown = tmp_path / "shown.json"
+    assert main(["info", str(model), "--json", str(shown)]) == 0
+    out = capsys.readouterr().out
+    for line in ("kind: attention_neuron", "  queries: 32", "  step_s: 0.0165"):
+        assert line in out
+    assert f"parameters: {MODEL.parameters}" in out
+    result = json.loads(shown.read_text())
+    assert result["sizes"]["neuron"] == 8
+    assert result["arrays"]["head.1.weight"] == [8, 32]
+    assert result["task"] == {"name": "ant", "step_s": 0.0165}
+
+
+def test_what_is_no_model_ends_with_exit_2(tmp_path, capsys):
+    path = tmp_path / "wrong.safetensors"
+    path.write_bytes(b"wrong")
+    assert main(["info", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"an-control info: {path}: ")
+
+
+def test_a_json_path_that_cannot_be_written_ends_with_exit_2(model, tmp_path, capsys):
+    assert main(["info", str(model), "--json", str(tmp_path / "no" / "x.json")]) == 2
+    assert "--json" in capsys.readouterr().err
+
+
+def test_help_is_there(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["info", "--help"])
+    assert end.value.code == 0
+    assert "model file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_ends_it_without_a_traceback(model, unbuffered):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", START, "info", str(model)],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert ended.stderr == b""
+    assert ended.returncode == 141

@@ -1,0 +1,207 @@
+"""What `an-control` answers beside its verbs' own work: help, names, completion, bad paths."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from program import START
+
+import an_control
+from an_control.cli import main
+from an_control.cli.common import Output, outputs_in
+from an_control.cli.help import GROUPS, RENAMED, SHELLS, VERBS, module_of
+
+PACKAGE = Path(an_control.__file__).parent
+
+
+def process(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True, text=True, timeout=60, check=False, **options,
+    )  # fmt: skip
+
+
+def test_help_lists_each_verb_under_its_group(capsys):
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for group, verbs in GROUPS.items():
+        listed = out.partition(f"\n{group}\n")[2].partition("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in listed] == list(verbs)
+
+
+def test_every_verb_has_a_module_and_every_module_of_the_folder_is_known():
+    shared = {"__init__", "common", "help", "identification", "sim_view"}
+    files = {path.stem for path in (PACKAGE / "cli").glob("*.py")} - shared
+    assert {module_of(verb).rpartition(".")[2] for verb in VERBS} == files
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_has_a_text_for_each_option_and_no_none(verb, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([verb, "--help"])
+    assert end.value.code == 0
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "None" not in out and "default: )" not in out
+    for field in fields(import_module(module_of(verb)).Verb):
+        name = f"--{field.name.replace('_', '-')}"
+        assert name in out or field.name.upper() in out or "Literal" in str(field.type)
+        assert not re.search(rf"{name}( [A-Z]+)? --", out), f"{name} has no text"
+
+
+def test_version_and_module_are_the_command(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"an_control {an_control.__version__}\n"
+    done = process("-m", "an_control", "--version")
+    assert (done.returncode, done.stdout) == (0, f"an_control {an_control.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("evalaute", "did you mean evaluate?"),
+        ("trainteacher", "did you mean train-teacher"),
+        ("xyzzy", "the verbs are sim, run, rewire, evaluate"),
+        *((old, f"{old!r} is now: {new}") for old, new in RENAMED.items()),
+    ],
+)
+def test_an_unknown_verb_ends_with_2_and_one_line_that_names_a_near_or_new_one(word, said, capsys):
+    assert main([word]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.err.count("\n") == 1 and not captured.out
+
+
+def test_without_a_verb_the_usage_is_an_error(capsys):
+    assert main([]) == 2
+    captured = capsys.readouterr()
+    assert "usage: an-control VERB" in captured.err and not captured.out
+
+
+def completed(tmp_path, *words):
+    """What bash offers after these words, the last of them unfinished."""
+    if shutil.which("bash") is None:
+        pytest.skip("needs bash")
+    script = tmp_path / "complete.bash"
+    script.write_text(process("-c", START, "--completion", "bash").stdout)
+    line = f"COMP_WORDS=({' '.join(map(repr, words))}); COMP_CWORD={len(words) - 1}"
+    function = re.search(r"complete .*-F (\S+)", script.read_text())
+    assert function is not None
+    code = f'. {script}; {line}; {function[1]}; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    done = subprocess.run(
+        ["bash", "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.split()
+
+
+def test_bash_completes_verbs_their_options_and_their_choices(tmp_path):
+    assert {"train", "train-teacher", "train-monitor"} <= set(
+        completed(tmp_path, "an-control", "train")
+    )
+    assert "--episodes" in completed(tmp_path, "an-control", "evaluate", "--ep")
+    assert "match" in completed(tmp_path, "an-control", "evaluate", "--monitor", "ma")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_each_shell_gets_a_script_and_another_is_refused(shell, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--completion", shell])
+    assert end.value.code in (None, 0)
+    assert "train-monitor" in capsys.readouterr().out
+    assert main(["--completion", "cmd"]) == 2
+    assert "bash, zsh, fish" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-h"], ["--version"], ["evaluate", "--help"], ["--completion", "bash"]]
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_help_whose_reader_has_gone_ends_without_a_word(arguments, unbuffered):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", START, *arguments],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (ended.stderr, ended.returncode) == (b"", 141)
+
+
+def outputs():
+    """Verb, option and kind of everything that is written where an option says."""
+    for verb in VERBS:
+        work = import_module(module_of(verb)).Verb
+        for name, hint in get_type_hints(work, include_extras=True).items():
+            for kind in outputs_in(hint):
+                yield pytest.param(verb, f"--{name.replace('_', '-')}", kind, id=f"{verb} {name}")
+
+
+NEEDED = {
+    "sim": ["ant"],
+    "run": ["--wiring", "w", "--model", "m"],
+    "rewire": ["/ant/policy"],
+    "bench": ["inference"],
+    "train": ["cartpole", "--out", "run"],
+    "train-teacher": ["ant", "--out", "run"],
+    "distill": ["cartpole", "--out", "run"],
+    "import-authors": ["a.npz", "--kind", "ant_pi", "--out", "m"],
+}
+
+
+@pytest.mark.parametrize(("verb", "option", "kind"), list(outputs()))
+def test_a_path_that_cannot_be_written_ends_with_2_before_the_work(
+    verb, option, kind, tmp_path, monkeypatch, capsys
+):
+    def work(self):
+        raise AssertionError("it began to work")
+
+    monkeypatch.setattr(import_module(module_of(verb)).Verb, "run", work)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    bad = [tmp_path / "file" / "x"]
+    bad += [tmp_path, tmp_path / "no" / "x"] if kind is Output.FILE else [tmp_path / "file"]
+    for path in bad:
+        assert main([verb, *NEEDED.get(verb, ["model"]), option, str(path)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"an-control {verb}: {option} {path}: "), said
+
+
+def test_what_a_verb_writes_is_known_to_be_checked():
+    found = {(one.values[0], one.values[1]) for one in outputs()}
+    for verb in ("sim", "evaluate", "info", "bench", "train", "distill", "train-teacher"):
+        assert (verb, "--json") in found
+    assert {("sim", "--video"), ("evaluate", "--markdown"), ("evaluate", "--plots")} <= found
+
+
+def test_a_page_without_the_tables_marks_ends_it_with_2_before_the_first_episode(tmp_path, capsys):
+    pytest.importorskip("gymnasium")
+    page = tmp_path / "page.md"
+    page.write_text("no marks\n")
+    assert main(["evaluate", "gone.safetensors", "--markdown", str(page), "--title", "x"]) == 2
+    assert f"--markdown {page}: has no <!-- table x -->" in capsys.readouterr().err
+    assert page.read_text() == "no marks\n"
+
+
+def test_nothing_but_the_command_line_imports_the_benchmarks():
+    users = [
+        path.relative_to(PACKAGE)
+        for path in PACKAGE.rglob("*.py")
+        if "an_control.bench" in path.read_text(encoding="utf-8")
+    ]
+    assert {path.parts[0] for path in users} <= {"bench", "cli"}
+
+
+def test_the_command_line_and_the_start_of_a_command_do_not_import_each_other_in_a_circle():
+    for path in (PACKAGE / "cli").glob("*.py"):
+        assert "an_control.start" not in path.read_text(encoding="utf-8"), path

@@ -1,0 +1,81 @@
+"""An identification says how soon a policy knows its channels and how it does without each."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pybullet", reason="needs the sim extra")
+pytest.importorskip("matplotlib", reason="needs the train extra")
+
+from an_control.cli import main
+from an_control.learning.environments import ENVIRONMENTS, make_environment
+from an_control.learning.evaluation.identification import Held, identify
+from an_control.policy import load_policy, make_policy
+from an_control.policy.random_model import ANT_SIZES, random_model
+
+ANT = Path(__file__).parents[2] / "models" / "ant.safetensors"
+
+
+@pytest.fixture(scope="module")
+def env():
+    env = make_environment(ENVIRONMENTS["ant"])
+    yield env
+    env.close()
+
+
+def test_the_shipped_ant_knows_its_channels_soon_after_the_reset(env):
+    policy = load_policy(ANT, monitor="off")
+    found = identify(policy, env, policy.nominal_ids, 2, 1, 500)
+    assert found.first[0].mean() < 0.3 and found.first[100:].mean() > 0.95
+    assert found.confusion.sum() > 0
+
+
+def test_a_policy_without_softmax_attention_is_refused(env):
+    policy = make_policy(random_model(ANT_SIZES))
+    with pytest.raises(ValueError, match="softmax"):
+        identify(policy, env, policy.nominal_ids, 1, 1, 50)
+
+
+def test_a_policy_behind_a_monitor_is_refused(env):
+    policy = load_policy(ANT, monitor="match")
+    with pytest.raises(ValueError, match="monitor"):
+        identify(policy, env, policy.nominal_ids, 1, 1, 50)
+
+
+def test_a_held_channel_keeps_its_first_reading_and_the_others_move(env):
+    held = Held(env, 8)
+    first, _ = held.reset(seed=1)
+    later = [held.step(np.full(8, 0.5, np.float32))[0] for _ in range(20)]
+    assert all(observation[8] == first[8] for observation in later)
+    assert any(observation[9] != first[9] for observation in later)
+
+
+def test_it_writes_its_picture_and_figures(tmp_path, monkeypatch):
+    from an_control.learning.evaluation import identification
+
+    monkeypatch.setattr(identification, "freeze_each", lambda *_: {})
+    figures = tmp_path / "figures.json"
+    page = tmp_path / "page.md"
+    arguments = ["--episodes", "1", "--plots", str(tmp_path), "--json", str(figures)]
+    arguments += ["--markdown", str(page)]
+    monkeypatch.setattr(identification, "frozen_table", lambda _: "| frozen |")
+    assert main(["evaluate", str(ANT), "--identification", *arguments]) == 0
+    assert "<!-- table identification -->" in page.read_text()
+    assert "<!-- table frozen -->\n| frozen |" in page.read_text()
+    assert (tmp_path / "identification.png").stat().st_size > 1000
+    assert len(json.loads(figures.read_text())["first"]) == 200
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--noise-channels", "2"], "--noise-channels: not for --identification"),
+        (["--table", "none"], "--table: not for --identification"),
+        (["--shuffle", "100"], "--shuffle 100: --identification needs reset+K"),
+    ],
+)
+def test_an_option_that_it_cannot_take_ends_it_with_2(more, said, capsys):
+    assert main(["evaluate", str(ANT), "--identification", *more]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""The bridge in real time: steps by the clock, whatever commands come."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+from sensor_msgs.msg import JointState
+from tiny_robot import TinyEnv, begin, command
+
+from an_control_sim.bridge.bridge import Bridge
+from an_control_sim.bridge.episodes import run_episodes
+
+HELD = [np.float32(0.3), np.float32(0.3)]
+
+
+def push(joints: JointState) -> JointState:
+    return command(joints, ["left", "right"], [3.0, 3.0])
+
+
+def step_until(bridge: Bridge, action: list[float]) -> None:
+    """Step until the environment gets that action, soon."""
+    for _ in range(1000):
+        bridge.step()
+        if TinyEnv.actions[-1].tolist() == action:
+            return
+    pytest.fail(f"the action never was {action}")
+
+
+def test_real_time_is_paced_and_holds_the_newest_command(serve, responder):
+    bridge = serve(realtime=True, command_timeout_s=60.0)
+    responder.answer = push
+    begin(bridge)
+    step_until(bridge, HELD)
+    responder.answer = lambda joints: None
+    begin_s = time.monotonic()
+    for _ in range(10):
+        bridge.step()
+        assert TinyEnv.actions[-1].tolist() == HELD
+    assert time.monotonic() - begin_s >= 0.09, "10 steps of 0.01 s, the first may be late"
+
+
+def test_in_real_time_an_old_command_gives_way_to_the_safe_one(serve, responder):
+    bridge = serve(realtime=True, command_timeout_s=0.05)
+    responder.answer = push
+    begin(bridge)
+    step_until(bridge, HELD)
+    responder.answer = lambda joints: None
+    timeouts = bridge.timeouts
+    step_until(bridge, [0.0, 0.5])
+    assert bridge.timeouts > timeouts
+
+
+def test_in_real_time_the_robot_runs_without_anybody_in_command(serve, responder):
+    bridge = serve(realtime=True, policy="")
+    responder.answer = lambda joints: None
+    result = run_episodes(bridge, episodes=1, seed=0)[0]
+    assert result.timeouts == 20 == result.steps
+    assert responder.resets == 0

@@ -1,0 +1,293 @@
+"""The fault campaign and the soak, in small: what they find sound and what they would find."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rclpy")
+pytest.importorskip("pybullet")
+
+from campaign import child, mutations
+from campaign.__main__ import main
+from campaign.faults import FAULTS
+from campaign.faults_command import PLAN
+from campaign.outcome import HEAD, Outcome, Seen
+from campaign.plan import load_plan
+from campaign.run import judged, run_campaign
+from campaign.soak import Sample, Soaked
+from campaign.stage import Motion
+from campaign.state import State, StateError, campaign_of
+from rclpy.logging import LoggingSeverity, set_logger_level
+from rclpy.node import Node
+
+from an_control.wiring import WiringError
+from an_control_sim.bridge.process import ros
+
+TEXT = """
+an_control_campaign: 1
+lasts_s: 1
+walks: 0.5
+walks_on: 0.5
+times: 2
+log_lines: 9
+faults:
+  one: {fault: late, delay_s: 0.3, wire: acts, within_s: 0.2, recovered_s: 0.2}
+"""
+SLACK = 10.0
+"""The promises are measured by the campaign itself; here a busy machine may be later."""
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """Campaign and soak quiet the whole process's log."""
+    yield
+    set_logger_level("", LoggingSeverity.INFO)
+
+
+def test_the_plan_that_ships_has_every_kind_of_fault_and_a_promise_for_each() -> None:
+    plan = load_plan(PLAN)
+    assert {fault.kind for fault in plan} == set(FAULTS)
+    assert all(fault.within_s > 0 and fault.recovered_s > 0 for fault in plan)
+    assert {fault.wire for fault in plan} == {"safe", "acts", "silent", "ends"}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("fault: late", "fault: lat", "silent or late"),
+        ("delay_s: 0.3", "delays: 0.3", "delay_s"),
+        ("wire: acts", "wire: act", "safe or acts"),
+        ("within_s: 0.2", "within_s: soon", "seconds"),
+        ("an_control_campaign: 1", "an_control_campaign: 2", "version"),
+        ("walks: 0.5", "walks: 2", "a share from 0 to 1"),
+        ("times: 2", "times: 0", "how often"),
+        ("log_lines: 9", "log_lines: many", "a number of lines"),
+        ("delay_s: 0.3", "channels: none", "channels of a wiring"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_is_refused_with_place_and_choices(
+    tmp_path: Path, right: str, wrong: str, said: str
+) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(TEXT.replace(right, wrong))
+    with pytest.raises(WiringError, match=said):
+        load_plan(path)
+
+
+def test_a_fault_takes_what_stands_for_all_where_it_does_not_say_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    other = "  two: {fault: silent, wire: safe, within_s: 1, recovered_s: 1, times: 20, walks: 0}\n"
+    path.write_text(TEXT + other)
+    one, two = load_plan(path)
+    assert (one.times, one.walks, one.walks_on, one.log_lines) == (2, 0.5, 0.5, 9)
+    assert (two.times, two.walks, two.walks_on, two.log_lines) == (20, 0.0, 0.5, 9)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("all sources silent", "readings NaN", "e-stop by service"),
+        ("policy hangs", "policy raises"),
+        ("node interrupted", "node killed"),
+    ],
+    ids=" + ".join,
+)
+def test_the_wire_keeps_its_promises_under(tmp_path: Path, names: tuple[str, ...]) -> None:
+    plan = [
+        replace(
+            fault, within_s=SLACK * fault.within_s, recovered_s=60.0, walks=0.0, log_lines=10**6
+        )
+        for fault in load_plan(PLAN)
+        if fault.name in names
+    ]
+    assert len(plan) == len(names)
+    with ros(["--ros-args", "--log-level", "error"]):
+        node = Node("robot", namespace="/ant")
+        try:
+            outcomes = run_campaign(node, plan, 1, tmp_path, lambda outcome: None)
+        finally:
+            node.destroy_node()
+    for outcome in outcomes:
+        assert outcome.survived == outcome.tried == 1, outcome
+        assert outcome.name in outcome.line()
+
+
+def test_mutated_files_are_refused_with_a_reason_or_are_sound(tmp_path: Path) -> None:
+    for outcome in mutations.run_mutations(tmp_path, 300, seed=1):
+        assert outcome.survived == outcome.tried == 300, outcome.complaints
+
+
+def test_a_reader_that_crashes_on_a_mutated_file_is_found(tmp_path, monkeypatch) -> None:
+    def crash(path: Path) -> None:
+        raise KeyError("sources")
+
+    monkeypatch.setattr(mutations, "read_wiring", crash)
+    wirings, _ = mutations.run_mutations(tmp_path, 10)
+    assert wirings.survived == 0 and "KeyError" in wirings.complaints[0]
+
+
+def test_a_small_soak_finds_nothing_that_grows(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "soak.json"
+    main(["soak", "--ticks", "4000", "--json", str(path)])
+    found = json.loads(path.read_text())
+    assert found["ticks"] == 4000 and found["faults"] > 5
+    assert found["end"]["handles"] <= found["start"]["handles"]
+    assert found["end"]["threads"] <= found["start"]["threads"]
+    assert found["end"]["memory_mb"] - found["warm"]["memory_mb"] < 5.0
+    assert found["start"]["ticks"] < found["warm"]["ticks"] < found["end"]["ticks"]
+    assert 0 < found["walked"] <= found["judged"]
+    out = capsys.readouterr().out
+    assert "memory grew" in out and "walked again within 3 s after" in out
+
+
+def test_a_soak_is_judged_by_what_grew_after_its_first_100_000_ticks() -> None:
+    def sample(ticks: int, p50_us: float, p99_us: float, memory_mb: float) -> Sample:
+        return Sample(ticks, p50_us, p99_us, memory_mb, 21, 18)
+
+    start, warm = sample(50_000, 100.0, 200.0, 200.0), sample(120_000, 100.0, 200.0, 250.0)
+    soaked = Soaked(10**6, 9, 9, 9, 0, 1.0, start, warm, sample(950_000, 104.0, 250.0, 250.5))
+    assert (soaked.memory_mb, soaked.p50_ratio, soaked.p99_ratio) == (0.5, 1.04, 1.25)
+
+
+def test_a_robot_that_does_not_walk_again_did_not_survive_and_one_that_fell_says_nothing() -> None:
+    (fault,) = (one for one in load_plan(PLAN) if one.name == "another model")
+    tries = [Seen(0.1, 0.1, [], [], walks_s) for walks_s in (0.5, 1.5, math.inf, None)]
+    outcome = judged(replace(fault, walks=0.6), tries)
+    assert (outcome.tried, outcome.up, outcome.walked, outcome.walks_s) == (4, 3, 2, 1.0)
+    assert outcome.survived == 4 and outcome.as_dict()["walked"] == 2
+    assert judged(replace(fault, walks=0.7), tries).survived == 0
+
+
+def test_the_table_says_in_how_many_tries_the_robot_did_what() -> None:
+    outcome = Outcome("x")
+    for robot, walks_s in (("walked on", 0.0), ("stood safe", 2.0), ("fell", None)):
+        outcome.add(Seen(0.1, 0.1, [], [], walks_s, robot))
+    assert outcome.line().endswith("walked on 1, stood safe 1, fell 1, walked again 1 of 1")
+    assert outcome.as_dict()["robot"] == {"walked on": 1, "stood safe": 1, "fell": 1}
+    assert len(outcome.line().partition("walked on")[0]) == HEAD.index("what the robot did")
+
+
+def test_a_robot_that_must_walk_on_and_slows_did_not_survive() -> None:
+    (fault,) = (one for one in load_plan(PLAN) if one.name == "nothing")
+    tries = [Seen(0.1, 0.1, [], [], 0.0, robot) for robot in ("walked on", "slowed")]
+    assert judged(replace(fault, walks_on=0.5), tries).survived == 2
+    short = judged(replace(fault, walks_on=0.6), tries)
+    assert short.survived == 0 and "walked on in 1 of 2" in short.complaints[0]
+
+
+def test_what_a_robot_did_is_known_by_its_slowest_half_second_and_by_what_stopped_it() -> None:
+    assert Motion(2.0).in_words() == Motion(2.0, stopped=True).in_words() == "walked on"
+    assert Motion(0.1).in_words() == "slowed"
+    assert Motion(0.1, stopped=True).in_words() == "stood safe"
+    assert Motion(2.0, falls=1).in_words() == "fell"
+
+
+def test_a_campaign_that_was_ended_makes_only_the_tries_that_it_lacks(tmp_path: Path) -> None:
+    (fault,) = (one for one in load_plan(PLAN) if one.name == "e-stop by service")
+    fault = replace(fault, within_s=60.0, recovered_s=60.0, walks=0.0, times=2, log_lines=10**6)
+    path, of = tmp_path / "state.json", campaign_of(PLAN, 0)
+    early = Seen(math.inf, 0.2, ["early"], [], None, "fell")
+    State(path, of).add(fault.name, early)
+    tried: list[int] = []
+    with ros(["--ros-args", "--log-level", "error"]):
+        node = Node("robot", namespace="/ant")
+        try:
+            (outcome,) = run_campaign(
+                node,
+                [fault],
+                None,
+                tmp_path,
+                lambda outcome: None,
+                State(path, of),
+                lambda name, number: tried.append(number),
+            )
+        finally:
+            node.destroy_node()
+    assert tried == [2]
+    assert (outcome.tried, outcome.survived) == (2, 1) and outcome.complaints == ["early"]
+    kept = State(path, of).tries[fault.name]
+    assert kept[0] == early and len(kept) == 2 and not kept[1].broken
+
+
+def test_a_state_of_another_campaign_is_refused_by_what_differs(tmp_path: Path) -> None:
+    path, of = tmp_path / "state.json", {"plan": "a", "model": "b", "load": "c"}
+    State(path, of).keep([Outcome("files", tried=3, robot={"fell": 1})])
+    assert State(path, of).files[0].tried == 3
+    with pytest.raises(StateError, match=r"state\.json.*another plan and another load; .*delete"):
+        State(path, of | {"plan": "x", "load": "2 busy processes"})
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"campaign": {}, "files": [], "tries": [1]}'])
+def test_a_file_that_is_no_state_is_refused_and_stays(tmp_path: Path, content: str, capsys) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(content)
+    assert main(["faults", "--state", str(path), "--only", "e-stop"]) == 2
+    assert "is not the state of a campaign" in capsys.readouterr().err
+    assert path.read_text() == content
+
+
+def test_a_process_of_the_campaign_ends_with_it_however_it_ends() -> None:
+    code = (
+        "import os, signal\n"
+        "from campaign import child\n"
+        "print(child.start(['sleep', '600']).pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=child.environment()
+    )
+    gone = Path(f"/proc/{int(told.stdout)}/stat")
+    until_s = time.monotonic() + 30.0
+    while gone.exists() and gone.read_text().rpartition(") ")[2][0] not in "ZX":
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_a_selection_that_is_empty_is_an_error_that_names_the_faults(capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        raise SystemExit(main(["faults", "--only", "typo"]))
+    assert caught.value.code == 2
+    assert "'typo'" in capsys.readouterr().err
+
+
+def test_a_try_is_made_again_where_the_listener_itself_stood_still(tmp_path, monkeypatch) -> None:
+    (fault,) = (one for one in load_plan(PLAN) if one.name == "one source of five silent")
+    slept = []
+
+    @contextmanager
+    def stall(stage) -> Iterator[None]:
+        if not slept:
+            slept.append(stage)
+            ctypes.PyDLL(None).usleep(400_000)  # holds the interpreter's lock
+        yield
+
+    monkeypatch.setitem(FAULTS, "stall", stall)
+    fault = replace(fault, kind="stall", options={}, within_s=0.35, recovered_s=60.0)
+    fault = replace(fault, walks=0.0, log_lines=10**6)
+    with ros(["--ros-args", "--log-level", "error"]):
+        node = Node("robot", namespace="/ant")
+        try:
+            (outcome,) = run_campaign(node, [fault], 1, tmp_path, lambda outcome: None)
+        finally:
+            node.destroy_node()
+    assert (outcome.tried, outcome.survived, outcome.repeated) == (1, 1, 1), outcome
+
+
+def test_lateness_counts_where_the_listener_was_awake_and_broken_promises_always_do() -> None:
+    late, broken = Seen(0.3, 0.0, [], ["late"]), Seen(0.0, 0.0, ["not finite"], [])
+    outcome = Outcome("x")
+    for seen in (late, broken, Seen(0.1, 0.2, [], [])):
+        outcome.add(seen)
+    assert (outcome.tried, outcome.survived, outcome.safe_s) == (3, 1, 0.3)
+    assert outcome.complaints == ["late", "not finite"]

@@ -1,0 +1,95 @@
+"""The commands that pages name exist, and `make` writes the tables that pages show."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from an_control.cli.evaluate import Verb as Evaluate
+from an_control.cli.help import VERBS, module_of, parse
+from an_control.cli.identification import TABLES
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CARDS = sorted((ROOT / "models").glob("*.md"))
+TABLE = re.compile(r"<!-- table ([^\n]+) -->\n(.*?)<!-- end of table -->", re.DOTALL)
+COMMAND = re.compile(r"(?<!make )\ban-control (?:\\\n\s*)?([a-z][a-z-]*)((?:\\\n|[^\n`#|(])*)")
+
+
+@cache
+def made() -> dict[tuple[Path, str], Evaluate]:
+    """What `make tables` and `make camera-tables` write: page and title, and the command."""
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("needs make")
+    targets = ["tables", "camera-tables", "VENV=/nowhere"]
+    done = subprocess.run(
+        [make, "-n", *targets], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    commands = {}
+    for line in done.stdout.replace("\\\n", " ").splitlines():
+        program, *words = shlex.split(line) if "an-control evaluate" in line else [""]
+        if program.endswith("an-control"):
+            one = parse(Evaluate, "make", words[1:])
+            for title in TABLES if one.identification else (one.title,):
+                if one.markdown is not None:
+                    commands[ROOT / one.markdown, title] = one
+    return commands
+
+
+def tables() -> dict[tuple[Path, str], str]:
+    """The marked tables of all pages."""
+    found = {}
+    for page in PAGES:
+        for title, table in TABLE.findall(page.read_text(encoding="utf-8")):
+            assert (page, title) not in found, f"{page} has two tables {title!r}"
+            found[page, title] = table
+    return found
+
+
+def test_make_writes_each_marked_table_of_the_pages_and_no_other():
+    assert made().keys() == tables().keys()
+
+
+def test_each_table_has_the_rows_and_the_episodes_of_the_command_that_makes_it():
+    for key, command in made().items():
+        table = tables()[key]
+        if table.startswith("| protocol |"):
+            rows = re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)
+            assert rows == list(command.table), key
+            counts = set(re.findall(r" of (\d+) \|", table))
+            assert counts == {str(command.episodes)}, key
+
+
+def test_make_reads_models_that_ship():
+    assert all((ROOT / command.model).is_file() for command in made().values())
+
+
+def options(verb: str) -> set[str]:
+    names = {f"--{field.name.replace('_', '-')}" for field in fields(verb_class(verb))}
+    return names | {name.replace("--", "--no-", 1) for name in names} | {"--help"}
+
+
+def verb_class(verb: str):
+    return import_module(module_of(verb)).Verb
+
+
+@pytest.mark.parametrize("page", [*PAGES, *CARDS], ids=lambda page: page.name)
+def test_every_command_on_a_page_has_a_verb_and_options_that_exist(page):
+    for verb, rest in COMMAND.findall(page.read_text(encoding="utf-8")):
+        assert verb in VERBS, f"an-control {verb}"
+        named = set(re.findall(r"(?<!\S)\[?(--[a-z][a-z-]*)", rest))
+        assert named <= options(verb), f"an-control {verb}{rest}"
+
+
+def test_a_command_that_evaluates_names_its_model():
+    for page in [*PAGES, *CARDS]:
+        for verb, rest in COMMAND.findall(page.read_text(encoding="utf-8")):
+            if verb == "evaluate" and "--episodes" in rest:
+                assert not rest.split()[0].startswith("--"), f"{page}: an-control evaluate{rest}"
