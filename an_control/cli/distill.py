@@ -92,7 +92,7 @@ class Verb:
     def run(self) -> int:
         if importlib.util.find_spec("torch") is None:
             raise InputError("needs torch (pip install an_control[train])")
-        from an_control.learning.dagger.recipes import CAMERA_RECIPES
+        from an_control.learning.dagger.recipes import PATCH_RECIPES
         from an_control.learning.environments import is_batched
 
         for name, least in (
@@ -104,7 +104,7 @@ class Verb:
         ):
             if (value := getattr(self, name)) is not None and value < least:
                 raise InputError(f"--{name} {value}: must be {least} or more")
-        if self.task in CAMERA_RECIPES:
+        if self.task in PATCH_RECIPES:
             return self._learn(self._patches)
         for name in ("hidden", "backgrounds"):
             if getattr(self, name) not in (None, ()):
@@ -226,7 +226,7 @@ class Verb:
     def _patches(self) -> PatchDagger:
         """DAgger from what the environment's own teacher knows, into image patches."""
         from an_control.learning.dagger.patches.learner import PatchDagger
-        from an_control.learning.dagger.recipes import CAMERA_RECIPES, camera_smoke
+        from an_control.learning.dagger.recipes import PATCH_RECIPES, patch_smoke
         from an_control.learning.environments import describe, environment_of, make_environment
 
         for name in ("teacher", "neuron", "stack", "products", "normalise", *STAGED):
@@ -237,9 +237,9 @@ class Verb:
             raise InputError(f"--hidden, --backgrounds {shares}: must be shares from 0 to 1")
         if len(self.hidden) > 2 or self.hidden != tuple(sorted(self.hidden)):
             raise InputError(f"--hidden {self.hidden}: must be a share, or the least and the most")
-        settings = CAMERA_RECIPES[self.task]
+        settings = PATCH_RECIPES[self.task]
         if self.smoke:
-            settings = camera_smoke(settings)
+            settings = patch_smoke(settings)
         settings = replace(
             settings,
             rounds=settings.rounds if self.rounds is None else self.rounds,

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 
 from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.teacher.teachers import Teacher
 from an_control.policy import Policy
 
@@ -37,20 +38,17 @@ def record(
     env: gymnasium.Env[Any, Any], teacher: Teacher, driver: Driver, rng: np.random.Generator
 ) -> Episode:
     """One episode to its end; only `rng` decides it."""
-    observation, _ = env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
+    episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)))
     previous = np.zeros(env.action_space.shape or (), np.float32)
     observations, actions, labels = [], [], []
-    total, done = 0.0, False
-    while not done:
-        label = teacher(observation)
-        observations.append(observation)
+    for tick in episode:
+        seen, label = tick.observation, teacher(tick.observation)
+        observations.append(seen)
         actions.append(previous)
         labels.append(label)
-        previous = np.clip(driver.act(observation, label, previous), -1.0, 1.0).astype(np.float32)
-        observation, reward, terminated, truncated, _ = env.step(previous)
-        total += float(reward)
-        done = terminated or truncated
-    return Episode(np.array(observations), np.array(actions), np.array(labels), total)
+        previous = np.clip(driver.act(seen, label, previous), -1.0, 1.0).astype(np.float32)
+        episode.act(previous)
+    return Episode(np.array(observations), np.array(actions), np.array(labels), episode.total)
 
 
 class Noisy:

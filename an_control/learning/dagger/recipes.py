@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from an_control.learning.dagger.patches.training import CameraCloning
+from an_control.learning.dagger.patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.staged import Collection, Imitation
 from an_control.learning.dagger.streams import Disturbance
 from an_control.learning.dagger.student import StudentSizes
@@ -185,8 +185,8 @@ _SEEING = ConvolutionSizes(
     first_action=0,
     choice=False,
 )
-CAMERA_RECIPES = {
-    "car_racing": CameraCloning(
+PATCH_RECIPES = {
+    "car_racing": PatchDaggerSettings(
         replace(_SEEING, memory=64),
         rounds=200,
         updates=200,
@@ -199,7 +199,7 @@ CAMERA_RECIPES = {
         validate_every=20,
         validation_episodes=4,
     ),
-    "pong": CameraCloning(
+    "pong": PatchDaggerSettings(
         replace(_SEEING, actions=6, message=32, hidden=128, choice=True, memory=128),
         updates=120,
         first_updates=1000,
@@ -220,7 +220,7 @@ CAMERA_RECIPES = {
 """What is learned from patches; the environment brings its teacher."""
 
 
-def camera_smoke(settings: CameraCloning) -> CameraCloning:
+def patch_smoke(settings: PatchDaggerSettings) -> PatchDaggerSettings:
     """The same in seconds; learns next to nothing."""
     return replace(
         settings,

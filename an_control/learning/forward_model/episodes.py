@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 
 from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.policy import Model, make_policy
 
 F32 = np.float32
@@ -143,15 +144,15 @@ def explore(
     steps = 0
     traces: list[Trace] = []
     while steps < least:
-        observation, _ = env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
+        episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)))
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start(modes)
-        readings, actions, done = [observation], [], False
-        while not done:
-            actions.append(explorer.act(observation))
-            observation, _, terminated, truncated, _ = env.step(actions[-1])
-            readings.append(observation)
-            done = terminated or truncated
+        readings, actions = [], []
+        for tick in episode:
+            readings.append(tick.observation)
+            actions.append(explorer.act(tick.observation))
+            episode.act(actions[-1])
+        readings.append(episode.observation)
         calm = modes == CALM and isinstance(explorer, Explorer)
         traces.append(Trace(np.array(readings), np.array(actions), not calm))
         steps += len(actions)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.teacher.teachers import Layers, NetworkTeacher
 
 
@@ -108,8 +109,7 @@ class Players:
         self._rng = np.random.default_rng(seed)
         self._seeds = [0] * len(envs)
         self._actions: list[list[np.ndarray]] = [[] for _ in envs]
-        self._now = np.stack([self._reset(e) for e in range(len(envs))])
-        self._totals = np.zeros(len(envs))
+        self._episodes = [self._reset(e) for e in range(len(envs))]
         self._left = np.zeros(len(envs), int)
         self._still = np.zeros(len(envs), bool)
 
@@ -119,7 +119,6 @@ class Players:
             "rng": self._rng.bit_generator.state,
             "seeds": self._seeds,
             "actions": [np.array(actions) for actions in self._actions],
-            "totals": self._totals,
             "left": self._left,
             "still": self._still,
         }
@@ -127,17 +126,19 @@ class Players:
     def restore(self, state: dict[str, Any]) -> None:
         for e, (seed, actions) in enumerate(zip(state["seeds"], state["actions"], strict=True)):
             self._seeds[e], self._actions[e] = seed, list(actions)
-            observation, _ = self._envs[e].reset(seed=seed)
+            self._episodes[e] = LiveEpisode(self._envs[e], seed)
             for action in actions:
-                observation, *_ = self._envs[e].step(action)
-            self._now[e] = observation
-        self._totals, self._left, self._still = state["totals"], state["left"], state["still"]
+                self._episodes[e].act(action)
+        self._left, self._still = state["left"].copy(), state["still"].copy()
         self._rng.bit_generator.state = state["rng"]
 
-    def _reset(self, e: int) -> np.ndarray:
+    def _reset(self, e: int) -> LiveEpisode:
         self._seeds[e], self._actions[e] = int(self._rng.integers(*TRAINING_SEEDS)), []
-        observation, _ = self._envs[e].reset(seed=self._seeds[e])
-        return np.asarray(observation, np.float32)
+        return LiveEpisode(self._envs[e], self._seeds[e])
+
+    def _now(self) -> np.ndarray:
+        """The newest observations (E, N) float32."""
+        return np.array([episode.observation for episode in self._episodes], np.float32)
 
     def play(self, actor: Actor, steps: int) -> Rollout:
         """Let the noisy actor act; returns of finished episodes are in `totals`."""
@@ -145,33 +146,31 @@ class Players:
         sd = actor.log_sd.detach().exp().numpy()
         count, actions = len(self._envs), len(sd)
         shape = steps, count
-        seen = np.zeros((steps + 1, count, self._now.shape[1]), np.float32)
-        left = np.zeros((steps, count, self._now.shape[1]), np.float32)
+        channels = len(self._episodes[0].observation)
+        seen = np.zeros((steps + 1, count, channels), np.float32)
+        left = np.zeros((steps, count, channels), np.float32)
         acted = np.zeros((*shape, actions), np.float32)
         rewards, ends = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         fell, own = np.zeros(shape, np.float32), np.ones(shape, np.float32)
         totals = []
         for t in range(steps):
-            seen[t] = x = self._now
+            seen[t] = x = self._now()
             for weight, bias in weights[:-1]:
                 x = np.maximum(x @ weight.T + bias, 0.0)
             mean = x @ weights[-1][0].T + weights[-1][1]
             noise = self._rng.standard_normal(mean.shape, np.float32)
             acted[t] = mean + sd * noise
             self._bursts(acted[t], own[t])
-            for e, env in enumerate(self._envs):
+            for e, episode in enumerate(self._episodes):
                 self._actions[e].append(np.clip(acted[t, e], -1.0, 1.0))
-                observation, reward, ended, truncated, _ = env.step(self._actions[e][-1])
-                left[t, e] = observation
-                rewards[t, e], fell[t, e] = reward, ended
-                self._totals[e] += float(reward)
-                if ended or truncated:
+                rewards[t, e] = episode.act(self._actions[e][-1])
+                left[t, e], fell[t, e] = episode.observation, episode.fell
+                if episode.done:
                     ends[t, e] = 1.0
-                    totals.append(float(self._totals[e]))
-                    self._totals[e] = self._left[e] = 0
-                    observation = self._reset(e)
-                self._now[e] = observation
-        seen[steps] = self._now
+                    totals.append(episode.total)
+                    self._left[e] = 0
+                    self._episodes[e] = self._reset(e)
+        seen[steps] = self._now()
         return Rollout(seen, acted, rewards, ends, left, fell, own, totals)
 
     def _bursts(self, actions: np.ndarray, own: np.ndarray) -> None:

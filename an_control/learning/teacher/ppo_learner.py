@@ -11,10 +11,11 @@ import torch
 
 from an_control.learning.environments import describe, make_environment
 from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.ppo import Players, Ppo, PpoSettings
-from an_control.learning.teacher.teachers import Layers, NetworkTeacher
+from an_control.learning.teacher.teachers import Layers
 from an_control.policy import Model, OrderedSizes
 
 VALIDATE_EVERY, VALIDATION_EPISODES = 10, 8
@@ -92,16 +93,11 @@ class PpoLearner:
         teacher = self._ppo.actor.teacher()
         env = make_environment(self._task["environment"])
         seeds = np.random.default_rng([self.seed, 1]).integers(*TRAINING_SEEDS, VALIDATION_EPISODES)
-        value = float(np.mean([_play(env, teacher, int(seed)) for seed in seeds]))
+        totals = []
+        for seed in seeds:
+            episode = LiveEpisode(env, int(seed))
+            for tick in episode:
+                episode.act(teacher(tick.observation))
+            totals.append(episode.total)
         env.close()
-        return value
-
-
-def _play(env: Any, teacher: NetworkTeacher, seed: int) -> float:
-    observation, _ = env.reset(seed=seed)
-    total, done = 0.0, False
-    while not done:
-        observation, reward, fell, truncated, _ = env.step(teacher(observation))
-        total += float(reward)
-        done = fell or truncated
-    return total
+        return float(np.mean(totals))

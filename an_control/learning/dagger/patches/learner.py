@@ -13,14 +13,10 @@ import numpy as np
 import torch
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.dagger.patches.training import (
-    CameraCloning,
-    Episode,
-    Lanes,
-    new_student,
-    record,
-    update,
-)
+from an_control.learning.dagger.patches.batches import Batches
+from an_control.learning.dagger.patches.episodes import Episode, record
+from an_control.learning.dagger.patches.settings import PatchDaggerSettings
+from an_control.learning.dagger.patches.training import new_student, update
 from an_control.learning.environments import HasTeacher
 from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import evaluate
@@ -44,7 +40,7 @@ class PatchDagger:
         folder: Path,
         env: gymnasium.Env[Any, Any],
         task: dict[str, Any],
-        settings: CameraCloning,
+        settings: PatchDaggerSettings,
         seed: int,
         device: str = "cpu",
         start: Model | None = None,
@@ -149,10 +145,10 @@ class PatchDagger:
             group["lr"] = settings.rate_of(self._round)
         losses = []
         from_scratch = not self._round and self._started is None
-        lanes = Lanes(self._episodes, settings, rng)
+        batches = Batches(self._episodes, settings, rng)
         units = self._student.table.new_zeros(settings.batch, settings.student.memory)
         for _ in range(settings.first_updates if from_scratch else settings.updates):
-            loss, units = update(self._student, self._optimiser, lanes.draw(), units, settings)
+            loss, units = update(self._student, self._optimiser, batches.draw(), units, settings)
             losses.append(loss)
             self._follow()
         return losses
