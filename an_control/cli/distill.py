@@ -17,13 +17,12 @@ from an_control.interrupts import INTERRUPTED
 from an_control.policy import read_model
 
 if TYPE_CHECKING:
-    from an_control.learning.dagger.compiled.run import CompiledDagger
     from an_control.learning.dagger.learner import Dagger
     from an_control.learning.dagger.patches.learner import PatchDagger
-    from an_control.learning.dagger.staged import Imitation
+    from an_control.learning.dagger.settings import DaggerSettings
 
-STAGED = ("reshuffled", "absent", "foreign", "copied", "added")
-"""Options of the staged recipe alone: what its streams and episodes are disturbed by."""
+DISTURBED = ("reshuffled", "absent", "foreign", "copied", "added")
+"""Options that say what streams and episodes are disturbed by; not for the camera tasks."""
 MOST_ADDED = 1000
 
 
@@ -45,29 +44,21 @@ class Verb:
     """A model file of an ordered policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
     stable-baselines3; the ant and the camera tasks bring their own teachers."""
     device: str = "cpu"
-    """Where torch learns, cpu or cuda; not for the compiled recipe."""
+    """Where torch learns, cpu or cuda."""
     start: Path | None = None
-    """A model file of the student to begin with; the staged recipe takes its neurons, keys and
-    queries, and begins the head as the teacher's."""
+    """A model file of the student to begin with. Its neurons, keys and queries are taken, and the
+    head begins as the teacher's; in the paper's form everything is taken."""
     recipe: str | None = None
-    """Of the staged recipe: settings of `learning.dagger.recipes`, where not the task's own."""
+    """Settings of `learning.dagger.recipes`, where not those of the task's own name."""
     rate: float | None = None
-    """Of the compiled recipe and the camera tasks: the first learning rate, where not the
-    recipe's."""
+    """The first learning rate, where not the recipe's."""
     hidden: tuple[float, ...] = ()
     """Of the camera tasks: the share of patches that is hidden, other ones in each episode; two
     numbers are the least and the most, between which the share is drawn too."""
     backgrounds: float | None = None
     """Of car_racing: the share of examples in which random patterns replace the grass."""
-    compiled: bool = True
-    """Take the compiled recipe for the authors' form, where the environment offers compiled
-    functions; else, or with --no-compiled, the staged one with torch."""
-    shuffle: tuple[str, ...] = ("none",)
-    """Of the compiled recipe: what episodes are disturbed by, one drawn for each round; words as in
-    `train`: reset+100, or reset,noise=5,copies=5,drop=0.2."""
     reshuffled: float | None = None
-    """Of the staged recipe, where not as it has it: the share of streams that are reshuffled on the
-    way."""
+    """The share of streams that are reshuffled on the way, where not the recipe's."""
     absent: float | None = None
     """The share of streams and episodes that lack some channels."""
     foreign: float | None = None
@@ -79,7 +70,7 @@ class Verb:
     normalise: bool = False
     """Scale the sums over channels, so that more of them do not make the message larger."""
     neuron: int | None = None
-    """Units a channel, where not the recipe's (of the compiled recipe 8)."""
+    """Units a channel, where not the recipe's."""
     stack: int | None = None
     """How many of its newest readings a neuron sees, 0 for an LSTM; where not the recipe's."""
     products: bool | None = None
@@ -93,7 +84,6 @@ class Verb:
         if importlib.util.find_spec("torch") is None:
             raise InputError("needs torch (pip install an_control[train])")
         from an_control.learning.dagger.recipes import PATCH_RECIPES
-        from an_control.learning.environments import is_batched
 
         for name, least in (
             ("seed", 0),
@@ -109,21 +99,13 @@ class Verb:
         for name in ("hidden", "backgrounds"):
             if getattr(self, name) not in (None, ()):
                 raise InputError(f"--{name}: not for {self.task}, only for what a camera shows")
-        if self.compiled and is_batched(self.task):
-            for name in STAGED:
-                if getattr(self, name) is not None:
-                    raise InputError(f"--{name}: the compiled recipe takes --shuffle instead")
-            return self._learn(self._compiled)
-        for name, default in (("shuffle", ("none",)), ("rate", None)):
-            if getattr(self, name) != default:
-                raise InputError(f"--{name}: only the compiled recipe takes it")
-        return self._learn(self._staged)
+        return self._learn(self._channels)
 
-    def _staged(self) -> Dagger:
-        """The learner of the staged recipe; ValueError where teacher and task do not fit."""
+    def _channels(self) -> Dagger:
+        """DAgger for scalar channels; ValueError where teacher and task do not fit."""
         from an_control.learning.dagger.learner import Dagger
         from an_control.learning.dagger.recipes import RECIPES, smoke
-        from an_control.learning.dagger.staged import Imitation
+        from an_control.learning.dagger.settings import DaggerSettings
         from an_control.learning.environments import environment_of, make_environment
         from an_control.learning.teacher.teachers import read_teacher
 
@@ -131,12 +113,15 @@ class Verb:
             raise ValueError(f"--recipe {self.recipe!r} is not one of {', '.join(RECIPES)}")
         recipe = RECIPES.get(self.recipe or self.task)
         environment = environment_of(self.task)
-        settings = Imitation() if recipe is None else recipe.settings
+        settings = DaggerSettings() if recipe is None else recipe.settings
         with closing(make_environment(environment)) as env:
             teacher = None if self.teacher is None else read_teacher(self.teacher, env)
         if teacher is None:
-            if recipe is None:
-                raise ValueError(f"--teacher: {self.task} has none of its own")
+            if recipe is None or recipe.teacher is None:
+                raise ValueError(
+                    f"--teacher: {self.task} has none of its own; this makes one:"
+                    f" an-control train {self.task} --form ordered --out RUN"
+                )
             teacher = recipe.teacher()
         settings = smoke(settings) if self.smoke else settings
         student = settings.student
@@ -148,10 +133,14 @@ class Verb:
         student = replace(student, **{k: v for k, v in chosen.items() if v is not None})
         if self.normalise:
             student = replace(student, normalise=True)
+        if student.paper and self.products:
+            raise ValueError("--products: not in the paper's form; take another --recipe")
         settings = self._disturbed(settings)
         settings = replace(
             settings,
             student=student,
+            identify_rate=settings.identify_rate if self.rate is None else self.rate,
+            rate=settings.rate if self.rate is None else self.rate,
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
         )
@@ -167,60 +156,20 @@ class Verb:
             None if self.start is None else read_model(self.start),
         )
 
-    def _disturbed(self, settings: Imitation) -> Imitation:
+    def _disturbed(self, settings: DaggerSettings) -> DaggerSettings:
         """With the shares of streams and episodes that are asked for."""
-        given = {name: getattr(self, name) for name in STAGED if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in DISTURBED if getattr(self, name) is not None}
         for name, value in given.items():
             most = MOST_ADDED if name == "added" else 1
             if not 0 <= value <= most:
                 raise ValueError(f"--{name} {value}: must be from 0 to {most}")
-        streams = {{"absent": "empty", "copied": "doubled"}.get(k, k): v for k, v in given.items()}
-        episodes = {k: v for k, v in given.items() if k in ("absent", "foreign", "copied")}
+        names = {"absent": "missing", "foreign": "noise", "copied": "copies"}
+        streams = {names.get(option, option): value for option, value in given.items()}
+        episodes = {name: streams[name] for name in names.values() if name in streams}
         return replace(
             settings,
-            disturbance=replace(settings.disturbance, **streams),
+            streams=replace(settings.streams, **streams),
             collection=replace(settings.collection, **episodes),
-        )
-
-    def _compiled(self) -> CompiledDagger:
-        """The compiled recipe: DAgger into the authors' form."""
-        from an_control.learning.dagger.compiled.run import CompiledDagger
-        from an_control.learning.dagger.compiled.training import Cloning
-        from an_control.learning.environments import describe, environment_of, make_environment
-        from an_control.learning.es.parametrisation import Authors
-        from an_control.learning.rollout.protocol import Protocol
-
-        if self.teacher is None:
-            raise InputError(
-                "--teacher: needs an ordered policy's model file"
-                f" (an-control train {self.task} --form ordered --out RUN)"
-            )
-        env = make_environment(environment_of(self.task))
-        task = describe(env, self.task, environment_of(self.task))
-        start = None if self.start is None else read_model(self.start)
-        form = Authors(
-            len(task["actuators"]),
-            neuron=self.neuron or 8,
-            stack=self.stack or 0,
-            normalise=len(task["channels"]) if self.normalise else 0,
-        )
-        try:
-            mixture = tuple(map(Protocol.parse_disturbance, self.shuffle))
-        except ValueError as error:
-            raise InputError(f"--{error}") from error
-        settings = Cloning(form, mixture=mixture)
-        if self.rate is not None:
-            settings = replace(settings, rate=self.rate)
-        if self.smoke:
-            settings = replace(settings, rounds=2, updates=3, first_episodes=64, memory=128)
-        settings = replace(
-            settings,
-            rounds=settings.rounds if self.rounds is None else self.rounds,
-            updates=settings.updates if self.updates is None else self.updates,
-        )
-        vector = None if start is None else form.vector(start)
-        return CompiledDagger(
-            env, task, read_model(Path(self.teacher)), settings, self.seed, start=vector
         )
 
     def _patches(self) -> PatchDagger:
@@ -229,7 +178,7 @@ class Verb:
         from an_control.learning.dagger.recipes import PATCH_RECIPES, patch_smoke
         from an_control.learning.environments import describe, environment_of, make_environment
 
-        for name in ("teacher", "neuron", "stack", "products", "normalise", *STAGED):
+        for name in ("teacher", "neuron", "stack", "products", "normalise", *DISTURBED):
             if getattr(self, name):
                 raise InputError(f"--{name}: not for {self.task}")
         shares = self.hidden if self.backgrounds is None else (*self.hidden, self.backgrounds)
@@ -254,7 +203,7 @@ class Verb:
         task = describe(env, self.task, environment_of(self.task))
         return PatchDagger(self.out, env, task, settings, self.seed, self.device, start)
 
-    def _learn(self, make: Callable[[], CompiledDagger | Dagger | PatchDagger]) -> int:
+    def _learn(self, make: Callable[[], Dagger | PatchDagger]) -> int:
         """The rounds that are left, and what they gave; 1 where one of them failed."""
         from an_control.learning.runs.run_folder import RunError, RunFolder
         from an_control.learning.runs.run_loop import RunLoop

@@ -186,16 +186,6 @@ def of_patches(env: gymnasium.Env[Any, Any]) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
-def is_batched(task: str) -> bool:
-    """Whether a task has an environment, and it is `Batched`."""
-    try:
-        env = make_environment(environment_of(task))
-    except ValueError:
-        return False
-    env.close()
-    return isinstance(env.unwrapped, Batched)
-
-
 def _single(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """The environment with float32 observations, which is what policies read."""
     space = env.observation_space

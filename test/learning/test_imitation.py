@@ -11,10 +11,17 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.disturbance import episode_seed
-from an_control.learning.dagger.episodes import Apprentice, Episode, Messy, Noisy, Rewiring, record
+from an_control.learning.dagger.episodes import (
+    Episode,
+    NoisyTeacher,
+    PerturbedTeacher,
+    RolloutSettings,
+    StudentRollout,
+    record,
+)
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.recipes import RECIPES, smoke
-from an_control.learning.dagger.streams import Batch, Disturbance, Streams
+from an_control.learning.dagger.streams import Batch, Streams, StreamSettings
 from an_control.learning.dagger.student import Student, StudentSizes
 from an_control.learning.environments import describe, make_environment
 from an_control.learning.rollout.engine import TRAINING_SEEDS
@@ -70,7 +77,7 @@ def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
 
 
 def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):
-    settings = replace(smoke(RECIPE.settings), least=1e9, rounds=1)
+    settings = replace(smoke(RECIPE.settings), min_return=1e9, rounds=1)
     run = dagger(tmp_path, settings)
     run.run()
     stored = [Recordings(tmp_path, Episode).read(number) for number in range(2)]
@@ -112,7 +119,7 @@ def test_a_full_disk_ends_a_run_with_its_last_round_intact(tmp_path, monkeypatch
 @pytest.fixture(scope="module")
 def episode():
     env, rng = make_environment(RECIPE.environment), np.random.default_rng(0)
-    episode = record(env, TEACHER, Noisy(rng, 0.1), rng)
+    episode = record(env, TEACHER, NoisyTeacher(rng, 0.1), rng)
     env.close()
     return episode
 
@@ -120,11 +127,17 @@ def episode():
 STUDENTS = {
     "plain": StudentSizes(),
     "products": StudentSizes(products=True),
-    "startled": StudentSizes(startle=True),
+    "reset": StudentSizes(reset_on_jump=True),
     "one reading": StudentSizes(stack=1),
-    "stacked": StudentSizes(products=True, stack=4, startle=True),
+    "stacked": StudentSizes(products=True, stack=4, reset_on_jump=True),
     "remembering": StudentSizes(products=True, memory=16),
-    "all": StudentSizes(products=True, memory=16, doubt=True, startle=True, compare=True),
+    "all": StudentSizes(
+        products=True,
+        memory=16,
+        outlier_weighting=True,
+        reset_on_jump=True,
+        prediction_attention=True,
+    ),
 }
 
 
@@ -144,7 +157,7 @@ def test_the_exported_policy_acts_as_the_student_through_a_reshuffle(
     for step, observation in enumerate(episode.observations[:300]):
         if step >= 150:
             observation = observation[::-1].copy()
-        moved = sizes.startle and step == 150
+        moved = sizes.reset_on_jump and step == 150
         change = np.zeros(28, np.float32) if moved else observation - last
         policy.previous_action = previous
         with torch.no_grad():
@@ -173,8 +186,11 @@ def test_training_never_sees_an_evaluation_seed():
 
 def test_an_episode_follows_from_its_generator_alone(env):
     policy = make_policy(Student(28, 8, StudentSizes()).model({}, {}))
-    how = Rewiring(0.5, 0.1, 0.1, 1.0, 1.0)
-    makers = [lambda rng: Messy(rng, TEACHER, 0.1), lambda rng: Apprentice(rng, policy, 28, how)]
+    how = RolloutSettings(0.5, 0.1, 0.1, 1.0, 1.0)
+    makers = [
+        lambda rng: PerturbedTeacher(rng, TEACHER, 0.1),
+        lambda rng: StudentRollout(rng, policy, 28, how),
+    ]
     for make in makers:
         one, two = (
             record(env, TEACHER, make(rng), rng)
@@ -186,7 +202,7 @@ def test_an_episode_follows_from_its_generator_alone(env):
 
 def test_the_teacher_walks(env):
     rng = np.random.default_rng(0)
-    assert record(env, TEACHER, Noisy(rng, 0.0), rng).total > 2000
+    assert record(env, TEACHER, NoisyTeacher(rng, 0.0), rng).total > 2000
 
 
 def numbered(steps: int, channels: int = 8) -> Episode:
@@ -197,7 +213,7 @@ def numbered(steps: int, channels: int = 8) -> Episode:
 
 
 def test_a_slots_label_names_the_channel_that_it_shows():
-    how = Disturbance(1.0, 1.0, 1.0, frozen=1.0, doubled=1.0, action_noise=0.0)
+    how = StreamSettings(1.0, 1.0, 1.0, frozen=1.0, copies=1.0, action_noise=0.0)
     streams = Streams([numbered(120)], 3, 50, how, 1, np.random.default_rng(0))
     for _ in range(6):
         batch = streams.batch()
@@ -207,8 +223,10 @@ def test_a_slots_label_names_the_channel_that_it_shows():
         assert (batch.values[batch.present == 0] == 0).all()
 
 
-def test_lanes_go_on_where_the_last_piece_ended_and_say_when_they_start_anew():
-    streams = Streams([numbered(120)], 1, 50, Disturbance(0, 0, 0, 0), 1, np.random.default_rng(0))
+def test_rows_continue_where_the_last_piece_ended_and_say_when_an_episode_starts():
+    streams = Streams(
+        [numbered(120)], 1, 50, StreamSettings(0, 0, 0, 0), 1, np.random.default_rng(0)
+    )
     batches = [streams.batch() for _ in range(4)]
     assert [bool(batch.fresh) for batch in batches] == [True, False, False, True]
     assert [batch.counts.sum().item() for batch in batches] == [50, 50, 20, 50]
@@ -216,10 +234,10 @@ def test_lanes_go_on_where_the_last_piece_ended_and_say_when_they_start_anew():
     assert (batches[0].change[0] == 0).all() and (batches[1].change == 1).all()
 
 
-def test_startling_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
-    how = Disturbance(reshuffled=1.0, foreign=0.0, empty=0.0, reshuffle_every=(50,))
+def test_resetting_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
+    how = StreamSettings(reshuffled=1.0, noise=0.0, missing=0.0, reshuffle_every=(50,))
     rng = np.random.default_rng(0)
-    streams = Streams([numbered(400)], 8, 50, how, 1, rng, startled=True)
+    streams = Streams([numbered(400)], 8, 50, how, 1, rng, reset_on_jump=True)
     whole = 0
     for _ in range(8):
         batch = streams.batch()
@@ -233,11 +251,13 @@ def test_startling_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
     assert 40 < whole < 90
 
 
-def test_startled_neurons_begin_anew_and_the_head_remembers():
+def test_reset_neurons_start_again_and_the_head_remembers():
     torch.manual_seed(3)
-    sizes = StudentSizes(neuron=6, key=4, head=(), memory=5, startle=True, compare=True)
+    sizes = StudentSizes(
+        neuron=6, key=4, head=(), memory=5, reset_on_jump=True, prediction_attention=True
+    )
     student = Student(8, 2, sizes)
-    how = Disturbance(0.0, 0.0, 0.0, action_noise=0.0)
+    how = StreamSettings(0.0, 0.0, 0.0, action_noise=0.0)
     streams = Streams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0))
     batch = streams.batch()
     moved = torch.zeros(50, 2)
@@ -271,9 +291,11 @@ def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
 
 def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
     torch.manual_seed(1)
-    sizes = StudentSizes(neuron=8, key=5, head=(7,), memory=6, doubt=True, compare=True)
+    sizes = StudentSizes(
+        neuron=8, key=5, head=(7,), memory=6, outlier_weighting=True, prediction_attention=True
+    )
     first = Student(28, 8, sizes).model({}, {})
-    again = Student(28, 8, replace(sizes, startle=True))
+    again = Student(28, 8, replace(sizes, reset_on_jump=True))
     again.start_neurons(first)
     for name, array in again.model({}, {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
@@ -281,8 +303,8 @@ def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
         Student(28, 8, replace(sizes, memory=5)).start_neurons(first)
 
 
-def test_added_slots_repeat_channels_or_show_foreign_readings_and_some_are_empty():
-    how = Disturbance(reshuffled=0.0, foreign=0.0, empty=0.0, added=6)
+def test_added_slots_repeat_channels_or_carry_noise_and_some_are_missing():
+    how = StreamSettings(reshuffled=0.0, noise=0.0, missing=0.0, added=6)
     streams = Streams([numbered(60)], 32, 50, how, 1, np.random.default_rng(0))
     batch = streams.batch()
     assert batch.values.shape == (50, 32, 14) and batch.ordered.shape == (50, 32, 8)
@@ -295,8 +317,8 @@ def test_added_slots_repeat_channels_or_show_foreign_readings_and_some_are_empty
     assert student(batch, student.start(32, 14)).action.shape == (50, 32, 2)
 
 
-def test_an_absent_slot_adds_nothing_to_the_message():
-    how = Disturbance(foreign=0.0, empty=1.0)
+def test_a_missing_slot_adds_nothing_to_the_message():
+    how = StreamSettings(noise=0.0, missing=1.0)
     batch = Streams([numbered(60)], 2, 50, how, 1, np.random.default_rng(0)).batch()
     wild = torch.where(batch.present > 0, batch.values, 1e3)
     weights = torch.rand(50, 2, 8, 9).softmax(-1)
@@ -306,12 +328,12 @@ def test_an_absent_slot_adds_nothing_to_the_message():
 
 
 def test_the_true_message_shows_present_channels_and_nothing_else():
-    how = Disturbance(reshuffled=1.0, foreign=1.0, empty=1.0, doubled=1.0)
+    how = StreamSettings(reshuffled=1.0, noise=1.0, missing=1.0, copies=1.0)
     batch = Streams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0)).batch()
     student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), memory=3))
     shown, there = student.truth(batch).split(8, -1)
     assert set(there.unique().tolist()) == {0.0, 1.0}
     assert (shown == torch.where(there > 0, batch.ordered, 0.0)).all()
-    for lane in range(2):
-        seen = batch.channel[0, lane][batch.present[0, lane] > 0]
-        assert set(seen[seen < 8].tolist()) == set(there[0, lane].nonzero().flatten().tolist())
+    for row in range(2):
+        seen = batch.channel[0, row][batch.present[0, row] > 0]
+        assert set(seen[seen < 8].tolist()) == set(there[0, row].nonzero().flatten().tolist())

@@ -13,15 +13,17 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 from an_control.learning.dagger.episodes import (
-    Apprentice,
     Driver,
     Episode,
-    Messy,
-    Noisy,
+    NoisyTeacher,
+    PerturbedTeacher,
+    StudentRollout,
     record,
 )
-from an_control.learning.dagger.staged import Imitation, train_round
+from an_control.learning.dagger.paper_student import PaperStudent
+from an_control.learning.dagger.settings import DaggerSettings
 from an_control.learning.dagger.student import Student
+from an_control.learning.dagger.training import train_round
 from an_control.learning.environments import describe, make_environment
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.runs.recordings import Recordings
@@ -44,7 +46,7 @@ class Dagger:
         name: str,
         environment: str,
         teacher: Teacher,
-        settings: Imitation,
+        settings: DaggerSettings,
         seed: int,
         device: str = "cpu",
         taught_by: str | None = None,
@@ -91,7 +93,7 @@ class Dagger:
         recorded = self._record(rng)
         kept = self._worth_learning(recorded)
         self._recordings.write(self._round, kept)
-        self._episodes += kept
+        self._episodes = self._newest(self._episodes + kept)
         figures = train_round(
             self._student, self._optimiser, self._episodes, self.settings, self._round, rng
         )
@@ -116,24 +118,28 @@ class Dagger:
         if self._average is not None:
             self._average.load_state_dict(tensors["average"])
         self._round = state["round"]
-        self._episodes = [
-            episode for number in range(self._round) for episode in self._recordings.read(number)
-        ]
+        recorded = (self._recordings.read(number) for number in range(self._round))
+        self._episodes = self._newest([episode for part in recorded for episode in part])
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """The student, or the mean of the students after each round."""
         student = self._student
         if self._average is not None:
-            assert isinstance(self._average.module, Student)
+            assert isinstance(self._average.module, Student | PaperStudent)
             student = self._average.module
         return student.model(self._task, {"how": "DAgger", "seed": self.seed, **run})
 
-    def _new_student(self) -> Student:
+    def _new_student(self) -> Student | PaperStudent:
         torch.manual_seed(self.seed)
         readings, actions = len(self._task["channels"]), len(self._task["actuators"])
-        student = Student(readings, actions, self.settings.student)
-        if self._teacher.layers is not None:
-            student.start_head(self._teacher.layers)
+        sizes = self.settings.student
+        student: Student | PaperStudent
+        if sizes.paper:
+            student = PaperStudent(readings, actions, sizes)
+        else:
+            student = Student(readings, actions, sizes)
+            if self._teacher.layers is not None:
+                student.start_head(self._teacher.layers)
         if self._start is not None:
             student.start_neurons(self._start)
         return student.to(self._device)
@@ -143,23 +149,28 @@ class Dagger:
         plan = self.settings.collection
         if self._round == 0:
             makers: list[Callable[[], Driver]] = [
-                *[partial(Noisy, rng, 0.0)] * plan.clean,
-                *[partial(Noisy, rng, plan.noisy_noise)] * plan.noisy,
-                *[partial(Messy, rng, self._teacher, plan.messy_noise)] * plan.messy,
+                *[partial(NoisyTeacher, rng, 0.0)] * plan.clean,
+                *[partial(NoisyTeacher, rng, plan.noisy_noise)] * plan.noisy,
+                *[partial(PerturbedTeacher, rng, self._teacher, plan.perturbed_noise)]
+                * plan.perturbed,
             ]
         else:
             policy = make_policy(self._student.model(self._task, {}))
             channels = len(self._task["channels"])
             progress = (self._round - 1) / max(1, self.settings.rounds - 1)
             makers = [
-                partial(Apprentice, rng, policy, channels, how) for how in plan.rewirings(progress)
+                partial(StudentRollout, rng, policy, channels, how)
+                for how in plan.rewirings(progress)
             ]
         return [record(self._env, self._teacher, make(), rng) for make in makers]
 
+    def _newest(self, episodes: list[Episode]) -> list[Episode]:
+        return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
+
     def _worth_learning(self, recorded: list[Episode]) -> list[Episode]:
         """Of the student's own, those that did not fail: at rest no channel shows which it is."""
-        least = self.settings.least
-        if not self._round or least is None:
+        min_return = self.settings.min_return
+        if not self._round or min_return is None:
             return recorded
-        kept = [episode for episode in recorded if episode.total >= least]
+        kept = [episode for episode in recorded if episode.total >= min_return]
         return kept or [max(recorded, key=lambda episode: episode.total)]

@@ -26,10 +26,13 @@ class StudentSizes:
     """`neuron` units a channel, `key` numbers a key, `head` the hidden layers.
 
     A channel's neuron is an LSTM, or a layer on its `stack` newest readings where that is over 0.
-    `memory` GRU units of the head expect what no channel shows; 0 for a head without. With `doubt`
-    it believes a reading the less the farther it lies from what was expected, with `compare` the
-    attention also asks which query expected the reading. With `startle` all neurons begin anew
-    where most readings jump at once.
+    `memory` GRU units of the head expect what no channel shows; 0 for a head without. With
+    `outlier_weighting` a reading counts the less the farther it lies from what was expected, with
+    `prediction_attention` the attention also asks which query expected the reading. With
+    `reset_on_jump` all neurons are reset where most readings jump at once.
+
+    A student in the `paper`'s form has fixed queries, tanh attention and one linear layer; of the
+    others it takes `neuron`, `stack` and `normalise`.
     """
 
     neuron: int = 32
@@ -38,15 +41,16 @@ class StudentSizes:
     products: bool = False
     memory: int = 0
     stack: int = 0
-    doubt: bool = False
-    startle: bool = False
-    compare: bool = False
+    outlier_weighting: bool = False
+    reset_on_jump: bool = False
+    prediction_attention: bool = False
     normalise: bool = False
     """Divide the sums over channels by their attention where that is over 1."""
+    paper: bool = False
 
 
 class State(NamedTuple):
-    """What is carried from step to step: B lanes of N slots; n channels, H units."""
+    """What is carried from step to step: B rows of N slots; n channels, H units."""
 
     first: Tensor  # (B, N, .) of the neurons
     second: Tensor  # (B, N, .) of the neurons
@@ -55,7 +59,7 @@ class State(NamedTuple):
     evidence: Tensor  # (B, N, n) of the readings' comparison with what was expected
 
     def kept(self, keep: Tensor) -> State:
-        """This state in the lanes (B,) with 1, a fresh one in those with 0."""
+        """This state in the rows (B,) with 1, a fresh one in those with 0."""
         return State(*(part * keep.view(-1, *[1] * (part.ndim - 1)) for part in self))
 
     def detach(self) -> State:
@@ -90,9 +94,9 @@ class Student(nn.Module):
                 self.expectation.weight[:, sizes.memory :].zero_()
                 self.expectation.weight[:, sizes.memory : sizes.memory + channels].fill_diagonal_(1)
             message = channels + sizes.memory
-        if sizes.doubt:
+        if sizes.outlier_weighting:
             self.log_doubt = nn.Parameter(torch.full((channels,), -1.5))
-        if sizes.compare:
+        if sizes.prediction_attention:
             start = torch.tensor([[2.5], [1.5], [0.3], [2.2]])
             self.comparison = nn.Parameter(start.repeat(1, channels))
         widths = [message, *sizes.head, actions]
@@ -146,9 +150,9 @@ class Student(nn.Module):
         memory.bias_hh[2 * units :] = arrays["memory.hidden_bias"]
         self.expectation.weight.copy_(arrays["expectation.weight"])
         self.expectation.bias.copy_(arrays["expectation.bias"])
-        if self.sizes.doubt and sizes.doubt:
+        if self.sizes.outlier_weighting and sizes.doubt:
             self.log_doubt.copy_(arrays["memory.log_doubt"])
-        if self.sizes.compare and sizes.compare:
+        if self.sizes.prediction_attention and sizes.compare:
             self.comparison.copy_(arrays["attention.comparison"])
         for place, layer in enumerate(self._layers):
             layer.weight.copy_(arrays[f"head.{place}.weight"])
@@ -159,13 +163,13 @@ class Student(nn.Module):
         """The sizes of what tells channels apart."""
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
-    def start(self, lanes: int, slots: int) -> State:
+    def start(self, rows: int, slots: int) -> State:
         """The state at the begin of episodes."""
         return State(
-            *self.neuron.begin(lanes, slots),
-            self.queries.new_zeros(lanes, self.sizes.memory),
-            self.queries.new_zeros(lanes, 2 * self.channels),
-            self.queries.new_zeros(lanes, slots, self.channels),
+            *self.neuron.begin(rows, slots),
+            self.queries.new_zeros(rows, self.sizes.memory),
+            self.queries.new_zeros(rows, 2 * self.channels),
+            self.queries.new_zeros(rows, slots, self.channels),
         )
 
     def forward(self, batch: Batch, state: State, told: Tensor | None = None) -> Outcome:
@@ -185,7 +189,7 @@ class Student(nn.Module):
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
             memory, mean = self.expect(memory, lately, batch.previous[t])
-            if self.sizes.compare:
+            if self.sizes.prediction_attention:
                 evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
                 evidence = self.compare(batch.values[t], mean, evidence)
                 score = score + nn.functional.pad(evidence, (0, 1))
@@ -260,7 +264,7 @@ class Student(nn.Module):
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
         news = routed / mass.clamp(min=1.0) - share * mean
-        if self.sizes.doubt:
+        if self.sizes.outlier_weighting:
             trust = 1.0 / (1.0 + self.log_doubt.exp() * news**2)
             share, news = share * trust, news * trust
         return torch.cat([mean + news, share], -1)
@@ -341,9 +345,9 @@ class Student(nn.Module):
             output="clip",
             memory=self.sizes.memory,
             stack=self.sizes.stack,
-            doubt=self.sizes.doubt,
-            startle=self.sizes.startle,
-            compare=self.sizes.compare,
+            doubt=self.sizes.outlier_weighting,
+            startle=self.sizes.reset_on_jump,
+            compare=self.sizes.prediction_attention,
             normalise=self.channels if self.sizes.normalise else 0,
         )
 
@@ -352,9 +356,9 @@ class Student(nn.Module):
         bias = memory.bias_ih.clone()
         bias[: 2 * units] += memory.bias_hh[: 2 * units]
         some = {}
-        if self.sizes.doubt:
+        if self.sizes.outlier_weighting:
             some["memory.log_doubt"] = array_of(self.log_doubt)
-        if self.sizes.compare:
+        if self.sizes.prediction_attention:
             some["attention.comparison"] = array_of(self.comparison)
         return some | {
             "memory.input": array_of(memory.weight_ih),

@@ -14,11 +14,9 @@ from an_control.learning.environments import Batch
 from an_control.learning.rollout.compiled.loop import (
     Candidates,
     Conditions,
-    Recording,
     as_they_are,
     nobody,
     run,
-    unrecorded,
 )
 from an_control.learning.rollout.compiled.policies import LANES
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
@@ -69,35 +67,6 @@ class FusedEngine:
         failed = bool(np.isnan(returns).any())
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
-    def record(
-        self,
-        model: Model,
-        teacher: Model,
-        starts: Sequence[Start],
-        scrambling: DisturbanceSettings,
-        teaching: np.ndarray,
-    ) -> tuple[Recording, Conditions, np.ndarray]:
-        """Episodes with an ordered teacher's labels, driven by it while `teaching` (R, 2) says so.
-
-        Returns what happened, how it was scrambled, and the episodes' steps (R,).
-        """
-        few, limit = len(starts), self.batch.steps
-        recording = Recording(
-            observations=np.zeros((few, limit, len(self.channels)), np.float32),
-            actions=np.zeros((few, limit, self.actions), np.float32),
-            labels=np.zeros((few, limit, self.actions), np.float32),
-            teaching=np.ascontiguousarray(teaching, np.int64),
-        )
-        conditions = self.conditions(starts, scrambling)
-        _, steps = self._run(
-            Candidates.of([pack_model(model)]),
-            self.states(starts),
-            conditions,
-            pack_model(teacher),
-            recording,
-        )
-        return recording, conditions, steps[0]
-
     def states(self, starts: Sequence[Start]) -> np.ndarray:
         """The episodes' first states (R, S)."""
         return np.array([self.batch.start(start.environment) for start in starts])
@@ -145,14 +114,11 @@ class FusedEngine:
         candidates: Candidates,
         states: np.ndarray,
         conditions: Conditions,
-        teacher: Packed | None = None,
-        recording: Recording | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         returns = np.zeros((len(candidates.head), len(states)))
         steps = np.zeros(returns.shape, np.int64)
         run(
             candidates,
-            teacher or nobody(),
             self.batch.observe,
             self.batch.advance,
             states,
@@ -160,7 +126,6 @@ class FusedEngine:
             self.actions,
             self.batch.steps,
             conditions,
-            recording or unrecorded(),
             returns,
             steps,
         )
