@@ -28,10 +28,10 @@ INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
 # The rows of the tables in docs/; the first protocol is what the others differ from.
 comma = ,
 REWIRED = none 1,announced reset 500 200 100 50 25 1 100,reset 50,reset none,zeroed
-DISTURBED = reset reset,noise=5 reset,noise=10 reset,copies=7 reset,copies=28 \
-            $(foreach share,0.05 0.1 0.2 0.3 0.5,reset$(comma)drop=$(share))
+DISTURBED = reset reset,noise=5,noise-sd=1 reset,noise=10,noise-sd=1 reset,copies=7 reset,copies=28 \
+            $(foreach share,0.05 0.1 0.2 0.3 0.5,reset$(comma)missing=$(share))
 SHARES = 0.1 0.2 0.25 0.3 0.4 0.5
-FILLED = none $(SHARES:%=none,drop=%) $(SHARES:%=none,drop=%,monitor=off)
+FILLED = none $(SHARES:%=none,missing=%) $(SHARES:%=none,missing=%,monitor=off)
 PROMISED = none 100 25 25,until=500 reset+100
 WATCHED = none 10 5 25,swap=2 none,jitter=0.02 25,jitter=0.02 none,jitter=0.05 reset+25 \
           100,swap=2 25,monitor=off 25,monitor=reset 25,monitor=off,reset 100 25,swap=4 \
@@ -40,7 +40,7 @@ WATCHED = none 10 5 25,swap=2 none,jitter=0.02 25,jitter=0.02 none,jitter=0.05 r
 WATCHED_CARTPOLE = none,monitor=off none 100 25 reset reset+100 reset+25 25,monitor=off
 PICTURED = none 100 100,announced
 LOOKS = reset $(foreach look,marble waves city mountain,reset$(comma)background=$(look))
-HIDDEN = reset $(foreach share,0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9,reset$(comma)drop=$(share))
+HIDDEN = reset $(foreach share,0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9,reset$(comma)missing=$(share))
 RESHUFFLED = reset 500 200 100 50 25
 EVALUATE = $(BIN)/an-control evaluate
 # A table of a page: model, page, title, episodes and seed, protocols.
@@ -64,12 +64,12 @@ campaign: $(VENV)/.ant
 # The result is there once every try has been made; then the next campaign begins anew.
 	@rm -f $(VENV)/campaign.json
 	@. $(VENV)/.ros && \
-	  PYTHONPATH=test $(BIN)/python -m campaign faults \
+	  PYTHONPATH=test$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m campaign faults \
 	    --state $(VENV)/campaign.state --json $(VENV)/campaign.json; \
 	  status=$$?; [ ! -e $(VENV)/campaign.json ] || rm -f $(VENV)/campaign.state; exit $$status
 
 soak: $(VENV)/.ant
-	@. $(VENV)/.ros && PYTHONPATH=test $(BIN)/python -m campaign soak
+	@. $(VENV)/.ros && PYTHONPATH=test$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m campaign soak
 
 fuzz: $(VENV)/.test
 	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,test,fuzz]"

@@ -2,7 +2,7 @@
 
     ros2 launch an_control ant_sim.launch.py episodes:=2 shuffle:=reset
 
-Where the readings are scrambled the policy reads the scrambler's one topic, by a wiring that is
+Where the readings are disturbed the policy reads the scrambler's one topic, by a wiring that is
 derived from the robot's; otherwise it reads the robot's own topics.
 """
 
@@ -18,7 +18,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
-from an_control.disturbance import Shuffle, load_schedule
+from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
 from an_control.policy import load_policy
 from an_control.share import share_path
 from an_control.wiring import Wiring, load_wiring
@@ -32,11 +32,8 @@ ARGUMENTS = {
     "episodes": (1, "episodes to run, 0 = until stopped"),
     "seed": (0, "seed of everything random"),
     "realtime": (False, "step by the clock instead of waiting for each command"),
-    "shuffle": ("none", "when contents are permuted: none, reset, K (steps) or reset+K"),
-    "announce": (False, "the ids move along with their contents"),
-    "noise_channels": (0, "channels of noise added"),
-    "drop": (0.0, "share of the channels that is absent"),
-    "schedule": ("", "path of a schedule YAML: how the scrambling changes during each episode"),
+    **{one.name: (one.plain, f"{one.meaning}: {one.allowed}") for one in SETTINGS},
+    "schedule": ("", "path of a schedule YAML: how the disturbance changes during each episode"),
     "scrambler": (False, "read by way of the scrambler even while it changes nothing"),
     "rate": (0.0, "control rate in Hz; 0 = the wiring's"),
     "check_rate": (True, "refuse a rate that the model was not trained at"),
@@ -55,8 +52,8 @@ ARGUMENTS = {
     "namespace": ("ant", "the robot's namespace"),
 }
 SIMULATOR_PARAMETERS = (
-    "simulation", "wiring", "episodes", "seed", "realtime", "shuffle", "announce",
-    "noise_channels", "drop", "schedule", "scrambler", "camera_hz", "command_timeout_s",
+    "simulation", "wiring", "episodes", "seed", "realtime", *(one.name for one in SETTINGS),
+    "schedule", "scrambler", "camera_hz", "command_timeout_s",
     "stop_at_s", "stop_spread_s", "stop_for_s",
 )  # fmt: skip
 
@@ -79,12 +76,12 @@ def nodes(context: LaunchContext) -> list[Node]:
     given = {name: argument(context, name) for name in ARGUMENTS}
     wiring = load_wiring(given["wiring"])
     load_policy(given["model"])
-    Shuffle.parse(given["shuffle"])
+    disturbance = DisturbanceSettings.read({one.name: given[one.name] for one in SETTINGS})
     if given["schedule"]:
         load_schedule(given["schedule"])
     policy = {
         "model": given["model"],
-        "wiring": policy_wiring(context, given, wiring),
+        "wiring": policy_wiring(context, given, wiring, disturbance),
         "mode": "rate" if given["realtime"] else "lockstep",
         "autostart": True,
         "check_rate": given["check_rate"],
@@ -110,10 +107,11 @@ def argument(context: LaunchContext, name: str) -> Any:
         raise ValueError(f"{name}:={text} is no {kind.__name__}: {ARGUMENTS[name][1]}") from None
 
 
-def policy_wiring(context: LaunchContext, given: dict[str, Any], wiring: Wiring) -> str:
+def policy_wiring(
+    context: LaunchContext, given: dict[str, Any], wiring: Wiring, disturbance: DisturbanceSettings
+) -> str:
     """The path of the wiring that the policy reads, which is the robot's unless it must differ."""
-    keys = ("noise_channels", "drop", "schedule", "scrambler")
-    scrambled = given["shuffle"] != "none" or any(given[key] for key in keys)
+    scrambled = disturbance.active or given["schedule"] or given["scrambler"]
     if scrambled:
         wiring = scrambled_wiring(wiring)
     if given["rate"]:

@@ -18,21 +18,21 @@ import pytest
 pytest.importorskip("rclpy")
 pytest.importorskip("pybullet")
 
+from rclpy.logging import LoggingSeverity, set_logger_level
+from rclpy.node import Node
+
+from an_control.wiring import WiringError
+from an_control_sim.bridge.process import ros
 from campaign import child, mutations
 from campaign.__main__ import main
 from campaign.faults import FAULTS
 from campaign.faults_command import PLAN
 from campaign.outcome import HEAD, Outcome, Seen
 from campaign.plan import load_plan
+from campaign.robot_under_test import Motion
 from campaign.run import judged, run_campaign
 from campaign.soak import Sample, Soaked
-from campaign.stage import Motion
 from campaign.state import State, StateError, campaign_of
-from rclpy.logging import LoggingSeverity, set_logger_level
-from rclpy.node import Node
-
-from an_control.wiring import WiringError
-from an_control_sim.bridge.process import ros
 
 TEXT = """
 an_control_campaign: 1
@@ -42,7 +42,7 @@ walks_on: 0.5
 times: 2
 log_lines: 9
 faults:
-  one: {fault: late, delay_s: 0.3, wire: acts, within_s: 0.2, recovered_s: 0.2}
+  one: {fault: late, delay_s: 0.3, commands: acts, within_s: 0.2, recovered_s: 0.2}
 """
 SLACK = 10.0
 """The promises are measured by the campaign itself; here a busy machine may be later."""
@@ -59,7 +59,7 @@ def test_the_plan_that_ships_has_every_kind_of_fault_and_a_promise_for_each() ->
     plan = load_plan(PLAN)
     assert {fault.kind for fault in plan} == set(FAULTS)
     assert all(fault.within_s > 0 and fault.recovered_s > 0 for fault in plan)
-    assert {fault.wire for fault in plan} == {"safe", "acts", "silent", "ends"}
+    assert {fault.commands for fault in plan} == {"safe", "acts", "silent", "ends"}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_plan_that_ships_has_every_kind_of_fault_and_a_promise_for_each() ->
     [
         ("fault: late", "fault: lat", "silent or late"),
         ("delay_s: 0.3", "delays: 0.3", "delay_s"),
-        ("wire: acts", "wire: act", "safe or acts"),
+        ("commands: acts", "commands: act", "safe or acts"),
         ("within_s: 0.2", "within_s: soon", "seconds"),
         ("an_control_campaign: 1", "an_control_campaign: 2", "version"),
         ("walks: 0.5", "walks: 2", "a share from 0 to 1"),
@@ -87,7 +87,9 @@ def test_a_plan_that_cannot_be_run_is_refused_with_place_and_choices(
 
 def test_a_fault_takes_what_stands_for_all_where_it_does_not_say_otherwise(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
-    other = "  two: {fault: silent, wire: safe, within_s: 1, recovered_s: 1, times: 20, walks: 0}\n"
+    other = (
+        "  two: {fault: silent, commands: safe, within_s: 1, recovered_s: 1, times: 20, walks: 0}\n"
+    )
     path.write_text(TEXT + other)
     one, two = load_plan(path)
     assert (one.times, one.walks, one.walks_on, one.log_lines) == (2, 0.5, 0.5, 9)
@@ -103,7 +105,7 @@ def test_a_fault_takes_what_stands_for_all_where_it_does_not_say_otherwise(tmp_p
     ],
     ids=" + ".join,
 )
-def test_the_wire_keeps_its_promises_under(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_the_commands_keep_their_promises_under(tmp_path: Path, names: tuple[str, ...]) -> None:
     plan = [
         replace(
             fault, within_s=SLACK * fault.within_s, recovered_s=60.0, walks=0.0, log_lines=10**6
@@ -266,9 +268,9 @@ def test_a_try_is_made_again_where_the_listener_itself_stood_still(tmp_path, mon
     slept = []
 
     @contextmanager
-    def stall(stage) -> Iterator[None]:
+    def stall(robot) -> Iterator[None]:
         if not slept:
-            slept.append(stage)
+            slept.append(robot)
             ctypes.PyDLL(None).usleep(400_000)  # holds the interpreter's lock
         yield
 
@@ -281,7 +283,7 @@ def test_a_try_is_made_again_where_the_listener_itself_stood_still(tmp_path, mon
             (outcome,) = run_campaign(node, [fault], 1, tmp_path, lambda outcome: None)
         finally:
             node.destroy_node()
-    assert (outcome.tried, outcome.survived, outcome.repeated) == (1, 1, 1), outcome
+    assert (outcome.tried, outcome.survived) == (1, 1) and outcome.repeated >= 1, outcome
 
 
 def test_lateness_counts_where_the_listener_was_awake_and_broken_promises_always_do() -> None:

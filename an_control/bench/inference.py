@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from an_control.children import bound
 from an_control.policy import EngineName, Model, Policy, make_policy, read_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.sizes import (
@@ -59,7 +60,7 @@ def one_core_rows(model: Path | None, seconds: float) -> Iterator[Row]:
     command = [sys.executable, "-m", "an_control.bench.inference", str(seconds)]
     command += [] if model is None else [str(model)]
     with subprocess.Popen(
-        command, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True
+        bound(command), env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         yield from map(json.loads, process.stdout)

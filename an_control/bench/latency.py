@@ -26,6 +26,7 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
+from an_control.children import bound
 from an_control.policy import AttentionSizes, Model, read_model, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.ros.node import make_executor
@@ -176,7 +177,7 @@ def _wiring(model: Model) -> dict[str, Any]:
 
 @contextmanager
 def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, start_new_session=True)
+    process = subprocess.Popen(bound(command), start_new_session=True)
     try:
         yield process
     finally:

@@ -18,6 +18,7 @@ import rclpy
 from rclpy.node import Node
 from std_srvs.srv import Trigger
 
+from an_control.children import bound
 from an_control.share import share_path
 from an_control.wiring.messages import message_class, stamp_reader
 from an_control_sim.bridge.bridge import Bridge
@@ -82,7 +83,7 @@ def lockstep_benchmark(
     path = Path(simulation or share_path("config/ant_sim.yaml"))
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     with ros():
-        node = subprocess.Popen(command)
+        node = subprocess.Popen(bound(command))
         try:
             bridge = Bridge(
                 Node("simulator"), Robot(load_simulation(path)), start_timeout_s=start_timeout_s

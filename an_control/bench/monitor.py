@@ -18,7 +18,7 @@ STEPS = 1000
 def monitor_rows(model: Model, engines: list[EngineName], seconds: float) -> list[dict[str, Any]]:
     """A row an engine: quantiles in us of what a watched tick takes longer than one alone.
 
-    All contents move every 100 steps. `quiet` are the ticks in which nothing is looked into,
+    All signals move every 100 steps. `quiet` are the ticks in which nothing is looked into,
     `move` those in which a move is noticed, `after` the ones in which it is looked into.
     """
     return [_row(model, engine, seconds) for engine in engines]

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from an_control.bench.inference import CHANNELS, linearity, one_core_rows
-from an_control.cli.common import InputError, OutputFile, write_json
+from an_control.cli.common import InputError, OutputFile, need, write_json
 from an_control.policy import AttentionSizes, EngineName, VisionSizes, read_model
 from an_control.share import share_path
 
@@ -33,7 +33,7 @@ MONITOR_COLUMNS = {
     "quiet_p99_us": "p99",
     "move_p50_us": "at a move p50",
     "move_p99_us": "p99",
-    "after_p50_us": "looking into it p50",
+    "after_p50_us": "tick of verification p50",
     "after_p99_us": "p99",
 }
 LATENCY_COLUMNS = {"path": "path", "p50_us": "p50", "p99_us": "p99"}
@@ -51,11 +51,11 @@ ANT_ACTIONS = 8
 
 @dataclass(frozen=True)
 class Verb:
-    """Measure what the policy, the policy node or the Ant's simulator does here."""
+    """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
     what: tyro.conf.Positional[Literal["inference", "monitor", "ros", "ant", "training"]]
     """inference: a tick of the policy on one core. monitor: what the identity monitor adds to it
-    (of the Ant policy that ships, or of --model), while contents move every 100 steps. ros: from
+    (of the Ant policy that ships, or of --model), while signals move every 100 steps. ros: from
     sensor message to command, beside a bare echo of the same message, and steps a second of
     simulator and node in lockstep. ant:
     steps a second of the environment alone, beside the package's own. training: steps a second of
@@ -64,7 +64,7 @@ class Verb:
     """A .safetensors model file; by default random weights of the size of the authors' policies
     (in lockstep: the Ant policy that ships)."""
     seconds: float = 1.0
-    """How long each figure is measured, about."""
+    """About how many seconds each figure is measured."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 
@@ -101,13 +101,13 @@ class Verb:
         low, middle, high = CHANNELS[1:]
         for engine, ratio in ratios.items():
             print(
-                f"{engine}: a further channel from {middle} to {high} costs {ratio:.2f} times what"
-                f" it costs from {low} to {middle}"
+                f"{engine}: each channel from {middle} to {high} costs {ratio:.2f} times what"
+                f" each one from {low} to {middle} costs"
             )
         return {"rows": rows, "linearity": ratios}
 
     def _monitor(self) -> dict[str, Any]:
-        _need("gymnasium", "sim")
+        need("sim", "gymnasium")
         from an_control.bench.monitor import monitor_rows
 
         path = self.model or share_path("models/ant.safetensors")
@@ -124,7 +124,7 @@ class Verb:
         return {"rows": rows}
 
     def _ros(self) -> dict[str, Any]:
-        _need("rclpy", "ros")
+        need("ros", "rclpy")
         from an_control.bench.latency import measure_latency, policy_command
 
         latency = measure_latency(self.model, self.seconds)
@@ -148,7 +148,7 @@ class Verb:
         return {"latency": latency, "lockstep": lockstep}
 
     def _ant(self) -> dict[str, Any]:
-        _need("pybullet_envs_gymnasium", "sim")
+        need("sim", "pybullet_envs_gymnasium")
         from an_control_sim.envs.ant_benchmark import ROUNDS, ant_benchmark
 
         result = ant_benchmark(steps=max(round(2000 * self.seconds / ROUNDS), 10))
@@ -161,7 +161,7 @@ class Verb:
         return result
 
     def _training(self) -> dict[str, Any]:
-        _need("cma", "train")
+        need("train", "cma")
         from an_control.bench.training import training_benchmark, workers_benchmark
 
         result = training_benchmark(self.seconds)
@@ -185,11 +185,6 @@ class Verb:
         _show(f"{task}, steps/s of worker processes", columns, workers["rows"])
         print(f"the same numbers from all of them: {workers['same_numbers']}")
         return {"rollouts": result, "workers": workers}
-
-
-def _need(package: str, extra: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
 
 
 def _show(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from an_control.learning.dagger.patches.learner import PatchDagger
     from an_control.learning.dagger.settings import DaggerSettings
 
-DISTURBED = ("reshuffled", "absent", "foreign", "copied", "added")
+DISTURBED = ("reshuffled", "missing", "noise", "copies", "added")
 """Options that say what streams and episodes are disturbed by; not for the camera tasks."""
-MOST_ADDED = 1000
+MAX_ADDED = 1000
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Verb:
     updates: int | None = None
     """Updates a round, where not the recipe's."""
     teacher: str | None = None
-    """A model file of an ordered policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
+    """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
     stable-baselines3; the ant and the camera tasks bring their own teachers."""
     device: str = "cpu"
     """Where torch learns, cpu or cuda."""
@@ -52,21 +52,21 @@ class Verb:
     """Settings of `learning.dagger.recipes`, where not those of the task's own name."""
     rate: float | None = None
     """The first learning rate, where not the recipe's."""
-    hidden: tuple[float, ...] = ()
-    """Of the camera tasks: the share of patches that is hidden, other ones in each episode; two
-    numbers are the least and the most, between which the share is drawn too."""
+    missing_patches: tuple[float, ...] = ()
+    """Of the camera tasks: the share of patches that is missing, other ones in each episode; two
+    numbers are the minimum and the maximum, between which the share is drawn too."""
     backgrounds: float | None = None
     """Of car_racing: the share of examples in which random patterns replace the grass."""
     reshuffled: float | None = None
     """The share of streams that are reshuffled on the way, where not the recipe's."""
-    absent: float | None = None
-    """The share of streams and episodes that lack some channels."""
-    foreign: float | None = None
+    missing: float | None = None
+    """The share of streams and episodes in which some channels are missing."""
+    noise: float | None = None
     """The share in which some channels are noise."""
-    copied: float | None = None
+    copies: float | None = None
     """The share in which channels repeat others."""
     added: int | None = None
-    """Further slots of the streams, some of which carry copies or noise."""
+    """Slots that are added to the streams, some of which carry copies or noise."""
     normalise: bool = False
     """Scale the sums over channels, so that more of them do not make the message larger."""
     neuron: int | None = None
@@ -96,9 +96,10 @@ class Verb:
                 raise InputError(f"--{name} {value}: must be {least} or more")
         if self.task in PATCH_RECIPES:
             return self._learn(self._patches)
-        for name in ("hidden", "backgrounds"):
+        for name in ("missing_patches", "backgrounds"):
             if getattr(self, name) not in (None, ()):
-                raise InputError(f"--{name}: not for {self.task}, only for what a camera shows")
+                option = name.replace("_", "-")
+                raise InputError(f"--{option}: not for {self.task}, only for what a camera shows")
         return self._learn(self._channels)
 
     def _channels(self) -> Dagger:
@@ -120,7 +121,7 @@ class Verb:
             if recipe is None or recipe.teacher is None:
                 raise ValueError(
                     f"--teacher: {self.task} has none of its own; this makes one:"
-                    f" an-control train {self.task} --form ordered --out RUN"
+                    f" an-control train {self.task} --form mlp --out RUN"
                 )
             teacher = recipe.teacher()
         settings = smoke(settings) if self.smoke else settings
@@ -160,15 +161,13 @@ class Verb:
         """With the shares of streams and episodes that are asked for."""
         given = {name: getattr(self, name) for name in DISTURBED if getattr(self, name) is not None}
         for name, value in given.items():
-            most = MOST_ADDED if name == "added" else 1
-            if not 0 <= value <= most:
-                raise ValueError(f"--{name} {value}: must be from 0 to {most}")
-        names = {"absent": "missing", "foreign": "noise", "copied": "copies"}
-        streams = {names.get(option, option): value for option, value in given.items()}
-        episodes = {name: streams[name] for name in names.values() if name in streams}
+            maximum = MAX_ADDED if name == "added" else 1
+            if not 0 <= value <= maximum:
+                raise ValueError(f"--{name} {value}: must be from 0 to {maximum}")
+        episodes = {k: v for k, v in given.items() if k in ("missing", "noise", "copies")}
         return replace(
             settings,
-            streams=replace(settings.streams, **streams),
+            streams=replace(settings.streams, **given),
             collection=replace(settings.collection, **episodes),
         )
 
@@ -181,11 +180,14 @@ class Verb:
         for name in ("teacher", "neuron", "stack", "products", "normalise", *DISTURBED):
             if getattr(self, name):
                 raise InputError(f"--{name}: not for {self.task}")
-        shares = self.hidden if self.backgrounds is None else (*self.hidden, self.backgrounds)
+        missing, options = self.missing_patches, "--missing-patches, --backgrounds"
+        shares = missing if self.backgrounds is None else (*missing, self.backgrounds)
         if not all(0.0 <= share <= 1.0 for share in shares):
-            raise InputError(f"--hidden, --backgrounds {shares}: must be shares from 0 to 1")
-        if len(self.hidden) > 2 or self.hidden != tuple(sorted(self.hidden)):
-            raise InputError(f"--hidden {self.hidden}: must be a share, or the least and the most")
+            raise InputError(f"{options} {shares}: must be shares from 0 to 1")
+        if len(missing) > 2 or missing != tuple(sorted(missing)):
+            raise InputError(
+                f"--missing-patches {missing}: must be a share, or the minimum and the maximum"
+            )
         settings = PATCH_RECIPES[self.task]
         if self.smoke:
             settings = patch_smoke(settings)
@@ -194,7 +196,7 @@ class Verb:
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
             rate=settings.rate if self.rate is None else self.rate,
-            hidden=(self.hidden[0], self.hidden[-1]) if self.hidden else settings.hidden,
+            hidden=(missing[0], missing[-1]) if missing else settings.hidden,
         )
         if self.backgrounds:
             settings = replace(settings, backgrounds=self.backgrounds)

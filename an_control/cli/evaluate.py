@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
+from an_control.cli.disturbance import Options, defaults
 from an_control.cli.identification import TABLES, evaluate_identification
-from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.policy import Model, Monitor, Policy, make_policy, monitor_of, read_model
 from an_control.policy.tasks import SUCCESS
 
@@ -22,21 +23,6 @@ if TYPE_CHECKING:
     from an_control.learning.rollout.episode import Result, Watch
     from an_control.learning.rollout.protocol import Protocol
 
-PROTOCOL = (
-    "shuffle",
-    "announce",
-    "memory",
-    "noise_channels",
-    "noise_sd",
-    "copies",
-    "drop",
-    "freeze",
-    "swap",
-    "jitter",
-    "until",
-    "monitor",
-)
-"""The options that describe one protocol."""
 RESHUFFLE_STEPS = 200
 """Steps between two reshuffles of an identification."""
 
@@ -47,9 +33,9 @@ class Verb:
 
     One protocol is given by options. Several are given to --table as comma-separated words:
     none, reset, K (every K steps) or reset+K; then announced; reset or zeroed (what becomes of the
-    neurons' state); noise=N, noise-sd=S, copies=N, drop=SHARE, freeze=SHARE, delay=TICKS,
-    jitter=SD, swap=N, until=STEP, monitor=off|reset|match; and background=NAME, of CarRacing. The
-    same seed gives the same starts and permutations under every protocol.
+    neurons' state); the other disturbance options without their dashes, as in missing=0.1 (noise=N
+    for --noise-channels); until=STEP, monitor=off|reset|match; and background=NAME, of CarRacing.
+    The same seed gives the same starts and permutations under every protocol.
     """
 
     model: tyro.conf.Positional[Path]
@@ -60,36 +46,20 @@ class Verb:
     """How many."""
     seed: int = 1
     """Decides starts and disturbances; never one that training used."""
-    shuffle: str = "reset"
-    """When contents move: none, reset, K (every K steps), reset+K."""
-    announce: bool = False
-    """Tell the policy: the ids move along with their contents."""
+    disturbance: Options = field(default_factory=partial(defaults, shuffle="reset"))
+    """What is done to the readings."""
     memory: Literal["kept", "reset", "zeroed"] = "kept"
     """What becomes of the neurons' state: kept (left in its slot, or carried with --announce),
-    reset (when contents move on the way), zeroed (at every step)."""
-    noise_channels: int = 0
-    """Further channels that carry normal noise."""
-    noise_sd: float = 1.0
-    """Its standard deviation."""
-    copies: int = 0
-    """Further channels that repeat others."""
-    drop: float = 0.0
-    """Share of the channels that is absent, drawn anew each episode."""
-    freeze: float = 0.0
-    """Share of the channels that keeps its first value, drawn anew each episode."""
-    swap: int = 0
-    """How many contents move at each permutation; 0: all."""
-    jitter: float = 0.0
-    """Standard deviation of normal noise on every content."""
+    reset (when signals move on the way), zeroed (at every step)."""
     until: int | None = None
     """The step from which on nothing moves any more."""
     normalise: bool = False
     """Scale the policy's sums over channels to the task's number of them, whatever its file says;
     the message is then no larger where channels are added."""
     monitor: Monitor | None = None
-    """What watches for contents that moved without a word: off, reset (clears the state of the
-    neurons whose content moved), match (brings it to where the content went); by default what the
-    model file says."""
+    """What detects signals that moved unannounced: off, reset (clears the state of the neurons
+    whose signal moved), match (brings it to where the signal went); by default what the model
+    file says."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()
@@ -156,14 +126,16 @@ class Verb:
 
     def _identify(self) -> int:
         need("train", "matplotlib")
-        others = {*PROTOCOL, "table", "normalise", "success", "title"} - {"shuffle"}
-        for field in fields(self):
-            if field.name in others and getattr(self, field.name) != field.default:
-                raise InputError(f"--{field.name.replace('_', '-')}: not for --identification")
         try:
-            shuffle = Shuffle.parse(self.shuffle)
+            disturbance = self.disturbance.settings()
+            given = [one.name for one in disturbance.changed if one.name != "shuffle"]
+            others = ("memory", "until", "monitor", "table", "normalise", "success", "title")
+            given += [one.name for one in fields(self) if one.name in others and self._gives(one)]
+            if given:
+                raise InputError(f"--{given[0].replace('_', '-')}: not for --identification")
+            shuffle = disturbance.shuffle
             if not shuffle.at_reset:
-                raise InputError(f"--shuffle {self.shuffle}: --identification needs reset+K")
+                raise InputError(f"--shuffle {shuffle}: --identification needs reset+K")
             result = evaluate_identification(
                 self.model,
                 self.task,
@@ -177,6 +149,10 @@ class Verb:
             raise InputError(str(error)) from error
         write_json(self.json, result)
         return 0
+
+    def _gives(self, option: Field[Any]) -> bool:
+        """Whether this option is not at its default."""
+        return bool(getattr(self, option.name) != option.default)
 
     def _environment(self, task: str, model: Model) -> gymnasium.Env[Any, Any]:
         from an_control.learning.environments import environment_of, make_environment
@@ -204,30 +180,17 @@ class Verb:
         from an_control.learning.rollout.protocol import Protocol
 
         if self.table:
-            parsed = {text: Protocol.parse(text) for text in self.table}
-            return {
-                text: replace(one, monitor=one.monitor or self.monitor)
-                for text, one in parsed.items()
-            }
-        scrambling = DisturbanceSettings(
-            shuffle=Shuffle.parse(self.shuffle),
-            announce=self.announce,
-            noise_channels=self.noise_channels,
-            noise_sd=self.noise_sd,
-            copies=self.copies,
-            drop=self.drop,
-            freeze=self.freeze,
-            swap=self.swap,
-            jitter=self.jitter,
-        )
-        return {self.shuffle: Protocol(scrambling, self.memory, self.until, self.monitor)}
+            parsed = [Protocol.parse(text) for text in self.table]
+            return {str(one): replace(one, monitor=one.monitor or self.monitor) for one in parsed}
+        one = Protocol(self.disturbance.settings(), self.memory, self.until, self.monitor)
+        return {str(one): one}
 
     def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: _Stage) -> None:
         from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 
         runs = {}
         for name, protocol in protocols.items():
-            runs[name] = stage.play(protocol, self.episodes, None if self.table else _tell)
+            runs[name] = stage.play(protocol, self.episodes, None if self.table else _report)
             if self.table:
                 returns = [one.total for one in runs[name]]
                 print(f"{name}: {sum(returns) / len(returns):.1f}", flush=True)
@@ -253,7 +216,9 @@ class Verb:
             self._draw(self.plots, protocols, runs, stage)
 
     def _options(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name in PROTOCOL}
+        """The options that describe one protocol."""
+        others = {name: getattr(self, name) for name in ("memory", "until", "monitor")}
+        return {**vars(self.disturbance), **others}
 
     def _draw(
         self,
@@ -264,7 +229,7 @@ class Verb:
     ) -> None:
         from an_control.learning.evaluation import plots
 
-        lost = {name: protocol.disturbance.drop for name, protocol in protocols.items()}
+        lost = {name: protocol.disturbance.missing for name, protocol in protocols.items()}
         loss = plots.loss_curves(runs, lost)
         figures = {"recovery": plots.recovery_curves(runs), "loss": loss}
         moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
@@ -326,7 +291,7 @@ class _Stage:
         )
 
 
-def _tell(result: Result) -> None:
+def _report(result: Result) -> None:
     print(f"return {result.total:8.1f}  steps {result.steps}", flush=True)
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 import tyro
 
 Verb = TypeVar("Verb")
+ARG = type(tyro.conf.arg())
 GROUPS = {
     "Run": {
         "sim": "a simulated robot and the policy node, over ROS 2",
@@ -97,18 +98,23 @@ def described(verb: type[Verb]) -> type[Verb]:
     An option without a value by default shows no default, and no `None` among its values; its text
     says what happens then. A flag that is off by default has no opposite.
     """
+    conf: Any = tyro.conf  # its markers take types, which here are values
     hints = get_type_hints(verb, include_extras=True)
     texts = _texts(verb)
     annotations: dict[str, Any] = {}
     for field in fields(verb):  # type: ignore[arg-type]
-        kind = tyro.conf.DisallowNone[hints[field.name]]
+        hint = hints[field.name]
+        if any(isinstance(one, ARG) for one in getattr(hint, "__metadata__", ())):
+            annotations[field.name] = conf.DisallowNone[hint]  # it says for itself
+            continue
+        kind = conf.DisallowNone[hint]
         if field.default is False:
-            kind = tyro.conf.FlagCreatePairsOff[kind]
+            kind = conf.FlagCreatePairsOff[kind]
         unset = field.default is None or field.default is False or field.default in ((), "")
         about = tyro.conf.arg(
             help=texts.get(field.name),
             help_behavior_hint="" if unset else None,
-            metavar=field.name.upper() if _is_word(hints[field.name]) else None,
+            metavar=field.name.upper() if _is_word(hint) else None,
         )
         annotations[field.name] = Annotated[kind, about]
     return type(verb.__name__, (verb,), {"__annotations__": annotations, "__doc__": verb.__doc__})

@@ -16,7 +16,7 @@ from an_control.policy.authors import import_authors
 
 @dataclass(frozen=True)
 class Verb:
-    """Make a model file from the AttentionNeuron authors' weights."""
+    """Convert the weights of the AttentionNeuron authors to a model file."""
 
     npz: tyro.conf.Positional[Path]
     """Their flat parameters: an .npz with one array "params"."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from dataclasses import dataclass
 
 import tyro
 
-from an_control.cli.common import InputError
+from an_control.cli.common import InputError, need
 
 
 @dataclass(frozen=True)
 class Verb:
-    """Tell a running policy node where its channels come from now, all at once or not at all.
+    """Change where the channels of a running policy node come from, all at once or not at all.
 
     SOURCE=TOPIC moves a source to another topic, CHANNEL.field=FIELD takes a channel from another
-    field, CHANNEL.source=SOURCE from another source. The policy's memory goes with its channels.
+    field, CHANNEL.source=SOURCE from another source. The policy keeps the state of each channel.
     """
 
     node: tyro.conf.Positional[str]
@@ -24,13 +23,12 @@ class Verb:
     changes: tyro.conf.Positional[tuple[str, ...]] = ()
     """SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE."""
     reload: bool = False
-    """Read the wiring's file again instead."""
+    """Instead read the wiring's file again."""
     timeout_s: float = 5.0
-    """How long to wait for the node."""
+    """Seconds to wait for the node."""
 
     def run(self) -> int:
-        if importlib.util.find_spec("rclpy") is None:
-            raise InputError("needs rclpy: source ROS 2, or pip install 'an_control[ros]'")
+        need("ros", "rclpy")
         changes = dict(_parse(change) for change in self.changes)
         if bool(changes) == self.reload:
             raise InputError("give either changes, such as SOURCE=TOPIC, or --reload")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Literal
 
 import tyro
 
-from an_control.cli.common import InputError
+from an_control.cli.common import InputError, need
 from an_control.controller import Controller
 from an_control.interrupts import INTERRUPTED, end_at_once
 from an_control.policy import Monitor
@@ -26,33 +25,32 @@ class Verb:
     model: Path
     """A .safetensors model file."""
     activate: bool = False
-    """Act at once. Without it the node waits for a lifecycle manager (`ros2 lifecycle set`)."""
+    """Act at once. By default the node waits for a lifecycle manager (`ros2 lifecycle set`)."""
     namespace: str = ""
     """The robot's namespace."""
     mode: Literal["rate", "lockstep"] = "rate"
-    """Tick in real time, at about the wiring's rate, or by stamp for a simulator."""
+    """rate: tick in real time, at the wiring's rate. lockstep: tick by stamp, for a simulator."""
     trigger: Literal["sources", "timer"] = "sources"
-    """In real time: tick when the sources' newest messages have come, or by a timer."""
+    """In real time: tick when a message of each source has arrived, or by a timer."""
     shadow: bool = False
-    """Command nothing: publish on ~/proposed what the commands would be. The node's parameter
-    shadow, set to false, lets it act."""
+    """Publish no commands, but on ~/proposed what they would be; until the node's parameter shadow
+    is set to false."""
     ramp: float | None = None
-    """Seconds over which the policy's authority grows from the safe command, after activation and
-    every stop; by default what the model was trained with."""
+    """Seconds over which commands move from the safe command to the policy's, after activation and
+    every stop; by default as the model was trained."""
     monitor: Monitor | None = None
-    """What watches for contents that moved without a word: off, reset, match; by default what the
-    model file says."""
+    """What detects signals that moved unannounced: off, reset, match; by default what the model
+    file says."""
     use_sim_time: bool = False
-    """Follow /clock."""
+    """Take the time from /clock."""
     check_rate: bool = True
-    """Refuse to act at a rate that the model was not trained at."""
+    """Refuse to act at another rate than the model was trained at."""
     ros_args: tyro.conf.Positional[tuple[str, ...]] = ()
-    """After --: what goes behind --ros-args, such as -r old:=new or --params-file F."""
+    """ROS arguments, after --, such as -r old:=new or --params-file FILE."""
 
     def run(self) -> int:
         end_at_once(INTERRUPTED)  # until the node handles signals itself
-        if importlib.util.find_spec("rclpy") is None:
-            raise InputError("needs rclpy: source ROS 2, or pip install 'an_control[ros]'")
+        need("ros", "rclpy")
         controller = Controller(str(self.wiring), str(self.model), "numpy", monitor=self.monitor)
         if self.check_rate and (refusal := controller.rate_refusal()):
             raise InputError(refusal)

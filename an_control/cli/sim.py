@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,16 +10,18 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, write_json
+from an_control.children import bound
+from an_control.cli.common import InputError, OutputFile, need, write_json
+from an_control.cli.disturbance import Options, defaults
 from an_control.cli.run import parameters
 from an_control.controller import Controller
-from an_control.disturbance import Change, DisturbanceSettings, Shuffle
+from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.interrupts import INTERRUPTED, end_at_once
 from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS
@@ -58,23 +58,16 @@ class Verb:
     """How many."""
     seed: int = 0
     """Decides every start and every disturbance."""
-    shuffle: str = "none"
-    """When contents move between the channels without a word: none, reset, K (every K steps),
-    reset+K."""
-    announce: bool = False
-    """Tell the policy: the ids move along with their contents."""
-    noise_channels: int = 0
-    """Further channels that carry normal noise."""
-    drop: float = 0.0
-    """Share of the channels that is absent, drawn anew each episode."""
+    disturbance: Options = field(default_factory=defaults)
+    """What is done to the readings."""
     schedule: Path | None = None
-    """A YAML of changes during each episode: drops, freezes, delays, spikes, shuffles, ..."""
+    """A YAML of other disturbance settings from some step of each episode on."""
     scrambler: bool = False
     """Read by way of the scrambler even while it changes nothing: its parameters, on the node
     simulator, may then be set at any time."""
     monitor: Monitor | None = None
-    """What watches for contents that moved without a word: off, reset, match; by default what the
-    model file says."""
+    """What detects signals that moved unannounced: off, reset, match; by default what the model
+    file says."""
     realtime: bool = False
     """Step by the clock, as a robot does, instead of in lockstep."""
     trigger: Literal["sources", "timer"] = "sources"
@@ -96,10 +89,8 @@ class Verb:
 
     def run(self) -> int:
         end_at_once(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
-        needed = [("rclpy", "ros"), ("gymnasium", "sim"), ("numba", "sim")]
-        for package, extra in [*needed, *((name, "sim") for name in SIMULATORS[self.task])]:
-            if importlib.util.find_spec(package) is None:
-                raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
+        need("ros", "rclpy")
+        need("sim", "gymnasium", "numba", *SIMULATORS[self.task])
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         for name in ("seed", "ramp", "stop_at", "stop_spread", "stop_for"):
@@ -114,33 +105,26 @@ class Verb:
         if refusal:
             raise InputError(refusal)
         try:
-            scramble = DisturbanceSettings(
-                Shuffle.parse(self.shuffle), self.announce, self.noise_channels, drop=self.drop
-            )
-            schedule = self._schedule()
-            _check_scrambling(wiring, scramble, schedule)
+            disturbance = self.disturbance.settings()
+            schedule = () if self.schedule is None else load_schedule(self.schedule)
+            _check_disturbance(wiring, disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
         print(
-            f"{self.task}: {model.name}, {self.episodes} episodes, shuffle {self.shuffle}",
+            f"{self.task}: {model.name}, {self.episodes} episodes, {disturbance}",
             flush=True,
         )
-        return self._simulate(model, wiring, scramble, schedule)
-
-    def _schedule(self) -> tuple[Change, ...]:
-        from an_control.disturbance import load_schedule
-
-        return () if self.schedule is None else load_schedule(self.schedule)
+        return self._simulate(model, wiring, disturbance, schedule)
 
     def _simulate(
         self,
         model: Path,
         wiring: Path,
-        scramble: DisturbanceSettings,
+        disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> int:
         from an_control.cli.sim_view import progress
-        from an_control_sim.bridge.bridge import BridgeError
+        from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
         from an_control_sim.bridge.process import ros_node, signals
         from an_control_sim.bridge.recorder import RATE_HZ
         from an_control_sim.bridge.scrambled_wiring import scrambled_wiring, write_wiring
@@ -159,26 +143,31 @@ class Verb:
             stop_spread_s=self.stop_spread,
             stop_for_s=self.stop_for,
             scrambler=self.scrambler,
-            disturbance=scramble,
+            disturbance=disturbance,
             schedule=schedule,
             camera_hz=RATE_HZ if self.video is not None and not wired.images else 0.0,
         )
         with ExitStack() as stack:
             stopped = stack.enter_context(signals())
             seen = wiring
-            if settings.scrambles:
+            if settings.uses_scrambler:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
                 write_wiring(scrambled_wiring(wired), seen)
             node = stack.enter_context(ros_node("simulator", self.task))
+            try:
+                wait_until_alone(node, stopped)
+            except BridgeError as error:
+                print(f"an-control sim: {error}", file=sys.stderr)
+                return 1
             died = stack.enter_context(self._policy_node(seen, model))
-            tell = stack.enter_context(progress(self.episodes))
+            report = stack.enter_context(progress(self.episodes))
             recorder = None if self.video is None else _recorder(node, self.video, wired)
             if stopped():
                 return INTERRUPTED
             try:
                 with recorder or nullcontext():
-                    summary = simulate(node, settings, tell)
+                    summary = simulate(node, settings, report)
             except (BridgeError, OSError) as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
@@ -215,7 +204,7 @@ class Verb:
             "task": self.task,
             "model": str(model),
             "seed": self.seed,
-            "shuffle": self.shuffle,
+            **vars(self.disturbance),
             "success_share": success,
             **summary.as_dict(),
         }
@@ -229,13 +218,13 @@ def _shipped(task: str) -> Path:
         raise InputError(f"no model ships for {task}: give one with --model") from error
 
 
-def _check_scrambling(
-    wiring: Path, scramble: DisturbanceSettings, schedule: tuple[Change, ...]
+def _check_disturbance(
+    wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
     """ValueError naming what cannot be done to what the robot's sensors send."""
     from an_control_sim.bridge.scrambled_messages import scrambled_message
 
-    scrambled_message(load_wiring(wiring)).check(scramble, schedule)
+    scrambled_message(load_wiring(wiring)).check(disturbance, schedule)
 
 
 def _recorder(node: Any, path: Path, wiring: Wiring) -> Recorder:
@@ -255,21 +244,9 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
     This process then stops as if it had got SIGTERM. The node ends with this process, where
     util-linux is there to see to it, even if that is killed.
     """
-    process = subprocess.Popen(
-        [
-            *(["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []),
-            sys.executable,
-            "-m",
-            "an_control.ros.node",
-            "--ros-args",
-            "-r",
-            f"__ns:=/{namespace}",
-            "--log-level",
-            "warn",
-            *parameters(values),
-        ],
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
+    command += [f"__ns:=/{namespace}", "--log-level", "warn", *parameters(values)]
+    process = subprocess.Popen(bound(command), start_new_session=True)
     died: list[int] = []
     done = threading.Event()
 

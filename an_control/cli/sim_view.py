@@ -24,7 +24,7 @@ def progress(episodes: int) -> Iterator[Callable[[Any], None]]:
     with Progress(*columns) as line:
         bar = line.add_task("starting", total=episodes * STEPS, total_reward=0.0)
 
-        def tell(state: Any) -> None:
+        def report(state: Any) -> None:
             done = state.episode * STEPS + min(state.steps, STEPS)
             if state.finished is not None:
                 done = (state.episode + 1) * STEPS
@@ -41,4 +41,4 @@ def progress(episodes: int) -> Iterator[Callable[[Any], None]]:
                 description=f"episode {state.episode + 1}/{episodes}",
             )
 
-        yield tell
+        yield report

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
+from an_control.cli.disturbance import mixture
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.interrupts import INTERRUPTED
-from an_control.policy import OrderedSizes, read_model
+from an_control.policy import MlpSizes, read_model
 from an_control.policy.tasks import SUCCESS
 
 if TYPE_CHECKING:
@@ -33,55 +34,53 @@ class Verb:
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
     out: OutputFolder
     """The run's folder."""
-    form: Literal["attention", "ordered"] = "attention"
+    form: Literal["attention", "mlp"] = "attention"
     """The policy's form: permutation-invariant, or a plain network on the channels in order."""
     start: Path | None = None
     """A model file to start from; its form is taken."""
     hidden: tuple[int, ...] = ()
-    """Hidden layers: of the ordered network (16 by default), or behind the message (none)."""
+    """Hidden layers: of the MLP (16 by default), or behind the message (none)."""
     queries: int = 16
-    """Of the attention form: how many, at the authors' Ant 32."""
+    """Number of queries of an attention policy; the authors' Ant has 32."""
     neuron: int = 8
-    """Of the attention form: units a channel."""
+    """Units for each channel of an attention policy."""
     stack: int = 0
-    """Of the attention form: how many of its newest readings a neuron sees; 0 for an LSTM."""
+    """Number of newest readings that each neuron of an attention policy sees; 0: an LSTM."""
     optimiser: Literal["cma", "cma-diagonal", "pgpe"] = "cma"
-    """CMA-ES by pycma, full or diagonal, or PGPE with centred ranks."""
+    """CMA-ES (pycma) with a full or a diagonal covariance, or PGPE with centred ranks."""
     generations: int = 300
-    """In all."""
+    """Number of generations in all."""
     popsize: int = 64
-    """Candidates a generation."""
+    """Number of candidates in each generation."""
     rollouts: int = 16
-    """Episodes a candidate, the same ones for all."""
+    """Number of episodes of each candidate, the same ones for all."""
     sigma: float = 0.1
-    """The first standard deviation."""
+    """Standard deviation of the first generation."""
     rate: float = 0.02
-    """Of PGPE: the mean's."""
+    """Learning rate of the mean (PGPE)."""
     sigma_rate: float = 0.05
-    """Of PGPE: the standard deviations'."""
+    """Learning rate of the standard deviations (PGPE)."""
     decay: float = 0.0
-    """Times a candidate's squared length is taken from its fitness."""
+    """Weight decay: this times a candidate's squared norm is subtracted from its fitness."""
     normalise: bool = False
     """Of the attention form, also one to start from: scale the sums over channels to the task's
     number of channels."""
     shuffle: tuple[str, ...] = ("none",)
-    """What the readings undergo, in the words of evaluate --table: when contents move (none, reset,
-    K, reset+K), then noise=N, noise-sd=X, copies=N, drop=SHARE and so on; of several, each has as
-    many of the episodes."""
-    noise_channels: int = 0
-    """Further channels that carry normal noise of standard deviation 0.1, in all of them."""
+    """What is done to the readings, in the words of evaluate --table: when signals move (none,
+    reset, K, reset+K), then noise=N, noise-sd=X, copies=N, missing=SHARE and so on; of several,
+    each has as many of the episodes."""
     engine: Literal["auto", "fused", "processes", "dask"] = "auto"
     """What plays: compiled code where the environment offers it, else processes."""
     workers: int | None = None
-    """Threads or processes; by default one a core."""
+    """Number of threads or processes; by default one for each core."""
     dask: str | None = None
-    """A Dask scheduler's address."""
+    """The address of a Dask scheduler."""
     validate_every: int = 10
-    """Generations between two validations of the mean."""
+    """Validate the mean after every so many generations."""
     episodes: int = 100
-    """Of a validation; the card's evaluation has five times as many."""
+    """Number of episodes of a validation; the evaluation on the card has five times as many."""
     seed: int = 1
-    """Decides everything random."""
+    """Seed of everything random."""
     resume: bool = False
     """Refuse to begin anew: the folder must hold a run that the same arguments began."""
     json: OutputFile | None = None
@@ -139,7 +138,7 @@ class Verb:
             rollouts=self.rollouts,
             sigma=self.sigma,
             decay=self.decay,
-            mixture=self._mixture(),
+            mixture=mixture(self.shuffle or ("none",), len(task["channels"])),
             validate_every=self.validate_every,
             validation_episodes=self.episodes,
             success=SUCCESS.get(self.task),
@@ -174,8 +173,8 @@ class Verb:
                     f" {self.task} takes {actions}"
                 )
             return form, form.vector(model)
-        if self.form == "ordered":
-            return Whole(OrderedSizes(channels, actions, list(self.hidden or (16,)))), None
+        if self.form == "mlp":
+            return Whole(MlpSizes(channels, actions, list(self.hidden or (16,)))), None
         if any(width != self.queries for width in self.hidden):
             raise InputError("--hidden: in the attention form every layer is --queries wide")
         layers = len(self.hidden)
@@ -185,30 +184,18 @@ class Verb:
         )
         return form, None
 
-    def _mixture(self) -> tuple[DisturbanceSettings, ...]:
-        from an_control.learning.rollout.protocol import Protocol
-
-        mixture = map(Protocol.parse_disturbance, self.shuffle or ("none",))
-        if not self.noise_channels:
-            return tuple(mixture)
-        count = self.noise_channels
-        return tuple(replace(one, noise_channels=count, noise_sd=0.1) for one in mixture)
-
     def _finish(self, loop: RunLoop, search: Search) -> None:
         """Evaluate the model that was kept, write its card and the result."""
-        from an_control.learning.rollout.protocol import words
         from an_control.learning.runs.card import figures, write_card
 
         model = read_model(loop.model_path)
-        clean = DisturbanceSettings(shuffle=Shuffle(at_reset=model.kind != "ordered"))
-        others = [
-            one for one in search.settings.mixture if one.active and words(one) != words(clean)
-        ]
+        clean = DisturbanceSettings(shuffle=Shuffle(at_reset=model.kind != "mlp"))
+        others = [one for one in search.settings.mixture if one.active and str(one) != str(clean)]
         evaluations = []
         for scrambling in [clean, *others]:
             returns = search.play(model, FINAL_SEED, 5 * self.episodes, scrambling)
             row = {
-                "protocol": f"shuffle {words(scrambling)}, seed {FINAL_SEED}",
+                "protocol": f"shuffle {scrambling}, seed {FINAL_SEED}",
                 **figures(returns, search.settings.success),
             }
             evaluations.append(row)

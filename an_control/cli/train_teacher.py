@@ -48,16 +48,19 @@ class Verb:
         for name in ("iterations", "stop_after", "seed"):
             if (value := getattr(self, name)) is not None and value < (name != "seed"):
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be 1 or more")
-        if self.task not in RECIPES:
-            raise InputError(f"task {self.task!r} is not one of {', '.join(RECIPES)}")
-        recipe, settings = RECIPES[self.task], PpoSettings(iterations=self.iterations)
+        teachers = {name: one.teacher for name, one in RECIPES.items() if one.teacher is not None}
+        if self.task not in teachers:
+            raise InputError(f"task {self.task!r} is not one of {', '.join(teachers)}")
+        settings = PpoSettings(iterations=self.iterations)
         if self.smoke:
             settings = replace(settings, iterations=2, environments=2, steps=20, batch=20)
-        layers = recipe.teacher().layers
+        layers = teachers[self.task]().layers
         if layers is None:
             raise InputError(f"task {self.task!r}: its teacher is no network")
         try:
-            learner = PpoLearner(self.task, recipe.environment, layers, settings, self.seed)
+            learner = PpoLearner(
+                self.task, RECIPES[self.task].environment, layers, settings, self.seed
+            )
             with closing(learner):
                 loop = RunLoop(RunFolder(self.out, learner.config), learner)
                 if not run_at_terminal(loop, command(self, "train-teacher"), self.stop_after):

@@ -1,16 +1,23 @@
-"""The schedule file: how the scrambling changes during each episode."""
+"""The schedule file: how the disturbance changes during each episode."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from an_control.disturbance.disturber import Change, DisturbanceSettings, Shuffle
+from an_control.disturbance.settings import SETTINGS, TABLE, DisturbanceSettings, Setting
+from an_control.disturbance.shuffle import Shuffle
 from an_control.wiring.errors import WiringError
 from an_control.wiring.strict import Entry, read_yaml
 
-SETTINGS = tuple(field.name for field in fields(DisturbanceSettings))
+
+class Change(NamedTuple):
+    """From this step of every episode on, these settings have other values."""
+
+    step: int
+    values: Mapping[str, Any]
 
 
 def load_schedule(path: str | Path) -> tuple[Change, ...]:
@@ -21,8 +28,8 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
 
         an_control_schedule: 1
         changes:
-          200: {drop: 0.25}
-          400: {drop: 0, shuffle: 50}
+          200: {missing: 0.25}
+          400: {missing: 0, shuffle: 50}
     """
     top = read_yaml(path).fields(("an_control_schedule", "changes"))
     if top["an_control_schedule"].number("1, the version of the format") != 1:
@@ -30,33 +37,27 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
     return tuple(_change(step, one) for step, one in top["changes"].items("at least one step"))
 
 
+def stages(
+    settings: DisturbanceSettings, schedule: Sequence[Change]
+) -> Iterator[DisturbanceSettings]:
+    """The settings that an episode goes through, in the order of the steps."""
+    yield settings
+    for change in sorted(schedule, key=lambda one: one.step):
+        settings = replace(settings, **change.values)
+        yield settings
+
+
 def _change(step: str, entry: Entry) -> Change:
     if not step.isdecimal():
         raise WiringError(entry.file, entry.key, step, "a step, a whole number from 0")
-    given = entry.fields((), SETTINGS)
-    values = {name: _value(name, one) for name, one in given.items()}
-    for name, one in given.items():
-        try:
-            DisturbanceSettings(**{name: values[name]})
-        except ValueError as error:
-            raise one.error(str(error)) from None
-    return Change(int(step), values)
+    given = entry.fields((), tuple(one.name for one in SETTINGS if one.scheduled))
+    return Change(int(step), {name: _value(TABLE[name], one) for name, one in given.items()})
 
 
-def _value(name: str, entry: Entry) -> Any:
-    default = getattr(DisturbanceSettings(), name)
-    if isinstance(default, Shuffle):
-        try:
-            return Shuffle.parse(str(entry.value))
-        except ValueError as error:
-            raise entry.error(str(error)) from None
-    if isinstance(default, bool):
-        if not isinstance(entry.value, bool):
-            raise entry.error("true or false")
-        return entry.value
-    number = entry.number("a number")
-    if isinstance(default, int):
-        if number != int(number):
-            raise entry.error("a whole number")
-        return int(number)
-    return number
+def _value(setting: Setting, entry: Entry) -> Any:
+    try:
+        if setting.kind is not Shuffle and isinstance(entry.value, str):
+            raise setting.error(entry.value)
+        return setting.read(entry.value)
+    except ValueError:
+        raise entry.error(setting.allowed) from None

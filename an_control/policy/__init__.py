@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from an_control.policy.mlp import Ordered
+from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import (
     Model,
     ModelError,
@@ -16,7 +16,7 @@ from an_control.policy.model_file import (
     read_model,
     write_model,
 )
-from an_control.policy.monitor.forward_model import ForwardModel, Monitor
+from an_control.policy.monitor.forward_model import ForwardModel
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
@@ -25,7 +25,8 @@ from an_control.policy.scalar.numpy_engine import NumpyEngine
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import (
     AttentionSizes,
-    OrderedSizes,
+    MlpSizes,
+    Monitor,
     Sizes,
     TopPatchesSizes,
     VisionSizes,
@@ -40,13 +41,13 @@ __all__ = [
     "AttentionSizes",
     "ChannelState",
     "EngineName",
+    "MlpPolicy",
+    "MlpSizes",
     "Model",
     "ModelError",
     "Monitor",
     "MonitorReport",
     "MonitoredPolicy",
-    "Ordered",
-    "OrderedSizes",
     "Policy",
     "Sizes",
     "VisionNeuron",
@@ -80,7 +81,7 @@ def load_policy(
         keep_ticks: see `AttentionNeuron`.
 
     Raises:
-        ModelError: the file is not a sound model; names the file and the reason.
+        ModelError: the file is not a valid model; names the file and the reason.
     """
     model = read_model(path)
     try:
@@ -131,8 +132,8 @@ def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None
     if engine not in (None, *get_args(EngineName)):
         raise ValueError(f"engine: {engine!r} is not one of {', '.join(get_args(EngineName))}")
     match model.sizes:
-        case OrderedSizes():
-            return Ordered(model)
+        case MlpSizes():
+            return MlpPolicy(model)
         case VisionSizes() as sizes:
             return _vision(model, sizes, engine)
         case sizes:
@@ -140,7 +141,7 @@ def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None
 
 
 def dry_run(policy: Policy) -> None:
-    """One tick on zeros, then forgotten; a compiled engine is compiled by it."""
+    """One tick on zeros, then a reset; a compiled engine is compiled by it."""
     names = policy.nominal_ids or _numbered(policy.model)
     shape = policy.reading_shape
     policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)
@@ -175,5 +176,5 @@ def _compiled(name: EngineName | None) -> bool:
 
 
 def _numbered(model: Model) -> tuple[str, ...]:
-    channels = model.sizes.channels if isinstance(model.sizes, OrderedSizes) else 1
+    channels = model.sizes.channels if isinstance(model.sizes, MlpSizes) else 1
     return tuple(str(i) for i in range(channels))

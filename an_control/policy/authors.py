@@ -21,7 +21,7 @@ from an_control.policy.sizes import (
     PONG_SIZES,
     AttentionSizes,
     ConvolutionSizes,
-    OrderedSizes,
+    MlpSizes,
     Sizes,
     TopPatchesSizes,
     VisionSizes,
@@ -29,7 +29,7 @@ from an_control.policy.sizes import (
 )
 from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
 
-LARGEST_PARAMS = 10_000_000
+MAX_PARAMS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class _Attention:
 
 @dataclass(frozen=True)
 class _Network:
-    """Their ordered network, tanh everywhere."""
+    """Their MLP, tanh everywhere."""
 
     channels: int
     hidden: tuple[int, ...]
@@ -78,8 +78,8 @@ class _Network:
     task: dict
 
     @property
-    def sizes(self) -> OrderedSizes:
-        return OrderedSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
+    def sizes(self) -> MlpSizes:
+        return MlpSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
 
     def arrays(self, take: _Reader) -> dict[str, np.ndarray]:
         return _head(take, [self.channels, *self.hidden], self.actions)
@@ -160,7 +160,7 @@ _KINDS: dict[str, tuple[str, _Attention | _Network | _TopPatches | _Convolution]
     "ant_pi": ("attention_neuron", _Attention(8, 32, 1, True, float(np.sqrt(32.0)), ANT_TASK)),
     "carracing_pi": ("vision_top_patches", _TopPatches(CAR_RACING_TASK)),
     "puzzle_pong": ("vision_convolution", _Convolution(PONG_TASK)),
-    "ant_mlp": ("ordered", _Network(28, (32, 32), 8, ANT_TASK)),
+    "ant_mlp": ("mlp", _Network(28, (32, 32), 8, ANT_TASK)),
 }
 AUTHORS_KINDS = tuple(_KINDS)
 
@@ -192,7 +192,7 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
     model_kind, form = _KINDS[kind]
     try:
         flat = _params(path)
-        if flat.ndim != 1 or flat.size > LARGEST_PARAMS or flat.dtype.kind != "f":
+        if flat.ndim != 1 or flat.size > MAX_PARAMS or flat.dtype.kind != "f":
             raise ValueError(f"params is {flat.dtype} of shape {flat.shape}, not a float vector")
         take = _Reader(flat)
         arrays = {
@@ -215,11 +215,11 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
 
 
 def _params(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array ``params`` of an ``.npz``; ValueError where the file holds no sound one."""
+    """The array ``params`` of an ``.npz``; ValueError where the file holds no valid one."""
     try:
         with zipfile.ZipFile(io.BytesIO(read_regular(path))) as archive:
-            if archive.getinfo("params.npy").file_size > 8 * LARGEST_PARAMS + 1024:
-                raise ValueError(f"params has more than {LARGEST_PARAMS} numbers")
+            if archive.getinfo("params.npy").file_size > 8 * MAX_PARAMS + 1024:
+                raise ValueError(f"params has more than {MAX_PARAMS} numbers")
             return np.lib.format.read_array(
                 io.BytesIO(archive.read("params.npy")), allow_pickle=False
             )
@@ -228,7 +228,7 @@ def _params(path: str | os.PathLike[str]) -> np.ndarray:
     except KeyError:
         raise ValueError("holds no array 'params'") from None
     except Exception as error:  # zipfile and zlib let many kinds through for a damaged archive
-        raise ValueError(f"not a sound .npz file ({error})") from error
+        raise ValueError(f"not a valid .npz file ({error})") from error
 
 
 def _head(take: _Reader, widths: list[int], actions: int) -> dict[str, np.ndarray]:

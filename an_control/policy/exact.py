@@ -19,7 +19,7 @@ OUTPUT_BITS = 24
 ORDINARY = 1024.0
 """Readings up to here share one grid, so that an ordinary tick need not look for the largest."""
 
-LARGEST_READING = 1e18
+MAX_READING = 1e18
 """A reading beyond this counts as not finite, so that float32 arithmetic cannot overflow."""
 
 

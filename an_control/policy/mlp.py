@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from an_control.policy.exact import LARGEST_READING
+from an_control.policy.exact import MAX_READING
 from an_control.policy.head import Head
 from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy
 from an_control.policy.scalar.weights import head_of
-from an_control.policy.sizes import OrderedSizes
+from an_control.policy.sizes import MlpSizes
 
 
-class Ordered(Policy):
+class MlpPolicy(Policy):
     """The same calls as `AttentionNeuron`, for a network that needs its inputs in order.
 
-    Readings by id are put into the nominal order and absent ones read as zero; without nominal
+    Readings by id are put into the nominal order and missing ones read as zero; without nominal
     ids the order in which they are given is taken.
     """
 
@@ -25,7 +25,7 @@ class Ordered(Policy):
     permutation_invariant = False
 
     def __init__(self, model: Model) -> None:
-        assert isinstance(model.sizes, OrderedSizes)
+        assert isinstance(model.sizes, MlpSizes)
         self.model = model
         self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
         arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
@@ -48,7 +48,7 @@ class Ordered(Policy):
         values = np.asarray(values).astype(np.float64, casting="same_kind")
         if values.shape != (len(ids),):
             raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
-        values[~(np.abs(values) <= LARGEST_READING)] = 0.0
+        values[~(np.abs(values) <= MAX_READING)] = 0.0
         if self.nominal_ids and tuple(ids) != self.nominal_ids:
             given = dict(zip(ids, values, strict=True))
             if len(given) < len(ids):

@@ -21,16 +21,24 @@ import numpy as np
 import safetensors.numpy
 
 from an_control.files import open_regular, write_whole
-from an_control.policy.monitor.forward_model import ForwardSizes
-from an_control.policy.sizes import AttentionSizes, Shapes, Sizes, VisionSizes, sizes_from
+from an_control.policy.format_1 import renamed_arrays, renamed_header
+from an_control.policy.sizes import (
+    AttentionSizes,
+    ForwardSizes,
+    Shapes,
+    Sizes,
+    VisionSizes,
+    sizes_from,
+)
 
-FORMAT = 1
-LARGEST_FILE = 256 * 2**20
-LARGEST_HEADER = 2**18
+FORMAT = 2
+"""Written; of format 1 other names are read (`format_1`)."""
+MAX_FILE_BYTES = 256 * 2**20
+MAX_HEADER_BYTES = 2**18
 """Parsing it keeps the interpreter from all other threads."""
-LARGEST_WEIGHT = 1e6
+MAX_WEIGHT = 1e6
 """Larger weights than any trained one; below it no product in a tick can overflow."""
-SHORTEST_STEP_S, LONGEST_STEP_S = 1e-6, 3600.0
+MIN_STEP_S, MAX_STEP_S = 1e-6, 3600.0
 TASK_KEYS: dict[str, Any] = {
     "name": str,
     "environment": str,
@@ -40,7 +48,7 @@ TASK_KEYS: dict[str, Any] = {
     "ramp_s": (int, float),
     "repeats": bool,
 }
-LONGEST_RAMP_S = 3600.0
+MAX_RAMP_S = 3600.0
 
 
 class ModelError(ValueError):
@@ -101,7 +109,7 @@ class Model:
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
-    """Write `model` atomically: the file is whole or not there; ModelError if it is not sound."""
+    """Write `model` atomically: the file is complete or not there; ModelError if invalid."""
     path = Path(path)
     try:
         model.check()
@@ -134,10 +142,10 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
     """The model without its arrays, or None where the header has more than `largest` bytes.
 
-    Reads nothing behind the header; ModelError where no sound file of this size can have it.
+    Reads nothing behind the header; ModelError where no valid file of this size can have it.
     """
     with _opened(Path(path)) as file:
-        if largest < int.from_bytes(file.read(8), "little") <= LARGEST_HEADER:
+        if largest < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
             return None
         return _described(file)[0]
 
@@ -147,8 +155,8 @@ def _opened(path: Path) -> Iterator[FileIO]:
     """The file, unbuffered; what goes wrong with it is a ModelError that names it."""
     try:
         with open_regular(path) as file:
-            if os.fstat(file.fileno()).st_size > LARGEST_FILE:
-                raise ValueError(f"larger than {LARGEST_FILE} bytes, which no model is")
+            if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
+                raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, which no model is")
             yield file
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path}: {error}") from error
@@ -159,10 +167,12 @@ def _described(file: FileIO) -> tuple[Model, dict[str, int]]:
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
     start = 8 + int.from_bytes(file.read(8), "little")
-    if size < 8 or start > min(8 + LARGEST_HEADER, size):
+    if size < 8 or start > min(8 + MAX_HEADER_BYTES, size):
         raise ValueError("not a safetensors file, or cut short")
     tensors = json.loads(file.read(start - 8).decode())
     header = _header(tensors)
+    if header["an_control"] == 1:
+        header, tensors = renamed_header(header), renamed_arrays(tensors)
     kind, sizes, task, trained = (header[key] for key in ("kind", "sizes", "task", "trained"))
     if not isinstance(kind, str) or not isinstance(sizes, dict):
         raise ValueError("kind must be a string and sizes an object")
@@ -182,8 +192,8 @@ def _header(tensors: Any) -> dict[str, Any]:
     if not isinstance(metadata, dict) or not isinstance(metadata.get("an_control"), str):
         raise ValueError("a safetensors file, but without an an_control header")
     header = json.loads(metadata["an_control"])
-    if not isinstance(header, dict) or header.get("an_control") != FORMAT:
-        raise ValueError(f"an_control header is not of format {FORMAT}")
+    if not isinstance(header, dict) or header.get("an_control") not in (1, FORMAT):
+        raise ValueError(f"an_control header is not of format 1 or {FORMAT}")
     for key in ("kind", "sizes", "task", "trained"):
         if key not in header:
             raise ValueError(f"header lacks {key!r}")
@@ -238,10 +248,8 @@ def _check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> 
 
 
 def _check_values(name: str, array: np.ndarray) -> None:
-    if not -LARGEST_WEIGHT <= array.min() <= array.max() <= LARGEST_WEIGHT:  # takes no memory
-        raise ValueError(
-            f"array {name!r} holds a value that is not finite or over {LARGEST_WEIGHT:g}"
-        )
+    if not -MAX_WEIGHT <= array.min() <= array.max() <= MAX_WEIGHT:  # takes no memory
+        raise ValueError(f"array {name!r} holds a value that is not finite or over {MAX_WEIGHT:g}")
 
 
 def _check_task(task: Mapping[str, Any]) -> None:
@@ -256,10 +264,10 @@ def _check_task(task: Mapping[str, Any]) -> None:
         if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise ValueError(f"task.{key}: must be a list of strings that differ")
     ramp_s = task.get("ramp_s", 0.0)
-    if not 0.0 <= ramp_s <= LONGEST_RAMP_S:
-        raise ValueError(f"task.ramp_s: {ramp_s!r} is not between 0 and {LONGEST_RAMP_S:g} s")
+    if not 0.0 <= ramp_s <= MAX_RAMP_S:
+        raise ValueError(f"task.ramp_s: {ramp_s!r} is not between 0 and {MAX_RAMP_S:g} s")
     step_s = task.get("step_s", 1.0)
-    if not SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S:
+    if not MIN_STEP_S <= step_s <= MAX_STEP_S:
         raise ValueError(
-            f"task.step_s: {step_s!r} is not between {SHORTEST_STEP_S:g} and {LONGEST_STEP_S:g} s"
+            f"task.step_s: {step_s!r} is not between {MIN_STEP_S:g} and {MAX_STEP_S:g} s"
         )

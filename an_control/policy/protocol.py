@@ -15,7 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from an_control.policy.model_file import Model
-    from an_control.policy.monitor.forward_model import Monitor
+    from an_control.policy.sizes import Monitor
 
 
 class Policy(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 from an_control.policy.reference import Neuron, Reference, logistic
 
 JUMP_LIMIT = 0.18
-LARGEST_LOG = 20.0
+MAX_LOG = 20.0
 
 
 class ExtendedReference(Reference):
@@ -31,7 +31,7 @@ class ExtendedReference(Reference):
         self.evidence: dict[str, np.ndarray] = {}
 
     def step(self, readings: dict[str, float]) -> np.ndarray:
-        if self.sizes.startle and self.jumped(readings):
+        if self.sizes.reset_on_jump and self.jumped(readings):
             self.reset_neurons()
         if self.sizes.memory:
             self.units, self.expected = self.expect()
@@ -93,7 +93,7 @@ class ExtendedReference(Reference):
         if self.sizes.attention == "tanh":
             return self.attention(key)
         scores = self.weight["attention.queries"] @ key
-        if self.sizes.compare:
+        if self.sizes.prediction_attention:
             scores[:-1] += self.fit(name, reading)
         shares = np.exp(scores - scores.max())
         return np.asarray(shares / shares.sum())
@@ -102,8 +102,8 @@ class ExtendedReference(Reference):
 
     def fit(self, name: str, reading: float) -> np.ndarray:
         """(n,): a channel's evidence for each query, which fades from tick to tick."""
-        width, loss, gain, keep = self.weight["attention.comparison"]
-        error = np.exp(np.minimum(width, LARGEST_LOG)) * (reading - self.expected) ** 2
+        width, loss, gain, keep = self.weight["attention.prediction"]
+        error = np.exp(np.minimum(width, MAX_LOG)) * (reading - self.expected) ** 2
         before = self.evidence.get(name, np.zeros(len(gain)))
         self.evidence[name] = logistic(keep) * before + gain - loss * error / (1.0 + error)
         return self.evidence[name]
@@ -122,8 +122,8 @@ class ExtendedReference(Reference):
         share = np.minimum(mass, 1.0)
         news = total / np.maximum(mass, 1.0) - share * self.expected
         trust = np.ones(len(news))
-        if self.sizes.doubt:
-            weight = np.exp(np.minimum(self.weight["memory.log_doubt"], LARGEST_LOG))
+        if self.sizes.outlier_weighting:
+            weight = np.exp(np.minimum(self.weight["memory.log_outlier_weight"], MAX_LOG))
             trust = 1.0 / (1.0 + weight * news**2)
         self.seen, self.share = self.expected + trust * news, trust * share
         return np.concatenate([self.seen, self.units])

@@ -94,7 +94,7 @@ class Bridge:
         self._stamp_ns = int(time.time()) * 1_000_000_000
         self._answer: NDArray[np.float64] | None = None
         self._answered_s = self._heard_s = -np.inf
-        self._running = self._paused = self._stopping = False
+        self._started = self._running = self._paused = self._stopping = False
         self._refusal = ""
         self._steps_asked: list[Future[str]] = []
         self._resets_asked: list[Future[str]] = []
@@ -145,11 +145,11 @@ class Bridge:
         stays in the graph for a while.
         """
         self._refuse_rivals()
-        if self._realtime and not self._link.named:
-            return
-        topics = {publisher.topic_name for _, _, publisher in self._outlets}
-        self._link.wait(topics if self.tap is None else {*topics, self.tap.topic})
-        self._refuse_rivals()
+        if self._link.named or not self._realtime:
+            topics = {publisher.topic_name for _, _, publisher in self._outlets}
+            self._link.wait(topics if self.tap is None else {*topics, self.tap.topic})
+            self._refuse_rivals()
+        self._started = True
 
     def reset(self, seed: int, episode: int) -> None:
         """Start an episode: the environment, the tap and the policy's memory."""
@@ -214,19 +214,23 @@ class Bridge:
     def _refuse_rivals(self) -> None:
         until_s = time.monotonic() + self._start_timeout_s
         self._check_for_other_simulators()
+        if self._rivals:
+            self.node.get_logger().warning(
+                f"waiting up to {self._start_timeout_s:g} s for another simulator to end"
+            )
         while self._rivals:
             if not self._spin(until_s):
                 raise BridgeError(self._rivals)
             self._check_for_other_simulators()
 
     def _check_for_other_simulators(self) -> None:
-        """Find who else publishes what this publishes, and log it once."""
+        """Find who else publishes what this publishes, and log it once where this has started."""
         topics = [self._clock_publisher.topic_name]
         topics += [publisher.topic_name for _, _, publisher in self._outlets]
         if self.tap is not None:
             topics.append(self.tap.topic)
         rivals = others_publish(self.node, topics)
-        if rivals and rivals != self._rivals:
+        if rivals and rivals != self._rivals and self._started:
             self.node.get_logger().error(rivals)
         self._rivals = rivals
 

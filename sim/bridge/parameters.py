@@ -15,10 +15,11 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from an_control.disturbance import Change, DisturbanceSettings, Shuffle, load_schedule
+from an_control.disturbance import SETTINGS, Change, DisturbanceSettings, Shuffle, load_schedule
 from an_control.wiring.errors import without_middle
 
 Value = TypeVar("Value", bool, int, float, str)
+NAMES = tuple(one.name for one in SETTINGS)
 
 
 def declare(
@@ -27,65 +28,48 @@ def declare(
     default: Value,
     description: str,
     bounds: tuple[float, float] | None = None,
-    *,
-    read_only: bool = True,
 ) -> Value:
     """Declare a parameter and return its value.
 
     Raises ValueError naming the parameter where what was set has another type or is out of bounds.
     """
-    descriptor = ParameterDescriptor(description=description, read_only=read_only)
+    descriptor = ParameterDescriptor(description=description, read_only=True)
     if bounds is not None and isinstance(default, float):
         low, high = float(bounds[0]), float(bounds[1])
         descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
     elif bounds is not None:
         low, high = int(bounds[0]), int(bounds[1])
         descriptor.integer_range = [IntegerRange(from_value=low, to_value=high)]
-    try:
-        value: Value = node.declare_parameter(name, default, descriptor).value
-    except (InvalidParameterTypeException, InvalidParameterValueException) as error:
-        within = f" from {bounds[0]:g} to {bounds[1]:g}" if bounds else ""
-        allowed = f"{type(default).__name__}{within}: {description}"
-        raise ValueError(
-            f"parameter {name}: {without_middle(error)} (allowed: {allowed})"
-        ) from None
-    return value
-
-
-SCRAMBLE = {
-    "announce": "ids move along with their contents",
-    "noise_channels": "channels of noise added",
-    "noise_sd": "standard deviation of that noise",
-    "drop": "share of channels that is absent",
-    "freeze": "share of channels that keeps its value",
-    "delay": "ticks by which every content comes late",
-    "spike": "chance of a reading to get a spike",
-    "spike_sd": "standard deviation of the spikes",
-    "nan": "chance of a reading to be NaN",
-    "copies": "channels added that repeat others",
-    "swap": "how many contents move at each permutation; 0: all",
-    "jitter": "standard deviation of noise on every content",
-}
-"""The parameters of `DisturbanceSettings` beside shuffle, and what each one means."""
+    within = f" from {bounds[0]:g} to {bounds[1]:g}" if bounds else ""
+    allowed = f"{type(default).__name__}{within}: {description}"
+    return _declare(node, name, default, descriptor, allowed)
 
 
 def declare_disturbance(
     node: Node, default: DisturbanceSettings | None = None
 ) -> DisturbanceSettings:
-    """Shuffle and SCRAMBLE as parameters that may change at runtime; their values at first.
+    """Every disturbance setting as a parameter that may change at runtime; their values at first.
 
     Raises ValueError naming one that is out of bounds.
     """
-    default = default or DisturbanceSettings()
-    described = ParameterDescriptor(
-        description="when contents are permuted: none, reset, K (every K steps) or reset+K",
-        dynamic_typing=True,
-    )
-    node.declare_parameter("shuffle", str(default.shuffle), described)
-    for name, description in SCRAMBLE.items():
-        declare(node, name, getattr(default, name), description, read_only=False)
+    given = default or DisturbanceSettings()
+    for one in SETTINGS:
+        value, timing = getattr(given, one.name), one.kind is Shuffle
+        # A range in the descriptor would refuse a value without saying what is allowed.
+        descriptor = ParameterDescriptor(
+            description=one.meaning,
+            additional_constraints=one.allowed,
+            dynamic_typing=timing,
+        )
+        _declare(
+            node,
+            one.name,
+            str(value) if timing else value,
+            descriptor,
+            f"{one.allowed}: {one.meaning}",
+        )
     try:
-        return _scramble(node.get_parameter, ())
+        return _disturbance(node, ())
     except ValueError as error:
         raise ValueError(f"parameter {error}") from None
 
@@ -115,7 +99,7 @@ def follow_disturbance(
             if change is None:
                 reason = "there is no scrambler: start with scrambler:=true"
             try:
-                settings = _scramble(node.get_parameter, parameters)
+                settings = _disturbance(node, parameters)
                 if accept is not None:
                     accept(settings)
             except ValueError as error:
@@ -124,19 +108,30 @@ def follow_disturbance(
 
     def take(parameters: list[Parameter[Any]]) -> None:
         if change is not None and _concerned(parameters):
-            change(_scramble(node.get_parameter, ()))
+            change(_disturbance(node, ()))
 
     node.add_on_set_parameters_callback(check)
     node.add_post_set_parameters_callback(take)
 
 
 def _concerned(parameters: list[Parameter[Any]]) -> bool:
-    return any(one.name in (*SCRAMBLE, "shuffle") for one in parameters)
+    return any(one.name in NAMES for one in parameters)
 
 
-def _scramble(
-    get: Callable[[str], Parameter[Any]], changed: Sequence[Parameter[Any]]
-) -> DisturbanceSettings:
-    new = {one.name: one.value for one in changed}
-    values = {name: new.get(name, get(name).value) for name in (*SCRAMBLE, "shuffle")}
-    return DisturbanceSettings(shuffle=Shuffle.parse(str(values.pop("shuffle"))), **values)
+def _disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSettings:
+    """The settings as they are, or as these parameters would make them."""
+    values = {name: node.get_parameter(name).value for name in NAMES}
+    values.update({one.name: one.value for one in changed if one.name in NAMES})
+    return DisturbanceSettings.read(values)
+
+
+def _declare(
+    node: Node, name: str, default: Value, descriptor: ParameterDescriptor, allowed: str
+) -> Value:
+    try:
+        value: Value = node.declare_parameter(name, default, descriptor).value
+    except (InvalidParameterTypeException, InvalidParameterValueException) as error:
+        raise ValueError(
+            f"parameter {name}: {without_middle(error)} (allowed: {allowed})"
+        ) from None
+    return value

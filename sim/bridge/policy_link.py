@@ -13,6 +13,8 @@ from an_control.ros.graph import UNKNOWN, owner
 
 CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
 """How long one call may take, the pause before the next, and when the graph counts as settled."""
+DISCOVERY_S, ALONE_S, LOOK_S = 1.0, 30.0, 0.05
+"""By when another simulator is seen, how long it may take to end, and the pause between looks."""
 
 Spin = Callable[[float], bool]
 """Works until a time of the steady clock (s), or a little less long; False once that has passed."""
@@ -142,7 +144,7 @@ class PolicyLink:
 
 
 def others_publish(node: Node, topics: Collection[str]) -> str:
-    """In words, who publishes on `topics` beside `node`, which does so once on each; or nothing.
+    """In words, who publishes on `topics` beside `node`, which does so once or not; or nothing.
 
     One of the same name counts too: what is more than the node's own. One whose name is not known
     yet is left for the next look.
@@ -150,7 +152,7 @@ def others_publish(node: Node, topics: Collection[str]) -> str:
     own, rivals = node.get_fully_qualified_name(), []
     for topic in topics:
         names = [owner(one) for one in node.get_publishers_info_by_topic(topic)]
-        if own in names:
+        if own in names and any(one.topic_name == topic for one in node.publishers):
             names.remove(own)
         others = sorted({*names} - {UNKNOWN})
         if others:
@@ -161,3 +163,23 @@ def others_publish(node: Node, topics: Collection[str]) -> str:
         f"another simulator or sensor publishes what {own} does: {'; '.join(rivals)}; give each"
         " simulator a ROS_DOMAIN_ID of its own, or a namespace and a remapping of /clock"
     )
+
+
+def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
+    """Wait until no other simulator publishes /clock, or until `stopped`.
+
+    For a node that publishes nothing yet, before it starts a policy node that the other's sensors
+    would reach. One that was killed stays in the graph for up to 20 s. Raises BridgeError where it
+    is there after ALONE_S.
+    """
+    begin_s, said = time.monotonic(), False
+    while not stopped():
+        rivals, waited_s = others_publish(node, ["/clock"]), time.monotonic() - begin_s
+        if rivals and waited_s > ALONE_S:
+            raise BridgeError(rivals)
+        if not rivals and waited_s > DISCOVERY_S:
+            return
+        if rivals and not said:
+            said = True
+            node.get_logger().warning(f"waiting {ALONE_S:g} s for another simulator to end")
+        time.sleep(LOOK_S)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import array
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any, Protocol
 
 import numpy as np
 from sensor_msgs.msg import Image, JointState
 
-from an_control.disturbance import Change, DisturbanceSettings, Disturber
+from an_control.disturbance import Change, DisturbanceSettings, Disturber, stages
 from an_control.ros.outputs import doubles, set_stamp
 from an_control.wiring import Readings, Wiring, WiringError
 from an_control.wiring.errors import Shown
 from an_control.wiring.image import put_together
 
-FOR_IMAGES = ("shuffle", "drop")
-"""The settings that can be done to an image."""
 CHANNELS_OF_PIXELS = 4
 
 
@@ -27,33 +24,39 @@ class ScrambledMessage(Protocol):
     message: Any
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None: ...
-    def fill(self, readings: Readings, scramble: Disturber, stamp_ns: int) -> None: ...
+    def fill(self, readings: Readings, disturber: Disturber, stamp_ns: int) -> None: ...
 
 
 def scrambled_message(wiring: Wiring) -> ScrambledMessage:
     """The message for a wiring's readings; WiringError where there are several cameras."""
-    return ScrambledImage(wiring) if wiring.images else ScrambledReadings()
+    return ScrambledImage(wiring) if wiring.images else ScrambledReadings(wiring)
 
 
 class ScrambledReadings:
     """Ids as names, readings as positions."""
 
-    def __init__(self) -> None:
+    def __init__(self, wiring: Wiring) -> None:
+        ids = [channel.id for channel in wiring.channels]
+        self._count = None if any("*" in id_ for id_ in ids) else len(ids)
         self.message = JointState()
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
-        """All settings can be done to readings."""
+        """ValueError naming a setting that cannot disturb scalar channels."""
+        for stage in stages(settings, schedule):
+            stage.check_observation("scalar channels")
+            if self._count is not None:
+                stage.check_channels(self._count)
 
-    def fill(self, readings: Readings, scramble: Disturber, stamp_ns: int) -> None:
-        values, ids = scramble.apply(readings.values, readings.ids)
+    def fill(self, readings: Readings, disturber: Disturber, stamp_ns: int) -> None:
+        values, ids = disturber.apply(readings.values, readings.ids)
         self.message.name = list(ids)
         self.message.position = doubles(values)
         set_stamp(self.message.header.stamp, stamp_ns)
 
 
 class ScrambledImage:
-    """The camera's newest frame with its patches in other places; those that are lost are
-    transparent, and so absent for whoever reads it."""
+    """The camera's newest frame with its patches in other places; those that are missing are
+    transparent, and so missing for whoever reads it."""
 
     def __init__(self, wiring: Wiring) -> None:
         if len(wiring.images) != 1:
@@ -72,22 +75,13 @@ class ScrambledImage:
         self.message = Image(height=height, width=width, encoding="rgba8", step=step)
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
-        """ValueError naming a setting that cannot be done to an image."""
-        plain = DisturbanceSettings()
-        changed = {
-            field.name: getattr(settings, field.name)
-            for field in fields(settings)
-            if getattr(settings, field.name) != getattr(plain, field.name)
-        }
-        for change in schedule:
-            changed.update(change.values)
-        for name, value in changed.items():
-            if name not in FOR_IMAGES:
-                allowed = f"for the images of a camera only {' and '.join(FOR_IMAGES)}"
-                raise ValueError(f"{name}: {value} (allowed: {allowed})")
+        """ValueError naming a setting that cannot disturb an image."""
+        for stage in stages(settings, schedule):
+            stage.check_observation("images")
+            stage.check_channels(len(self._place))
 
-    def fill(self, readings: Readings, scramble: Disturber, stamp_ns: int) -> None:
-        contents, names = scramble.apply(
+    def fill(self, readings: Readings, disturber: Disturber, stamp_ns: int) -> None:
+        signals, names = disturber.apply(
             np.arange(len(readings.ids), dtype=np.float32), readings.ids
         )
         if names is not self._names:
@@ -96,7 +90,7 @@ class ScrambledImage:
         image = self._image
         patches = np.zeros((len(self._place), image.patch, image.patch), np.uint8)
         alpha = np.zeros_like(patches)
-        patches[self._places] = readings.values[contents.astype(np.intp), -1]
+        patches[self._places] = readings.values[signals.astype(np.intp), -1]
         alpha[self._places] = 255
         gray, there = put_together(patches, image.grid), put_together(alpha, image.grid)
         pixels = np.stack([gray, gray, gray, there], axis=-1)

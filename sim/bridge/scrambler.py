@@ -1,4 +1,4 @@
-"""Rewires a robot behind its topics: reads all its channels, scrambles them, publishes one topic.
+"""Rewires a robot behind its topics: reads all its channels, disturbs them, publishes one topic.
 
 The robot's readings are made by the wiring, the one translation there is; what goes out is a
 stamped JointState with the channel ids as names and the readings as positions, for a camera an
@@ -48,7 +48,7 @@ class Scrambler:
 
     The channels are those of the first tick; one that turns up later starts the permutations of
     the episode anew. The node's parameters change the settings at runtime, its service
-    `~/shuffle` permutes the contents at once. Raises WiringError where the wiring does not fit its
+    `~/shuffle` permutes the signals at once. Raises WiringError where the wiring does not fit its
     message types.
     """
 
@@ -64,7 +64,7 @@ class Scrambler:
         self._out = scrambled_message(wiring)
         self._out.check(settings, schedule)
         self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
-        self._scramble = Disturber((), settings, seed, schedule)
+        self._disturber = Disturber((), settings, seed, schedule)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
         for source in wiring.sources:
             stamp_of = stamp_reader(self._table.message_classes[source.name])
@@ -86,23 +86,23 @@ class Scrambler:
 
     @property
     def shuffles(self) -> int:
-        """How often the contents were permuted in this episode."""
-        return self._scramble.shuffles
+        """How often the signals were permuted in this episode."""
+        return self._disturber.shuffles
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The truth (N,): whose content each nominal channel shows at this tick."""
-        return self._scramble.order
+        """The truth (N,): whose signal each nominal channel carries at this tick."""
+        return self._disturber.order
 
     def reset(self, episode: int) -> None:
-        """Start an episode with its own permutations and losses."""
+        """Start an episode with its own permutations and missing channels."""
         self._episode = episode
-        self._scramble.reset(episode)
+        self._disturber.reset(episode)
 
     def change(self, settings: DisturbanceSettings) -> None:
         """Other settings from the next tick on."""
         self._settings = settings
-        self._scramble.change(settings)
+        self._disturber.change(settings)
 
     def take(self, topic: str, message: Any) -> None:
         """Keep the newest message of a topic; one that the wiring does not read is ignored."""
@@ -121,23 +121,23 @@ class Scrambler:
             readings = self._table.read(now_ns)
         if readings.ids is not self._ids:
             self._know(readings.ids)
-        self._out.fill(readings, self._scramble, stamp_ns)
+        self._out.fill(readings, self._disturber, stamp_ns)
 
     def send(self) -> None:
         """Publish what was prepared; again for the same step changes nothing."""
         self._publisher.publish(self._out.message)
 
     def _know(self, ids: tuple[str, ...]) -> None:
-        new = [id_ for id_ in ids if id_ not in self._scramble.ids]
+        new = [id_ for id_ in ids if id_ not in self._disturber.ids]
         if new:
-            known = (*self._scramble.ids, *new)
-            self._scramble = Disturber(known, self._settings, self._seed, self._schedule)
-            self._scramble.reset(self._episode)
+            known = (*self._disturber.ids, *new)
+            self._disturber = Disturber(known, self._settings, self._seed, self._schedule)
+            self._disturber.reset(self._episode)
         self._ids = ids
 
     def _on_shuffle(self, request: Any, response: Any) -> Any:
-        """Permute the contents, from the next tick on."""
-        self._scramble.shuffle()
+        """Permute the signals, from the next tick on."""
+        self._disturber.shuffle()
         response.success = True
         return response
 
@@ -195,7 +195,7 @@ class ScramblerNode(Node):
         self._scrambler.send()
 
     def _on_reset(self, request: Any, response: Any) -> Any:
-        """Start the next episode: new permutations and losses."""
+        """Start the next episode: new permutations and missing channels."""
         self._episode += 1
         self._scrambler.reset(self._episode)
         self._lockstep.reset()

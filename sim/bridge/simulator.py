@@ -62,7 +62,7 @@ class SimulatorSettings:
         return Stops(self.stop_at_s, self.stop_spread_s, self.stop_for_s)
 
     @property
-    def scrambles(self) -> bool:
+    def uses_scrambler(self) -> bool:
         """Whether the policy is to read the scrambler's topic."""
         return self.scrambler or self.disturbance.active or bool(self.schedule)
 
@@ -72,7 +72,7 @@ def read_settings(node: Node) -> SimulatorSettings:
     return SimulatorSettings(
         simulation=declare(node, "simulation", "", "path of the simulation YAML"),
         wiring=declare(
-            node, "wiring", "", "path of the robot's wiring YAML; needed to scramble its readings"
+            node, "wiring", "", "path of the robot's wiring YAML; needed to disturb its readings"
         ),
         episodes=declare(node, "episodes", 0, "episodes to run, 0 = until stopped", (0, 10**9)),
         seed=declare(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
@@ -150,13 +150,15 @@ def simulate(
 
 
 def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
-    if settings.scrambles and not settings.wiring:
-        raise WiringError("parameters", "wiring", settings.wiring, "a wiring YAML, to scramble")
+    if settings.uses_scrambler and not settings.wiring:
+        raise WiringError(
+            "parameters", "wiring", settings.wiring, "a wiring YAML, to disturb its readings"
+        )
     simulation = load_simulation(settings.simulation)
     if settings.camera_hz > 0 and simulation.camera is None:
         raise WiringError(simulation.file, "camera", None, "topic and frame_id, for its pictures")
     tap = None
-    if settings.scrambles:
+    if settings.uses_scrambler:
         wiring = load_wiring(settings.wiring)
         tap = Scrambler(node, wiring, settings.disturbance, settings.seed, settings.schedule)
     else:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 WALK_S = 8.0
-"""For so long after a stop it is measured how far the robot comes."""
+"""How long after a stop the robot's way is measured."""
 
 
 @dataclass(frozen=True)
 class Stops:
-    """A stop in each episode, `at_s` into it or up to `spread_s` later, `for_s` long."""
+    """A stop in each episode: `at_s` after its start or up to `spread_s` later, `for_s` long."""
 
     at_s: float
     spread_s: float

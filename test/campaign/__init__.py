@@ -1,1 +1,1 @@
-"""The fault campaign: breaks what feeds and surrounds the policy node, and measures the wire."""
+"""The fault campaign: breaks what feeds and surrounds the policy node, and checks its commands."""

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,20 @@ _PR_SET_PDEATHSIG = 1
 _BUSY = "while True:\n    sum(range(10_000))"
 
 
-def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a process, which the kernel kills when this thread ends; its options are Popen's.
+def start(
+    command: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a process, which the kernel kills when this thread ends; `options` are Popen's.
 
-    It can import this package. A campaign that was killed would otherwise leave a policy node
-    behind, and the next campaign would share the topics with it.
+    `variables` are added to this process's environment. The process can import this package. A
+    campaign that was killed would otherwise leave a policy node behind, and the next campaign
+    would share the topics with it.
     """
     return subprocess.Popen(
         list(command),
         stdin=subprocess.DEVNULL,
         preexec_fn=_end_with_parent,
-        env=environment(),
+        env={**environment(), **(variables or {})},
         **options,
     )
 

@@ -24,37 +24,37 @@ from std_msgs.msg import String
 
 from an_control.wiring.messages import field_types
 from an_control_sim.bridge.process import RELIABLE
-from campaign import node_faults, strangers
-from campaign.stage import NAMESPACE, Deliver, Stage
+from campaign import node_faults, participants
+from campaign.robot_under_test import NAMESPACE, Deliver, RobotUnderTest
 
 Topics = Sequence[str] | Literal["all"]
 
 
 @contextmanager
-def _delivering(stage: Stage, topics: Topics, deliver: Deliver) -> Iterator[None]:
+def _delivering(robot: RobotUnderTest, topics: Topics, deliver: Deliver) -> Iterator[None]:
     """Send what goes to `topics` by `deliver`."""
-    chosen: Collection[str] = stage.publishers.keys() if topics == "all" else topics
+    chosen: Collection[str] = robot.publishers.keys() if topics == "all" else topics
 
     def choose(topic: str, message: Any) -> None:
-        (deliver if topic in chosen else stage.publish)(topic, message)
+        (deliver if topic in chosen else robot.publish)(topic, message)
 
     chosen = set(chosen)
-    stage.deliver = choose
+    robot.deliver = choose
     try:
         yield
     finally:
-        stage.deliver = stage.publish
+        robot.deliver = robot.publish
 
 
 @contextmanager
-def silent(stage: Stage, topics: Topics = "all") -> Iterator[None]:
+def silent(robot: RobotUnderTest, topics: Topics = "all") -> Iterator[None]:
     """Nothing comes."""
-    with _delivering(stage, topics, lambda topic, message: None):
+    with _delivering(robot, topics, lambda topic, message: None):
         yield
 
 
 @contextmanager
-def late(stage: Stage, topics: Topics = "all", delay_s: float = 0.3) -> Iterator[None]:
+def late(robot: RobotUnderTest, topics: Topics = "all", delay_s: float = 0.3) -> Iterator[None]:
     """Everything comes that much later."""
     waiting: deque[tuple[float, str, Any]] = deque()
 
@@ -62,31 +62,31 @@ def late(stage: Stage, topics: Topics = "all", delay_s: float = 0.3) -> Iterator
         now_s = time.monotonic()
         waiting.append((now_s + delay_s, topic, message))
         while waiting and waiting[0][0] <= now_s:
-            stage.publish(*waiting.popleft()[1:])
+            robot.publish(*waiting.popleft()[1:])
 
-    with _delivering(stage, topics, delay):
+    with _delivering(robot, topics, delay):
         yield
 
 
 @contextmanager
-def frozen(stage: Stage, topics: Topics = "all") -> Iterator[None]:
+def frozen(robot: RobotUnderTest, topics: Topics = "all") -> Iterator[None]:
     """The same message, stamp and all, comes again and again."""
     kept: dict[str, Any] = {}
     with _delivering(
-        stage, topics, lambda topic, message: stage.publish(topic, kept.setdefault(topic, message))
+        robot, topics, lambda topic, message: robot.publish(topic, kept.setdefault(topic, message))
     ):
         yield
 
 
 @contextmanager
-def filled(stage: Stage, value: float, topics: Topics = "all") -> Iterator[None]:
+def filled(robot: RobotUnderTest, value: float, topics: Topics = "all") -> Iterator[None]:
     """Every floating-point number is `value`, which may be nan or inf."""
 
     def fill(topic: str, message: Any) -> None:
         _fill(message, value)
-        stage.publish(topic, message)
+        robot.publish(topic, message)
 
-    with _delivering(stage, topics, fill):
+    with _delivering(robot, topics, fill):
         yield
 
 
@@ -100,40 +100,40 @@ def _fill(message: Any, value: float) -> None:
 
 
 @contextmanager
-def resized(stage: Stage, length: int, topics: Topics = "all") -> Iterator[None]:
+def resized(robot: RobotUnderTest, length: int, topics: Topics = "all") -> Iterator[None]:
     """Every array of numbers has another length; the names beside it stay."""
 
     def resize(topic: str, message: Any) -> None:
         for name in ("position", "velocity", "effort"):
             if hasattr(message, name):
                 setattr(message, name, array.array("d", [0.1] * length))
-        stage.publish(topic, message)
+        robot.publish(topic, message)
 
-    with _delivering(stage, topics, resize):
+    with _delivering(robot, topics, resize):
         yield
 
 
 @contextmanager
-def burst(stage: Stage, copies: int, topics: Topics = "all") -> Iterator[None]:
+def burst(robot: RobotUnderTest, copies: int, topics: Topics = "all") -> Iterator[None]:
     """Every message comes that many times."""
 
     def repeat(topic: str, message: Any) -> None:
         for _ in range(copies):
-            stage.publish(topic, message)
+            robot.publish(topic, message)
 
-    with _delivering(stage, topics, repeat):
+    with _delivering(robot, topics, repeat):
         yield
 
 
 @contextmanager
-def nothing(stage: Stage) -> Iterator[None]:
+def nothing(robot: RobotUnderTest) -> Iterator[None]:
     """Nothing is broken: what the others are to be compared with."""
     yield
 
 
 @contextmanager
 def stray_names(
-    stage: Stage, count: int, always: bool = False, topic: str = "joint_states"
+    robot: RobotUnderTest, count: int, always: bool = False, topic: str = "joint_states"
 ) -> Iterator[None]:
     """So many joints more, of names never heard before, in the first message or in every one."""
     sent: list[Any] = []
@@ -143,20 +143,20 @@ def stray_names(
             sent.append(message)
             message.name = [
                 *message.name,
-                *(f"stray_{stage.random.getrandbits(48):x}" for _ in range(count)),
+                *(f"stray_{robot.random.getrandbits(48):x}" for _ in range(count)),
             ]
             for field in ("position", "velocity"):
                 getattr(message, field).extend([0.1] * count)
-        stage.publish(name, message)
+        robot.publish(name, message)
 
-    with _delivering(stage, [topic], add):
+    with _delivering(robot, [topic], add):
         yield
 
 
 @contextmanager
-def halves(stage: Stage, topic: str = "joint_states") -> Iterator[None]:
+def halves(robot: RobotUnderTest, topic: str = "joint_states") -> Iterator[None]:
     """Two publishers say one half of the joints each, by turns."""
-    second = stage.node.create_publisher(stage.publishers[topic].msg_type, topic, RELIABLE)
+    second = robot.node.create_publisher(robot.publishers[topic].msg_type, topic, RELIABLE)
 
     def split(name: str, message: Any) -> None:
         other = copy.deepcopy(message)
@@ -166,122 +166,122 @@ def halves(stage: Stage, topic: str = "joint_states") -> Iterator[None]:
             setattr(message, field, values[:half])
             setattr(other, field, values[half:])
         other.header.stamp.nanosec ^= 1  # of its own, as two publishers' are
-        stage.publish(name, message)
+        robot.publish(name, message)
         second.publish(other)
 
-    with _delivering(stage, [topic], split):
+    with _delivering(robot, [topic], split):
         yield
-    stage.node.destroy_publisher(second)
+    robot.node.destroy_publisher(second)
 
 
 @contextmanager
-def flickering(stage: Stage, field: str, topic: str = "joint_states") -> Iterator[None]:
+def flickering(robot: RobotUnderTest, field: str, topic: str = "joint_states") -> Iterator[None]:
     """An array is in every second message only."""
     turns = itertools.cycle((True, False))
 
     def empty(name: str, message: Any) -> None:
         if next(turns):
             setattr(message, field, array.array("d"))
-        stage.publish(name, message)
+        robot.publish(name, message)
 
-    with _delivering(stage, [topic], empty):
+    with _delivering(robot, [topic], empty):
         yield
 
 
 @contextmanager
-def thinned(stage: Stage, every: int, topics: Topics = "all") -> Iterator[None]:
+def thinned(robot: RobotUnderTest, every: int, topics: Topics = "all") -> Iterator[None]:
     """Of each topic only every n-th message comes."""
     counts: Counter[str] = Counter()
 
     def thin(topic: str, message: Any) -> None:
         counts[topic] += 1
         if counts[topic] % every == 0:
-            stage.publish(topic, message)
+            robot.publish(topic, message)
 
-    with _delivering(stage, topics, thin):
+    with _delivering(robot, topics, thin):
         yield
 
 
 @contextmanager
-def stamped_off(stage: Stage, by_s: int, topics: Topics = "all") -> Iterator[None]:
+def stamped_off(robot: RobotUnderTest, by_s: int, topics: Topics = "all") -> Iterator[None]:
     """Stamps are off by that much, as of a machine whose clock is wrong."""
 
     def shift(topic: str, message: Any) -> None:
         message.header.stamp.sec += by_s
-        stage.publish(topic, message)
+        robot.publish(topic, message)
 
-    with _delivering(stage, topics, shift):
+    with _delivering(robot, topics, shift):
         yield
 
 
 @contextmanager
-def wrong_type(stage: Stage, topic: str) -> Iterator[None]:
+def wrong_type(robot: RobotUnderTest, topic: str) -> Iterator[None]:
     """Somebody publishes another type on a source's topic, beside the right one."""
     context = Context()  # one participant cannot have two types on a topic
     rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
-    stranger = Node("stranger", namespace=NAMESPACE, context=context)
-    publisher = stranger.create_publisher(String, topic, 10)
+    other = Node("other", namespace=NAMESPACE, context=context)
+    publisher = other.create_publisher(String, topic, 10)
 
     def both(topic: str, message: Any) -> None:
         publisher.publish(String(data="\0" * 1000))
-        stage.publish(topic, message)
+        robot.publish(topic, message)
 
-    with _delivering(stage, [topic], both):
+    with _delivering(robot, [topic], both):
         yield
-    stranger.destroy_node()
+    other.destroy_node()
     rclpy.shutdown(context=context)
 
 
 @contextmanager
-def wrong_qos(stage: Stage) -> Iterator[None]:
+def wrong_qos(robot: RobotUnderTest) -> Iterator[None]:
     """The publishers come back best-effort."""
-    stage.open(QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT))
+    robot.open(QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT))
     yield
-    stage.open()
+    robot.open()
 
 
 @contextmanager
-def twin(stage: Stage, topic: str, value: float) -> Iterator[None]:
+def twin(robot: RobotUnderTest, topic: str, value: float) -> Iterator[None]:
     """A second publisher of a source's topic says something else."""
-    publisher = stage.node.create_publisher(stage.publishers[topic].msg_type, topic, 10)
+    publisher = robot.node.create_publisher(robot.publishers[topic].msg_type, topic, 10)
 
     def both(topic: str, message: Any) -> None:
-        stage.publish(topic, message)
+        robot.publish(topic, message)
         _fill(message, value)
         publisher.publish(message)
 
-    with _delivering(stage, [topic], both):
+    with _delivering(robot, [topic], both):
         yield
-    stage.node.destroy_publisher(publisher)
+    robot.node.destroy_publisher(publisher)
 
 
 @contextmanager
-def robot_gone(stage: Stage) -> Iterator[None]:
+def robot_gone(robot: RobotUnderTest) -> Iterator[None]:
     """Its publishers vanish, as with a simulator that is killed; later there are new ones."""
-    stage.shut()
-    stage.broken_s = time.monotonic()
+    robot.shut()
+    robot.broken_s = time.monotonic()
     yield
-    stage.open()
+    robot.open()
 
 
 @contextmanager
-def clock(stage: Stage, jump_s: float | None) -> Iterator[None]:
+def clock(robot: RobotUnderTest, jump_s: float | None) -> Iterator[None]:
     """ROS time jumps, or with null stops, for a node that follows /clock."""
-    stage.clock_offset_s = jump_s
+    robot.clock_offset_s = jump_s
     yield
-    stage.clock_offset_s = 0.0
+    robot.clock_offset_s = 0.0
 
 
 @contextmanager
-def broken(stage: Stage, how: str) -> Iterator[None]:
+def broken(robot: RobotUnderTest, how: str) -> Iterator[None]:
     """The policy breaks (`campaign.breakable` says how)."""
-    stage.policy.breakage.write_text(how)
-    stage.policy.signal(signal.SIGUSR1)
+    robot.policy.breakage.write_text(how)
+    robot.policy.signal(signal.SIGUSR1)
     yield
     if how.split()[0] in ("slow", "nan"):
-        stage.policy.signal(signal.SIGUSR1)
+        robot.policy.signal(signal.SIGUSR1)
     if how == "raise":
-        node_faults.activate(stage)
+        node_faults.activate(robot)
 
 
 FAULTS: dict[str, Callable[..., Any]] = {
@@ -318,9 +318,9 @@ FAULTS: dict[str, Callable[..., Any]] = {
         node_faults.interrupted_start,
         node_faults.large_model,
         node_faults.fifo_wiring,
-        strangers.joins,
-        strangers.parameter_calls,
-        strangers.rewires,
-        strangers.two_clocks,
+        participants.joins,
+        participants.parameter_calls,
+        participants.rewires,
+        participants.two_clocks,
     )
 }

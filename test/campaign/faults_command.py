@@ -1,8 +1,7 @@
-"""``python -m campaign faults``: faults tried on the policy node, and what the wire showed."""
+"""``python -m campaign faults``: faults tried on the policy node, and what was heard of it."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import tempfile
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from an_control.cli.common import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
 
 if TYPE_CHECKING:
     from campaign.outcome import Outcome
@@ -28,7 +27,7 @@ class Verb:
     what goes to the robot to the campaign file's promises, and say what the robot did."""
 
     plan: Path | None = None
-    """A campaign YAML; by default the one beside this file."""
+    """A campaign YAML; by default test/campaign/campaign.yaml."""
     times: int | None = None
     """How often each fault is tried; by default as often as the campaign file says of it."""
     only: str = ""
@@ -37,17 +36,16 @@ class Verb:
     """How many byte-mutated wiring and model files are read."""
     load: int = 0
     """How many busy processes run beside it."""
-    state: Path | None = None
+    state: OutputFile | None = None
     """Keep each try in this file; where it exists already, make only the tries that it lacks."""
-    log: Path | None = None
+    log: OutputFolder | None = None
     """Keep the nodes' logs in this folder."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        for package, extra in (("rclpy", "ros"), ("pybullet", "sim"), ("gymnasium", "sim")):
-            if importlib.util.find_spec(package) is None:
-                raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
+        need("ros", "rclpy")
+        need("sim", "pybullet", "gymnasium")
         if (self.times is not None and self.times < 1) or self.mutations < 0 or self.load < 0:
             raise InputError("--times must be 1 or more, --mutations and --load 0 or more")
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
@@ -80,7 +78,7 @@ class Verb:
         return 0 if survived == tried else 1
 
     def _run(self, plan: tuple[Fault, ...], folder: Path, state: State) -> list[Outcome]:
-        """What `state` lacks, told as it comes."""
+        """What `state` lacks, reported as it comes."""
         from rclpy.node import Node
 
         from an_control_sim.bridge.process import ros
@@ -92,18 +90,19 @@ class Verb:
             state.keep(run_mutations(folder, mutations))
         files = state.files if mutations else []
         for outcome in files:
-            _tell(outcome)
+            _report(outcome)
         with ros(["--ros-args", "--log-level", "error"]):
             node = Node("robot", namespace="/ant")
             try:
+                progress = _progress(plan, self.times, state)
                 return files + run_campaign(
-                    node, plan, self.times, folder, _tell, state, _progress(plan, self.times, state)
+                    node, plan, self.times, folder, _report, state, progress
                 )
             finally:
                 node.destroy_node()
 
 
-def _tell(outcome: Outcome) -> None:
+def _report(outcome: Outcome) -> None:
     """A row of the table."""
     if sys.stderr.isatty():
         print(f"\r{'':<79}\r", end="", file=sys.stderr, flush=True)

@@ -43,7 +43,7 @@ class Seen:
 class Outcome:
     """What one fault did, the worst of all times.
 
-    safe_s       until the wire was as it must be, inf where it never was; for a file: to read it
+    safe_s       until the commands were as they must be, inf where never; for a file: to read it
     recovered_s  from the fault's end until the policy acted again
     robot        in how many tries the robot did what (ROBOT)
     walked       tries after which the robot walked again in time, of those in which it was `up`
@@ -94,16 +94,16 @@ class Outcome:
         return (
             f"{self.name:<44} {self.tried:>6} {self.survived:>8} {self.safe_s:>7.3f} s"
             f" {self.recovered_s:>8.3f} s {self.memory_mb:>6.1f} MB {self.repeated:>8}"
-            f"  {self.told_of_robot()}"
+            f"  {self.robot_text()}"
         ).rstrip()
 
-    def told_of_robot(self) -> str:
+    def robot_text(self) -> str:
         """What the robot did, such as `walked on 17, stood safe 3, walked again 2 of 3`."""
-        told = [f"{what} {self.robot[what]}" for what in ROBOT if what in self.robot]
+        parts = [f"{what} {self.robot[what]}" for what in ROBOT if what in self.robot]
         on = self.robot.get("walked on", 0)
         if self.up > on:
-            told.append(f"walked again {self.walked - on} of {self.up - on}")
-        return ", ".join(told)
+            parts.append(f"walked again {self.walked - on} of {self.up - on}")
+        return ", ".join(parts)
 
 
 def _number(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The campaign file: which faults, what the wire must show, and how soon."""
+"""The campaign file: which faults, what the commands must be, and how soon."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from an_control.wiring.strict import Entry, read_yaml
 from campaign.faults import FAULTS
 
-WIRES = ("safe", "acts", "silent", "ends")
+COMMANDS = ("safe", "acts", "silent", "ends")
 WALKS_S = 3.0
 """Within so long after a fault's end a robot that is up walks again, at half its speed."""
-_KEYS = ("fault", "wire", "within_s", "recovered_s")
+_KEYS = ("fault", "commands", "within_s", "recovered_s")
 _DEFAULTS = ("lasts_s", "walks", "walks_on", "times", "log_lines")
 _SHARE = "a share from 0 to 1"
 
@@ -24,8 +24,8 @@ class Fault:
     """One fault of the campaign.
 
     kind         what is done: a name of `campaign.faults.FAULTS`
-    wire         what the commands must be while it lasts: safe, acts, silent or ends
-    within_s     how soon the wire must be so; with acts, the greatest time between two commands of
+    commands     what the commands must be while it lasts: safe, acts, silent or ends
+    within_s     how soon they must be so; with acts, the greatest time between two commands of
                  the policy
     recovered_s  how soon after its end the policy must act again
     lasts_s      how long it lasts
@@ -40,7 +40,7 @@ class Fault:
 
     name: str
     kind: str
-    wire: str
+    commands: str
     within_s: float
     recovered_s: float
     lasts_s: float
@@ -81,16 +81,16 @@ def _fault(name: str, entry: Entry, defaults: Mapping[str, Entry]) -> Fault:
             raise kind.error(" or ".join(FAULTS))
         _, *taken = signature(FAULTS[str(kind.value)]).parameters
     fields = entry.fields(_KEYS, (*_DEFAULTS, "channels", *taken))
-    wire = fields["wire"]
-    if wire.value not in WIRES:
-        raise wire.error(" or ".join(WIRES))
+    commands = fields["commands"]
+    if commands.value not in COMMANDS:
+        raise commands.error(" or ".join(COMMANDS))
     channels = (
         dict(fields["channels"].items("channels of a wiring")) if "channels" in fields else {}
     )
     return Fault(
         name=name,
         kind=str(fields["fault"].value),
-        wire=str(wire.value),
+        commands=str(commands.value),
         within_s=fields["within_s"].number("seconds", 0.0, 600.0),
         recovered_s=fields["recovered_s"].number("seconds", 0.0, 600.0),
         channels={id_: one.value for id_, one in channels.items()},

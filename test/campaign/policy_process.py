@@ -61,7 +61,7 @@ class PolicyProcess:
                 [*executable, "--ros-args", *remaps, *arguments],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "AN_CONTROL_BREAKAGE": str(self.breakage)},
+                variables={"AN_CONTROL_BREAKAGE": str(self.breakage)},
                 start_new_session=True,
             )
 

@@ -1,4 +1,4 @@
-"""Runs the campaign: each fault several times against one policy node, and what the wire showed."""
+"""Runs the campaign: each fault several times against one policy node, and what was heard of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from campaign.hiccups import Hiccups
 from campaign.outcome import Outcome, Seen
 from campaign.plan import WALKS_S, Fault
 from campaign.policy_process import PolicyProcess
-from campaign.stage import NAMESPACE, WINDOW_S, Stage
+from campaign.robot_under_test import NAMESPACE, WINDOW_S, RobotUnderTest
 from campaign.state import State
 
 RECOVERY_S = 30.0
@@ -37,38 +37,38 @@ def run_campaign(
     plan: Iterable[Fault],
     times: int | None,
     folder: Path,
-    tell: Callable[[Outcome], object],
+    report: Callable[[Outcome], object],
     state: State | None = None,
     begin: Callable[[str, int], object] = lambda fault, number: None,
 ) -> list[Outcome]:
     """Make the tries that `state` lacks, on `node`, whose namespace must be the Ant's.
 
     times   how often each fault is tried, None: as often as the plan says of it
-    tell    called with each fault's outcome
+    report  called with each fault's outcome
     begin   called with the fault's name and the try's number from 1 before each try
     """
     assert node.get_namespace() == NAMESPACE
     state = State() if state is None else state
-    stage = Stage(node, PolicyProcess(folder))
+    robot = RobotUnderTest(node, PolicyProcess(folder))
     hiccups = Hiccups()
     outcomes = []
     try:
         for fault in plan:
             made = state.tries.setdefault(fault.name, [])
             if len(made) < (wanted := times or fault.times):
-                _prepare(stage, fault)
+                _prepare(robot, fault)
             fresh = True
             while len(made) < wanted:
                 begin(fault.name, len(made) + 1)
-                seen = _try(stage, hiccups, fault, len(made))
+                seen = _try(robot, hiccups, fault, len(made))
                 state.add(fault.name, replace(seen, memory_mb=0.0) if fresh else seen)
                 fresh = False
             outcomes.append(judged(fault, made))
-            tell(outcomes[-1])
+            report(outcomes[-1])
     finally:
-        stage.policy.stop()
+        robot.policy.stop()
         hiccups.close()
-        stage.close()
+        robot.close()
     return outcomes
 
 
@@ -88,125 +88,125 @@ def judged(fault: Fault, tries: Iterable[Seen]) -> Outcome:
         outcome.complaints.append(
             f"walked on in {on} of {outcome.tried} tries, {fault.walks_on:.0%} wanted"
         )
-    if fault.wire in ("safe", "acts") and outcome.memory_mb > MEMORY_MB:
+    if fault.commands in ("safe", "acts") and outcome.memory_mb > MEMORY_MB:
         outcome.survived = min(outcome.survived, outcome.tried - 1)
         outcome.complaints.append(f"memory grew by {outcome.memory_mb:.1f} MB")
     return outcome
 
 
-def _prepare(stage: Stage, fault: Fault) -> None:
+def _prepare(robot: RobotUnderTest, fault: Fault) -> None:
     """Have a node run with the wiring and the parameters that this fault takes."""
     parameters = {"use_sim_time": fault.kind in SIMULATED_TIME}
     setting = parameters, fault.channels
-    if not stage.policy.running or setting != stage.setting:
-        stage.policy.stop()
-        stage.setting = setting
-        stage.policy.parameters = parameters
-        stage.policy.write_files(fault.channels)
-        stage.policy.start()
+    if not robot.policy.running or setting != robot.setting:
+        robot.policy.stop()
+        robot.setting = setting
+        robot.policy.parameters = parameters
+        robot.policy.write_files(fault.channels)
+        robot.policy.start()
 
 
-def _try(stage: Stage, hiccups: Hiccups, fault: Fault, number: int) -> Seen:
+def _try(robot: RobotUnderTest, hiccups: Hiccups, fault: Fault, number: int) -> Seen:
     """One try, made again where the listener spoilt it."""
     repeated = 0
     while True:
         try:
-            walked = _ready(stage, fault)
+            walked = _ready(robot, fault)
         except RuntimeError as error:
             return Seen(inf, inf, [f"{error}, even before the fault"], [], repeated=repeated)
-        stage.random.seed(f"{fault.name} {number}")
-        pid, before_mb = stage.policy.pid, stage.policy.memory_mb
+        robot.random.seed(f"{fault.name} {number}")
+        pid, before_mb = robot.policy.pid, robot.policy.memory_mb
         hiccups.clear()
-        seen = _once(stage, fault)
+        seen = _once(robot, fault)
         if not walked:  # what it does then says nothing
             seen = replace(seen, walks_s=None, robot="")
         spoilt = seen.late and not seen.broken and hiccups.worst_s > HICCUP_S
-        if not stage.policy.running:
-            stage.policy.start()
+        if not robot.policy.running:
+            robot.policy.start()
         if not spoilt or repeated == REPEATS:
             break
         repeated += 1
-    grown_mb = stage.policy.memory_mb - before_mb if stage.policy.pid == pid else 0.0
+    grown_mb = robot.policy.memory_mb - before_mb if robot.policy.pid == pid else 0.0
     return replace(seen, memory_mb=grown_mb, repeated=repeated)
 
 
-def _ready(stage: Stage, fault: Fault) -> bool:
+def _ready(robot: RobotUnderTest, fault: Fault) -> bool:
     """Wait until the policy acts and the robot walks, with a new node where this one cannot.
 
     RuntimeError where that cannot, either; but where the fault promises nothing of the robot it
     may stand: False.
     """
     try:
-        stage.acting(RECOVERY_S)
+        robot.acting(RECOVERY_S)
     except RuntimeError:
-        _restart(stage)
+        _restart(robot)
     try:
-        stage.walking(lambda: node_faults.reset(stage), RECOVERY_S)
+        robot.walking(lambda: node_faults.reset(robot), RECOVERY_S)
     except RuntimeError:
         if not (fault.walks or fault.walks_on):
             return False
-        _restart(stage)
-        stage.walking(lambda: node_faults.reset(stage))
+        _restart(robot)
+        robot.walking(lambda: node_faults.reset(robot))
     return True
 
 
-def _restart(stage: Stage) -> None:
-    stage.policy.stop()
-    stage.policy.start()
-    stage.acting()
+def _restart(robot: RobotUnderTest) -> None:
+    robot.policy.stop()
+    robot.policy.start()
+    robot.acting()
 
 
-def _once(stage: Stage, fault: Fault) -> Seen:
+def _once(robot: RobotUnderTest, fault: Fault) -> Seen:
     """One time, and what was seen of it."""
-    log_bytes = stage.policy.log_bytes
-    stage.begin()
-    with FAULTS[fault.kind](stage, **fault.options):
-        stage.play(fault.lasts_s)
-        safe_s = _settled(stage, fault.wire)
-        lives_on = fault.wire == "ends" and stage.policy.running
+    log_bytes = robot.policy.log_bytes
+    robot.begin()
+    with FAULTS[fault.kind](robot, **fault.options):
+        robot.play(fault.lasts_s)
+        safe_s = _settled(robot, fault.commands)
+        lives_on = fault.commands == "ends" and robot.policy.running
         end_s = time.monotonic()
-    recovered_s = _recovered(stage, end_s)
-    stage.until(stage.walks, end_s + WALKS_S - time.monotonic())
-    walks_s: float | None = time.monotonic() - end_s if stage.walks() else inf
-    stage.play(end_s + WINDOW_S - time.monotonic())
-    if stage.motion.falls:
+    recovered_s = _recovered(robot, end_s)
+    robot.until(robot.walks, end_s + WALKS_S - time.monotonic())
+    walks_s: float | None = time.monotonic() - end_s if robot.walks() else inf
+    robot.play(end_s + WINDOW_S - time.monotonic())
+    if robot.motion.falls:
         walks_s = None
-    broken = [*stage.wire.violations, *stage.complaints]
+    broken = [*robot.heard.violations, *robot.complaints]
     if lives_on:
         broken.append("the process did not end")
     if recovered_s == inf:
         broken.append(f"did not act again within {RECOVERY_S:g} s")
-    lines = stage.policy.logged(log_bytes).count("\n")
+    lines = robot.policy.logged(log_bytes).count("\n")
     if lines > fault.log_lines:
         broken.append(f"logged {lines} lines, {fault.log_lines} allowed")
     late = []
     if safe_s > fault.within_s:
-        late.append(f"{fault.wire} only after {safe_s:.3f} s of {fault.within_s:g} s")
+        late.append(f"{fault.commands} only after {safe_s:.3f} s of {fault.within_s:g} s")
     if inf > recovered_s > fault.recovered_s:
         late.append(f"acted again after {recovered_s:.3f} s of {fault.recovered_s:g} s")
-    return Seen(safe_s, recovered_s, broken, late, walks_s, stage.motion.in_words())
+    return Seen(safe_s, recovered_s, broken, late, walks_s, robot.motion.in_words())
 
 
-def _recovered(stage: Stage, end_s: float) -> float:
+def _recovered(robot: RobotUnderTest, end_s: float) -> float:
     """How soon after the fault's end the policy acted again; inf where it did not."""
-    wire = stage.wire
-    mark = len(wire.safe)
-    stage.until(lambda: not all(wire.safe[mark:]), RECOVERY_S)
-    acted = [at for at, safe in zip(wire.at_s, wire.safe, strict=True) if not safe and at > end_s]
+    heard = robot.heard
+    mark = len(heard.safe)
+    robot.until(lambda: not all(heard.safe[mark:]), RECOVERY_S)
+    acted = [at for at, safe in zip(heard.at_s, heard.safe, strict=True) if not safe and at > end_s]
     return acted[0] - end_s if acted else inf
 
 
-def _settled(stage: Stage, wire: str) -> float:
-    """How long after the fault the wire was as it should be; inf where it never was."""
-    begin_s = stage.broken_s
-    heard = list(zip(stage.wire.at_s, stage.wire.safe, strict=True))
-    if wire == "acts":
+def _settled(robot: RobotUnderTest, commands: str) -> float:
+    """How long after the fault the commands were as they should be; inf where never."""
+    begin_s = robot.broken_s
+    heard = list(zip(robot.heard.at_s, robot.heard.safe, strict=True))
+    if commands == "acts":
         acted_s = [at for at, safe in heard if not safe and at > begin_s]
         at_s = [begin_s, *acted_s, time.monotonic()]
         return max(after - before for before, after in pairwise(at_s))
     unsafe = [place for place, (_, safe) in enumerate(heard) if not safe]
     first_safe = unsafe[-1] + 1 if unsafe else 0
-    if wire == "silent":
+    if commands == "silent":
         return heard[-1][0] - begin_s if heard else 0.0
     if first_safe >= len(heard):
         return inf

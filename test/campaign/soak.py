@@ -29,7 +29,7 @@ from an_control.ros.node import PolicyNode
 from an_control.share import share_path
 from an_control.wiring import load_wiring
 from campaign.plan import WALKS_S
-from campaign.stage import WALKING_M_S, WINDOW_S, endless_ant
+from campaign.robot_under_test import WALKING_M_S, WINDOW_S, endless_ant
 
 FAULT_EVERY, SPIN_EVERY = 400, 100
 STEP_NS = 16_500_000
@@ -129,7 +129,7 @@ class Soak:
     def _check(self, command: JointState) -> None:
         assert (np.abs(np.array(command.effort)) <= LIMIT).all(), command
 
-    def run(self, ticks: int, tell: Callable[[int, Sample], object] = lambda *_: None) -> Soaked:
+    def run(self, ticks: int, report: Callable[[int, Sample], object] = lambda *_: None) -> Soaked:
         """Tick that often; AssertionError where a command is not finite or over its limit."""
         begin_s, window = time.monotonic(), max(100, ticks // 100)
         samples: list[Sample] = []
@@ -138,7 +138,7 @@ class Soak:
             while len(self._durations_s) < window:
                 self._tick()
             samples.append(self._sample((len(samples) + 1) * window))
-            tell(samples[-1].ticks, samples[-1])
+            report(samples[-1].ticks, samples[-1])
         edge = max(1, len(samples) // 10)
         warm = min(edge, WARM_TICKS // window)
         return Soaked(

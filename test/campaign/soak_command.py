@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
-from an_control.cli.common import InputError, write_json
+from an_control.cli.common import InputError, OutputFile, need, write_json
 
 MEMORY_MB = 1.0
 """How much memory may grow in a million ticks."""
@@ -27,13 +25,12 @@ class Verb:
     """How many."""
     seed: int = 0
     """Of the faults."""
-    json: Path | None = None
+    json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        for package, extra in (("rclpy", "ros"), ("pybullet", "sim"), ("gymnasium", "sim")):
-            if importlib.util.find_spec(package) is None:
-                raise InputError(f"needs {package} (pip install 'an_control[{extra}]')")
+        need("ros", "rclpy")
+        need("sim", "pybullet", "gymnasium")
         if self.ticks < 1000:
             raise InputError(f"--ticks {self.ticks}: must be 1000 or more")
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
@@ -41,7 +38,7 @@ class Verb:
         from an_control_sim.bridge.process import ros
         from campaign.soak import Sample, Soak
 
-        def tell(ticks: int, sample: Sample) -> None:
+        def report(ticks: int, sample: Sample) -> None:
             if not ticks % (self.ticks // 10):
                 print(_line(f"{ticks} ticks", sample), flush=True)
 
@@ -49,7 +46,7 @@ class Verb:
             node = PolicyNode(namespace="/ant")
             soak = Soak(node, self.seed)
             try:
-                found = soak.run(self.ticks, tell)
+                found = soak.run(self.ticks, report)
             finally:
                 soak.close()
                 node.destroy_node()

@@ -1,14 +1,18 @@
 """`an-control bench` measures and writes what it printed; the figures are not judged here."""
 
+import contextlib
 import json
 import os
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from an_control.cli import bench_inference, main
-from an_control.policy import AttentionSizes, OrderedSizes, make_policy, write_model
+from an_control.bench import inference as bench_inference
+from an_control.cli import main
+from an_control.policy import AttentionSizes, MlpSizes, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.sizes import CAR_RACING_SIZES
 
@@ -29,7 +33,7 @@ def test_inference_shows_every_engine_and_number_of_channels(saved, tmp_path, ca
     command = ["bench", "inference", "--seconds", "0.02", "--model", str(model)]
     assert main([*command, "--json", str(result)]) == 0
     out = capsys.readouterr().out
-    assert "10,000" in out and "numpy: a further channel" in out
+    assert "10,000" in out and "numpy: each channel from" in out
     shown = json.loads(result.read_text())
     assert shown["bench"] == "inference" and shown["model"] == str(model)
     for row in shown["rows"]:
@@ -107,7 +111,7 @@ def test_bad_arguments_end_with_exit_2(arguments, reason, capsys):
 
 
 def test_a_model_that_cannot_be_measured_ends_with_exit_2(saved, capsys):
-    ordered = saved(OrderedSizes(channels=28, actions=8, head=[]))
+    ordered = saved(MlpSizes(channels=28, actions=8, head=[]))
     assert main(["bench", "inference", "--model", str(ordered)]) == 2
     assert "must be an attention_neuron" in capsys.readouterr().err
     few = saved(AttentionSizes(actions=1, neuron=2, queries=3, key=2, inputs=["value"], head=[]))
@@ -116,9 +120,9 @@ def test_a_model_that_cannot_be_measured_ends_with_exit_2(saved, capsys):
 
 
 def test_a_missing_package_ends_with_exit_2_and_its_extra(monkeypatch, capsys):
-    monkeypatch.setattr("an_control.cli.bench.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["bench", "ros"]) == 2
-    assert "needs rclpy (pip install 'an_control[ros]')" in capsys.readouterr().err
+    assert "needs rclpy: source ROS 2, or pip install 'an_control[ros]'" in capsys.readouterr().err
     assert main(["bench", "ant"]) == 2
     assert "an_control[sim]" in capsys.readouterr().err
 
@@ -142,3 +146,22 @@ def test_the_nodes_latency_is_measured_beside_a_bare_echo(tmp_path, capfd):
     assert [row["path"] for row in shown["latency"]["rows"]] == ["echo", "node"]
     assert shown["latency"]["ratio"] > 0
     assert [row["node"] for row in shown["lockstep"]] == ["policy", "stub"]
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
+def test_killed_it_takes_the_processes_that_it_measures_with_it(program):
+    pytest.importorskip("rclpy")
+    with program.started("bench", "ros", "--seconds", "60") as process:
+        mine = f"__ns:=/an_control_bench_{process.pid}"
+        program.wait(lambda: len(processes(mine)) == 2, "echo and node")
+        process.kill()
+        program.wait(lambda: not processes(mine), "no process left", 10)
+
+
+def processes(word: str) -> list[str]:
+    """The command lines of running processes that have this word."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_text())
+    return [line for line in found if word in line]

@@ -55,13 +55,14 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
     )
     ended = program.run(
         "sim", "ant", "--model", ant_model, "--seed", 2, "--episodes", 2, "--shuffle", "reset+40",
-        "--noise-channels", 3, "--drop", 0.2, "--schedule", schedule, "--json", tmp_path / "r.json",
+        "--noise-channels", 3, "--missing", 0.2, "--schedule", schedule,
+        "--json", tmp_path / "r.json",
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     over_ros = json.loads((tmp_path / "r.json").read_text())["episodes"]
     environment = gymnasium.make("an_control/Ant-v0", disable_env_checker=True)
     faults = {"freeze": 0.1, "delay": 1, "nan": 0.01}
-    settings = DisturbanceSettings(Shuffle(True, 40), noise_channels=3, drop=0.2, **faults)
+    settings = DisturbanceSettings(Shuffle(True, 40), noise_channels=3, missing=0.2, **faults)
     alone = evaluate(load_policy(ant_model), environment, ANT_CHANNELS, 2, 2, settings)
     environment.close()
     assert [one["return"] for one in over_ros] == [one.total for one in alone]
@@ -134,10 +135,11 @@ def test_after_an_estop_in_its_way_the_ant_walks_on_and_a_seed_decides_it_to_the
         (["--model", "gone.safetensors"], "gone.safetensors"),
         (["--model", "garbage"], "garbage"),
         (["--model", "{model}", "--shuffle", "sometimes"], "none, reset, K, reset+K"),
-        (["--model", "{model}", "--drop", "1.5"], "drop"),
+        (["--model", "{model}", "--missing", "1.5"], "missing"),
+        (["--model", "{model}", "--swap", "99"], "swap: 99 (allowed: 0 to 28"),
         (["--model", "{model}", "--stop-at", "-1"], "--stop-at -1.0: must be 0 or more"),
         (["--model", "{model}", "--ramp", "-0.5"], "--ramp -0.5: must be 0 or more"),
-        (["--model", "{model}", "--drop", "nan"], "drop"),
+        (["--model", "{model}", "--missing", "nan"], "missing"),
         (["--model", "{model}", "--schedule", "garbage"], "garbage"),
         (["--model", "{model}", "--noise-channels", "-1"], "noise_channels"),
         (["--model", "{model}", "--episodes", "0"], "--episodes"),

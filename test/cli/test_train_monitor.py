@@ -38,7 +38,7 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
     assert after.task == before.task and after.trained["forward"] == {
         "steps": 300, "updates": 20, "fill_updates": 3,
     }  # fmt: skip
-    ours = ("forward.", "looks.", "fill.")
+    ours = ("forward.", "identity.", "imputation.")
     for name, array in before.arrays.items():
         assert name.startswith(ours) or array.tobytes() == after.arrays[name].tobytes()
     assert isinstance(load_policy(out), MonitoredPolicy)

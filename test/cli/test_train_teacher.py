@@ -19,7 +19,7 @@ def test_it_leaves_a_teacher_that_distill_takes(tmp_path):
     written = json.loads(figures.read_text())
     assert [line["iteration"] for line in written["iterations"]] == [1, 2]
     policy = load_policy(written["model"])
-    assert policy.model.kind == "ordered" and len(policy.nominal_ids) == 28
+    assert policy.model.kind == "mlp" and len(policy.nominal_ids) == 28
     before = (run / CHECKPOINT).read_bytes()
     assert main(train) == 0, "a run that is done stays as it is"
     assert (run / CHECKPOINT).read_bytes() == before

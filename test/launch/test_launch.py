@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from an_control.disturbance import SETTINGS
 from an_control.share import share_path
 
 pytestmark = [
@@ -229,7 +230,8 @@ SIMULATED = {
     "wiring": "{ant_wiring}", "model": "{ant_model}", "simulation": "{ant_simulation}",
     "schedule": "{schedule}", "namespace": "bot", "episodes": "0", "seed": "3",
     "realtime": "true", "trigger": "timer", "ramp_s": "0.25", "shadow": "true",
-    "shuffle": "reset+50", "announce": "true", "noise_channels": "2", "drop": "0.125",
+    **{one.name: {bool: "true", int: "2", float: "0.125"}.get(one.kind, "reset+50")
+       for one in SETTINGS},
     "scrambler": "true", "rate": "30.0", "check_rate": "false", "camera_hz": "5.0",
     "command_timeout_s": "0.5", "stop_at_s": "30.0", "stop_spread_s": "1.5", "stop_for_s": "1.25",
     "engine": "numpy",
@@ -247,7 +249,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     """Copies of what ships: none of their paths is a default."""
     paths = {"params_file": tmp_path / "params.yaml", "schedule": tmp_path / "schedule.yaml"}
     paths["params_file"].write_text("/**:\n  ros__parameters:\n    lockstep_wait_s: 3.5\n")
-    paths["schedule"].write_text("an_control_schedule: 1\nchanges:\n  900: {drop: 0.25}\n")
+    paths["schedule"].write_text("an_control_schedule: 1\nchanges:\n  900: {missing: 0.25}\n")
     for key, name in (
         ("ant_wiring", "config/ant.yaml"),
         ("ant_simulation", "config/ant_sim.yaml"),

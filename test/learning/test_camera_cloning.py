@@ -258,8 +258,9 @@ def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("none,noise=3", "noise_channels: 3, but not for image patches"),
+        ("none,noise=3", "noise_channels: 3 .allowed for image patches: shuffle"),
         ("none,delay=2", "delay: 2"),
+        ("none,jitter=0.1", "jitter: 0.1"),
     ],
 )
 def test_what_patches_cannot_suffer_is_refused(env, task, text, message):

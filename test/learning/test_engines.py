@@ -9,14 +9,14 @@ import pytest
 pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
-from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.disturbance import SETTINGS, DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
-from an_control.learning.rollout.compiled.engine import FusedEngine, can_disturb
+from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.engine import Start, evaluation_starts, training_starts
 from an_control.learning.rollout.processes import Dask, Processes
 from an_control.policy import (
     AttentionSizes,
-    OrderedSizes,
+    MlpSizes,
     make_policy,
 )
 from an_control.policy.authors import import_authors
@@ -31,10 +31,15 @@ PROTOCOLS = {
     "reshuffled": DisturbanceSettings(shuffle=Shuffle(True, 30)),
     "reshuffled later": DisturbanceSettings(shuffle=Shuffle(False, 40)),
     "noise": DisturbanceSettings(shuffle=Shuffle(True, 50), noise_channels=5),
-    "dropped": DisturbanceSettings(shuffle=Shuffle(True), drop=0.3, noise_channels=1),
+    "missing": DisturbanceSettings(shuffle=Shuffle(True), missing=0.3, noise_channels=1),
+    "swapped": DisturbanceSettings(
+        shuffle=Shuffle(True, 20), swap=2, noise_channels=1, noise_sd=1.0
+    ),
     "copied": DisturbanceSettings(shuffle=Shuffle(True, 30), copies=7, noise_channels=2),
-    "copied and dropped": DisturbanceSettings(copies=3, drop=0.2),
+    "copied and missing": DisturbanceSettings(copies=3, missing=0.2),
 }
+PLAYED = {one.name for how in PROTOCOLS.values() for one in how.changed}
+assert {one.name for one in SETTINGS if one.compiled} == PLAYED, "compare every compiled setting"
 FORMS = {
     "authors": AttentionSizes(1, 8, 16, 32, ["value"], []),
     "wide": AttentionSizes(1, 20, 9, 12, ["value", "change"], [7], True, "softmax", "relu", "clip"),
@@ -74,7 +79,7 @@ def test_the_authors_weights_score_what_they_published_to_the_bit(cartpole, shar
 
 
 def test_an_ordered_policy_sees_the_shuffled_contents_in_its_own_order(cartpole):
-    model = random_model(OrderedSizes(5, 1, [16]), seed=1, gain=0.5, task=CARTPOLE_TASK)
+    model = random_model(MlpSizes(5, 1, [16]), seed=1, gain=0.5, task=CARTPOLE_TASK)
     for protocol in PROTOCOLS.values():
         if protocol.noise_channels or protocol.copies:
             continue
@@ -96,9 +101,9 @@ def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
     for settings in (
         DisturbanceSettings(freeze=0.2),
         DisturbanceSettings(delay=1),
-        DisturbanceSettings(shuffle=Shuffle(True, 5), drop=0.2),
+        DisturbanceSettings(shuffle=Shuffle(True, 5), missing=0.2),
     ):
-        assert not can_disturb(settings) and not can_fuse(cartpole, settings)
+        assert not settings.compiled and not can_fuse(cartpole, settings)
 
 
 def test_threads_and_processes_do_not_change_a_bit(cartpole, fused, processes, people, starts):

@@ -13,7 +13,7 @@ from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import describe, make_environment
 from an_control.learning.evaluation.evaluate import Result, evaluate, summary
-from an_control.policy import Model, OrderedSizes, load_policy, write_model
+from an_control.policy import MlpSizes, Model, load_policy, write_model
 
 ANT = "an_control_sim:an_control/Ant-v0"
 
@@ -21,11 +21,11 @@ ANT = "an_control_sim:an_control/Ant-v0"
 @pytest.fixture
 def still(tmp_path):
     """A policy that stands still on the ant, whatever it reads."""
-    sizes = OrderedSizes(channels=28, actions=8, head=[], output="clip")
+    sizes = MlpSizes(channels=28, actions=8, head=[], output="clip")
     arrays = {name: np.zeros(shape, np.float32) for name, shape in sizes.shapes().items()}
     env = make_environment(ANT)
     path = tmp_path / "still.safetensors"
-    write_model(path, Model("ordered", sizes, arrays, describe(env, "ant", ANT)))
+    write_model(path, Model("mlp", sizes, arrays, describe(env, "ant", ANT)))
     env.close()
     return path
 
@@ -76,7 +76,7 @@ def test_an_environment_that_cannot_be_learned_is_named(environment):
 
 def test_the_same_seed_gives_the_same_returns(still):
     env = make_environment(ANT, max_episode_steps=30)
-    how = DisturbanceSettings(shuffle=Shuffle.parse("reset+10"), noise_channels=2, drop=0.1)
+    how = DisturbanceSettings(shuffle=Shuffle.parse("reset+10"), noise_channels=2, missing=0.1)
     policy = load_policy(still)
     runs = []
     for _ in range(2):
@@ -108,7 +108,9 @@ def test_the_command_writes_what_it_printed(still, tmp_path, capsys):
     ("arguments", "named"),
     [
         (["--shuffle", "often"], "often"),
-        (["--drop", "2"], "drop"),
+        (["--missing", "2"], "missing"),
+        (["--swap", "99"], "swap: 99 (allowed: 0 to 28, the number of channels)"),
+        (["--table", "25,swap=29"], "swap: 29 (allowed: 0 to 28"),
         (["--episodes", "0"], "episodes"),
         (["--task", "Nowhere-v0"], "Nowhere-v0"),
         (["--seed", "-1"], "seed"),

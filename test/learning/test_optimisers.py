@@ -9,7 +9,7 @@ pytest.importorskip("cma", reason="needs the train extra")
 
 from an_control.learning.es.optimisers import Cma, centred_ranks, finite, make_optimiser
 from an_control.learning.es.parametrisation import Authors, Whole, form_of
-from an_control.policy import AttentionSizes, OrderedSizes, make_policy
+from an_control.policy import AttentionSizes, MlpSizes, make_policy
 from an_control.policy.authors import import_authors
 from an_control.policy.random_model import random_model
 
@@ -90,7 +90,7 @@ def test_the_authors_weights_are_of_the_authors_form(shared):
 
 
 @pytest.mark.parametrize(
-    "sizes", [OrderedSizes(5, 1, [16]), AttentionSizes(2, 4, 6, 8, ["value", "change"], [3])]
+    "sizes", [MlpSizes(5, 1, [16]), AttentionSizes(2, 4, 6, 8, ["value", "change"], [3])]
 )
 def test_the_whole_form_takes_every_number(sizes):
     model = random_model(sizes, seed=1)
@@ -104,4 +104,4 @@ def test_the_whole_form_takes_every_number(sizes):
 
 def test_a_start_of_another_size_is_refused():
     with pytest.raises(ValueError, match="sizes"):
-        Authors().vector(random_model(OrderedSizes(5, 1, [16])))
+        Authors().vector(random_model(MlpSizes(5, 1, [16])))

@@ -20,7 +20,7 @@ from an_control.learning.environments import ENVIRONMENTS
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher
-from an_control.policy import OrderedSizes, make_policy, read_model, write_model
+from an_control.policy import MlpSizes, make_policy, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
@@ -32,7 +32,7 @@ PLAIN = StreamSettings(0.0, 0.0, 0.0, action_noise=0.0)
 def teacher(tmp_path):
     """The file of an MLP policy."""
     path = tmp_path / "teacher.safetensors"
-    write_model(path, random_model(OrderedSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK))
+    write_model(path, random_model(MlpSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK))
     return path
 
 
@@ -101,7 +101,7 @@ def test_distill_teaches_cartpole_the_papers_form(tmp_path, teacher):
 @pytest.mark.parametrize("recipe", ["cartpole", "cartpole-softmax"])
 def test_distill_teaches_stacked_readings_normalised_and_disturbed(tmp_path, teacher, recipe):
     words = ["--recipe", recipe, "--stack", "3", "--neuron", "16", "--normalise"]
-    disturbed = ["--absent", "1", "--copied", "1", "--foreign", "1", "--added", "3"]
+    disturbed = ["--missing", "1", "--copies", "1", "--noise", "1", "--added", "3"]
     assert distill(teacher, tmp_path / "run", *words, *disturbed) == 0
     model = read_model(tmp_path / "run/model.safetensors")
     assert (model.sizes.stack, model.sizes.neuron, model.sizes.normalise) == (3, 16, 5)
@@ -111,7 +111,7 @@ def test_distill_teaches_stacked_readings_normalised_and_disturbed(tmp_path, tea
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--copied", "1.5"], "--copied 1.5: must be from 0 to 1"),
+        (["--copies", "1.5"], "--copies 1.5: must be from 0 to 1"),
         (["--products", "True"], "--products"),
         (["--recipe", "x"], "--recipe 'x' is not one of"),
     ],
@@ -124,4 +124,4 @@ def test_distill_names_the_option_that_does_not_fit(tmp_path, teacher, capsys, w
 
 def test_distill_without_a_teacher_says_how_to_get_one(tmp_path, capsys):
     assert main(["distill", "cartpole", "--out", str(tmp_path)]) == 2
-    assert "an-control train cartpole --form ordered" in capsys.readouterr().err
+    assert "an-control train cartpole --form mlp" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Protocols are words, the same seed pairs them, and what is written says what was measured."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ import pytest
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
+from an_control.cli import evaluate as evaluate_verb
 from an_control.cli import main
+from an_control.cli.disturbance import defaults
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 from an_control.learning.evaluation.evaluate import Result, evaluate
-from an_control.learning.rollout.protocol import Protocol, words
+from an_control.learning.rollout.protocol import Protocol
 from an_control.policy import load_policy, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.tasks import ANT_TASK
@@ -34,17 +37,15 @@ def model(tmp_path_factory):
 
 
 def test_a_protocol_is_read_from_its_words():
-    assert Protocol.parse("none") == Protocol(DisturbanceSettings(noise_sd=1.0))
+    assert Protocol.parse("none") == Protocol(DisturbanceSettings())
     assert Protocol.parse(
-        "reset+50, zeroed, noise=5, noise-sd=0.1, copies=3, drop=0.25"
+        "reset+50, zeroed, noise=5, noise-sd=0.1, copies=3, missing=0.25"
     ) == Protocol(
-        DisturbanceSettings(Shuffle(True, 50), False, 5, 0.1, drop=0.25, copies=3), "zeroed"
+        DisturbanceSettings(Shuffle(True, 50), noise_channels=5, missing=0.25, copies=3), "zeroed"
     )
     assert Protocol.parse("100,announced").disturbance.announce
     late = Protocol.parse("25,swap=2,jitter=0.02,until=500,monitor=match")
-    assert late.disturbance == DisturbanceSettings(
-        Shuffle(False, 25), noise_sd=1.0, swap=2, jitter=0.02
-    )
+    assert late.disturbance == DisturbanceSettings(Shuffle(False, 25), swap=2, jitter=0.02)
     assert late.monitor == "match" and late.schedule == ((500, {"shuffle": Shuffle()}),)
 
 
@@ -55,7 +56,7 @@ def test_a_protocol_is_read_from_its_words():
         ("", "''"),
         ("none,noise=x", "noise=x"),
         ("none,loud", "loud"),
-        ("none,drop=2", "drop"),
+        ("none,missing=2", "missing"),
         ("none,copies=-1", "copies"),
         ("none,", "''"),
         ("25,swap=1", "swap"),
@@ -168,13 +169,21 @@ def test_what_is_lost_makes_a_curve_and_no_other_pictures(model, tmp_path):
     pytest.importorskip("matplotlib")
     from an_control.learning.evaluation.plots import loss_curves
 
-    arguments = ["--episodes", "1", "--table", "none", "none,drop=0.25", "--plots", str(tmp_path)]
+    arguments = [
+        "--episodes",
+        "1",
+        "--table",
+        "none",
+        "none,missing=0.25",
+        "--plots",
+        str(tmp_path),
+    ]
     assert main(["evaluate", str(model), *arguments]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["loss.png"]
     one = [Result(17.0, 20, 1, False, None, 0.1)]
-    runs = {"none": one, "none,drop=0.5": one, "none,drop=0.5,monitor=off": one}
+    runs = {"none": one, "none,missing=0.5": one, "none,missing=0.5,monitor=off": one}
     figure = loss_curves(
-        runs, {"none": 0.0, "none,drop=0.5": 0.5, "none,drop=0.5,monitor=off": 0.5}
+        runs, {"none": 0.0, "none,missing=0.5": 0.5, "none,missing=0.5,monitor=off": 0.5}
     )
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert labels == ["none", "none,monitor=off"]
@@ -212,15 +221,28 @@ def test_the_task_is_the_models_own_where_none_is_given(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["none", "reset+100", "25,announced,noise=3,noise-sd=0.1", "reset,copies=5,drop=0.2"]
+    "text", ["none", "reset+100", "25,announced,noise=3,noise-sd=0.1", "reset,copies=5,missing=0.2"]
 )
-def test_a_scrambling_says_the_words_that_make_it(text):
-    scrambling = Protocol.parse_disturbance(text)
-    assert words(scrambling) == text
-    assert Protocol.parse_disturbance(words(scrambling)) == scrambling
+def test_settings_say_the_words_that_make_them(text):
+    settings = DisturbanceSettings.parse(text)
+    assert str(settings) == text
+    assert DisturbanceSettings.parse(str(settings)) == settings
+
+
+def test_noise_has_the_same_deviation_everywhere_and_says_it():
+    asked, meant = "reset,noise=5", DisturbanceSettings(Shuffle(True), noise_channels=5)
+    assert Protocol.parse(asked).disturbance == DisturbanceSettings.parse(asked) == meant
+    options = evaluate_verb.Verb(Path("m"), disturbance=defaults(shuffle="reset", noise_channels=5))
+    assert [one.disturbance for one in options._protocols().values()] == [meant]
+    assert list(options._protocols()) == ["reset,noise=5,noise-sd=0.1"] == [str(meant)]
+
+
+@pytest.mark.parametrize("text", ["100,zeroed,until=500,monitor=off", "none,background=marble"])
+def test_a_protocol_says_the_words_that_make_it(text):
+    assert str(Protocol.parse(text)) == text
 
 
 @pytest.mark.parametrize("text", ["reset,zeroed", "100,until=500", "reset,monitor=off"])
 def test_training_takes_what_is_done_to_readings_alone(text):
-    with pytest.raises(ValueError, match=f"shuffle: '{text}'"):
-        Protocol.parse_disturbance(text)
+    with pytest.raises(ValueError, match=f"'{text.split(',')[1]}' .allowed: announced"):
+        DisturbanceSettings.parse(text)

@@ -22,7 +22,7 @@ from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, 
 from an_control.learning.runs.checkpoint import unpack
 from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
-from an_control.policy import OrderedSizes, load_policy, read_model
+from an_control.policy import MlpSizes, load_policy, read_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
 HERE = Path(__file__).parent
@@ -40,7 +40,7 @@ def broken(monkeypatch):
 
 
 def search(folder, engine, optimiser="pgpe", resume=False, seed=1, **settings) -> RunLoop:
-    form = Whole(OrderedSizes(5, 1, [4]))
+    form = Whole(MlpSizes(5, 1, [4]))
     settings = SearchSettings(optimiser=optimiser, **{**SMALL, **settings})
     learner = Search(CARTPOLE_TASK, form, engine, settings, seed)
     return RunLoop(RunFolder(folder, learner.config, resume), learner)
@@ -71,7 +71,7 @@ def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
         "train",
         "cartpole",
         "--form",
-        "ordered",
+        "mlp",
         "--popsize",
         "8",
         "--rollouts",
@@ -141,7 +141,7 @@ def test_a_refused_start_leaves_nothing_that_refuses_the_corrected_command(tmp_p
     assert train("CartPole-v1", out, "--shuffle", "reset", "none", "--resume") == 2
     assert "rollouts 1: must be 2" in capsys.readouterr().err
     assert train("CartPole-v1", out, "--resume") == 1
-    assert train("CartPole-v1", out, "--form", "ordered") == 0
+    assert train("CartPole-v1", out, "--form", "mlp") == 0
 
 
 def test_a_run_folder_explains_itself(tmp_path, capsys):
@@ -304,7 +304,7 @@ def train(environment, folder, *further) -> int:
 @pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0"])
 @pytest.mark.filterwarnings("ignore:.*obs.*:UserWarning")
 def test_environments_that_are_not_ours_train_from_their_ids_alone(tmp_path, environment):
-    assert train(environment, tmp_path, "--form", "ordered") == 0
+    assert train(environment, tmp_path, "--form", "mlp") == 0
     model = read_model(tmp_path / "model.safetensors")
     assert model.task["environment"] == environment
 

@@ -30,7 +30,7 @@ def test_the_shipped_pong_policy_makes_the_first_points_from_every_start(hidden)
     environment = environment_of("pong")
     env = make_environment(environment, max_episode_steps=400)
     assert policy.model.task == describe(env, "pong", environment)
-    shuffled = DisturbanceSettings(shuffle=Shuffle(True), drop=hidden)
+    shuffled = DisturbanceSettings(shuffle=Shuffle(True), missing=hidden)
     results = evaluate(policy, env, policy.nominal_ids, 8, 1, shuffled)
     env.close()
     assert np.min([result.total for result in results]) > 0.0  # who stands still gets -10

@@ -29,7 +29,7 @@ def test_the_shipped_ants_walk_with_their_sensors_shuffled(name):
 
 @pytest.mark.parametrize(
     "trouble",
-    [DisturbanceSettings(Shuffle.parse("reset+100")), DisturbanceSettings(SHUFFLED, drop=0.1)],
+    [DisturbanceSettings(Shuffle.parse("reset+100")), DisturbanceSettings(SHUFFLED, missing=0.1)],
 )
 def test_the_shipped_ant_walks_alone_through_reshuffles_and_absences(trouble):
     policy = load_policy(share_path("models/ant.safetensors"), "off")

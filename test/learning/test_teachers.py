@@ -15,7 +15,7 @@ from an_control.learning.environments import make_environment
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher, NetworkTeacher, read_teacher
-from an_control.policy import OrderedSizes, make_policy, read_model, write_model
+from an_control.policy import MlpSizes, make_policy, read_model, write_model
 from an_control.policy.random_model import random_model
 
 PENDULUM = "Pendulum-v1"
@@ -43,7 +43,7 @@ def learned(tmp_path_factory):
 def test_an_ordered_policys_file_teaches_what_the_policy_does(
     tmp_path, pendulum, activation, output
 ):
-    sizes = OrderedSizes(3, 1, [6], activation, output)
+    sizes = MlpSizes(3, 1, [6], activation, output)
     model = random_model(sizes, seed=3, gain=2.0)
     path = tmp_path / "teacher.safetensors"
     write_model(path, model)
@@ -99,14 +99,14 @@ def test_a_student_learns_on_cuda_and_goes_on_there(tmp_path):
         ("teacher.pt", "teacher.pt"),
         ("ppo:nowhere.zip", "nowhere"),
         ("wide.safetensors", "5 readings"),
-        ("student.safetensors", "ordered"),
+        ("student.safetensors", "mlp"),
     ],
 )
 def test_a_teacher_that_cannot_teach_this_is_named(
     tmp_path, monkeypatch, capsys, teacher, named, people
 ):
     monkeypatch.chdir(tmp_path)
-    write_model(tmp_path / "wide.safetensors", random_model(OrderedSizes(5, 1, [4]), seed=0))
+    write_model(tmp_path / "wide.safetensors", random_model(MlpSizes(5, 1, [4]), seed=0))
     write_model(tmp_path / "student.safetensors", people[0])
     if teacher.startswith("ppo"):
         pytest.importorskip("stable_baselines3", reason="needs the sb3 extra")

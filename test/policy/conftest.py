@@ -43,7 +43,7 @@ EXPECTING = {
     "memory6-change-products": AttentionSizes(
         8, 8, 9, 5, ["value", "change"], [7], True, "softmax", "relu", "clip", memory=6
     ),
-    "memory5-doubt-startle-compare": AttentionSizes(
+    "memory5-doubt-reset_on_jump-compare": AttentionSizes(
         3,
         6,
         8,
@@ -52,9 +52,9 @@ EXPECTING = {
         [5],
         attention="softmax",
         memory=5,
-        doubt=True,
-        startle=True,
-        compare=True,
+        outlier_weighting=True,
+        reset_on_jump=True,
+        prediction_attention=True,
     ),
     "memory1-value": AttentionSizes(2, 3, 5, 4, ["value"], [], attention="softmax", memory=1),
 }

@@ -47,10 +47,11 @@ def test_the_compiled_engine_is_taken_where_numba_is_installed(model_file):
 def test_nothing_is_compiled_after_loading(model_file):
     """Whatever arrays a tick gets: also read-only and strided ones once had their own version."""
     pytest.importorskip("numba", reason="the compiled engine needs numba")
-    from an_control.policy.scalar import numba_engine
+    from an_control.policy.scalar.numba_engine import _tick
+    from an_control.policy.scalar.numba_head import act
 
     policy = an_control.load_policy(model_file, engine="numba")
-    compiled = len(numba_engine._tick.signatures), len(numba_engine._act.signatures)
+    compiled = len(_tick.signatures), len(act.signatures)
     assert compiled[0] > 0
     read_only = np.ones(3, np.float32)
     read_only.flags.writeable = False
@@ -70,7 +71,7 @@ def test_nothing_is_compiled_after_loading(model_file):
     policy.step_array(read_only, ("a", "b", "c"))
     policy.reset()
     policy.step_array(read_only, ("a", "b", "c"))
-    assert (len(numba_engine._tick.signatures), len(numba_engine._act.signatures)) == compiled
+    assert (len(_tick.signatures), len(act.signatures)) == compiled
 
 
 def test_asking_for_numba_without_numba_says_how_to_get_it(model_file, monkeypatch):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from an_control.policy.exact import (
-    LARGEST_READING,
+    MAX_READING,
     ORDINARY,
     OUTPUT_BITS,
     exact_weights,
@@ -39,7 +39,7 @@ def test_products_with_neuron_outputs_are_exact(scale, columns, seed):
     assert (np.abs(on_grid - weights) <= tolerance).all()
 
 
-@pytest.mark.parametrize("largest", [ORDINARY, 1e6, LARGEST_READING])
+@pytest.mark.parametrize("largest", [ORDINARY, 1e6, MAX_READING])
 @pytest.mark.parametrize("channels", [1, 2, 28, 4096])
 def test_sums_of_rounded_terms_are_exact_in_any_order(channels, largest):
     rng = np.random.default_rng(channels)

@@ -1,4 +1,4 @@
-"""A file is a sound model or is refused with a ModelError that names it; nothing else happens."""
+"""A file is a valid model or is refused with a ModelError that names it; nothing else happens."""
 
 import json
 import os
@@ -13,9 +13,9 @@ import safetensors.numpy
 
 from an_control.policy import (
     AttentionSizes,
+    MlpSizes,
     Model,
     ModelError,
-    OrderedSizes,
     load_policy,
     model_file,
     read_header,
@@ -45,7 +45,7 @@ def toy(**changes):
 
 def header(**changes):
     return {
-        "an_control": 1,
+        "an_control": 2,
         "kind": "attention_neuron",
         "sizes": asdict(SIZES),
         "task": TASK,
@@ -82,8 +82,8 @@ def test_what_is_written_is_read_again(model, path):
     assert load_policy(path, engine="numpy").nominal_ids == ("a", "b")
 
 
-def test_an_ordered_model_is_read_again(path):
-    sizes = OrderedSizes(channels=2, actions=2, head=[])
+def test_an_mlp_is_read_again(path):
+    sizes = MlpSizes(channels=2, actions=2, head=[])
     write_model(path, random_model(sizes, task=TASK))
     assert read_model(path).sizes == sizes
 
@@ -125,7 +125,7 @@ def test_bytes_that_are_no_model_are_refused(path, content):
 
 def test_a_file_larger_than_any_model_is_refused_before_it_is_parsed(path, monkeypatch):
     write_model(path, toy())
-    monkeypatch.setattr(model_file, "LARGEST_FILE", 100)
+    monkeypatch.setattr(model_file, "MAX_FILE_BYTES", 100)
     refused(path, "larger than 100 bytes")
 
 
@@ -140,8 +140,8 @@ def test_a_path_that_is_no_file_is_refused(tmp_path):
 def test_a_safetensors_file_without_our_header_is_refused(path):
     refused(save(path, None, metadata={"format": "pt"}), "without an an_control header")
     refused(save(path, None, metadata={"an_control": "{"}), ".")
-    refused(save(path, ["an_control"]), "not of format 1")
-    refused(save(path, header(an_control=2)), "not of format 1")
+    refused(save(path, ["an_control"]), "not of format 1 or 2")
+    refused(save(path, header(an_control=3)), "not of format 1 or 2")
 
 
 @pytest.mark.parametrize("key", ["kind", "sizes", "task", "trained"])
@@ -300,7 +300,7 @@ def test_mutated_sizes_are_refused_before_memory_is_taken(path):
 
 
 def test_a_model_is_read_with_no_more_memory_than_its_arrays(path):
-    write_model(path, random_model(OrderedSizes(channels=500, actions=2, head=[2000, 1000])))
+    write_model(path, random_model(MlpSizes(channels=500, actions=2, head=[2000, 1000])))
     tracemalloc.start()
     model = read_model(path)
     _, peak = tracemalloc.get_traced_memory()

@@ -12,23 +12,24 @@ from hypothesis import strategies as st
 import an_control
 from an_control.policy import (
     AttentionSizes,
+    MlpSizes,
     ModelError,
     MonitoredPolicy,
-    OrderedSizes,
     make_policy,
     read_model,
     write_model,
 )
 from an_control.policy.monitor import assignment
-from an_control.policy.monitor.forward_model import ForwardModel, ForwardSizes
+from an_control.policy.monitor.forward_model import ForwardModel
 from an_control.policy.random_model import random_model
+from an_control.policy.sizes import ForwardSizes
 from an_control.share import share_path
 
 CHANNELS = [f"wave_{i}" for i in range(5)]
 SPEEDS = np.array([0.11, 0.17, 0.29, 0.41, 0.53])
 SIZES = AttentionSizes(actions=2, neuron=3, queries=4, key=2, inputs=["value"], head=[5])
 TASK = {"name": "waves", "channels": CHANNELS, "step_s": 0.01}
-FORWARD = ForwardSizes(hidden=[8], looks=4, binary=[])
+FORWARD = ForwardSizes(hidden=[8], identity=4, binary=[])
 
 
 def watched_model(sizes=SIZES, **changes):
@@ -41,17 +42,21 @@ def watched_model(sizes=SIZES, **changes):
     ours["forward.1.bias"][5:] = -5.0
     ours["forward.step"][:] = 1.0
     ours["forward.usual"][:] = -5.0
-    ours["looks.units"][:] = 1.0
+    ours["identity.units"][:] = 1.0
     return replace(model, arrays=model.arrays | ours, forward=forward)
 
 
 def filling_model(estimates, sizes=SIZES):
     """A watched model that takes every absent channel for these estimates (5,)."""
-    model = watched_model(sizes, fill=2)
+    model = watched_model(sizes, imputation=2)
     shapes = model.forward.shapes(len(CHANNELS), sizes.actions)
-    fill = {name: np.zeros(shapes[name], np.float32) for name in shapes if name[:5] == "fill."}
-    fill["fill.2.bias"][:] = estimates
-    fill["fill.typical"][1:] = [[-50.0], [50.0]]
+    fill = {
+        name: np.zeros(shapes[name], np.float32)
+        for name in shapes
+        if name.startswith("imputation.")
+    }
+    fill["imputation.2.bias"][:] = estimates
+    fill["imputation.typical"][1:] = [[-50.0], [50.0]]
     return replace(model, arrays=model.arrays | fill)
 
 
@@ -92,9 +97,9 @@ def test_the_file_carries_the_forward_model_and_its_default(path):
     [
         ({"hidden": [0]}, "forward.hidden: 0"),
         ({"hidden": []}, "forward.hidden"),
-        ({"looks": "many"}, "forward.looks: 'many'"),
+        ({"identity": "many"}, "forward.identity: 'many'"),
         ({"binary": ["no such"]}, "forward.binary"),
-        ({"fill": -1}, "forward.fill: -1"),
+        ({"imputation": -1}, "forward.imputation: -1"),
         ({"monitor": "always"}, "forward.monitor: 'always' is not one of off, reset, match"),
         ({"more": 1}, "forward"),
     ],
@@ -115,8 +120,8 @@ def test_a_bad_description_is_refused_by_name(path, change, named):
 
 def test_arrays_that_are_missing_or_wrong_are_refused(path):
     model = watched_model()
-    lacking = {name: array for name, array in model.arrays.items() if name != "looks.units"}
-    with pytest.raises(ModelError, match=r"looks\.units"):
+    lacking = {name: array for name, array in model.arrays.items() if name != "identity.units"}
+    with pytest.raises(ModelError, match=r"identity\.units"):
         write_model(path, replace(model, arrays=lacking))
     with pytest.raises(ModelError, match=r"forward"):
         write_model(path, replace(model, forward=None))
@@ -151,7 +156,7 @@ def test_a_match_gives_every_neuron_its_content_again_at_the_tick_of_the_move(en
 
 
 def test_an_ordered_policy_can_be_watched_too():
-    policy = make_policy(watched_model(OrderedSizes(5, 2, [6])), "match")
+    policy = make_policy(watched_model(MlpSizes(5, 2, [6])), "match")
     plain = [action for action, _ in play(policy, [STRAIGHT] * 40)]
     policy.reset()
     found = play(policy, [STRAIGHT] * 20 + [TURNED] * 20)
@@ -198,7 +203,7 @@ def test_a_channel_that_stays_away_does_not_make_it_see_moves():
 
 
 def test_a_file_of_before_there_was_filling_in_says_nothing_of_it_and_fills_nothing():
-    header = {"hidden": [8], "looks": 4, "binary": [], "monitor": "match"}
+    header = {"hidden": [8], "identity": 4, "binary": [], "monitor": "match"}
     assert ForwardSizes.read(header, CHANNELS) == FORWARD
 
 
@@ -382,7 +387,7 @@ def test_looks_are_probabilities():
 
 def noisy_monitor(roughest=0.003):
     model = filling_model(np.zeros(5))
-    model.arrays["fill.roughest"][:] = roughest
+    model.arrays["imputation.max_roughness"][:] = roughest
     return make_policy(model, "match").monitor
 
 

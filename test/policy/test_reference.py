@@ -73,9 +73,9 @@ def test_the_engines_compute_every_extension_in_any_sizes(data):
         output=draw(st.sampled_from(["tanh", "clip"])),
         memory=memory,
         stack=stack,
-        doubt=bool(memory) and draw(st.booleans()),
-        startle=draw(st.booleans()),
-        compare=bool(memory) and draw(st.booleans()),
+        outlier_weighting=bool(memory) and draw(st.booleans()),
+        reset_on_jump=draw(st.booleans()),
+        prediction_attention=bool(memory) and draw(st.booleans()),
         normalise=0 if memory else draw(st.sampled_from([0, 10])),
     )
     sizes.check()
@@ -94,7 +94,7 @@ def test_without_extensions_both_references_are_one():
 
 @pytest.mark.parametrize("resets", [False, True])
 def test_readings_that_all_jump_reset_the_neurons(resets):
-    sizes = AttentionSizes(2, 4, 5, 4, ["value", "change"], [], startle=True)
+    sizes = AttentionSizes(2, 4, 5, 4, ["value", "change"], [], reset_on_jump=True)
     reference = ExtendedReference(random_model(sizes))
     for step in range(30):
         reference.step({f"channel_{i}": np.sin(0.1 * step + i) for i in range(8)})

@@ -1,4 +1,4 @@
-"""The policy for image patches: the authors' record, any patches in any order, sound models."""
+"""The policy for image patches: the authors' record, any patches in any order, valid models."""
 
 from dataclasses import asdict, replace
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Announced rewiring: the ids travel with their contents, and nothing is lost, not one bit."""
+"""Announced rewiring: the ids travel with their signals, and nothing is lost, not one bit."""
 
 from __future__ import annotations
 

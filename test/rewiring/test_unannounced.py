@@ -1,4 +1,4 @@
-"""Unannounced: contents move without a word, and the monitor brings every one to its own neuron."""
+"""Unannounced: signals move without notice, and the monitor brings every one to its own neuron."""
 
 from __future__ import annotations
 

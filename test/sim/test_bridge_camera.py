@@ -182,7 +182,7 @@ def frame(seed: int) -> Any:
 
 
 def test_the_scrambled_image_shows_each_patch_where_the_scramble_has_it(seer, tmp_path):
-    settings = DisturbanceSettings(Shuffle(True, 2), drop=0.4)
+    settings = DisturbanceSettings(Shuffle(True, 2), missing=0.4)
     write_wiring(scrambled_wiring(seer), tmp_path / "scrambled.yaml")
     before = ChannelTable(seer)
     behind = ChannelTable(load_wiring(tmp_path / "scrambled.yaml"))
@@ -204,9 +204,9 @@ def test_the_scrambled_image_shows_each_patch_where_the_scramble_has_it(seer, tm
 
 
 @pytest.mark.parametrize("shuffle", ["none", "reset", "reset+1", "2", "reset+5"])
-@pytest.mark.parametrize("drop", [0.0, 0.4])
+@pytest.mark.parametrize("missing", [0.0, 0.4])
 def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
-    seer, tmp_path, shuffle, drop
+    seer, tmp_path, shuffle, missing
 ):
     """To every frame of every stack: also of a patch that was hidden until now."""
     from an_control.learning.rollout.episode import DisturbedPatches
@@ -214,7 +214,10 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
     write_wiring(scrambled_wiring(seer), tmp_path / "scrambled.yaml")
     before = ChannelTable(seer)
     behind = ChannelTable(load_wiring(tmp_path / "scrambled.yaml"))
-    out, settings = scrambled_message(seer), DisturbanceSettings(Shuffle.parse(shuffle), drop=drop)
+    out, settings = (
+        scrambled_message(seer),
+        DisturbanceSettings(Shuffle.parse(shuffle), missing=missing),
+    )
     channels = [f"eye.{i}.{j}" for i in range(3) for j in range(5)]
     over_ros, alone = (Disturber(channels, settings, 7) for _ in range(2))
     patches = DisturbedPatches(alone, tuple(channels))
@@ -235,9 +238,9 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
 
 def test_what_cannot_be_done_to_an_image_is_refused_by_name(seer):
     out = scrambled_message(seer)
-    out.check(DisturbanceSettings(Shuffle(True), drop=0.5), [Change(3, {"drop": 0.1})])
+    out.check(DisturbanceSettings(Shuffle(True), missing=0.5), [Change(3, {"missing": 0.1})])
     for bad in ({"noise_channels": 2}, {"announce": True}, {"freeze": 0.1}, {"nan": 0.1}):
-        with pytest.raises(ValueError, match=f"{next(iter(bad))}: .*only shuffle and drop"):
+        with pytest.raises(ValueError, match=f"{next(iter(bad))}: .*shuffle, swap, missing"):
             out.check(DisturbanceSettings(**bad))
     with pytest.raises(ValueError, match="delay: 3"):
         out.check(DisturbanceSettings(), [Change(5, {"delay": 3})])

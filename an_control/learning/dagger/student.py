@@ -95,10 +95,10 @@ class Student(nn.Module):
                 self.expectation.weight[:, sizes.memory : sizes.memory + channels].fill_diagonal_(1)
             message = channels + sizes.memory
         if sizes.outlier_weighting:
-            self.log_doubt = nn.Parameter(torch.full((channels,), -1.5))
+            self.log_outlier_weight = nn.Parameter(torch.full((channels,), -1.5))
         if sizes.prediction_attention:
             start = torch.tensor([[2.5], [1.5], [0.3], [2.2]])
-            self.comparison = nn.Parameter(start.repeat(1, channels))
+            self.prediction = nn.Parameter(start.repeat(1, channels))
         widths = [message, *sizes.head, actions]
         self.head = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
@@ -150,10 +150,10 @@ class Student(nn.Module):
         memory.bias_hh[2 * units :] = arrays["memory.hidden_bias"]
         self.expectation.weight.copy_(arrays["expectation.weight"])
         self.expectation.bias.copy_(arrays["expectation.bias"])
-        if self.sizes.outlier_weighting and sizes.doubt:
-            self.log_doubt.copy_(arrays["memory.log_doubt"])
-        if self.sizes.prediction_attention and sizes.compare:
-            self.comparison.copy_(arrays["attention.comparison"])
+        if self.sizes.outlier_weighting and sizes.outlier_weighting:
+            self.log_outlier_weight.copy_(arrays["memory.log_outlier_weight"])
+        if self.sizes.prediction_attention and sizes.prediction_attention:
+            self.prediction.copy_(arrays["attention.prediction"])
         for place, layer in enumerate(self._layers):
             layer.weight.copy_(arrays[f"head.{place}.weight"])
             layer.bias.copy_(arrays[f"head.{place}.bias"])
@@ -191,7 +191,7 @@ class Student(nn.Module):
             memory, mean = self.expect(memory, lately, batch.previous[t])
             if self.sizes.prediction_attention:
                 evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
-                evidence = self.compare(batch.values[t], mean, evidence)
+                evidence = self.compared(batch.values[t], mean, evidence)
                 score = score + nn.functional.pad(evidence, (0, 1))
             attentions.append(score.log_softmax(-1))
             weights = (2.0 * attentions[-1]).exp()
@@ -253,9 +253,9 @@ class Student(nn.Module):
         memory = self.memory(inputs, memory)
         return memory, self.expectation(torch.cat([memory, inputs], -1))
 
-    def compare(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
+    def compared(self, values: Tensor, mean: Tensor, evidence: Tensor) -> Tensor:
         """The evidence (B, N, channels) with this step's, of the readings (B, N) against `mean`."""
-        width, most, gain, keep = self.comparison
+        width, most, gain, keep = self.prediction
         error = width.exp() * (values.unsqueeze(-1) - mean.unsqueeze(1)) ** 2
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
@@ -265,7 +265,7 @@ class Student(nn.Module):
         share = mass.clamp(max=1.0)
         news = routed / mass.clamp(min=1.0) - share * mean
         if self.sizes.outlier_weighting:
-            trust = 1.0 / (1.0 + self.log_doubt.exp() * news**2)
+            trust = 1.0 / (1.0 + self.log_outlier_weight.exp() * news**2)
             share, news = share * trust, news * trust
         return torch.cat([mean + news, share], -1)
 
@@ -345,9 +345,9 @@ class Student(nn.Module):
             output="clip",
             memory=self.sizes.memory,
             stack=self.sizes.stack,
-            doubt=self.sizes.outlier_weighting,
-            startle=self.sizes.reset_on_jump,
-            compare=self.sizes.prediction_attention,
+            outlier_weighting=self.sizes.outlier_weighting,
+            reset_on_jump=self.sizes.reset_on_jump,
+            prediction_attention=self.sizes.prediction_attention,
             normalise=self.channels if self.sizes.normalise else 0,
         )
 
@@ -357,9 +357,9 @@ class Student(nn.Module):
         bias[: 2 * units] += memory.bias_hh[: 2 * units]
         some = {}
         if self.sizes.outlier_weighting:
-            some["memory.log_doubt"] = array_of(self.log_doubt)
+            some["memory.log_outlier_weight"] = array_of(self.log_outlier_weight)
         if self.sizes.prediction_attention:
-            some["attention.comparison"] = array_of(self.comparison)
+            some["attention.prediction"] = array_of(self.prediction)
         return some | {
             "memory.input": array_of(memory.weight_ih),
             "memory.hidden": array_of(memory.weight_hh),

@@ -129,7 +129,7 @@ def _told(batch: Batch, share: float) -> Tensor:
     return first.float().expand(steps, rows)
 
 
-def _at_start(student: Student, state: State | None, batch: Batch) -> State:
+def _at_start(student: Student | PaperStudent, state: State | None, batch: Batch) -> State:
     """The state at the begin of a piece: a fresh one in the rows that start an episode."""
     if state is None:
         state = student.start(*batch.values.shape[1:])

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from an_control.policy import AttentionSizes, Model, OrderedSizes, Sizes
+from an_control.policy import AttentionSizes, MlpSizes, Model, Sizes
 from an_control.policy.positions import positional_table
 from an_control.policy.sizes import Shapes, paper_sizes
 
@@ -48,7 +48,7 @@ class Whole:
                 np.clip(vector, -LARGEST, LARGEST), self.sizes.shapes()
             ).items()
         }
-        kind = "ordered" if isinstance(self.sizes, OrderedSizes) else "attention_neuron"
+        kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
         return Model(kind, self.sizes, arrays, task, trained)
 
     def vector(self, model: Model) -> np.ndarray:

@@ -28,7 +28,6 @@ from an_control.learning.rollout.engine import (
     evaluation_starts,
     training_starts,
 )
-from an_control.learning.rollout.protocol import words
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import Model
 
@@ -186,7 +185,7 @@ class Search:
         line = {"validation": float(np.mean(returns))}
         if len(returns) > 1:
             for scrambling, part in zip(settings.mixture, returns, strict=True):
-                line[f"validation {words(scrambling)}"] = float(part.mean())
+                line[f"validation {scrambling}"] = float(part.mean())
         if settings.success is not None:
             line["success_share"] = float((np.array(returns) > settings.success).mean())
         return line

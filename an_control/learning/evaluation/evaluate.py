@@ -38,6 +38,7 @@ def evaluate(
     """
     if isinstance(protocol, DisturbanceSettings):
         protocol = Protocol(protocol)
+    protocol.disturbance.check_channels(len(channels))
     _show(env, protocol.background)
     scramble = Disturber(channels, protocol.disturbance, seed, protocol.schedule)
     results = []
@@ -85,11 +86,7 @@ def evaluate_fused(
 
 def can_fuse(env: gymnasium.Env[Any, Any], scrambling: DisturbanceSettings) -> bool:
     """Whether `evaluate_fused` can play this."""
-    if not isinstance(env.unwrapped, Batched):
-        return False
-    from an_control.learning.rollout.compiled.engine import can_disturb
-
-    return can_disturb(scrambling)
+    return isinstance(env.unwrapped, Batched) and scrambling.compiled
 
 
 def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def recovery_curves(runs: Mapping[str, Sequence[Result]]) -> Figure | None:
 
 
 def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float]) -> Figure | None:
-    """Return over the share of channels that is absent, a curve for what else a protocol says.
+    """Return over the share of channels that is missing, a curve for what else a protocol says.
 
     `lost` is each protocol's share. Where the first protocol loses none, every curve begins with
     it. None where there are no two shares.
@@ -178,7 +178,7 @@ def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float])
     first = next(iter(runs))
     curves: dict[str, list[str]] = {}
     for name in runs:
-        label = ",".join(word for word in name.split(",") if not word.startswith("drop="))
+        label = ",".join(word for word in name.split(",") if not word.startswith("missing="))
         curves.setdefault(label, []).append(name)
     shown = {label: names for label, names in curves.items() if any(lost[name] for name in names)}
     if len({lost[name] for name in runs}) < 2:
@@ -192,7 +192,7 @@ def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float])
         means = [one.mean() for one in returns]
         bars = axis.errorbar(shares, means, [one.std() for one in returns], label=label)
         bars[0].set_marker("o")
-    axis.set_xlabel("channels that are absent, %")
+    axis.set_xlabel("channels that are missing, %")
     axis.set_ylabel("return, mean and sd")
     axis.set_ylim(bottom=0)
     axis.legend(fontsize=8)

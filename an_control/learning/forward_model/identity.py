@@ -51,9 +51,9 @@ class Identity(Training):
         return {"loss": losses[-1], "identified": right.mean().item()}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        arrays = arrays_of("looks", self._network.layers)
-        arrays["looks.common"] = self._network.common.weight.detach().numpy().copy()
-        arrays["looks.units"] = self._units
+        arrays = arrays_of("identity", self._network.layers)
+        arrays["identity.common"] = self._network.common.weight.detach().numpy().copy()
+        arrays["identity.units"] = self._units
         return arrays
 
     def further_state(self) -> dict[str, Any]:

@@ -67,17 +67,17 @@ class Imputation(Training):
         return {"loss": float(np.mean(losses[-500:]))}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        arrays = arrays_of("fill", self._network.layers)
+        arrays = arrays_of("imputation", self._network.layers)
         middle, spread, shared = self._middle, self._spread, self._shared
         before = np.concatenate([middle, middle, np.zeros(shared)])
         units = np.concatenate([spread, spread, np.ones(shared)])
-        first = arrays["fill.0.weight"].astype(np.float64) / units
-        arrays["fill.0.weight"] = first.astype(F32)
-        arrays["fill.0.bias"] = (arrays["fill.0.bias"] - first @ before).astype(F32)
-        arrays["fill.2.weight"] = (arrays["fill.2.weight"].T * spread).T.astype(F32)
-        arrays["fill.2.bias"] = (arrays["fill.2.bias"] * spread + middle).astype(F32)
-        arrays["fill.roughest"] = np.array([self._roughest], F32)
-        arrays["fill.typical"] = self._typical.astype(F32)
+        first = arrays["imputation.0.weight"].astype(np.float64) / units
+        arrays["imputation.0.weight"] = first.astype(F32)
+        arrays["imputation.0.bias"] = (arrays["imputation.0.bias"] - first @ before).astype(F32)
+        arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
+        arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
+        arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
+        arrays["imputation.typical"] = self._typical.astype(F32)
         return arrays
 
     def further_state(self) -> dict[str, Any]:

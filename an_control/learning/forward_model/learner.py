@@ -24,7 +24,8 @@ from an_control.learning.forward_model.prediction import Prediction, usual_costs
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import Model
-from an_control.policy.monitor.forward_model import NETWORKS, ForwardModel, ForwardSizes
+from an_control.policy.monitor.forward_model import NETWORKS, ForwardModel
+from an_control.policy.sizes import ForwardSizes
 
 CHUNK = 1000
 
@@ -170,12 +171,12 @@ class ForwardModelLearner:
             own, binary = self._own(), self._predicting["binary"]
             arrays = own.arrays | self._predicting["arrays"] | training.arrays()
             hidden = list(settings.hidden)
-            sizes = ForwardSizes(hidden, settings.identity, binary, settings.monitor, fill=0)
+            sizes = ForwardSizes(hidden, settings.identity, binary, settings.monitor, imputation=0)
             arrays["forward.usual"] = np.zeros(len(channels), np.float32)
             known = replace(own, arrays=arrays, forward=sizes)
             arrays["forward.usual"] = usual_costs(ForwardModel(known), self._traces)
         else:
             assert self._known.forward is not None
             arrays = self._known.arrays | training.arrays()
-            sizes = replace(self._known.forward, fill=settings.imputation)
+            sizes = replace(self._known.forward, imputation=settings.imputation)
         self._known = replace(self._known, arrays=arrays, forward=sizes)

@@ -30,7 +30,7 @@ TRIES = 2
 class Result:
     """One episode; `fell` where the environment ended it, `distance_m` where it says.
 
-    `rewards` has one number a step, `rewired` the steps before which contents were permuted,
+    `rewards` has one number a step, `rewired` the steps before which signals were permuted,
     `noticed` is how often a monitor found that they had.
     """
 
@@ -104,41 +104,38 @@ def play_episode(
 
 
 class DisturbedPatches:
-    """One episode's patches (N, f, p, p) through a scramble, as its image would go through it.
+    """One episode's patches (N, f, p, p), disturbed as the image that they are cut from would be.
 
-    Contents that move on the way take their places from the next frame on, so that for some ticks
-    a slot's stack shows what it showed before and what it shows now; a slot that was hidden begins
-    with its newest frame. ValueError where the scramble does more than to shuffle, drop and copy.
+    Signals that move on the way take their places from the next frame on, so that for some ticks
+    a slot's stack has frames of its old and of its new signal; a slot that was missing begins with
+    its newest frame. ValueError for a setting that cannot disturb image patches.
     """
 
-    def __init__(self, scramble: Disturber) -> None:
-        settings = scramble.settings
-        for name in ("noise_channels", "freeze", "delay", "spike", "nan"):
-            if getattr(settings, name):
-                raise ValueError(f"{name}: {getattr(settings, name)}, but not for image patches")
-        self._scramble = scramble
-        self._showed: list[dict[str, int]] = []
+    def __init__(self, disturber: Disturber) -> None:
+        disturber.check_observation("image patches")
+        self._disturber = disturber
+        self._carried: list[dict[str, int]] = []
 
     @property
     def shuffles(self) -> int:
-        return self._scramble.shuffles
+        return self._disturber.shuffles
 
     def apply(
         self, patches: np.ndarray, channels: Sequence[str]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """One tick: what each slot shows (m, f, p, p), and the slots' ids."""
-        numbers, ids = self._scramble.apply(np.arange(len(channels), dtype=np.float32), channels)
+        numbers, ids = self._disturber.apply(np.arange(len(channels), dtype=np.float32), channels)
         places = numbers.astype(np.intp)
         now = dict(zip(ids, places.tolist(), strict=True))
         shown, frames = patches[places], patches.shape[1]
-        history = [*self._showed[:1] * (frames - 1 - len(self._showed)), *self._showed]
+        history = [*self._carried[:1] * (frames - 1 - len(self._carried)), *self._carried]
         seen = np.ones(len(ids), bool)
         for age, before in enumerate(reversed(history), start=1):
             if before != now or not seen.all():
                 seen &= [name in before for name in ids]
                 older = patches[[before.get(name, 0) for name in ids], -1 - age]
                 shown[:, -1 - age] = np.where(seen[:, None, None], older, shown[:, -age])
-        self._showed = [*self._showed, now][1 - frames :]
+        self._carried = [*self._carried, now][1 - frames :]
         return shown, ids
 
 

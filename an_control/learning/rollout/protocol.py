@@ -1,7 +1,7 @@
 """What is done to a policy while it is evaluated, as one word list: `100,announced,noise=5`.
 
 The protocols of the paper (Tang & Ha 2021: shuffled at the reset, every K steps, noise channels)
-and of the follow-up study: what becomes of the neurons' state when the contents move.
+and of the follow-up study: what becomes of the neurons' state when the signals move.
 """
 
 from __future__ import annotations
@@ -10,36 +10,23 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
 from an_control.disturbance import Change, DisturbanceSettings, Shuffle
+from an_control.disturbance.settings import ALLOWED_WORDS, WORDS
 from an_control.policy import Monitor
 
 Memory = Literal["kept", "reset", "zeroed"]
-NUMBERS = {
-    "noise": ("noise_channels", int),
-    "noise-sd": ("noise_sd", float),
-    "copies": ("copies", int),
-    "drop": ("drop", float),
-    "freeze": ("freeze", float),
-    "delay": ("delay", int),
-    "jitter": ("jitter", float),
-    "swap": ("swap", int),
-}
-SCRAMBLINGS = (
-    f"none, reset, K or reset+K, then announced, {', '.join(f'{name}=NUMBER' for name in NUMBERS)}"
-)
-ALLOWED = (
-    "none, reset, K or reset+K, then announced, a memory of "
-    f"{', '.join(get_args(Memory))}, {', '.join(f'{name}=NUMBER' for name in NUMBERS)},"
-    f" until=STEP, monitor={'|'.join(get_args(Monitor))}, background=NAME"
+OWN_WORDS = (
+    f"{', '.join(get_args(Memory))}, until=STEP, monitor={'|'.join(get_args(Monitor))},"
+    " background=NAME"
 )
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A scrambling of the readings, and what becomes of the neurons' state.
+    """A disturbance of the readings, and what becomes of the neurons' state.
 
     memory  kept    nothing is done to it: announced it goes with its channel's id, unannounced it
                     stays in its slot
-            reset   it is cleared whenever contents move on the way: told when, but not what
+            reset   it is cleared whenever signals move on the way: told when, but not what
             zeroed  it is cleared at every step
     until   the step from which on nothing moves any more, None = never
     monitor what watches for it, None = what the model says
@@ -52,63 +39,49 @@ class Protocol:
     background: str = ""
     """The picture behind what a camera shows, where the environment has several."""
 
+    def __str__(self) -> str:
+        """The text that `parse` takes; a standard deviation in use is in it."""
+        more = {"until": self.until, "monitor": self.monitor, "background": self.background or None}
+        return ",".join(
+            [
+                str(self.disturbance),
+                *([] if self.memory == "kept" else [self.memory]),
+                *(f"{name}={value}" for name, value in more.items() if value is not None),
+            ]
+        )
+
     @property
     def schedule(self) -> tuple[Change, ...]:
-        """The changes of the scrambling in each episode."""
+        """The changes of the disturbance in each episode."""
         return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
 
     @classmethod
     def parse(cls, text: str) -> Protocol:
-        """When contents move, then further words; ValueError naming the word and what is allowed.
+        """When signals move, then more words; ValueError naming the word and what is allowed.
 
         `none`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
         `reset,background=marble`.
         """
         when, *words = (word.strip() for word in text.split(","))
-        protocol = cls(DisturbanceSettings(Shuffle.parse(when), noise_sd=1.0))
+        protocol = cls(DisturbanceSettings.parse(when))
         for word in words:
             protocol = protocol._with(word)
         return protocol
 
-    @classmethod
-    def parse_disturbance(cls, text: str) -> DisturbanceSettings:
-        """The same for what is done to the readings alone: `reset,noise=5,copies=5`."""
-        protocol = cls.parse(text)
-        if protocol != cls(protocol.disturbance):
-            raise ValueError(f"shuffle: {text!r} (allowed: {SCRAMBLINGS})")
-        return protocol.disturbance
-
     def _with(self, word: str) -> Protocol:
-        name, _, number = word.partition("=")
-        if name == "background" and number:
-            return replace(self, background=number)
+        name, _, value = word.partition("=")
+        if name == "background" and value:
+            return replace(self, background=value)
         if word in get_args(Memory):
             return replace(self, memory=cast(Memory, word))
-        if name == "monitor" and number in get_args(Monitor):
-            return replace(self, monitor=cast(Monitor, number))
-        if name == "until" and number.isdecimal():
-            return replace(self, until=int(number))
-        if word == "announced":
-            return replace(self, disturbance=replace(self.disturbance, announce=True))
-        try:
-            field, kind = NUMBERS[name]
-            value = kind(number)
-        except (KeyError, ValueError):
-            raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED})") from None
-        changes: dict[str, int | float] = {field: value}
-        return replace(self, disturbance=replace(self.disturbance, **changes))  # type: ignore[arg-type]
+        if name == "monitor" and value in get_args(Monitor):
+            return replace(self, monitor=cast(Monitor, value))
+        if name == "until" and value.isdecimal():
+            return replace(self, until=int(value))
+        if name in WORDS:
+            return replace(self, disturbance=self.disturbance.with_word(word))
+        raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED_WORDS}, {OWN_WORDS})")
 
     def forgets(self, rewired: bool) -> bool:
-        """Whether the neurons' state is cleared at a step; `rewired` says if contents moved."""
+        """Whether the neurons' state is cleared at a step; `rewired` says if signals moved."""
         return self.memory == "zeroed" or (self.memory == "reset" and rewired)
-
-
-def words(scrambling: DisturbanceSettings) -> str:
-    """The text that `Protocol.parse_disturbance` takes."""
-    plain = Protocol.parse(str(scrambling.shuffle)).disturbance
-    found = [str(scrambling.shuffle), *(["announced"] if scrambling.announce else [])]
-    for name, (field, _) in NUMBERS.items():
-        value = getattr(scrambling, field)
-        if value != getattr(plain, field) and (field != "noise_sd" or scrambling.noise_channels):
-            found.append(f"{name}={value:g}")
-    return ",".join(found)

@@ -1,4 +1,4 @@
-"""PPO (Schulman et al. 2017) on an ordered network: a stronger teacher from one that can walk.
+"""PPO (Schulman et al. 2017) on an MLP: a stronger teacher from one that can walk.
 
 The teacher must also know the way back from where a confused student leads it, so episodes are
 disturbed by bursts of no or random actions, which count as the environment's and teach nothing.

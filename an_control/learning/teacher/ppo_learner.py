@@ -16,7 +16,7 @@ from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.ppo import Players, Ppo, PpoSettings
 from an_control.learning.teacher.teachers import Layers
-from an_control.policy import Model, OrderedSizes
+from an_control.policy import MlpSizes, Model
 
 VALIDATE_EVERY, VALIDATION_EPISODES = 10, 8
 
@@ -84,9 +84,9 @@ class PpoLearner:
             arrays[f"head.{place}.bias"] = np.ascontiguousarray(bias, np.float32)
         hidden = [len(bias) for _, bias in layers[:-1]]
         actions, channels = len(self._task["actuators"]), len(self._task["channels"])
-        sizes = OrderedSizes(channels, actions, hidden, activation="relu", output="clip")
+        sizes = MlpSizes(channels, actions, hidden, activation="relu", output="clip")
         trained = {"how": "PPO from the task's first teacher", "seed": self.seed, **run}
-        return Model("ordered", sizes, arrays, self._task, trained)
+        return Model("mlp", sizes, arrays, self._task, trained)
 
     def _validate(self) -> float:
         """The mean return without noise or bursts."""

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from an_control.learning.environments import to_unit
-from an_control.policy import OrderedSizes, make_policy, read_model
+from an_control.policy import MlpSizes, make_policy, read_model
 from an_control.policy.scalar.weights import head_of
 
 PACKAGED_ANT = Path("examples") / "enjoy_TF_AntBulletEnv_v0_2017may.py"
@@ -88,8 +88,8 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
             " a colon and a .zip"
         )
     model = read_model(Path(text))
-    if not isinstance(model.sizes, OrderedSizes):
-        raise ValueError(f"teacher {text}: must be an ordered policy, not {model.kind}")
+    if not isinstance(model.sizes, MlpSizes):
+        raise ValueError(f"teacher {text}: must be an MLP policy, not {model.kind}")
     _check_sizes(text, env, (model.sizes.channels,), (model.sizes.actions,))
     if (model.sizes.activation, model.sizes.output) == ("relu", "clip"):
         return NetworkTeacher(head_of(model.arrays, len(model.sizes.head) + 1))

@@ -11,26 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from reprlib import repr as short
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 
+from an_control.policy.model_file import Model
 from an_control.policy.monitor.assignment import add_costs, costs_of
-from an_control.policy.sizes import HEAD_LAYERS, LARGEST, Shapes, layer_shapes
+from an_control.policy.sizes import WINDOW
 
-if TYPE_CHECKING:
-    from an_control.policy.model_file import Model
-
-Monitor = Literal["off", "reset", "match"]
 F32 = np.float32
 AddCosts = Callable[..., None]
 Layer = tuple[np.ndarray, np.ndarray]
-NETWORKS = ("forward.", "looks.", "fill.")
+NETWORKS = ("forward.", "identity.", "imputation.")
 """What the names of their arrays begin with."""
-WINDOW = 12
-"""Ticks that a slot's looks are told by, at most."""
 LOWEST, HIGHEST = -6.0, 3.0
 """Bounds of an error's log scale, in units of the channel's usual step."""
 FLOOR = 1e-6
@@ -39,68 +32,6 @@ NOISES = 1.5
 """Variances of the sensors' noise in a change: a new reading's, and what is left of the last."""
 WIDTH = 0.003
 """The scale within which a reading counts as 0 or 1."""
-
-
-@dataclass(frozen=True)
-class ForwardSizes:
-    """The networks' sizes, and what the monitor does where nobody asks for something else.
-
-    hidden   layers of the network that predicts
-    looks    units in the two layers of the network that tells channels by their looks
-    binary   ids of the channels that read 0 or 1
-    monitor  the default
-    fill     units in the two layers of the network that fills in absent channels; 0: none does
-    """
-
-    hidden: list[int]
-    looks: int
-    binary: list[str]
-    monitor: Monitor = "match"
-    fill: int = 0
-
-    def shapes(self, channels: int, actions: int) -> Shapes:
-        """The arrays' shapes; a usual step and cost for each channel, two units for the looks."""
-        common = WINDOW * (actions + 1)
-        fill: Shapes = {}
-        if self.fill:
-            widths = [3 * channels + actions, self.fill, self.fill, channels]
-            fill = {
-                "fill.typical": (3, channels),
-                "fill.roughest": (1,),
-                **layer_shapes("fill", widths),
-            }
-        return {
-            **fill,
-            **layer_shapes("forward", [channels + actions, *self.hidden, 2 * channels]),
-            "forward.step": (channels,),
-            "forward.usual": (channels,),
-            "looks.units": (2,),
-            "looks.common": (self.looks, common),
-            **layer_shapes("looks", [2 * WINDOW, self.looks, self.looks, channels]),
-        }
-
-    @classmethod
-    def read(cls, header: Any, channels: list[str]) -> ForwardSizes:
-        """From a model file's header; ValueError names key, value and what is allowed."""
-        known = [field.name for field in fields(cls)]
-        if not isinstance(header, Mapping) or sorted({"fill": 0, **header}) != sorted(known):
-            raise ValueError(f"forward: {short(header)} is not an object of {', '.join(known)}")
-        hidden, looks, binary, monitor, fill = ({"fill": 0, **header}[name] for name in known)
-        if not channels:
-            raise ValueError("forward: needs task.channels, the ids that it is about")
-        if not isinstance(hidden, list) or not 1 <= len(hidden) <= HEAD_LAYERS:
-            raise ValueError(f"forward.hidden: {short(hidden)} is not a list of 1 to {HEAD_LAYERS}")
-        for key, width in [*(("hidden", width) for width in hidden), ("looks", looks)]:
-            if type(width) is not int or not 1 <= width <= LARGEST:
-                raise ValueError(f"forward.{key}: {short(width)} is not from 1 to {LARGEST}")
-        if type(fill) is not int or not 0 <= fill <= LARGEST:
-            raise ValueError(f"forward.fill: {short(fill)} is not from 0 to {LARGEST}")
-        if not isinstance(binary, list) or any(name not in channels for name in binary):
-            raise ValueError(f"forward.binary: {short(binary)} is not a list out of task.channels")
-        if monitor not in get_args(Monitor):
-            allowed = ", ".join(get_args(Monitor))
-            raise ValueError(f"forward.monitor: {short(monitor)} is not one of {allowed}")
-        return cls(hidden, looks, binary, monitor, fill)
 
 
 class Prediction(NamedTuple):
@@ -124,16 +55,16 @@ class ForwardModel:
         self.binary = np.array([name in model.forward.binary for name in self.channels])
         arrays = model.arrays
         self._layers = _layers(arrays, "forward", len(model.forward.hidden) + 1)
-        self._looks = _layers(arrays, "looks", 3)
-        self._common = np.ascontiguousarray(arrays["looks.common"].T, F32)
-        self._units = arrays["looks.units"]
+        self._looks = _layers(arrays, "identity", 3)
+        self._common = np.ascontiguousarray(arrays["identity.common"].T, F32)
+        self._units = arrays["identity.units"]
         self.actions = len(self._layers[0][0]) - len(self.channels)
-        self.fills = self.sizes.fill > 0
+        self.fills = self.sizes.imputation > 0
         """Whether it can fill in absent channels."""
         if self.fills:
-            self._fill = _layers(arrays, "fill", 3)
-            self.start, self._lowest, self._highest = arrays["fill.typical"].astype(F32)
-        self.roughest = float(arrays["fill.roughest"][0]) if self.fills else math.inf
+            self._fill = _layers(arrays, "imputation", 3)
+            self.start, self._lowest, self._highest = arrays["imputation.typical"].astype(F32)
+        self.roughest = float(arrays["imputation.max_roughness"][0]) if self.fills else math.inf
         """Roughness up to which sensors have no noise (`sensor_noise`)."""
         self.noise = 0.0
         """The sd of noise on every reading now, which makes all errors larger."""

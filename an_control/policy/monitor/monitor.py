@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from an_control.policy.monitor.forward_model import WINDOW, AddCosts, ForwardModel, Prediction
+from an_control.policy.monitor.forward_model import AddCosts, ForwardModel, Prediction
 from an_control.policy.monitor.sensor_noise import SensorNoise
+from an_control.policy.sizes import WINDOW
 
 F32 = np.float32
 NOTICE = 10.0

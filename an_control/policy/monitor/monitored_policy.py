@@ -13,10 +13,10 @@ from itertools import compress
 
 import numpy as np
 
-from an_control.policy.exact import LARGEST_READING
-from an_control.policy.monitor.forward_model import Monitor
+from an_control.policy.exact import MAX_READING
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
+from an_control.policy.sizes import Monitor
 
 
 class MonitoredPolicy(Policy):
@@ -98,7 +98,7 @@ class MonitoredPolicy(Policy):
 
     def _by_slot(self, values: np.ndarray) -> np.ndarray:
         own = values if self._nominal else values[self._from]
-        within = np.abs(own) <= LARGEST_READING
+        within = np.abs(own) <= MAX_READING
         if not within.all():
             own = np.where(within, own, np.nan)
         if self._nominal:

@@ -1,7 +1,7 @@
 """The AttentionNeuron policy: state belongs to a channel's id, never to its place.
 
 Ids are mapped to the engine's columns here; the engines compute. A reading that is not finite is
-absent; an absent channel is left out of the sum, its state waits `keep_ticks` ticks for it.
+missing; a missing channel is left out of the sum, its state waits `keep_ticks` ticks for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from an_control.policy.exact import LARGEST_READING, ORDINARY, round_terms
+from an_control.policy.exact import MAX_READING, ORDINARY, round_terms
 from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy
 from an_control.policy.sizes import AttentionSizes
@@ -22,13 +22,13 @@ class Engine(Protocol):
 
     name: str
 
-    def start(self) -> None: ...
-    def clear(self) -> None: ...
+    def reset(self) -> None: ...
+    def drop_columns(self) -> None: ...
     def grow(self, columns: int) -> None: ...
     def keep(self, columns: np.ndarray) -> None: ...
-    def forget(self, columns: np.ndarray) -> None: ...
-    def states(self) -> np.ndarray: ...
-    def recall(self, columns: np.ndarray, states: np.ndarray) -> None: ...
+    def reset_columns(self, columns: np.ndarray) -> None: ...
+    def save_state(self) -> np.ndarray: ...
+    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None: ...
     def outputs(self, columns: np.ndarray) -> np.ndarray: ...
     def step(
         self,
@@ -49,7 +49,7 @@ class AttentionNeuron(Policy):
     Args:
         model: a model of kind ``attention_neuron``.
         engine: computes the ticks; its column order is this policy's.
-        keep_ticks: how long an absent channel's state is kept; by default one second of the
+        keep_ticks: how long a missing channel's state is kept; by default one second of the
             task's steps, or 100 ticks where the model does not say its step.
     """
 
@@ -68,8 +68,8 @@ class AttentionNeuron(Policy):
         self.reset()
 
     def reset(self) -> None:
-        """Forget every channel and the previous action, as at an episode's start."""
-        self._engine.start()
+        """Drop every channel and zero the previous action, as at an episode's start."""
+        self._engine.reset()
         self._previous = np.zeros(self.model.sizes.actions, np.float32)
         self.reset_channels()
 
@@ -85,16 +85,16 @@ class AttentionNeuron(Policy):
         """
         if ids is not None:
             columns = [self._column[name] for name in ids if name in self._column]
-            self._engine.forget(np.array(columns, np.int64))
+            self._engine.reset_columns(np.array(columns, np.int64))
             return
-        self._engine.clear()
+        self._engine.drop_columns()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
         self._arrange(())
 
     def save_state(self) -> dict[str, np.ndarray]:
         """Each channel's neuron state now, for `restore_state`."""
-        states = self._engine.states()
+        states = self._engine.save_state()
         return {name: states[column] for name, column in self._column.items()}
 
     def restore_state(self, states: Mapping[str, np.ndarray]) -> None:
@@ -102,7 +102,7 @@ class AttentionNeuron(Policy):
         known = [name for name in states if name in self._column]
         if known:
             columns = np.array([self._column[name] for name in known], np.int64)
-            self._engine.recall(columns, np.array([states[name] for name in known]))
+            self._engine.restore_state(columns, np.array([states[name] for name in known]))
 
     def rename_channels(self, names: Mapping[str, str]) -> None:
         """Let neurons continue under other ids, old to new; together these are the same ids."""
@@ -136,14 +136,14 @@ class AttentionNeuron(Policy):
         shift = self._ordinary_shift
         if largest > ORDINARY:
             shift = round_terms(len(ids), largest)
-        if self._absent is not None:
-            self._wait_for_absent()
+        if self._missing is not None:
+            self._wait_for_missing()
         self._values[:] = values if self._place is None else values[self._place]
         self._previous = self._engine.step(self._values, self._columns, self._previous, shift)
         return self._previous.copy()
 
     def _arrange(self, ids: tuple[str, ...]) -> None:
-        """Map `ids` to columns: which values go where, and which columns are absent."""
+        """Map `ids` to columns: which values go where, and which columns are missing."""
         if len(set(ids)) != len(ids):
             twice = next(name for name in ids if ids.count(name) > 1)
             raise ValueError(f"channel id {twice!r} is given twice")
@@ -157,18 +157,18 @@ class AttentionNeuron(Policy):
         places = np.array([column[name] for name in ids], np.int64)
         order = np.argsort(places)
         columns = places[order]
-        whole = len(columns) == len(column)
+        complete = len(columns) == len(column)
         self._ids = ids
         self._values = np.empty(len(ids), np.float32)
         self._place = None if (order[1:] > order[:-1]).all() else order
-        self._columns = None if whole else columns
-        self._absent = None if whole else np.setdiff1d(np.arange(len(column)), columns)
+        self._columns = None if complete else columns
+        self._missing = None if complete else np.setdiff1d(np.arange(len(column)), columns)
         self._idle[columns] = 0
         self._ordinary_shift = round_terms(max(len(ids), 1), ORDINARY)
 
-    def _wait_for_absent(self) -> None:
-        """Count the absent channels' ticks and drop the state of those that stay away."""
-        self._idle[self._absent] += 1
+    def _wait_for_missing(self) -> None:
+        """Count the missing channels' ticks and drop the state of those that stay away."""
+        self._idle[self._missing] += 1
         late = self._idle > self.keep_ticks
         if late.any():
             stay = np.flatnonzero(~late)
@@ -220,7 +220,7 @@ class AttentionNeuron(Policy):
 def _finite(values: np.ndarray, ids: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...], float]:
     """The readings that count as present, their ids, and the largest magnitude among them."""
     values = values.astype(np.float64)
-    present = np.abs(values) <= LARGEST_READING
+    present = np.abs(values) <= MAX_READING
     if not present.all():
         values = values[present]
         ids = tuple(name for name, there in zip(ids, present, strict=True) if there)

@@ -1,26 +1,27 @@
-"""The head's memory: it fills in what no channel shows, and carries the gait meanwhile.
+"""The head's memory: it imputes what no channel reads, and carries the gait meanwhile.
 
 A GRU (Cho et al. 2014) remembers what was seen and done. From it, and from the last tick, comes
 the reading that the head expects at each query. Squared attention routes the readings, so that a
-neuron that does not know its channel yet hardly speaks; the more of a query's mass is missing, the
-more counts what was expected. With attention w (softmax over the queries q for each channel n) and
-readings o:
+neuron that does not know its channel yet has little weight; the more of a query's mass is missing,
+the more what was expected counts. With attention w (softmax over the queries q for each channel n)
+and readings o:
 
     h       = GRU([x, m, a], h)                x, m: seen at the last tick, a: the last action
     mu      = expectation([h, x, m, a])        linear
     s       = min(sum over n of w^2, 1)
     r       = (sum over n of w^2 o) / max(sum over n of w^2, 1) - s mu
-    t       = 1 / (1 + d r^2)                  d: how much a reading is doubted (0: not at all)
+    t       = 1 / (1 + d r^2)                  d: the outlier weight (0: none)
     m, x    = t s, mu + t r
     action  = head([x, h])
 
-Who was expected to read what is read tells, too, which channel it is. Where the model compares, the
-scores of the queries get evidence, which fades, before their softmax:
+Prediction attention: which query expected a reading tells, too, which channel it is. The scores of
+the queries get evidence, which fades, before their softmax:
 
     e       = k e + g - v u / (1 + u)          u = b (o - mu)^2 for each channel and query
 
-Behind an unannounced reshuffle, the neurons still point to the wrong queries for some ticks. What
-they say then is mostly far from what is expected: doubt keeps it out of head and memory.
+After an unannounced reshuffle, the neurons still point to the wrong queries for some ticks. What
+they say then is mostly far from what is expected: outlier weighting keeps it out of head and
+memory.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from an_control.policy.scalar.weights import MemoryWeights
 ONE, HALF = np.float64(1.0), np.array(0.5, np.float32)
 
 
-def remember(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> None:
+def gru_step(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> None:
     """One tick of GRU units (H,), in place; of `staying` nothing is left.
 
     `entering` (3H,) comes from the inputs, `staying` (3H,) from the units, both with their biases,
@@ -63,8 +64,9 @@ class Memory:
         self._input = np.column_stack([weights.input, weights.bias]).astype(np.float32)
         expectation = np.column_stack([weights.expectation, weights.expectation_bias])
         self._expectation = expectation.astype(np.float32)
-        self._doubt = weights.doubt.copy() if weights.doubt.any() else None
-        self._comparison = weights.comparison.astype(np.float32)[:, :, None]
+        weight = weights.outlier_weight
+        self._outlier_weight = weight.copy() if weight.any() else None
+        self._prediction = weights.prediction.astype(np.float32)[:, :, None]
         # All that is remembered: 1, units, what was seen last and its shares, previous action, 1.
         self._all = np.ones(self._hidden.shape[1] + self._input.shape[1], np.float32)
         self._units = self._all[1 : 1 + units]
@@ -75,10 +77,10 @@ class Memory:
         self._pair, self._trust = np.empty((2, n)), np.empty(n)
         self.known = self._all[1 : 1 + units + n]
         """The head's input (H + n,): the units, and what is seen."""
-        self.clear()
+        self.reset()
 
-    def clear(self) -> None:
-        """Remember nothing."""
+    def reset(self) -> None:
+        """Set everything to zero."""
         self._all[1:-1] = 0.0
 
     def expect(self, previous: np.ndarray) -> np.ndarray:
@@ -87,24 +89,26 @@ class Memory:
         self._previous[...] = previous
         np.dot(self._input, self._all[count + 1 :], out=self._entering)
         np.dot(self._hidden, self._all[: count + 1], out=self._staying)
-        remember(units, self._entering, self._staying)
+        gru_step(units, self._entering, self._staying)
         np.dot(self._expectation, self._all[1:], out=self._expected)
         return self._expected
 
-    def compare(self, values: np.ndarray, expected: np.ndarray, evidence: np.ndarray) -> None:
-        """Bring the evidence (n, N) of these readings (N,) up to date, in place."""
-        width, most, gain, keep = self._comparison
+    def update_evidence(
+        self, values: np.ndarray, expected: np.ndarray, evidence: np.ndarray
+    ) -> None:
+        """Update the evidence (n, N) by these readings (N,), in place."""
+        width, max_loss, gain, keep = self._prediction
         error = values - expected[:, None]
         error *= error
         error *= width
         error /= error + np.float32(1.0)
-        error *= most
+        error *= max_loss
         evidence *= keep
         evidence += gain
         evidence -= error
 
-    def believe(self, expected: np.ndarray, message: np.ndarray) -> None:
-        """Remember what the message makes of what was expected.
+    def update(self, expected: np.ndarray, message: np.ndarray) -> None:
+        """Correct what was expected by the message, and keep it for the next tick.
 
         `message` (2, n): sums of squared attention times readings, sums of squared attention.
         """
@@ -114,9 +118,9 @@ class Memory:
         np.divide(message, trust, out=pair)
         np.multiply(share, expected, out=trust)
         news -= trust
-        if self._doubt is not None:
+        if self._outlier_weight is not None:
             np.multiply(news, news, out=trust)
-            trust *= self._doubt
+            trust *= self._outlier_weight
             trust += ONE
             pair /= trust
         news += expected

@@ -27,7 +27,7 @@ class Neurons(Protocol):
     """A form of the sensory neuron (Tang & Ha 2021, section 3.1), the same for all channels."""
 
     def fresh(self, channels: int) -> State:
-        """The state of neurons that start anew."""
+        """The state of neurons before their first tick."""
 
     def room(self, channels: int) -> Any:
         """Room for the intermediate results of so many channels."""
@@ -90,7 +90,7 @@ class _LstmRoom(_Room):
 
 
 class LstmNeurons:
-    """An LSTM cell remembers. State: outputs and a row of ones (d + 1, N), cells (d, N)."""
+    """An LSTM cell. State: outputs and a row of ones (d + 1, N), cells (d, N)."""
 
     def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
         d = self._d = sizes.neuron

@@ -12,18 +12,19 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.compiled_cache import njit
-from an_control.policy.elementary import exp, tanh
+from an_control.policy.elementary import tanh
 from an_control.policy.exact import ROUND_MASS
+from an_control.policy.scalar.numba_attention import VECTOR, softmax, update_evidence
+from an_control.policy.scalar.numba_head import act, expect, update_memory
+from an_control.policy.scalar.numba_neurons import advance_lstm, advance_stack, reset_on_jump
+from an_control.policy.scalar.numba_products import add_product, add_two_products
 from an_control.policy.scalar.packing import Form, aligned, pack, pack_memory
-from an_control.policy.scalar.reset_on_jump import STARTLING, USUAL
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import AttentionSizes
 
 F32 = np.float32
-LANES = 8
-"""Queries are filled up to a multiple of this, for the compiler to vectorise over them."""
-NEVER = F32(-1e30)
-"""A score that a softmax makes zero."""
+NO_SCORE = F32(-1e30)
+"""A softmax makes it zero."""
 
 
 class NumbaEngine:
@@ -34,9 +35,9 @@ class NumbaEngine:
     def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
         self._sizes = sizes
         packed = pack(sizes, weights)
-        score_rows = np.pad(packed.score_rows, ((0, 0), (0, -sizes.queries % LANES)))
+        score_rows = np.pad(packed.score_rows, ((0, 0), (0, -sizes.queries % VECTOR)))
         if sizes.attention == "softmax":
-            score_rows[0, sizes.queries :] = NEVER
+            score_rows[0, sizes.queries :] = NO_SCORE
         self._width = score_rows.shape[1]
         memory: tuple[np.ndarray, ...] = np.zeros((0, 0), F32), np.zeros((0, 0), F32)
         # What enters the head behind a memory is float32, and float64 would gain nothing there.
@@ -51,19 +52,19 @@ class NumbaEngine:
             packed.widths,
             tuple(packed.form),  # a plain tuple enters compiled code faster
         )
-        self._remembered = np.zeros(sizes.message + sizes.memory if sizes.memory else 0, F32)
+        self._memory = np.zeros(sizes.message + sizes.memory if sizes.memory else 0, F32)
         self._fresh = self._fresh_state()
-        self.start()
+        self.reset()
         self._warm_up()
 
     def _fresh_state(self) -> np.ndarray:
-        """What a column begins with; `_tick` says what stands where."""
+        """A column before its first tick; `_tick` says what stands where."""
         sizes, d = self._sizes, self._sizes.neuron
         readings = (d, d + sizes.stack) if sizes.stack else (2 * d, 2 * d + 1)
-        evidence = self._width if sizes.compare else 0
-        fresh = np.zeros(readings[1] + evidence + 2 * sizes.startle, F32)
+        evidence = self._width if sizes.prediction_attention else 0
+        fresh = np.zeros(readings[1] + evidence + 2 * sizes.reset_on_jump, F32)
         fresh[slice(*readings)] = np.nan
-        if sizes.startle:
+        if sizes.reset_on_jump:
             fresh[-2] = np.nan
         return fresh
 
@@ -73,15 +74,15 @@ class NumbaEngine:
         previous = np.zeros(self._sizes.actions, F32)
         for columns in (None, np.array([1, 0])):
             self.step(np.zeros(2, F32), columns, previous, np.float64(1.0))
-        self.start()
+        self.reset()
 
-    def start(self) -> None:
-        """Forget everything."""
-        self._remembered[:] = 0.0
-        self.clear()
+    def reset(self) -> None:
+        """Drop every column and reset the head's memory."""
+        self._memory[:] = 0.0
+        self.drop_columns()
 
-    def clear(self) -> None:
-        """Forget every column; the head's memory stays."""
+    def drop_columns(self) -> None:
+        """Drop every column; the head's memory stays."""
         self._state = np.zeros((0, len(self._fresh)), F32)
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(self._sizes.message)
@@ -97,20 +98,20 @@ class NumbaEngine:
         self._state = self._state[columns]
         self._all = np.arange(len(self._state))
 
-    def forget(self, columns: np.ndarray) -> None:
+    def reset_columns(self, columns: np.ndarray) -> None:
         """Set these columns to zero state."""
         self._state[columns] = self._fresh
 
-    def states(self) -> np.ndarray:
-        """All that the neurons remember, a row for each column; a copy."""
+    def save_state(self) -> np.ndarray:
+        """The neurons' state, a row for each column; a copy."""
         return self._state.copy()
 
-    def recall(self, columns: np.ndarray, states: np.ndarray) -> None:
-        """Let these columns go on from rows of `states`, with no reading before."""
+    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
+        """Set these columns to rows of `states`, with no reading before."""
         self._state[columns] = states
         if not self._sizes.stack:
             self._state[columns, 2 * self._sizes.neuron] = np.nan
-        if self._sizes.startle:
+        if self._sizes.reset_on_jump:
             self._state[columns, -2] = np.nan
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
@@ -135,7 +136,7 @@ class NumbaEngine:
             self._state,
             self._attention,
             self._message,
-            self._remembered,
+            self._memory,
             *self._weights,
         )
 
@@ -152,143 +153,80 @@ class NumbaEngine:
 
 
 @njit(inline="always", error_model="numpy")
-def _add_product(out, rows, x):
-    """``out += x @ rows`` for as many x as there are rows; eight at a time keeps `out` loaded."""
-    count, width = rows.shape
-    whole = count - count % 8
-    for k in range(0, whole, 8):
-        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-        x4, x5, x6, x7 = x[k + 4], x[k + 5], x[k + 6], x[k + 7]
-        for j in range(width):
-            total = out[j] + rows[k, j] * x0
-            total = total + rows[k + 1, j] * x1
-            total = total + rows[k + 2, j] * x2
-            total = total + rows[k + 3, j] * x3
-            total = total + rows[k + 4, j] * x4
-            total = total + rows[k + 5, j] * x5
-            total = total + rows[k + 6, j] * x6
-            out[j] = total + rows[k + 7, j] * x7
-    for k in range(whole, count):
-        for j in range(width):
-            out[j] += rows[k, j] * x[k]
+def _drive(form, previous, gate_rows):
+    """Rows (1 + F, U): what all channels share, the weights of each of their inputs."""
+    inputs, actions = form.inputs, len(previous)
+    drive = gate_rows[: 1 + inputs].copy()
+    add_product(drive[0], gate_rows[1 + inputs : 1 + inputs + actions], previous)
+    if form.products:
+        for f in range(inputs):
+            row = 1 + inputs + actions + form.recurrent + f * actions
+            add_product(drive[1 + f], gate_rows[row : row + actions], previous)
+    return drive
 
 
 @njit(inline="always", error_model="numpy")
-def _add_two_products(out, other, rows, x, y):
-    """``out += x @ rows`` and ``other += y @ rows``, each in `_add_product`'s order."""
-    count, width = rows.shape
-    whole = count - count % 4
-    for k in range(0, whole, 4):
-        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-        y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
-        for j in range(width):
-            r0, r1, r2, r3 = rows[k, j], rows[k + 1, j], rows[k + 2, j], rows[k + 3, j]
-            out[j] = out[j] + r0 * x0 + r1 * x1 + r2 * x2 + r3 * x3
-            other[j] = other[j] + r0 * y0 + r1 * y1 + r2 * y2 + r3 * y3
-    for k in range(whole, count):
-        for j in range(width):
-            out[j] += rows[k, j] * x[k]
-            other[j] += rows[k, j] * y[k]
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _softmax(scores):
-    """In place, row by row; a step for all rows at a time, so that none waits for its own last.
-
-    Eight lanes first: the compiler keeps the order it is given.
-    """
-    rows, queries = scores.shape
-    lane, scale = np.empty(LANES, F32), np.empty(rows, F32)
-    for n in range(rows):
-        for j in range(LANES):
-            lane[j] = scores[n, j]
-        for q in range(LANES, queries, LANES):
-            for j in range(LANES):
-                lane[j] = scores[n, q + j] if scores[n, q + j] > lane[j] else lane[j]
-        for half in (4, 2, 1):
-            for j in range(half):
-                lane[j] = lane[j + half] if lane[j + half] > lane[j] else lane[j]
-        scale[n] = lane[0]
-    for n in range(rows):
-        for q in range(queries):
-            scores[n, q] = exp(scores[n, q] - scale[n])
-    for n in range(rows):
-        for j in range(LANES):
-            lane[j] = scores[n, j]
-        for q in range(LANES, queries, LANES):
-            for j in range(LANES):
-                lane[j] += scores[n, q + j]
-        total = lane[0]
-        for j in range(1, LANES):
-            total += lane[j]
-        scale[n] = F32(1.0) / total
-    for n in range(rows):
-        for q in range(queries):
-            scores[n, q] *= scale[n]
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _advance_lstm(values, columns, drive, hidden, state):
-    """An LSTM's tick. Columns of `state` (., 2d + 1): outputs h, cells c, the last reading.
-
-    Rows of `drive`: what all channels share, the weights of each input.
-    """
-    gates = drive.shape[1]
-    d = gates // 4
-    # Arrays made here cannot overlap, which the compiler must know to vectorise.
-    z, c = (np.empty(gates, F32), np.empty(gates, F32)), np.empty(d, F32)
-    # Two channels at a time, so that each weight is loaded once for both; where the last one is
-    # alone, it is its own companion, of whom nothing is kept.
-    for first in range(0, values.shape[0], 2):
+def _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention):
+    """The attention (N, M) of every channel, squared where the head has a memory."""
+    score_bias, score_w = score_rows[0], score_rows[1:]
+    queries = len(score_bias)
+    scores = np.empty(queries, F32), np.empty(queries, F32)
+    prediction = expecting_rows[len(expecting_rows) - 4 :]
+    evidence = state.shape[1] - queries - (2 if form.reset_on_jump else 0)
+    for first in range(0, values.shape[0], 2):  # two at a time, as `advance_lstm`
         count = min(2, values.shape[0] - first)
-        for i in range(2):
-            n, zi = first + min(i, count - 1), z[i]
-            value, last = values[n], state[columns[n], 2 * d]
-            if len(drive) > 2:
-                change = value - last if last == last else F32(0.0)
-                for g in range(gates):
-                    zi[g] = drive[0, g] + drive[1, g] * value + drive[2, g] * change
-            else:
-                for g in range(gates):
-                    zi[g] = drive[0, g] + drive[1, g] * value
+        for q in range(queries):
+            scores[0][q] = scores[1][q] = score_bias[q]
         one, other = state[columns[first]], state[columns[first + count - 1]]
-        _add_two_products(z[0], z[1], hidden, one, other)
+        add_two_products(scores[0], scores[1], score_w, one, other)
         for i in range(count):
-            zi, own = z[i], state[columns[first + i]]
-            for g in range(gates):
-                zi[g] = tanh(zi[g])
-            for k in range(d):
-                enter = F32(0.5) * zi[k] + F32(0.5)
-                forget = F32(0.5) * zi[d + k] + F32(0.5)
-                c[k] = forget * own[d + k] + enter * zi[3 * d + k]
-            for k in range(d):
-                own[d + k] = c[k]
-            for k in range(d):
-                own[k] = (F32(0.5) * zi[2 * d + k] + F32(0.5)) * tanh(c[k])
-            own[2 * d] = values[first + i]
+            n, score = first + i, scores[i]
+            if form.prediction_attention:
+                row = state[columns[n], evidence : evidence + queries]
+                update_evidence(prediction, values[n], expected, row, score)
+            if not form.softmax:
+                for q in range(queries):
+                    score[q] = tanh(score[q])
+            for q in range(queries):
+                attention[n, q] = score[q]
+    if form.softmax:
+        softmax(attention)
+    if form.memory:
+        for n in range(values.shape[0]):
+            for q in range(queries):
+                attention[n, q] *= attention[n, q]
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def _advance_stack(values, columns, drive, state):
-    """A tick on stacked readings. Columns of `state` (., d + k): outputs h, newest to oldest."""
-    inputs, d = len(drive) - 1, drive.shape[1]
-    h = np.empty(d, F32)
+@njit(inline="always", error_model="numpy")
+def _sum_message(values, attention, shift):
+    """For each query the sums over channels of attention times reading, and of attention."""
+    queries = attention.shape[1]
+    sums, mass = np.zeros(queries), np.zeros(queries)
     for n in range(values.shape[0]):
-        value, column = values[n], columns[n]
-        new = state[column, d] != state[column, d]
-        for f in range(inputs - 1, 0, -1):
-            state[column, d + f] = value if new else state[column, d + f - 1]
-        state[column, d] = value
-        for k in range(d):
-            h[k] = drive[0, k] + drive[1, k] * value
-        for f in range(1, inputs):
-            reading = state[column, d + f]
-            for k in range(d):
-                h[k] += drive[1 + f, k] * reading
-        for k in range(d):
-            h[k] = tanh(h[k])
-        for k in range(d):
-            state[column, k] = h[k]
+        wide = np.float64(values[n])
+        for q in range(queries):
+            share = np.float64(attention[n, q])
+            mass[q] += (share + ROUND_MASS) - ROUND_MASS
+            sums[q] += (share * wide + shift) - shift
+    return sums, mass
+
+
+@njit(inline="always", error_model="numpy")
+def _close_message(form, channels, sums, mass, message):
+    """The message from the sums, which are normalised in place."""
+    routed = len(message) // 2
+    if form.softmax:
+        for q in range(routed):
+            if form.normalise:
+                sums[q] /= max(mass[q], 1.0)
+                mass[q] = min(mass[q], 1.0)
+            message[q] = sums[q]
+            message[routed + q] = mass[q] - 1.0
+    else:
+        if form.normalise:
+            sums *= np.float64(form.normalise) / np.float64(max(1, channels))
+        for q in range(len(message)):
+            message[q] = tanh(F32(sums[q]))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -300,7 +238,7 @@ def _tick(
     state,
     attention,
     message,
-    remembered,
+    memory,
     gate_rows,
     score_rows,
     memory_rows,
@@ -311,173 +249,29 @@ def _tick(
 ):
     """One tick; the weights are those of `packing`.
 
-    Columns of `state`: those of the neurons; where they compare, the evidence for each query; where
-    they may be startled, the last reading and twice its usual change. `remembered` is the memory's:
-    shares (n,) and readings (n,) that were seen last, units (H,).
+    Columns of `state`: those of the neurons; with prediction attention, the evidence for each
+    query; with reset on jump, the last reading and twice its usual change. `memory`: shares (n,)
+    and readings (n,) that were seen last, units (H,).
     """
     form = Form(*plain_form)
     inputs, d = form.inputs, score_rows.shape[0] - 1
-    queries, actions = score_rows.shape[1], len(previous)
-    score_bias, score_w = score_rows[0], score_rows[1:]
-    behind = 1 + inputs + actions
-    hidden = gate_rows[behind : behind + form.recurrent]
-    if form.startle:
-        _startle(values, columns, state, (2 * d, 1) if form.recurrent else (d, inputs))
-
-    drive = gate_rows[: 1 + inputs].copy()
-    _add_product(drive[0], gate_rows[1 + inputs : behind], previous)
-    if form.products:
-        for f in range(inputs):
-            row = behind + form.recurrent + f * actions
-            _add_product(drive[1 + f], gate_rows[row : row + actions], previous)
-
+    if form.reset_on_jump:
+        reset_on_jump(values, columns, state, (2 * d, 1) if form.recurrent else (d, inputs))
+    drive = _drive(form, previous, gate_rows)
     if form.recurrent:
-        _advance_lstm(values, columns, drive, hidden, state)
+        first = 1 + inputs + len(previous)
+        advance_lstm(values, columns, drive, gate_rows[first : first + form.recurrent], state)
     else:
-        _advance_stack(values, columns, drive, state)
-
-    expected = score_bias  # of whom nothing is expected, nothing is read
+        advance_stack(values, columns, drive, state)
+    expected = score_rows[0]  # without a memory nothing is expected, and this is not read
     if form.memory:
-        expected = _expect(remembered, previous, memory_rows, expecting_rows)
-
-    sums, mass = np.zeros(queries), np.zeros(queries)
-    scores = np.empty(queries, F32), np.empty(queries, F32)
-    compared = expecting_rows[len(expecting_rows) - 4 :]
-    evidence = state.shape[1] - queries - (2 if form.startle else 0)
-    for first in range(0, values.shape[0], 2):  # two at a time, as `_advance_lstm`
-        count = min(2, values.shape[0] - first)
-        for q in range(queries):
-            scores[0][q] = scores[1][q] = score_bias[q]
-        one, other = state[columns[first]], state[columns[first + count - 1]]
-        _add_two_products(scores[0], scores[1], score_w, one, other)
-        for i in range(count):
-            n, score = first + i, scores[i]
-            if form.compare:
-                row = state[columns[n], evidence : evidence + queries]
-                _compare(compared, values[n], expected, row, score)
-            if not form.softmax:
-                for q in range(queries):
-                    score[q] = tanh(score[q])
-            for q in range(queries):
-                attention[n, q] = score[q]
-    if form.softmax:
-        _softmax(attention)
-    for n in range(values.shape[0]):
-        wide = np.float64(values[n])
-        if form.memory:
-            for q in range(queries):
-                attention[n, q] *= attention[n, q]
-        for q in range(queries):
-            share = np.float64(attention[n, q])
-            mass[q] += (share + ROUND_MASS) - ROUND_MASS
-            sums[q] += (share * wide + shift) - shift
-
-    routed = len(message) // 2
-    if form.softmax:
-        for q in range(routed):
-            if form.normalise:
-                sums[q] /= max(mass[q], 1.0)
-                mass[q] = min(mass[q], 1.0)
-            message[q] = sums[q]
-            message[routed + q] = mass[q] - 1.0
-    else:
-        if form.normalise:
-            sums *= np.float64(form.normalise) / np.float64(max(1, values.shape[0]))
-        for q in range(len(message)):
-            message[q] = tanh(F32(sums[q]))
+        expected = expect(memory, previous, memory_rows, expecting_rows)
+    _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention)
+    sums, mass = _sum_message(values, attention, shift)
+    _close_message(form, len(values), sums, mass, message)
     if form.memory:
-        doubt = expecting_rows[len(expecting_rows) - (5 if form.compare else 1)]
-        _believe(remembered, form.memory, sums, mass, expected, doubt)
-        return _act(remembered[routed:].astype(head.dtype), head, widths, form.relu, form.clip)
-    return _act(message.astype(head.dtype), head, widths, form.relu, form.clip)
-
-
-@njit(inline="always", error_model="numpy")
-def _startle(values, columns, state, known):
-    """Let every neuron begin anew where contents moved; see `policy.scalar.reset_on_jump`.
-
-    `known` says where a neuron's readings begin in its state, and how many there are.
-    """
-    last, usual = state.shape[1] - 2, state.shape[1] - 1
-    excess = 0.0
-    for n in range(len(values)):
-        own = state[columns[n]]
-        jump = abs(values[n] - own[last])
-        jump = min(jump, F32(1.0)) if jump == jump else F32(0.0)
-        beyond = max(jump - own[usual], F32(0.0))
-        excess += (np.float64(beyond) + ROUND_MASS) - ROUND_MASS
-        own[usual] += (jump + jump - own[usual]) * USUAL
-    if excess > STARTLING * len(values):
-        state[:, :usual] = 0.0
-        state[:, known[0] : known[0] + known[1]] = np.nan
-        state[:, last] = np.nan
-    for n in range(len(values)):
-        state[columns[n], last] = values[n]
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _expect(remembered, previous, memory_rows, expecting_rows):
-    """Advance the head's memory; see `an_control.policy.scalar.memory`. Returns what it expects."""
-    units = memory_rows.shape[1] // 3
-    seen = len(remembered) - units
-    entering, staying = memory_rows[0].copy(), memory_rows[len(memory_rows) - 1].copy()
-    state = remembered[seen:]
-    _add_product(entering, memory_rows[1 : 1 + seen], remembered[:seen])
-    behind = 1 + seen + units
-    _add_product(entering, memory_rows[behind : behind + len(previous)], previous)
-    _add_product(staying, memory_rows[1 + seen : behind], state)
-    for k in range(2 * units):
-        entering[k] = F32(0.5) * tanh(entering[k] + staying[k]) + F32(0.5)
-    for k in range(units):
-        new = tanh(entering[2 * units + k] + entering[k] * staying[2 * units + k])
-        state[k] = new + entering[units + k] * (state[k] - new)
-    expected = expecting_rows[0].copy()
-    _add_product(expected, expecting_rows[1:behind], remembered)
-    _add_product(expected, expecting_rows[behind : behind + len(previous)], previous)
-    return expected
-
-
-@njit(inline="always", error_model="numpy")
-def _compare(comparison, value, expected, evidence, score):
-    """Bring one channel's evidence up to date, and add it to its score."""
-    for q in range(len(expected)):
-        error = value - expected[q]
-        error = error * error * comparison[0, q]
-        loss = comparison[1, q] * (error / (error + F32(1.0)))
-        new = comparison[3, q] * evidence[q] + comparison[2, q] - loss
-        evidence[q] = new
-        score[q] += new
-
-
-@njit(inline="always", error_model="numpy")
-def _believe(remembered, units, sums, mass, expected, doubt):
-    """What the sums over channels make of what was expected: what is seen, and its shares."""
-    routed = (len(remembered) - units) // 2
-    for q in range(routed):
-        share = min(mass[q], 1.0)
-        news = sums[q] / max(mass[q], 1.0) - share * expected[q]
-        trust = 1.0 / (1.0 + doubt[q] * news * news)
-        remembered[q], remembered[routed + q] = trust * share, expected[q] + trust * news
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _act(message, head, widths, relu, clip):
-    """The head. `head` holds for each layer the bias (out,), then weights (in, out)."""
-    x, at = message, 0
-    for layer in range(len(widths)):
-        width = widths[layer]
-        y = head[at : at + width].copy()
-        at += width
-        size = len(x) * width
-        _add_product(y, head[at : at + size].reshape(len(x), width), x)
-        at += size
-        last = layer == len(widths) - 1
-        for j in range(width):
-            if last and clip:
-                y[j] = min(max(y[j], -1.0), 1.0)
-            elif last or not relu:
-                y[j] = tanh(F32(y[j]))
-            else:
-                y[j] = max(y[j], 0.0)
-        x = y
-    return x.astype(np.float32)
+        weight = expecting_rows[len(expecting_rows) - (5 if form.prediction_attention else 1)]
+        update_memory(memory, form.memory, sums, mass, expected, weight)
+        known = memory[len(message) // 2 :].astype(head.dtype)
+        return act(known, head, widths, form.relu, form.clip)
+    return act(message.astype(head.dtype), head, widths, form.relu, form.clip)

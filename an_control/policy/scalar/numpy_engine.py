@@ -16,7 +16,7 @@ from an_control.policy.exact import ROUND_MASS, exact_weights
 from an_control.policy.head import Head
 from an_control.policy.scalar.memory import Memory
 from an_control.policy.scalar.neurons import F32, State, neurons_of
-from an_control.policy.scalar.reset_on_jump import startled
+from an_control.policy.scalar.reset_on_jump import jumped
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import AttentionSizes
 
@@ -35,8 +35,8 @@ class NumpyEngine:
         self._sizes = sizes
         self._neurons = neurons_of(sizes, weights)
         self._parts = len(self._neurons.fresh(0))
-        self._watching = sizes.startle or "change" in sizes.inputs
-        self._anew = self._fresh(1)
+        self._keeps_last = sizes.reset_on_jump or "change" in sizes.inputs
+        self._first = self._fresh(1)
         self._scores, _ = exact_weights(weights.scores)
         self._scores_bias = weights.scores_bias.astype(F32)[:, None]
         self._ones = np.ones(sizes.queries)
@@ -46,16 +46,16 @@ class NumpyEngine:
         if self._memory is not None:  # its units come first
             head = ((np.roll(head[0][0], sizes.memory, axis=1), head[0][1]), *head[1:])
         self._head = Head(head, sizes.activation, sizes.output)
-        self.start()
+        self.reset()
 
-    def start(self) -> None:
-        """Forget everything."""
+    def reset(self) -> None:
+        """Drop every column and reset the head's memory."""
         if self._memory is not None:
-            self._memory.clear()
-        self.clear()
+            self._memory.reset()
+        self.drop_columns()
 
-    def clear(self) -> None:
-        """Forget every column; the head's memory stays."""
+    def drop_columns(self) -> None:
+        """Drop every column; the head's memory stays."""
         self._hold(self._fresh(0))
         self._message = np.zeros(self._sizes.message)
 
@@ -69,24 +69,24 @@ class NumpyEngine:
         """Keep only these columns, in this order."""
         self._hold(tuple(array.take(columns, axis=-1) for array in self._state))
 
-    def forget(self, columns: np.ndarray) -> None:
+    def reset_columns(self, columns: np.ndarray) -> None:
         """Set these columns to zero state."""
-        for array, fresh in zip(self._state, self._anew, strict=True):
+        for array, fresh in zip(self._state, self._first, strict=True):
             array[..., columns] = fresh
         self._unseen = True
 
-    def states(self) -> np.ndarray:
-        """All that the neurons remember, a row for each column; a copy."""
+    def save_state(self) -> np.ndarray:
+        """The neurons' state, a row for each column; a copy."""
         return np.concatenate([np.atleast_2d(array) for array in self._state]).T.copy()
 
-    def recall(self, columns: np.ndarray, states: np.ndarray) -> None:
-        """Let these columns go on from rows of `states`, with no reading before."""
+    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
+        """Set these columns to rows of `states`, with no reading before."""
         rest = states.T
         for array in self._state:
             rows = len(np.atleast_2d(array))
             array[..., columns] = rest[:rows].reshape(*array.shape[:-1], len(columns))
             rest = rest[rows:]
-        if self._watching:
+        if self._keeps_last:
             self._state[self._parts][columns] = np.nan
             self._unseen = True
 
@@ -110,7 +110,7 @@ class NumpyEngine:
             self._arrange(len(values), columns is None)
         if columns is not None:
             self._gather(columns)
-        change = self._watch(values) if self._watching else values
+        change = self._change_of(values) if self._keeps_last else values
         self._shift[()] = shift
         self._neurons.take_previous(previous)
         expected = None if self._memory is None else self._memory.expect(previous)
@@ -132,7 +132,7 @@ class NumpyEngine:
         routed = self._sizes.queries - 1
         mass = self._message[routed:]
         if self._memory is not None and expected is not None:
-            self._memory.believe(expected, self._message.reshape(2, routed))
+            self._memory.update(expected, self._message.reshape(2, routed))
             mass -= 1.0
             return self._head(self._memory.known)
         if self._sizes.normalise:
@@ -142,35 +142,34 @@ class NumpyEngine:
         return self._head(self._message)
 
     def _fresh(self, channels: int) -> State:
-        """The state of so many columns that start anew.
+        """The state of so many columns before their first tick.
 
-        Behind the neurons' own: each channel's last reading, where that matters; twice its usual
-        change, where they may be startled; the evidence for each query, where the attention
-        compares.
+        After the neurons' own: each channel's last reading, where that matters; twice its usual
+        change, with reset on jump; the evidence for each query, with prediction attention.
         """
         state = self._neurons.fresh(channels)
-        if self._watching:
+        if self._keeps_last:
             state += (np.full(channels, np.nan, F32),)
-        if self._sizes.startle:
+        if self._sizes.reset_on_jump:
             state += (np.zeros(channels, F32),)
-        if self._sizes.compare:
+        if self._sizes.prediction_attention:
             state += (np.zeros((self._sizes.queries - 1, channels), F32),)
         return state
 
-    def _watch(self, values: np.ndarray) -> np.ndarray:
-        """The readings' change since the last tick; lets neurons begin anew that it startles."""
+    def _change_of(self, values: np.ndarray) -> np.ndarray:
+        """The readings' change since the last tick; resets the neurons where most of them jump."""
         last = self._working[self._parts]
         change = self._change
         np.subtract(values, last, out=change)
         if self._unseen:
             change[np.isnan(change)] = 0.0
             self._unseen = self._working is not self._state
-        if self._sizes.startle:
+        if self._sizes.reset_on_jump:
             usual = self._working[self._parts + 1]
-            if startled(change, usual):
+            if jumped(change, usual):
                 kept = usual.copy()
                 for state in (self._state, self._working):
-                    for place, fresh in enumerate(self._anew):
+                    for place, fresh in enumerate(self._first):
                         if place != self._parts + 1:
                             state[place][...] = fresh
                 usual[...], change[...] = kept, 0.0
@@ -183,10 +182,10 @@ class NumpyEngine:
         self._state, self._unseen = state, True
         self._arrange(state[0].shape[-1], True)
 
-    def _arrange(self, channels: int, whole: bool) -> None:
+    def _arrange(self, channels: int, complete: bool) -> None:
         """Lay out a tick on this many channels: on the state itself, or on a copy of a part."""
-        self._arranged = channels, whole
-        state = self._state if whole else self._fresh(channels)
+        self._arranged = channels, complete
+        state = self._state if complete else self._fresh(channels)
         self._working, self._change = state, np.empty(channels, F32)
         rooms = {n: self._room(n) for n in {min(BLOCK, channels), channels % BLOCK}}
         self._blocks = []
@@ -220,8 +219,8 @@ class NumpyEngine:
         if self._sizes.attention == "tanh":
             np.tanh(attention, out=attention)
             return
-        if self._memory is not None and expected is not None and self._sizes.compare:
-            self._memory.compare(values, expected, block.evidence)
+        if self._memory is not None and expected is not None and self._sizes.prediction_attention:
+            self._memory.update_evidence(values, expected, block.evidence)
             attention[:-1] += block.evidence
         attention -= attention.max(axis=0)
         np.exp(attention, out=attention)

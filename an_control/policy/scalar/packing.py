@@ -39,8 +39,8 @@ class Form(NamedTuple):
     normalise: int = 0
     """As in `AttentionSizes`."""
     memory: int = 0
-    compare: bool = False
-    startle: bool = False
+    prediction_attention: bool = False
+    reset_on_jump: bool = False
 
 
 class Packed(NamedTuple):
@@ -61,7 +61,7 @@ def pack_memory(weights: MemoryWeights, width: int) -> tuple[np.ndarray, np.ndar
 
     Rows of its gates (., 3H): bias, shares and readings seen last (2n), units (H), previous action,
     the new values' bias inside the reset. Rows of queries (., `width`), which is at least n: bias
-    of what is expected, the same inputs, doubt, comparison.
+    of what is expected, the same inputs, outlier weight, prediction attention.
     """
     n, units = len(weights.expectation_bias), len(weights.hidden_bias)
     inside = np.concatenate([np.zeros(2 * units), weights.hidden_bias])
@@ -69,7 +69,7 @@ def pack_memory(weights: MemoryWeights, width: int) -> tuple[np.ndarray, np.ndar
     rows = [weights.bias[None], np.roll(seen, n, axis=0), weights.hidden.T, previous, inside[None]]
     begin, seen, previous = np.split(weights.expectation.T, [units, units + 2 * n])
     expected = [weights.expectation_bias[None], np.roll(seen, n, axis=0), begin, previous]
-    expected += [weights.doubt[None], weights.comparison]
+    expected += [weights.outlier_weight[None], weights.prediction]
     spread = np.pad(np.concatenate(expected), ((0, 0), (0, width - n)))
     return aligned(np.concatenate(rows), F32), aligned(spread, F32)
 
@@ -90,8 +90,8 @@ def pack(sizes: AttentionSizes, weights: Weights) -> Packed:
         clip=sizes.output == "clip",
         normalise=sizes.normalise,
         memory=sizes.memory,
-        compare=sizes.compare,
-        startle=sizes.startle,
+        prediction_attention=sizes.prediction_attention,
+        reset_on_jump=sizes.reset_on_jump,
     )
     return Packed(
         np.ascontiguousarray(np.concatenate(gate_rows), F32),

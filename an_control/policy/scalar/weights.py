@@ -14,8 +14,8 @@ import numpy as np
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import AttentionSizes
 
-MOST = 20.0
-"""Of a factor's logarithm; keeps its products with readings finite."""
+MAX_LOG = 20.0
+"""Bound of a factor's logarithm; keeps its products with readings finite."""
 
 
 def halves(units: int) -> np.ndarray:
@@ -33,20 +33,20 @@ class MemoryWeights:
     hidden_bias: np.ndarray  # (H,) of the new values, inside the reset
     expectation: np.ndarray  # (n, H + 2n + A): expected readings
     expectation_bias: np.ndarray  # (n,)
-    doubt: np.ndarray  # (n,) 0 where every reading is believed
-    comparison: np.ndarray  # (4, n) or (0, n): width, most, gain, keep
+    outlier_weight: np.ndarray  # (n,) 0 where every reading counts in full
+    prediction: np.ndarray  # (4, n) or (0, n): width, max loss, gain, keep
 
     @classmethod
     def of(cls, array: dict[str, np.ndarray]) -> MemoryWeights:
         half = halves(len(array["memory.hidden_bias"]))
-        doubt = np.zeros(len(array["expectation.bias"]))
-        if "memory.log_doubt" in array:
-            doubt = np.exp(np.minimum(array["memory.log_doubt"], MOST))
-        comparison = np.zeros((0, len(doubt)))
-        if "attention.comparison" in array:
-            comparison = array["attention.comparison"].copy()
-            comparison[0] = np.exp(np.minimum(comparison[0], MOST))
-            comparison[3] = 0.5 * np.tanh(0.5 * comparison[3]) + 0.5
+        outlier_weight = np.zeros(len(array["expectation.bias"]))
+        if "memory.log_outlier_weight" in array:
+            outlier_weight = np.exp(np.minimum(array["memory.log_outlier_weight"], MAX_LOG))
+        prediction = np.zeros((0, len(outlier_weight)))
+        if "attention.prediction" in array:
+            prediction = array["attention.prediction"].copy()
+            prediction[0] = np.exp(np.minimum(prediction[0], MAX_LOG))
+            prediction[3] = 0.5 * np.tanh(0.5 * prediction[3]) + 0.5
         return cls(
             input=array["memory.input"] * half[:, None],
             hidden=array["memory.hidden"] * half[:, None],
@@ -54,8 +54,8 @@ class MemoryWeights:
             hidden_bias=array["memory.hidden_bias"],
             expectation=array["expectation.weight"],
             expectation_bias=array["expectation.bias"],
-            doubt=doubt,
-            comparison=comparison,
+            outlier_weight=outlier_weight,
+            prediction=prediction,
         )
 
 

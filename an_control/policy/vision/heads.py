@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.scalar.memory import remember
+from an_control.policy.scalar.memory import gru_step
 from an_control.policy.scalar.weights import halves
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
 
@@ -17,7 +17,7 @@ BLOCK = 64
 
 
 class VisionHead(Protocol):
-    """Acts on a message and the previous action; what it remembers begins anew with `reset`."""
+    """Acts on a message and the previous action; `reset` clears what it remembers."""
 
     def reset(self) -> np.ndarray: ...
     def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray: ...
@@ -39,7 +39,7 @@ class TopPatches:
         self.reset()
 
     def reset(self) -> np.ndarray:
-        """Forget the episode; returns what counts as the previous action (A,)."""
+        """Start an episode; returns what counts as the previous action (A,)."""
         self._stays = F32(0.0)
         self._message = np.zeros((self._sizes.queries, self._sizes.message), F32)
         self._output = np.zeros(self._sizes.hidden, F32)
@@ -53,7 +53,7 @@ class TopPatches:
         self._message += (F32(1.0) - self._stays) * message
         importance = self.importance(self._message)
         top = np.argsort(-importance, kind="stable")[: self._sizes.top]
-        self._remember(self._places[top].ravel())
+        self._advance_lstm(self._places[top].ravel())
         action = np.tanh(_linear(array, "action", self._output))
         hidden = np.tanh(_linear(array, "mixing.0", np.concatenate([self._output, action])))
         self._stays = _logistic(_linear(array, "mixing.1", hidden))[0]
@@ -74,7 +74,7 @@ class TopPatches:
             importance += scores.sum(axis=0)
         return importance
 
-    def _remember(self, inputs: np.ndarray) -> None:
+    def _advance_lstm(self, inputs: np.ndarray) -> None:
         """The LSTM cell; its gates are in the order input, forget, candidate, output."""
         array, hidden = self._array, self._sizes.hidden
         gates = array["memory.input"].dot(inputs) + array["memory.hidden"].dot(self._output)
@@ -114,7 +114,7 @@ class Convolution:
         self.reset()
 
     def reset(self) -> np.ndarray:
-        """Forget the episode; returns what counts as the previous action (A,)."""
+        """Start an episode; returns what counts as the previous action (A,)."""
         self._units = np.zeros(self._sizes.memory, F32)
         return np.array(self._sizes.start, F32)
 
@@ -122,7 +122,7 @@ class Convolution:
         """The action (A,) float32: 1 for the chosen one, else 0; or the scores' tanh."""
         hidden = np.maximum(self.hidden(message), F32(0.0))
         if self._sizes.memory:
-            hidden = np.concatenate([hidden, self._remembered(hidden, previous)])
+            hidden = np.concatenate([hidden, self._advance_memory(hidden, previous)])
         self.scores = _linear(self._array, "head.1", hidden)
         if not self._sizes.choice:
             return np.tanh(self.scores)
@@ -143,13 +143,13 @@ class Convolution:
             image = np.maximum(image, 0.0).reshape(rows, columns, -1)
         return np.asarray(self._hidden_weight.dot(image.ravel()) + self._array["head.0.bias"])
 
-    def _remembered(self, hidden: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def _advance_memory(self, hidden: np.ndarray, previous: np.ndarray) -> np.ndarray:
         """The memory's units (H,) after this tick."""
         entering = self._input.dot(np.concatenate([hidden, previous]))
         entering += self._bias
         staying = self._staying.dot(self._units)
         staying[2 * len(self._units) :] += self._array["memory.hidden_bias"]
-        remember(self._units, entering, staying)
+        gru_step(self._units, entering, staying)
         return self._units
 
 

@@ -37,7 +37,7 @@ class VisionNeuron(Policy):
         self.reset()
 
     def reset(self) -> None:
-        """Forget the episode: the previous action and what the head remembers."""
+        """Start an episode: the previous action and the head's state go."""
         self._previous = self._head.reset()
         self.message = np.zeros((self._sizes.queries, self._sizes.message), np.float32)
         """The last step's message (M, m)."""

@@ -57,7 +57,9 @@ def record(
     if rng.random() < settings.backgrounds:
         picture = pattern(inner.frames.shape[-1], rng)
     begin = int(rng.integers(steps)) if rng.random() < settings.led else 0
-    frames, labels, actions = [], [], []
+    frames: list[np.ndarray] = []
+    labels: list[np.ndarray] = []
+    actions: list[np.ndarray] = []
     walk, helped = 0.0, 0
     for tick in episode:
         label = teacher()

@@ -170,7 +170,7 @@ class PatchDagger:
 
     def _validate(self) -> float:
         shuffled = DisturbanceSettings(
-            shuffle=Shuffle(True), drop=float(np.mean(self.settings.hidden))
+            shuffle=Shuffle(True), missing=float(np.mean(self.settings.hidden))
         )
         results = evaluate(
             self._policy(),

@@ -20,8 +20,7 @@ from an_control.learning.rollout.compiled.loop import (
 )
 from an_control.learning.rollout.compiled.policies import LANES
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
-from an_control.learning.rollout.protocol import words
-from an_control.policy import AttentionSizes, Model, OrderedSizes
+from an_control.policy import AttentionSizes, MlpSizes, Model
 from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
 from an_control.policy.scalar.weights import Weights, head_of
 
@@ -49,7 +48,7 @@ class FusedEngine:
         starts: Sequence[Start],
         scrambling: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
-        """See `Engine`; ValueError where the scrambling is none that `can_disturb`."""
+        """See `Engine`; ValueError where the scrambling is not `compiled`."""
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
         teams = _teams(models)
@@ -75,9 +74,10 @@ class FusedEngine:
         """What the scrambling does to these episodes, episode by episode."""
         if scrambling == NOTHING:
             return as_they_are()
-        if not can_disturb(scrambling):
-            raise ValueError(f"{words(scrambling)}: not for compiled rollouts (see can_disturb)")
-        sources, kept, noise, copied = [], [], [], []
+        if not scrambling.compiled:
+            raise ValueError(f"{scrambling}: not for compiled rollouts")
+        scrambling.check_channels(len(self.channels))
+        signals, present, noise, copied = [], [], [], []
         scrambles: dict[int, Disturber] = {}
         for start in starts:
             if start.run not in scrambles:
@@ -85,20 +85,20 @@ class FusedEngine:
             scramble = scrambles[start.run]
             scramble.reset(start.episode)
             plan = scramble.plan(self.batch.steps)
-            sources.append(plan.sources)
-            kept.append(plan.kept)
+            signals.append(plan.signals)
+            present.append(plan.present)
             noise.append(plan.noise)
             copied.append(plan.copied)
         place = np.array([scramble.ids.index(name) for name in self.channels])
         channel = np.argsort(place)
-        order = channel[np.array(sources)[:, :, place]]
-        here, shuffle = np.array(kept)[:, place].astype(np.float64), scrambling.shuffle
+        order = channel[np.array(signals)[:, :, place]]
+        here, shuffle = np.array(present)[:, place].astype(np.float64), scrambling.shuffle
         shuffled = shuffle.at_reset or shuffle.every
         return Conditions(
             np.ascontiguousarray(order[: len(order) if shuffled else 0], np.int64),
             shuffle.every,
             np.array(noise),
-            np.ascontiguousarray(here[: len(here) if scrambling.drop else 0]),
+            np.ascontiguousarray(here[: len(here) if scrambling.missing else 0]),
             np.ascontiguousarray(channel[np.array(copied, np.int64)], np.int64),
         )
 
@@ -132,29 +132,15 @@ class FusedEngine:
         return returns, steps
 
 
-def can_disturb(scrambling: DisturbanceSettings) -> bool:
-    """Whether compiled rollouts can do this: shuffles, noise, copies, drops, not all at once."""
-    plain = DisturbanceSettings(
-        shuffle=scrambling.shuffle,
-        noise_channels=scrambling.noise_channels,
-        noise_sd=scrambling.noise_sd,
-        drop=scrambling.drop,
-        copies=scrambling.copies,
-        spike_sd=scrambling.spike_sd,
-        swap=scrambling.swap,
-    )
-    return scrambling == plain and not (scrambling.drop and scrambling.shuffle.every)
-
-
 def pack_model(model: Model) -> Packed:
     """A model's weights as the compiled rollout takes them."""
     if isinstance(model.sizes, AttentionSizes):
         if model.sizes.memory:
-            raise ValueError("compiled rollouts know no head with a memory")
-        if model.sizes.startle:
-            raise ValueError("compiled rollouts know no neurons that are startled")
+            raise ValueError("compiled rollouts know no memory")
+        if model.sizes.reset_on_jump:
+            raise ValueError("compiled rollouts know no reset on jump")
         return pack(model.sizes, Weights.of(model))
-    assert isinstance(model.sizes, OrderedSizes)
+    assert isinstance(model.sizes, MlpSizes)
     arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
     head, widths = pack_head(head_of(arrays, len(model.sizes.head) + 1))
     relu, clip = model.sizes.activation == "relu", model.sizes.output == "clip"

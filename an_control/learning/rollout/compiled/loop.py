@@ -35,7 +35,7 @@ from an_control.learning.rollout.compiled.policies import (
     sum_message,
     take_weights,
 )
-from an_control.policy.exact import LARGEST_READING, ORDINARY
+from an_control.policy.exact import MAX_READING, ORDINARY
 from an_control.policy.scalar.packing import Form, Packed
 
 
@@ -279,7 +279,7 @@ def run(
             if e >= 0:
                 total[lane] += reward[lane]
                 at[lane] += 1
-                sound = np.isfinite(total[lane]) and size[lane] <= LARGEST_READING
+                sound = np.isfinite(total[lane]) and size[lane] <= MAX_READING
                 if ended[lane] or at[lane] >= limit or not sound:
                     returns[player[lane], e] = total[lane] if sound else np.nan
                     steps[player[lane], e] = at[lane]

@@ -16,7 +16,7 @@ import numpy as np
 from an_control.compiled_cache import njit
 from an_control.policy.elementary import exp, tanh
 from an_control.policy.exact import ROUND_MASS
-from an_control.policy.scalar.numba_engine import LANES as EIGHT
+from an_control.policy.scalar.numba_attention import VECTOR as EIGHT
 
 F32 = np.float32
 LANES = 64

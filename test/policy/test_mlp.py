@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from an_control.policy import ModelError, OrderedSizes, load_policy, make_policy, write_model
+from an_control.policy import MlpSizes, ModelError, load_policy, make_policy, write_model
 from an_control.policy.authors import import_authors
 from an_control.policy.random_model import random_model
 
-SIZES = OrderedSizes(channels=3, actions=2, head=[4], activation="relu", output="clip")
+SIZES = MlpSizes(channels=3, actions=2, head=[4], activation="relu", output="clip")
 TASK = {"channels": ["a", "b", "c"]}
 
 

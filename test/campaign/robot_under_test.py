@@ -1,4 +1,4 @@
-"""The stage of the campaign: the Ant in real time, what it publishes, and an ear on the wire.
+"""The robot under test: the Ant in real time, what it publishes, and the commands it hears.
 
 Everything here runs on one thread, by the steady clock. A fault changes `deliver`, through which
 every message goes out, or works on the policy node's process.
@@ -45,7 +45,7 @@ Deliver = Callable[[str, Any], None]
 
 
 @dataclass
-class Wire:
+class CommandsHeard:
     """What was heard on the command topic."""
 
     at_s: list[float] = field(default_factory=list)
@@ -80,7 +80,7 @@ def endless_ant() -> Robot:
     return Robot(replace(simulation, options={"max_episode_steps": 10**9}))
 
 
-class Stage:
+class RobotUnderTest:
     """The Ant, its topics, and the policy node as a process."""
 
     def __init__(self, node: Node, policy: PolicyProcess) -> None:
@@ -88,7 +88,7 @@ class Stage:
         self.setting: object = None
         """What the policy node was started with."""
         self.wiring = load_wiring(share_path("config/ant.yaml"))
-        self.wire = Wire()
+        self.heard = CommandsHeard()
         command = self.wiring.command
         self._low, self._high = np.array([one.limits for one in command.actuators]).T
         self._safe = command.safe_command()
@@ -124,9 +124,8 @@ class Stage:
 
     def begin(self) -> None:
         """From here on it counts what is heard and seen: a try begins."""
-        wire = self.wire
-        for heard in (wire.violations, wire.at_s, wire.safe, self.complaints):
-            heard.clear()
+        for kept in (self.heard.violations, self.heard.at_s, self.heard.safe, self.complaints):
+            kept.clear()
         self.motion = Motion()
         self.broken_s = time.monotonic()
 
@@ -168,8 +167,8 @@ class Stage:
 
     def acting(self, limit_s: float = 60.0) -> None:
         """Wait until the policy acts. RuntimeError where it does not."""
-        mark = len(self.wire.safe) + ACTING
-        if not self.until(lambda: len(self.wire.safe) >= mark and self.wire.acting(), limit_s):
+        mark = len(self.heard.safe) + ACTING
+        if not self.until(lambda: len(self.heard.safe) >= mark and self.heard.acting(), limit_s):
             raise RuntimeError(f"the policy does not act within {limit_s:g} s")
 
     @property
@@ -235,15 +234,15 @@ class Stage:
 
     def _receive(self, message: Any) -> None:
         values = np.array(message.effort)
-        self.wire.at_s.append(time.monotonic())
-        self.wire.safe.append(np.array_equal(values, self._safe))
+        self.heard.at_s.append(time.monotonic())
+        self.heard.safe.append(np.array_equal(values, self._safe))
         if list(message.name) != self._names or values.shape != self._safe.shape:
-            self.wire.violations.append(f"names {message.name}, {len(values)} values")
+            self.heard.violations.append(f"names {message.name}, {len(values)} values")
         elif not (np.isfinite(values).all() and self._within(values)):
-            self.wire.violations.append(f"not within the limits: {values.tolist()}")
+            self.heard.violations.append(f"not within the limits: {values.tolist()}")
         else:
             self._action = self._robot.commands.read(message)
-            self._commanded_s = self.wire.at_s[-1]
+            self._commanded_s = self.heard.at_s[-1]
 
     def _within(self, values: np.ndarray) -> bool:
         return bool((values >= self._low).all() and (values <= self._high).all())

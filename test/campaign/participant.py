@@ -1,8 +1,8 @@
 """Another process in the robot's ROS domain, which the campaign starts.
 
-    python -m campaign.stranger joins TIMES OVER_S
+    python -m campaign.participant joins TIMES OVER_S
         that many participants join and leave, each with a node that hears the sources
-    python -m campaign.stranger calls RATE_HZ CHANGES
+    python -m campaign.participant calls RATE_HZ CHANGES
         sets the policy node's parameters so often, by turns as CHANGES says, which is JSON:
         [{name: value, ...}, ...]
 
@@ -27,7 +27,7 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
 from an_control_sim.bridge.process import new_executor, ros_node, signals
-from campaign.stage import NAMESPACE
+from campaign.robot_under_test import NAMESPACE
 
 
 def joins(times: int, over_s: float, stopped: Callable[[], bool]) -> None:
@@ -58,7 +58,7 @@ def calls(
         )
         for turn in changes
     ]
-    with ros_node("stranger", NAMESPACE) as node:
+    with ros_node("participant", NAMESPACE) as node:
         client: Any = node.create_client(SetParameters, "policy/set_parameters")
         executor = new_executor(node.context)
         executor.add_node(node)

@@ -6,7 +6,7 @@ import pytest
 from an_control.policy import AttentionSizes, make_policy
 from an_control.policy.random_model import random_model
 
-SIZES = AttentionSizes(3, 6, 13, 4, ["value", "change"], [5], False, "softmax", startle=True)
+SIZES = AttentionSizes(3, 6, 13, 4, ["value", "change"], [5], False, "softmax", reset_on_jump=True)
 IDS = tuple(f"channel_{i}" for i in range(12))
 LEVELS = np.linspace(-2.0, 2.0, 12, dtype=np.float32)
 

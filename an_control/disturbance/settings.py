@@ -1,0 +1,267 @@
+"""The one table of what can disturb readings.
+
+An entry of `DisturbanceSettings` says all that others need: the checks and their messages, the ROS
+parameters, launch arguments, schedule keys, protocol words and options are made from `SETTINGS`.
+A new setting is a field here, and its effect in the `Disturber`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from math import inf
+from numbers import Integral, Real
+from reprlib import repr as short
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from an_control.disturbance.shuffle import Shuffle
+
+Observation: TypeAlias = Literal["scalar channels", "image patches", "images"]
+"""What a setting can disturb: single numbers; patches, each a channel; whole camera images."""
+Plain: TypeAlias = bool | int | float | str
+T = TypeVar("T")
+
+NUMBERS: tuple[Observation, ...] = ("scalar channels",)
+PATCHES: tuple[Observation, ...] = (*NUMBERS, "image patches")
+ALL: tuple[Observation, ...] = (*PATCHES, "images")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting, as every consumer needs it."""
+
+    name: str
+    default: Any
+    """A Shuffle, bool, int or float."""
+    help: str
+    """What it does, one line without a full stop."""
+    unit: str = ""
+    maximum: float = inf
+    """Of a number; the minimum is 0."""
+    forbidden: tuple[int, ...] = ()
+    """Numbers in that range that are not allowed."""
+    modifies: str = ""
+    """The setting without which this one does nothing."""
+    word: str = ""
+    """Its name among the words of a protocol."""
+    observations: tuple[Observation, ...] = NUMBERS
+    """The kinds of observation that it can disturb."""
+    scheduled: bool = True
+    """Whether a schedule can change it within an episode."""
+    compiled: bool = False
+    """Whether compiled rollouts can do it."""
+
+    @property
+    def kind(self) -> type[Any]:
+        """Shuffle, bool, int or float."""
+        return type(self.default)
+
+    @property
+    def plain(self) -> Plain:
+        """The default as ROS parameters, YAML and the command line have it."""
+        return str(self.default) if self.kind is Shuffle else self.default
+
+    @property
+    def meaning(self) -> str:
+        """What it does, with its unit."""
+        return f"{self.help}, in {self.unit}" if self.unit else self.help
+
+    @property
+    def allowed(self) -> str:
+        """The values that are allowed, in words."""
+        if self.kind is Shuffle:
+            return "none, reset, K (every K steps) or reset+K"
+        if self.kind is bool:
+            return "true or false"
+        number = "a whole number" if self.kind is int else "a number"
+        limits = f"from 0 to {self.maximum:g}" if self.maximum < inf else "0 or more"
+        other = "".join(f", not {one}" for one in self.forbidden)
+        return f"{number}, {limits}{other}"
+
+    def read(self, value: object) -> Any:
+        """A value from text, YAML or a parameter in this setting's type.
+
+        Raises ValueError naming setting, value and what is allowed.
+        """
+        if self.kind is Shuffle:
+            return value if isinstance(value, Shuffle) else Shuffle.parse(str(value))
+        found: object = value
+        if isinstance(value, str):
+            try:
+                found = {"true": True, "false": False}[value] if self.kind is bool else float(value)
+            except (KeyError, ValueError):
+                raise self.error(value) from None
+        if self.kind is int and isinstance(found, float) and found.is_integer():
+            found = int(found)
+        if self.kind is float and isinstance(found, int) and not isinstance(found, bool):
+            found = float(found)
+        self.check(found)
+        return found
+
+    def check(self, value: object) -> None:
+        """ValueError naming setting, value and what is allowed, where it is not."""
+        if self.kind is Shuffle or self.kind is bool:
+            right = isinstance(value, self.kind)
+        else:
+            number: type[Any] = Integral if self.kind is int else Real
+            right = isinstance(value, number) and not isinstance(value, bool)
+            right = right and 0 <= value < inf and value <= self.maximum  # type: ignore[operator]
+            right = right and value not in self.forbidden
+        if not right:
+            raise self.error(value)
+
+    def error(self, value: object) -> ValueError:
+        """That this value is not allowed."""
+        shown = short(value) if isinstance(value, str) else value
+        return ValueError(f"{self.name}: {shown} (allowed: {self.allowed})")
+
+
+def _setting(default: T, help: str, **more: Any) -> T:
+    """A field of the table; `more` as in `Setting`."""
+    made: T = field(default=default, metadata={"help": help, **more})
+    return made
+
+
+@dataclass(frozen=True)
+class DisturbanceSettings:
+    """What is done to the readings; the default does nothing. ValueError for a bad value."""
+
+    shuffle: Shuffle = _setting(  # noqa: RUF009
+        Shuffle(), "when signals move between the channels", observations=ALL, compiled=True
+    )
+    announce: bool = _setting(
+        False,
+        "the ids move along with their signals",
+        word="announced",
+        modifies="shuffle",
+        observations=PATCHES,
+    )
+    swap: int = _setting(
+        0,
+        "how many signals move at each permutation, 0 = all",
+        forbidden=(1,),
+        modifies="shuffle",
+        observations=ALL,
+        compiled=True,
+    )
+    noise_channels: int = _setting(
+        0,
+        "added channels of normal noise",
+        word="noise",
+        compiled=True,
+    )
+    noise_sd: float = _setting(
+        0.1,
+        "standard deviation of the noise channels",
+        unit="scaled readings",
+        modifies="noise_channels",
+        compiled=True,
+    )
+    copies: int = _setting(
+        0, "added channels that repeat others", observations=PATCHES, compiled=True
+    )
+    missing: float = _setting(
+        0.0,
+        "share of the channels that is missing, drawn for each episode",
+        maximum=1,
+        observations=ALL,
+        compiled=True,
+    )
+    freeze: float = _setting(
+        0.0, "share of the channels that keeps its first value, drawn for each episode", maximum=1
+    )
+    delay: int = _setting(0, "how late every signal comes", unit="ticks")
+    jitter: float = _setting(
+        0.0, "standard deviation of normal noise on every signal", unit="scaled readings"
+    )
+    spike: float = _setting(0.0, "chance of each reading to get a spike", maximum=1)
+    spike_sd: float = _setting(
+        5.0, "standard deviation of the spikes", unit="scaled readings", modifies="spike"
+    )
+    nan: float = _setting(0.0, "chance of each reading to be NaN", maximum=1)
+
+    def __post_init__(self) -> None:
+        for setting in SETTINGS:
+            setting.check(getattr(self, setting.name))
+
+    def __str__(self) -> str:
+        """The words that `parse` takes; a standard deviation in use is among them."""
+        changed = {one.name for one in self.changed}
+        found = [str(self.shuffle)]
+        for word, one in WORDS.items():
+            value = getattr(self, one.name)
+            if one.name in changed or (value and one.modifies in changed):
+                found.append(word if one.kind is bool else f"{word}={value:g}")
+        return ",".join(found)
+
+    @classmethod
+    def parse(cls, text: str) -> DisturbanceSettings:
+        """When signals move, then other words: `none`, `reset,noise=5`, `100,announced`.
+
+        Raises ValueError naming the word and what is allowed.
+        """
+        when, *words = (word.strip() for word in text.split(","))
+        settings = cls(Shuffle.parse(when))
+        for word in words:
+            settings = settings.with_word(word)
+        return settings
+
+    def with_word(self, word: str) -> DisturbanceSettings:
+        """These settings changed as a word says; ValueError naming it and what is allowed."""
+        name, _, value = word.partition("=")
+        setting = WORDS.get(name)
+        if setting is None or (setting.kind is bool and word != name):
+            raise ValueError(f"disturbance: {short(word)} (allowed: {ALLOWED_WORDS})")
+        try:
+            changes: dict[str, Any] = {setting.name: setting.kind is bool or setting.read(value)}
+        except ValueError as error:
+            raise ValueError(f"{short(word)}: {error}") from None
+        return replace(self, **changes)
+
+    @classmethod
+    def read(cls, values: Mapping[str, object]) -> DisturbanceSettings:
+        """From texts, YAML or parameters by name; ValueError names a bad one."""
+        return cls(**{name: TABLE[name].read(value) for name, value in values.items()})
+
+    @property
+    def changed(self) -> tuple[Setting, ...]:
+        """The settings that are not at their default."""
+        return tuple(one for one in SETTINGS if getattr(self, one.name) != one.default)
+
+    @property
+    def active(self) -> bool:
+        """True where these settings change anything at all."""
+        return any(not one.modifies for one in self.changed)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled rollouts can do this."""
+        return all(one.compiled for one in self.changed) and not (
+            self.missing and self.shuffle.every
+        )
+
+    def check_observation(self, kind: Observation) -> None:
+        """ValueError naming a setting that cannot disturb this kind of observation."""
+        for one in self.changed:
+            if kind not in one.observations:
+                able = ", ".join(other.name for other in SETTINGS if kind in other.observations)
+                value = getattr(self, one.name)
+                raise ValueError(f"{one.name}: {value} (allowed for {kind}: {able})")
+
+    def check_channels(self, count: int) -> None:
+        """ValueError where more signals are to move than these channels have."""
+        if self.swap > count:
+            raise ValueError(f"swap: {self.swap} (allowed: 0 to {count}, the number of channels)")
+
+
+SETTINGS = tuple(
+    Setting(one.name, one.default, **{"word": one.name.replace("_", "-"), **one.metadata})
+    for one in fields(DisturbanceSettings)
+)
+"""The table, in the order of the fields."""
+TABLE = {one.name: one for one in SETTINGS}
+WORDS = {one.word: one for one in SETTINGS if one.kind is not Shuffle}
+"""The settings by their words; the shuffle comes first and without a word."""
+ALLOWED_WORDS = ", ".join(
+    word if one.kind is bool else f"{word}=NUMBER" for word, one in WORDS.items()
+)

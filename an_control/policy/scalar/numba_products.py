@@ -1,0 +1,46 @@
+"""Products with rows of weights, compiled: what every part of the compiled tick is made of."""
+
+# mypy: allow-untyped-defs
+from __future__ import annotations
+
+from an_control.compiled_cache import njit
+
+
+@njit(inline="always", error_model="numpy")
+def add_product(out, rows, x):
+    """``out += x @ rows`` for as many x as there are rows; eight at a time keeps `out` loaded."""
+    count, width = rows.shape
+    whole = count - count % 8
+    for k in range(0, whole, 8):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        x4, x5, x6, x7 = x[k + 4], x[k + 5], x[k + 6], x[k + 7]
+        for j in range(width):
+            total = out[j] + rows[k, j] * x0
+            total = total + rows[k + 1, j] * x1
+            total = total + rows[k + 2, j] * x2
+            total = total + rows[k + 3, j] * x3
+            total = total + rows[k + 4, j] * x4
+            total = total + rows[k + 5, j] * x5
+            total = total + rows[k + 6, j] * x6
+            out[j] = total + rows[k + 7, j] * x7
+    for k in range(whole, count):
+        for j in range(width):
+            out[j] += rows[k, j] * x[k]
+
+
+@njit(inline="always", error_model="numpy")
+def add_two_products(out, other, rows, x, y):
+    """``out += x @ rows`` and ``other += y @ rows``, each in `add_product`'s order."""
+    count, width = rows.shape
+    whole = count - count % 4
+    for k in range(0, whole, 4):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
+        for j in range(width):
+            r0, r1, r2, r3 = rows[k, j], rows[k + 1, j], rows[k + 2, j], rows[k + 3, j]
+            out[j] = out[j] + r0 * x0 + r1 * x1 + r2 * x2 + r3 * x3
+            other[j] = other[j] + r0 * y0 + r1 * y1 + r2 * y2 + r3 * y3
+    for k in range(whole, count):
+        for j in range(width):
+            out[j] += rows[k, j] * x[k]
+            other[j] += rows[k, j] * y[k]

@@ -1,0 +1,211 @@
+"""What a Disturber does to readings: seeded, tick by tick, one random thing apart from another."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from an_control.disturbance import Change, DisturbanceSettings, Disturber, Shuffle, episode_seed
+
+IDS = tuple(f"channel_{i}" for i in range(12))
+VALUES = np.arange(12, dtype=np.float32)
+
+
+def disturber(seed: int = 1, **settings: Any) -> Disturber:
+    shuffle = Shuffle.parse(settings.pop("shuffle", "none"))
+    return Disturber(IDS, DisturbanceSettings(shuffle, **settings), seed)
+
+
+def run(one: Disturber, ticks: int) -> list[tuple[list[float], tuple[str, ...]]]:
+    outs = (one.apply(VALUES + 100 * t, IDS) for t in range(ticks))
+    return [(values.tolist(), ids) for values, ids in outs]
+
+
+def test_a_swap_moves_so_many_signals_and_no_other():
+    one = disturber(shuffle="1", swap=2)
+    values = [np.array(tick[0]) % 100 for tick in run(one, 20)]
+    assert all((a != b).sum() == 2 for a, b in pairwise(values))
+    assert all(sorted(a.tolist()) == VALUES.tolist() for a in values)
+
+
+def test_jitter_is_noise_of_that_size_and_changes_no_permutation():
+    plain, noisy = (run(disturber(shuffle="5", jitter=sd), 200) for sd in (0.0, 0.02))
+    apart = np.array([one[0] for one in noisy]) - np.array([one[0] for one in plain])
+    assert 0.018 < apart.std() < 0.022 and abs(apart.mean()) < 0.002
+
+
+def test_none_changes_nothing():
+    values, ids = disturber().apply(VALUES, IDS)
+    assert dict(zip(ids, values.tolist(), strict=True)) == dict(
+        zip(IDS, VALUES.tolist(), strict=True)
+    )
+    assert not DisturbanceSettings().active
+
+
+def test_an_unannounced_shuffle_moves_signals_behind_the_same_ids():
+    one = disturber(shuffle="reset")
+    values, ids = one.apply(VALUES, IDS)
+    assert set(ids) == set(IDS) and sorted(values.tolist()) == VALUES.tolist()
+    shown = dict(zip(ids, values.tolist(), strict=True))
+    truth = dict(zip(one.ids, one.order, strict=True))
+    assert all(shown[slot] == VALUES[IDS.index(truth[slot])] for slot in IDS)
+    assert any(truth[slot] != slot for slot in IDS)
+    assert one.shuffles == 1
+
+
+def test_an_announced_shuffle_leaves_every_signal_with_its_id():
+    one = disturber(shuffle="reset+2", announce=True)
+    orders = set()
+    for _ in range(6):
+        values, ids = one.apply(VALUES, IDS)
+        orders.add(ids)
+        assert dict(zip(ids, values.tolist(), strict=True)) == dict(
+            zip(IDS, VALUES.tolist(), strict=True)
+        )
+    assert len(orders) == 3 == one.shuffles
+
+
+def test_every_k_steps_starts_nominal_and_permutes_anew():
+    one = disturber(shuffle="3")
+    outs = [values for values, _ in (one.apply(VALUES, IDS) for _ in range(9))]
+    assert [a.tolist() == b.tolist() for a, b in pairwise(outs)] == [
+        True, True, False, True, True, False, True, True]  # fmt: skip
+    assert outs[0].tolist() == disturber().apply(VALUES, IDS)[0].tolist()
+
+
+def test_everything_follows_from_seed_and_episode():
+    settings = {
+        "shuffle": "reset+3",
+        "noise_channels": 2,
+        "missing": 0.25,
+        "spike": 0.2,
+        "nan": 0.1,
+    }
+    one, other = disturber(**settings), disturber(**settings)
+    one.reset(4)
+    run(one, 10)
+    for episode in (4, 2, 4):
+        one.reset(episode)
+        other.reset(episode)
+        np.testing.assert_equal(run(one, 10), run(other, 10))
+    other.reset(5)
+    assert str(run(one, 10)) != str(run(other, 10))
+
+
+def test_the_order_of_the_ids_does_not_matter():
+    one, other = disturber(shuffle="reset+2"), disturber(shuffle="reset+2")
+    for _ in range(5):
+        values, ids = one.apply(VALUES, IDS)
+        reversed_values, reversed_ids = other.apply(VALUES[::-1], IDS[::-1])
+        assert (values.tolist(), ids) == (reversed_values.tolist(), reversed_ids)
+
+
+def test_noise_channels_come_after_the_shuffle_and_leave_it_alone():
+    plain, noisy = disturber(shuffle="reset"), disturber(shuffle="reset", noise_channels=3)
+    values, ids = noisy.apply(VALUES, IDS)
+    assert values[:12].tolist() == plain.apply(VALUES, IDS)[0].tolist()
+    assert ids[12:] == ("noise.0", "noise.1", "noise.2")
+    noise = np.array([noisy.apply(VALUES, IDS)[0][12:] for _ in range(2000)])
+    assert noise.std() == pytest.approx(0.1, rel=0.05) and abs(noise.mean()) < 0.01
+
+
+def test_a_missing_share_is_missing_for_the_whole_episode():
+    one = disturber(missing=0.25)
+    shown = {ids for _, ids in run(one, 5)}
+    assert len(shown) == 1 and len(shown.pop()) == 9
+    one.reset(1)
+    assert {ids for _, ids in run(one, 5)} != shown
+
+
+def test_a_channel_that_does_not_come_is_missing_in_the_slot_that_carries_it():
+    one = disturber(shuffle="reset")
+    values, ids = one.apply(VALUES[1:], IDS[1:])
+    hidden = one.ids[one.order.index(IDS[0])]
+    assert set(ids) == set(IDS) - {hidden}
+    assert sorted(values.tolist()) == VALUES[1:].tolist()
+    assert len(one.apply(VALUES, IDS)[1]) == 12
+
+
+def test_the_same_ids_come_back_as_the_same_tuple():
+    one = disturber(shuffle="reset", noise_channels=1)
+    assert one.apply(VALUES, IDS)[1] is one.apply(VALUES, IDS)[1]
+
+
+def test_delay_freeze_spike_and_nan_do_what_they_say():
+    late = [min(values) for values, _ in run(disturber(delay=2), 5)]
+    assert late == [0.0, 0.0, 0.0, 100.0, 200.0]
+    frozen = np.array([values for values, _ in run(disturber(freeze=0.5), 3)])
+    assert (np.ptp(frozen, axis=0) == 0).sum() == 6
+    spiked = np.array([values for values, _ in run(disturber(spike=0.5), 50)])
+    clean = np.array([values for values, _ in run(disturber(), 50)])
+    assert 0.4 < (spiked != clean).mean() < 0.6
+    lost = np.array([values for values, _ in run(disturber(nan=0.5), 50)])
+    assert 0.4 < np.isnan(lost).mean() < 0.6
+
+
+def test_settings_that_change_on_the_way_draw_anew_only_what_they_decide():
+    one, steady = disturber(shuffle="reset", missing=0.25), disturber(shuffle="reset", missing=0.25)
+    run(one, 3)
+    run(steady, 3)
+    one.change(replace(one.settings, noise_channels=2, nan=0.0))
+    (values, ids), (before, names) = one.apply(VALUES, IDS), steady.apply(VALUES, IDS)
+    assert ids[: len(names)] == names and values[: len(names)].tolist() == before.tolist()
+    assert ids[len(names) :] == ("noise.0", "noise.1")
+    one.change(replace(one.settings, noise_channels=0, missing=0.0))
+    assert len(one.apply(VALUES, IDS)[1]) == 12
+    assert one.order == steady.order
+    one.shuffle()
+    assert one.order != steady.order and one.shuffles == 2
+    one.reset(1)
+    steady.reset(1)
+    assert one.order == steady.order and one.settings.missing == 0.0
+
+
+def test_a_delay_that_grows_holds_the_reading_until_it_is_that_late():
+    one = disturber(delay=1)
+    run(one, 5)
+    one.change(replace(one.settings, delay=3))
+    late = [min(values) for values, _ in run(one, 4)]
+    assert late == [300.0, 300.0, 400.0, 0.0]
+    one.change(replace(one.settings, delay=0, spike=1e-9))
+    assert min(one.apply(VALUES + 900, IDS)[0]) == 900.0
+
+
+def test_a_schedule_changes_the_same_steps_of_every_episode():
+    schedule = (
+        Change(4, {"missing": 0.0, "shuffle": Shuffle(False, 2)}),
+        Change(2, {"missing": 0.5}),
+    )
+    one = Disturber(IDS, DisturbanceSettings(), 1, schedule)
+    for episode in (0, 1):
+        one.reset(episode)
+        counts = [(len(ids), one.shuffles) for _, ids in run(one, 2)]
+        assert counts == [(12, 0), (12, 0)]
+        assert [len(ids) for _, ids in run(one, 2)] == [6, 6]
+        assert [len(ids) for _, ids in run(one, 3)] == [12, 12, 12]
+        assert one.shuffles == 2
+    one.reset(0)
+    first = run(one, 8)
+    again = Disturber(IDS, DisturbanceSettings(), 1, schedule[::-1])
+    assert run(again, 8) == first
+
+
+def test_episode_seeds_differ_and_are_fixed():
+    seeds = {episode_seed(seed, episode) for seed in range(20) for episode in range(20)}
+    assert len(seeds) == 400 and all(0 <= seed < 2**31 for seed in seeds)
+    assert episode_seed(1, 2) == episode_seed(1, 2)
+
+
+def test_the_same_seed_gives_the_same_bits_as_ever():
+    """Every random thing at once; recorded before the module was split."""
+    every = {"shuffle": "reset+3", "noise_channels": 2, "missing": 0.25, "copies": 5, "swap": 4}
+    faults = {"freeze": 0.2, "delay": 1, "jitter": 0.1, "spike": 0.2, "nan": 0.05}
+    digest = hashlib.sha256()
+    for values, ids in run(disturber(7, **every, **faults), 20):
+        digest.update(repr((np.round(values, 3).tolist(), ids)).encode())
+    assert digest.hexdigest()[:16] == "93d194135d1b672f"

@@ -1,0 +1,185 @@
+"""The table of settings: one entry makes every check, word, option, parameter and page row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tyro
+
+from an_control.cli.common import InputError
+from an_control.cli.disturbance import mixture
+from an_control.disturbance import (
+    SETTINGS,
+    DisturbanceSettings,
+    Disturber,
+    Setting,
+    Shuffle,
+    load_schedule,
+)
+
+IDS = tuple(f"channel_{i}" for i in range(12))
+WALK = pytest.mark.parametrize("one", SETTINGS, ids=lambda one: one.name)
+PAGE = Path(__file__).parents[2] / "docs/rewiring.md"
+
+
+def another(one: Setting) -> Any:
+    """A value that is not the default."""
+    if one.kind is Shuffle:
+        return Shuffle(True, 3)
+    if one.kind is bool:
+        return not one.default
+    if one.kind is int:
+        return one.default + 2
+    return one.default + (0.5 if one.maximum == inf else (one.maximum - one.default) / 2)
+
+
+def having(one: Setting) -> DisturbanceSettings:
+    """Settings with another value of this one, and of the one that it modifies."""
+    both = [other for other in SETTINGS if other.name in (one.name, one.modifies)]
+    return DisturbanceSettings(**{other.name: another(other) for other in both})
+
+
+def as_text(one: Setting) -> str:
+    return str(another(one)).lower()
+
+
+@WALK
+def test_what_a_setting_does_not_allow_is_refused_with_its_name_and_what_it_allows(one):
+    for bad in (-1, nan, inf, "much", None, *one.forbidden, one.maximum + 1):
+        with pytest.raises(ValueError, match=one.name) as refused:
+            DisturbanceSettings(**{one.name: bad})
+        assert f"(allowed: {one.allowed})" in str(refused.value)
+    assert one.read(one.plain) == one.default
+    assert one.read(as_text(one)) == another(one)
+
+
+@WALK
+def test_a_setting_changes_what_comes_out_and_nothing_else_turns_it_on(one):
+    def outs(settings: DisturbanceSettings) -> list[Any]:
+        disturber, noise = Disturber(IDS, settings, 1), np.random.default_rng(1)
+        ticks = (noise.normal(size=12).astype(np.float32) for _ in range(12))
+        return [(values.tolist(), ids) for values, ids in (disturber.apply(t, IDS) for t in ticks)]
+
+    settings = having(one)
+    assert settings.active
+    np.testing.assert_equal(outs(settings), outs(settings))
+    assert repr(outs(settings)) != repr(outs(replace(settings, **{one.name: one.default})))
+    alone = DisturbanceSettings(**{one.name: another(one)})
+    assert alone.active == (not one.modifies)
+    if not alone.active:
+        assert repr(outs(alone)) == repr(outs(DisturbanceSettings()))
+
+
+@WALK
+def test_a_setting_has_a_word_that_reads_back(one):
+    settings = having(one)
+    assert DisturbanceSettings.parse(str(settings)) == settings
+    assert one.kind is Shuffle or one.word in str(settings)
+
+
+@WALK
+def test_a_schedule_sets_what_can_change_within_an_episode(one, tmp_path):
+    path = tmp_path / "schedule.yaml"
+    path.write_text(f"an_control_schedule: 1\nchanges:\n  3: {{{one.name}: {as_text(one)}}}\n")
+    if one.scheduled:
+        assert load_schedule(path) == ((3, {one.name: another(one)}),)
+    else:
+        with pytest.raises(ValueError, match=one.name):
+            load_schedule(path)
+
+
+@WALK
+@pytest.mark.parametrize("verb", ["sim", "evaluate"])
+def test_a_setting_is_an_option_of_the_verbs_that_disturb(one, verb, capsys):
+    from importlib import import_module
+
+    module = import_module(f"an_control.cli.{verb}")
+    option = f"--{one.name.replace('_', '-')}"
+    value = [] if one.kind is bool else [as_text(one)]
+    given = tyro.cli(module.Verb, args=["ant", option, *value]).disturbance.settings()
+    assert getattr(given, one.name) == another(one)
+    with pytest.raises(SystemExit):
+        tyro.cli(module.Verb, args=["--help"])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert option in shown and one.meaning[1:] in shown
+    assert one.kind is bool or f": {one.allowed}." in shown
+
+
+@WALK
+def test_a_setting_is_a_parameter_of_simulator_and_scrambler(one):
+    rclpy = pytest.importorskip("rclpy")
+    from rclpy.parameter import Parameter
+
+    from an_control_sim.bridge.parameters import declare_disturbance, follow_disturbance
+
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    node = rclpy.create_node("host", context=context)
+    taken: list[DisturbanceSettings] = []
+    try:
+        assert declare_disturbance(node) == DisturbanceSettings()
+        follow_disturbance(node, taken.append)
+        described = node.describe_parameter(one.name)
+        assert (described.description, described.additional_constraints) == (
+            one.meaning,
+            one.allowed,
+        )
+        value = str(another(one)) if one.kind is Shuffle else another(one)
+        (result,) = node.set_parameters([Parameter(one.name, value=value)])
+        assert result.successful and getattr(taken[-1], one.name) == another(one)
+    finally:
+        node.destroy_node()
+        rclpy.shutdown(context=context)
+
+
+@WALK
+@pytest.mark.parametrize("kind", ["scalar channels", "image patches", "images"])
+def test_a_setting_disturbs_the_kinds_of_observation_that_it_names_and_no_other(one, kind):
+    settings = DisturbanceSettings(**{one.name: another(one)})
+    if kind in one.observations:
+        settings.check_observation(kind)
+    else:
+        with pytest.raises(ValueError, match=f"{one.name}: .*allowed for {kind}: shuffle"):
+            settings.check_observation(kind)
+
+
+@WALK
+def test_what_evaluation_does_to_patches_never_touches_their_numbers(one):
+    """A patch is a place: noise on it would be another patch."""
+    from an_control.learning.rollout.episode import DisturbedPatches
+
+    disturber = Disturber(IDS, having(one), 1)
+    if "image patches" not in one.observations:
+        with pytest.raises(ValueError, match="allowed for image patches"):
+            DisturbedPatches(disturber, IDS)
+        return
+    patches = np.arange(12, dtype=np.uint8)[:, None, None, None]
+    seen = DisturbedPatches(disturber, IDS).apply(np.broadcast_to(patches, (12, 4, 6, 6)).copy())[0]
+    assert set(np.unique(seen)) <= set(range(12))
+
+
+def test_more_signals_than_channels_cannot_move():
+    DisturbanceSettings(swap=28).check_channels(28)
+    with pytest.raises(ValueError, match=r"swap: 99 .*0 to 28, the number of channels"):
+        DisturbanceSettings(swap=99).check_channels(28)
+
+
+def test_training_refuses_such_a_swap_by_its_text():
+    assert mixture(("none", "25,swap=5"), 5)[1].swap == 5
+    with pytest.raises(InputError, match=r"--shuffle 25,swap=9: swap: 9 .*0 to 5"):
+        mixture(("none", "25,swap=9"), 5)
+
+
+def test_the_page_has_the_table():
+    """Its rows are made here: on failure, put what is expected in their place."""
+    rows = [
+        f"| `{one.name}` | `{one.word}` | {one.plain} | {one.meaning} | {one.allowed} |"
+        f" {', '.join(one.observations)} |"
+        for one in SETTINGS
+    ]
+    assert "\n".join(rows) in PAGE.read_text()
