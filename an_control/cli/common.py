@@ -93,7 +93,7 @@ def command(verb: Any, name: str) -> str:
         value, option = getattr(verb, field.name), field.name.replace("_", "-")
         if field.name in ("resume", "json") or value == field.default:
             continue
-        if isinstance(field.default, bool):
+        if isinstance(value, bool):
             words.append(f"--{option}" if value else f"--no-{option}")
         else:
             words += [f"--{option}", *map(str, value if isinstance(value, tuple) else [value])]

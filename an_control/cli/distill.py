@@ -196,7 +196,7 @@ class Verb:
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
             rate=settings.rate if self.rate is None else self.rate,
-            hidden=(missing[0], missing[-1]) if missing else settings.hidden,
+            missing=(missing[0], missing[-1]) if missing else settings.missing,
         )
         if self.backgrounds:
             settings = replace(settings, backgrounds=self.backgrounds)

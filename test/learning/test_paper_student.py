@@ -112,7 +112,7 @@ def test_distill_teaches_stacked_readings_normalised_and_disturbed(tmp_path, tea
     ("words", "named"),
     [
         (["--copies", "1.5"], "--copies 1.5: must be from 0 to 1"),
-        (["--products", "True"], "--products"),
+        (["--products"], "--products"),
         (["--recipe", "x"], "--recipe 'x' is not one of"),
     ],
 )

@@ -172,8 +172,8 @@ class Streams:
                 values[:, slot] = _noise(rng, steps)
                 channel[:, slot] = channels
         if rng.random() < how.missing:
-            most = max(1, int(how.max_missing * channels))
-            gone = rng.choice(channels, int(rng.integers(1, 1 + most)), False)
+            maximum = max(1, int(how.max_missing * channels))
+            gone = rng.choice(channels, int(rng.integers(1, 1 + maximum)), False)
             values[:, gone] = present[:, gone] = 0.0
         if how.added:
             shown, which, there = self._added(episode.observations)

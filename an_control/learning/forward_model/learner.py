@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from an_control.learning.forward_model.episodes import Deprived, Explorer, Trace, explore
+from an_control.learning.forward_model.episodes import Explorer, MissingChannels, Trace, explore
 from an_control.learning.forward_model.identity import Identity
 from an_control.learning.forward_model.imputation import Imputation
 from an_control.learning.forward_model.networks import ForwardModelSettings, Training
@@ -136,11 +136,13 @@ class ForwardModelLearner:
         elif self._stage > 1:
             if self._stage == 3:
                 how = self.settings.missing, self.settings.noise
-                self._record(1, Deprived(self._known, *how, self._rng), self.settings.steps // 2)
+                self._record(
+                    1, MissingChannels(self._known, *how, self._rng), self.settings.steps // 2
+                )
             torch.manual_seed(self.seed)
         return self._stages[self._stage]()
 
-    def _record(self, number: int, explorer: Explorer | Deprived, steps: int) -> None:
+    def _record(self, number: int, explorer: Explorer | MissingChannels, steps: int) -> None:
         traces = explore(self._env, explorer, steps, self._rng)
         self._recordings.write(number, traces)
         self._traces += traces

@@ -38,7 +38,7 @@ class PpoSettings:
     batch: int = 1024
     rate: float = 3e-4
     critic_rate: float = 1e-3
-    most_divergence: float = 0.03
+    max_divergence: float = 0.03
     """An iteration's updates end beyond this Kullback-Leibler divergence."""
     warm_up: int = 5
     """First iterations, which train the critic alone."""
@@ -256,7 +256,7 @@ class Ppo:
                 nn.utils.clip_grad_norm_(self.critic.parameters(), 0.5)
                 self.optimiser.step()
                 wrong = critic.item()
-            if divergence > settings.most_divergence:
+            if divergence > settings.max_divergence:
                 break
         return {
             "divergence": divergence,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.learning.dagger.patches.backgrounds import pattern, replace_grass
-from an_control.learning.dagger.patches.episodes import Episode, hide
+from an_control.learning.dagger.patches.episodes import Episode, draw_missing
 from an_control.learning.dagger.patches.settings import PatchDaggerSettings
 from an_control.policy.vision.weights import NORM_EPSILON, WHITE
 
@@ -58,7 +58,7 @@ class Row:
 
     episode: Episode
     step: int
-    hidden: np.ndarray
+    missing: np.ndarray
     """(N,)"""
     picture: np.ndarray | None
     """In place of the grass."""
@@ -102,9 +102,9 @@ class Batches:
             actions.append(self._turned(row, previous))
             counts.append(at <= last)
             row.step += settings.piece
-        hidden = np.repeat([row.hidden for row in rows], settings.piece, axis=0)
+        missing = np.repeat([row.missing for row in rows], settings.piece, axis=0)
         seen = compact(
-            np.concatenate(views), student.patch, hidden, settings.most_moving, self._rng
+            np.concatenate(views), student.patch, missing, settings.max_moving, self._rng
         )
         return Batch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
 
@@ -122,7 +122,7 @@ class Batches:
         return Row(
             episode,
             0 if at_start else int(rng.integers(len(episode.frames))),
-            hide((height // patch) * (width // patch), settings.hidden, rng),
+            draw_missing((height // patch) * (width // patch), settings.missing, rng),
             pattern(width, rng) if rng.random() < settings.backgrounds else None,
             bool(settings.mirrored) and rng.random() < 0.5,
         )
@@ -144,25 +144,25 @@ class Batches:
 
 
 def compact(
-    views: np.ndarray, patch: int, hidden: np.ndarray, most: int, rng: np.random.Generator
+    views: np.ndarray, patch: int, missing: np.ndarray, max_moving: int, rng: np.random.Generator
 ) -> Seen:
     """What matters of views (B, f, H, W) uint8.
 
-    `hidden` (B, N) patches are not seen, nor those beyond the `most` of a view that show a change,
-    at random.
+    `missing` (B, N) patches are not seen. Of those of a view that show a change, `max_moving` are
+    seen, drawn at random.
     """
     batch, stack, height, width = views.shape
     rows, columns = height // patch, width // patch
     changed = (views[:, 1:] != views[:, :1]).any(axis=1)
     moving = changed.reshape(batch, rows, patch, columns, patch).any(axis=(2, 4))
     moving = moving.reshape(batch, -1)
-    still, number = _mean_of(views[:, -1], patch, ~moving & ~hidden)
-    moving &= ~hidden
-    most = min(most, int(moving.sum(axis=1).max()))
-    order = np.argsort(np.where(moving, rng.random(moving.shape), 2.0), axis=1)[:, :most]
-    there = np.arange(most) < moving.sum(axis=1, keepdims=True)
+    still, number = _mean_of(views[:, -1], patch, ~moving & ~missing)
+    moving &= ~missing
+    max_moving = min(max_moving, int(moving.sum(axis=1).max()))
+    order = np.argsort(np.where(moving, rng.random(moving.shape), 2.0), axis=1)[:, :max_moving]
+    there = np.arange(max_moving) < moving.sum(axis=1, keepdims=True)
     cut = views.reshape(batch, stack, rows, patch, columns, patch).transpose(0, 2, 4, 1, 3, 5)
-    chosen = np.zeros((batch, 1 + most, stack, patch, patch), np.uint8)
+    chosen = np.zeros((batch, 1 + max_moving, stack, patch, patch), np.uint8)
     chosen[:, 1:] = cut[np.arange(batch)[:, None], order // columns, order % columns]
     chosen[:, 1:] *= there[:, :, None, None, None]
     counts = np.concatenate([number[:, None], there], axis=1).astype(np.float32)

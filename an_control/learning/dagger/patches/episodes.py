@@ -47,7 +47,7 @@ def record(
     """
     inner = env.unwrapped
     assert isinstance(inner, HasChannels) and isinstance(inner, HasFrames)
-    kept = np.flatnonzero(~hide(len(inner.channels), settings.hidden, rng))
+    kept = np.flatnonzero(~draw_missing(len(inner.channels), settings.missing, rng))
     ids = tuple(inner.channels[int(i)] for i in kept)
     episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)), limit=steps)
     teacher.start()
@@ -89,8 +89,8 @@ def record(
     return Episode(np.array(frames), *done, episode.total, helped / len(frames))
 
 
-def hide(patches: int, share: tuple[float, float], rng: np.random.Generator) -> np.ndarray:
-    """(N,) True for the patches that are hidden: a share between both, drawn at random."""
-    hidden = np.zeros(patches, np.bool_)
-    hidden[rng.permutation(patches)[: round(rng.uniform(*share) * patches)]] = True
-    return hidden
+def draw_missing(patches: int, share: tuple[float, float], rng: np.random.Generator) -> np.ndarray:
+    """(N,) True for the patches that are missing: a share between both, drawn at random."""
+    missing = np.zeros(patches, np.bool_)
+    missing[rng.permutation(patches)[: round(rng.uniform(*share) * patches)]] = True
+    return missing

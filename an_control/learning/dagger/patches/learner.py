@@ -170,7 +170,7 @@ class PatchDagger:
 
     def _validate(self) -> float:
         shuffled = DisturbanceSettings(
-            shuffle=Shuffle(True), missing=float(np.mean(self.settings.hidden))
+            shuffle=Shuffle(True), missing=float(np.mean(self.settings.missing))
         )
         results = evaluate(
             self._policy(),

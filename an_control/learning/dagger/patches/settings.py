@@ -11,8 +11,8 @@ from an_control.policy.sizes import ConvolutionSizes
 class PatchDaggerSettings:
     """A run's numbers.
 
-    `hidden` are the least and the most patches that are hidden, as a share: drawn for each
-    episode, and for each lane's way through one. `balance` weighs the examples of each button by
+    `missing` are the minimum and maximum share of patches that are missing: drawn for each
+    episode, and for each row's way through one. `balance` weighs the examples of each button by
     that power of how rare it is; of no effect where the actions are no choice.
     """
 
@@ -22,9 +22,9 @@ class PatchDaggerSettings:
     first_updates: int = 1500
     """In the first round, where the student is new."""
     batch: int = 32
-    """Lanes: steps that are learned from side by side."""
+    """Rows: steps that are learned from side by side."""
     piece: int = 1
-    """Steps in a row of each lane in an update. A student with a memory learns from whole episodes,
+    """Steps in a row of each row in an update. A student with a memory learns from whole episodes,
     piece by piece; one without from steps at random."""
     steps: int = 1000
     """To record in a round, of one episode or several."""
@@ -42,15 +42,15 @@ class PatchDaggerSettings:
     final_rate: float = 6e-5
     noise: float = 0.1
     """On the first action of every other round's episode: a random walk of this strength."""
-    hidden: tuple[float, float] = (0.0, 0.0)
-    most_moving: int = 144
+    missing: tuple[float, float] = (0.0, 0.0)
+    max_moving: int = 144
     """Patches that show a change: an example with more of them loses some at random."""
     backgrounds: float = 0.0
-    """Share of the episodes and of the lanes of CarRacing in which a random pattern stands where
+    """Share of the episodes and of the rows of CarRacing in which a random pattern stands where
     the grass is."""
     mirrored: tuple[int, ...] = ()
     """Actions that change their sign where left and right are exchanged, as they are for half of
-    the lanes; where there are none, no example is mirrored."""
+    the rows; where there are none, no example is mirrored."""
     average: float = 0.998
     """How slowly the weights that drive follow those that learn."""
     loss_scale: tuple[float, ...] = (12.0, 1.0, 1.0)

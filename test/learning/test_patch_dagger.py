@@ -54,18 +54,18 @@ def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task
     views = shown(env)
     settings = PATCH_RECIPES[task]
     student = new_student(settings, 1)
-    hidden = np.zeros((len(views), len(env.unwrapped.channels)), np.bool_)
+    missing = np.zeros((len(views), len(env.unwrapped.channels)), np.bool_)
     rng = np.random.default_rng(0)
-    hidden[1, rng.permutation(hidden.shape[1])[:50]] = True
-    seen = compact(views, 6, hidden, 1000, rng)
-    assert seen.patches.shape[1] < hidden.shape[1]
-    np.testing.assert_array_equal(seen.counts.sum(axis=1), (~hidden).sum(axis=1))
+    missing[1, rng.permutation(missing.shape[1])[:50]] = True
+    seen = compact(views, 6, missing, 1000, rng)
+    assert seen.patches.shape[1] < missing.shape[1]
+    np.testing.assert_array_equal(seen.counts.sum(axis=1), (~missing).sum(axis=1))
     everything, one_each = [], []
-    for view, absent in zip(views, hidden, strict=True):
+    for view, gone in zip(views, missing, strict=True):
         rows, columns = view.shape[1] // 6, view.shape[2] // 6
         cut = view.reshape(4, rows, 6, columns, 6).transpose(1, 3, 0, 2, 4)
         everything.append(cut.reshape(rows * columns, 4, 6, 6))
-        one_each.append((~absent).astype(np.float32))
+        one_each.append((~gone).astype(np.float32))
     previous = torch.zeros(len(views), settings.student.actions)
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
@@ -110,9 +110,9 @@ def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
         torch.testing.assert_close(message, messages[0], rtol=1e-4, atol=1e-4)
 
 
-def test_hidden_patches_are_in_no_example(task, env):
+def test_missing_patches_are_in_no_example(task, env):
     settings = dataclasses.replace(
-        PATCH_RECIPES[task], hidden=(0.5, 0.5), batch=8, most_moving=1000
+        PATCH_RECIPES[task], missing=(0.5, 0.5), batch=8, max_moving=1000
     )
     teacher = env.unwrapped.teacher()
     rng = np.random.default_rng(0)
