@@ -33,10 +33,8 @@ DISTURBED = reset reset,noise=5,noise-sd=1 reset,noise=10,noise-sd=1 reset,copie
 SHARES = 0.1 0.2 0.25 0.3 0.4 0.5
 FILLED = none $(SHARES:%=none,missing=%) $(SHARES:%=none,missing=%,monitor=off)
 PROMISED = none 100 25 25,until=500 reset+100
-WATCHED = none 10 5 25,swap=2 none,jitter=0.02 25,jitter=0.02 none,jitter=0.05 reset+25 \
-          100,swap=2 25,monitor=off 25,monitor=reset 25,monitor=off,reset 100 25,swap=4 \
-          100,swap=4 25,jitter=0.05 100,jitter=0.02 100,monitor=off 100,monitor=reset \
-          100,monitor=off,reset
+WATCHED = none 10 5 25,swap=2 100,swap=2 25,swap=4 none,jitter=0.02 25,jitter=0.02 \
+          100,jitter=0.02 none,jitter=0.05 25,jitter=0.05
 WATCHED_CARTPOLE = none,monitor=off none 100 25 reset reset+100 reset+25 25,monitor=off
 PICTURED = none 100 100,announced
 LOOKS = reset $(foreach look,marble waves city mountain,reset$(comma)background=$(look))

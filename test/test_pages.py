@@ -1,19 +1,21 @@
 """The commands that pages name exist, and `make` writes the tables that pages show."""
 
+import contextlib
+import io
 import re
 import shlex
 import shutil
 import subprocess
-from dataclasses import fields
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from an_control.cli import main
 from an_control.cli.evaluate import Verb as Evaluate
-from an_control.cli.help import VERBS, module_of, parse
+from an_control.cli.help import VERBS, parse
 from an_control.cli.identification import TABLES
+from an_control.learning.rollout.protocol import Protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -62,7 +64,7 @@ def test_each_table_has_the_rows_and_the_episodes_of_the_command_that_makes_it()
         table = tables()[key]
         if table.startswith("| protocol |"):
             rows = re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)
-            assert rows == list(command.table), key
+            assert rows == [str(Protocol.parse(text)) for text in command.table], key
             counts = set(re.findall(r" of (\d+) \|", table))
             assert counts == {str(command.episodes)}, key
 
@@ -71,13 +73,12 @@ def test_make_reads_models_that_ship():
     assert all((ROOT / command.model).is_file() for command in made().values())
 
 
+@cache
 def options(verb: str) -> set[str]:
-    names = {f"--{field.name.replace('_', '-')}" for field in fields(verb_class(verb))}
-    return names | {name.replace("--", "--no-", 1) for name in names} | {"--help"}
-
-
-def verb_class(verb: str):
-    return import_module(module_of(verb)).Verb
+    """The options that the help of a verb names."""
+    with contextlib.redirect_stdout(io.StringIO()) as shown, pytest.raises(SystemExit):
+        main([verb, "--help"])
+    return set(re.findall(r"--[a-z][a-z-]*", shown.getvalue()))
 
 
 @pytest.mark.parametrize("page", [*PAGES, *CARDS], ids=lambda page: page.name)

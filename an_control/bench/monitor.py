@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from an_control.policy import EngineName, Model, make_policy
-from an_control.policy.monitor.monitor import LOOKING
+from an_control.policy.monitor.search import VERIFY_TICKS
 
 EVERY = 100
 STEPS = 1000
 
 
 def monitor_rows(model: Model, engines: list[EngineName], seconds: float) -> list[dict[str, Any]]:
-    """A row an engine: quantiles in us of what a watched tick takes longer than one alone.
+    """A row an engine: quantiles in us of what a monitored tick takes longer than one alone.
 
-    All signals move every 100 steps. `quiet` are the ticks in which nothing is looked into,
-    `move` those in which a move is noticed, `after` the ones in which it is looked into.
+    All signals move every 100 steps. `quiet` are the ticks in which nothing is verified, `move`
+    those in which signals move, `after` the ones in which that is verified.
     """
     return [_row(model, engine, seconds) for engine in engines]
 
@@ -28,15 +28,15 @@ def _row(model: Model, engine: EngineName, seconds: float) -> dict[str, Any]:
     from an_control.learning.environments import environment_of, make_environment
 
     alone = make_policy(model, "off", engine=engine)
-    watched = make_policy(model, "match", engine=engine)
+    monitored = make_policy(model, "match", engine=engine)
     taken: dict[str, list[int]] = {"quiet": [], "move": [], "after": []}
-    rng, ids = np.random.default_rng(1), watched.nominal_ids
+    rng, ids = np.random.default_rng(1), monitored.nominal_ids
     end_ns = time.perf_counter_ns() + int(seconds * 1e9)
     with closing(make_environment(environment_of(str(model.task["name"])))) as env:
         while time.perf_counter_ns() < end_ns:
             observation, _ = env.reset(seed=int(rng.integers(2**31)))
             alone.reset()
-            watched.reset()
+            monitored.reset()
             order = np.arange(len(ids))
             for step in range(STEPS):
                 moved = step > 0 and step % EVERY == 0
@@ -45,9 +45,9 @@ def _row(model: Model, engine: EngineName, seconds: float) -> dict[str, Any]:
                 begin_ns = time.perf_counter_ns()
                 alone.step_array(observation, ids)
                 middle_ns = time.perf_counter_ns()
-                action = watched.step_array(shown, ids)
+                action = monitored.step_array(shown, ids)
                 cost_ns = time.perf_counter_ns() - middle_ns - (middle_ns - begin_ns)
-                kind = "after" if step % EVERY <= LOOKING else "quiet"
+                kind = "after" if step % EVERY <= VERIFY_TICKS else "quiet"
                 taken["move" if moved else kind].append(cost_ns)
                 observation, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:

@@ -43,28 +43,28 @@ class Verb:
     task: str | None = None
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
     episodes: int = 100
-    """How many."""
+    """Number of episodes."""
     seed: int = 1
-    """Decides starts and disturbances; never one that training used."""
+    """Seed of starts and disturbances; not one that training used."""
     disturbance: Options = field(default_factory=partial(defaults, shuffle="reset"))
     """What is done to the readings."""
     memory: Literal["kept", "reset", "zeroed"] = "kept"
     """What becomes of the neurons' state: kept (left in its slot, or carried with --announce),
     reset (when signals move on the way), zeroed (at every step)."""
     until: int | None = None
-    """The step from which on nothing moves any more."""
+    """The step after which no signal moves any more."""
     normalise: bool = False
     """Scale the policy's sums over channels to the task's number of them, whatever its file says;
     the message is then no larger where channels are added."""
     monitor: Monitor | None = None
-    """What detects signals that moved unannounced: off, reset (clears the state of the neurons
-    whose signal moved), match (brings it to where the signal went); by default what the model
+    """What to do about unannounced rewiring: off (nothing), reset (clear the state of the neurons
+    whose signal moved), match (move that state along with the signal); by default what the model
     file says."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()
-    """Protocols to put beside each other, instead of the options above; the first is the one that
-    the others differ from."""
+    """Protocols to compare, instead of the one that options describe; the others are compared with
+    the first."""
     identification: bool = False
     """Instead of a protocol: how many steps the neurons need to identify their channels after each
     reshuffle (--shuffle reset+K, reset+200 by default), and the return with each channel frozen in

@@ -39,8 +39,8 @@ class Verb:
     """Seconds over which commands move from the safe command to the policy's, after activation and
     every stop; by default as the model was trained."""
     monitor: Monitor | None = None
-    """What detects signals that moved unannounced: off, reset, match; by default what the model
-    file says."""
+    """What to do about unannounced rewiring: off, reset or match (see `evaluate`); by default what
+    the model file says."""
     use_sim_time: bool = False
     """Take the time from /clock."""
     check_rate: bool = True

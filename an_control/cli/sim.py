@@ -51,39 +51,39 @@ class Verb:
     """Run a simulated robot and the policy node as two processes over ROS 2, in lockstep."""
 
     task: tyro.conf.Positional[Literal["ant", "cartpole", "car_racing", "pong"]]
-    """Which robot."""
+    """The robot."""
     model: Path | None = None
     """A .safetensors model file; by default the one that ships for the task."""
     episodes: int = 2
-    """How many."""
+    """Number of episodes."""
     seed: int = 0
-    """Decides every start and every disturbance."""
+    """Seed of every start and every disturbance."""
     disturbance: Options = field(default_factory=defaults)
     """What is done to the readings."""
     schedule: Path | None = None
-    """A YAML of other disturbance settings from some step of each episode on."""
+    """A YAML file that changes the disturbance settings at given steps of each episode."""
     scrambler: bool = False
-    """Read by way of the scrambler even while it changes nothing: its parameters, on the node
-    simulator, may then be set at any time."""
+    """Put the scrambler between sensors and policy even where it changes nothing at first; its
+    parameters, on the node simulator, can then be set at any time."""
     monitor: Monitor | None = None
-    """What detects signals that moved unannounced: off, reset, match; by default what the model
-    file says."""
+    """What to do about unannounced rewiring: off, reset or match (see `evaluate`); by default what
+    the model file says."""
     realtime: bool = False
-    """Step by the clock, as a robot does, instead of in lockstep."""
+    """Step in real time, as a robot does, instead of in lockstep."""
     trigger: Literal["sources", "timer"] = "sources"
-    """In real time the policy ticks when its sources have come, or by a timer."""
+    """In real time: tick when a message of each source has arrived, or by a timer."""
     ramp: float | None = None
-    """Seconds over which the policy's authority grows from the safe command, after activation and
-    every stop; by default what the model was trained with."""
+    """Seconds over which commands move from the safe command to the policy's, after activation and
+    every stop; by default as the model was trained."""
     stop_at: float | None = None
-    """Latch the e-stop so many seconds into each episode."""
+    """Latch the e-stop this many seconds after the start of each episode."""
     stop_spread: float = 0.0
-    """Or up to so many seconds later, drawn for each episode."""
+    """Latch it up to this many seconds later, drawn for each episode."""
     stop_for: float = 2.0
-    """Clear the e-stop after so many seconds."""
+    """Clear the e-stop after this many seconds."""
     video: OutputFile | None = None
-    """Record what the camera sees: .mp4 a video, .png a sheet of pictures. Of a robot that sees by
-    camera itself: its images, and beside them what the policy read, coloured where it looked."""
+    """Record the camera: .mp4 for a video, .png for a sheet of pictures. For a robot that sees by
+    camera also what the policy read of each image, coloured by its attention."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 

@@ -9,8 +9,11 @@ from itertools import pairwise
 from math import inf
 from pathlib import Path
 
+import numpy as np
 from rclpy.node import Node
 
+from an_control.policy import load_policy
+from an_control.share import share_path
 from campaign import node_faults
 from campaign.faults import FAULTS
 from campaign.hiccups import Hiccups
@@ -49,6 +52,7 @@ def run_campaign(
     """
     assert node.get_namespace() == NAMESPACE
     state = State() if state is None else state
+    compile_policy()
     robot = RobotUnderTest(node, PolicyProcess(folder))
     hiccups = Hiccups()
     outcomes = []
@@ -70,6 +74,12 @@ def run_campaign(
         hiccups.close()
         robot.close()
     return outcomes
+
+
+def compile_policy() -> None:
+    """Put what the node compiles into the cache on disk: else its first start may take minutes."""
+    policy = load_policy(share_path("models/ant.safetensors"))
+    policy.step_array(np.zeros(len(policy.nominal_ids)), policy.nominal_ids)
 
 
 def judged(fault: Fault, tries: Iterable[Seen]) -> Outcome:

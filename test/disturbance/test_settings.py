@@ -24,7 +24,7 @@ from an_control.disturbance import (
 
 IDS = tuple(f"channel_{i}" for i in range(12))
 WALK = pytest.mark.parametrize("one", SETTINGS, ids=lambda one: one.name)
-PAGE = Path(__file__).parents[2] / "docs/rewiring.md"
+PAGE = Path(__file__).parents[2] / "docs/scrambler.md"
 
 
 def another(one: Setting) -> Any:

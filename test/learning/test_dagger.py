@@ -127,7 +127,7 @@ def episode():
 STUDENTS = {
     "plain": StudentSizes(),
     "products": StudentSizes(products=True),
-    "reset": StudentSizes(reset_on_jump=True),
+    "reset on jump": StudentSizes(reset_on_jump=True),
     "one reading": StudentSizes(stack=1),
     "stacked": StudentSizes(products=True, stack=4, reset_on_jump=True),
     "remembering": StudentSizes(products=True, memory=16),
@@ -176,8 +176,8 @@ def _one_step(observation, change, previous, moved) -> Batch:
     )
     channel = torch.arange(28)[None, None]
     one, fresh = torch.ones(1, 1), torch.zeros(1, dtype=torch.bool)
-    ones, startled = torch.ones_like(values), one * moved
-    return Batch(values, changed, acted, values, acted, channel, ones, one, startled, fresh)
+    ones, resets = torch.ones_like(values), one * moved
+    return Batch(values, changed, acted, values, acted, channel, ones, one, resets, fresh)
 
 
 def test_training_never_sees_an_evaluation_seed():
@@ -251,7 +251,7 @@ def test_resetting_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
     assert 40 < whole < 90
 
 
-def test_reset_neurons_start_again_and_the_head_remembers():
+def test_neurons_are_reset_on_a_jump_and_the_head_remembers():
     torch.manual_seed(3)
     sizes = StudentSizes(
         neuron=6, key=4, head=(), memory=5, reset_on_jump=True, prediction_attention=True

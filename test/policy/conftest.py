@@ -43,7 +43,7 @@ EXPECTING = {
     "memory6-change-products": AttentionSizes(
         8, 8, 9, 5, ["value", "change"], [7], True, "softmax", "relu", "clip", memory=6
     ),
-    "memory5-doubt-reset_on_jump-compare": AttentionSizes(
+    "memory5-all-extensions": AttentionSizes(
         3,
         6,
         8,

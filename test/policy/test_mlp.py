@@ -28,7 +28,7 @@ def test_named_readings_are_put_into_the_nominal_order():
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, 1e30, 1e300])
-def test_absent_and_broken_readings_are_zero(broken):
+def test_missing_and_broken_readings_are_zero(broken):
     policy = make_policy(random_model(SIZES, task=TASK))
     expected = policy.step({"a": 1.0, "b": 0.0, "c": 3.0})
     np.testing.assert_array_equal(policy.step({"a": 1.0, "c": 3.0}), expected)

@@ -20,6 +20,7 @@ from an_control.policy import (
     write_model,
 )
 from an_control.policy.monitor import assignment
+from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.forward_model import ForwardModel
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import ForwardSizes
@@ -70,7 +71,7 @@ def play(policy, orders, ids=tuple(CHANNELS)):
     found = []
     for tick, order in enumerate(orders):
         action = policy.step_array(waves(tick)[list(order)], ids)
-        found.append((action, dict(policy.monitor.belief)))
+        found.append((action, dict(policy.monitor.moved)))
     return found
 
 
@@ -139,7 +140,7 @@ def test_while_nothing_moves_every_action_has_the_bits_of_the_policy_alone(engin
             action = alone.step_array(waves(tick), tuple(CHANNELS))
             watched = policy.step_array(waves(tick), tuple(CHANNELS))
             assert watched.tobytes() == action.tobytes()
-        assert policy.monitor.rewires == 0 and not policy.monitor.lost
+        assert policy.monitor.rewires == 0 and not policy.monitor.belief.lost
 
 
 def test_a_match_gives_every_neuron_its_content_again_at_the_tick_of_the_move(engine):
@@ -192,14 +193,14 @@ def test_ids_that_the_task_does_not_know_pass_by_and_absent_ones_are_left_out(en
     assert set(policy.channel_order) == set(CHANNELS) - {CHANNELS[3]}
     for tick in range(22, 60):
         policy.step_array(waves(tick), tuple(CHANNELS))
-    assert policy.monitor.rewires == 0 and not policy.monitor.lost
+    assert policy.monitor.rewires == 0 and not policy.monitor.belief.lost
 
 
 def test_a_channel_that_stays_away_does_not_make_it_see_moves():
     policy = make_policy(watched_model(), "match")
     for tick in range(80):
         policy.step_array(waves(tick)[:4], tuple(CHANNELS[:4]))
-    assert policy.monitor.rewires == 0 and policy.monitor.belief == {}
+    assert policy.monitor.rewires == 0 and policy.monitor.moved == {}
 
 
 def test_a_file_of_before_there_was_filling_in_says_nothing_of_it_and_fills_nothing():
@@ -223,7 +224,7 @@ def test_absent_channels_are_filled_in_where_the_wiring_is_known(engine, lost_at
             full, ids = full[[0, 2, 3]], (ids[0], ids[2], ids[3])  # nothing is known yet
         action = policy.step_array(values, tuple(CHANNELS))
         assert action.tobytes() == alone.step_array(full, ids).tobytes()
-    assert policy.monitor.rewires == 0 and policy.monitor.belief == {}
+    assert policy.monitor.rewires == 0 and policy.monitor.moved == {}
 
 
 def test_with_an_unknown_wiring_nothing_is_filled_in():
@@ -277,25 +278,21 @@ def test_the_shipped_ants_neurons_go_on_from_what_they_remembered(engine):
 
 
 class Mistaken:
-    """Stands for a monitor that takes two contents for each other from tick 5 to tick 8."""
+    """Stands for a monitor that confuses two signals from tick 5 to tick 8."""
 
     def __init__(self):
-        self.slots, self.renames, self.settled = np.arange(5), None, True
-        self.ticks = 0
+        self.belief, self.ticks = replace(Belief.nominal(5), settled=True), 0
 
     def reset(self):
         self.__init__()
 
-    @property
-    def shown(self):
-        return self.slots
-
-    def look(self, readings, action, *, evidence=True):
-        self.noticed = self.ticks == 5
+    def step(self, readings, action, *, evidence=True):
+        belief = replace(self.belief, detected=self.ticks == 5)
         if self.ticks in (5, 9):
-            self.slots = np.array([1, 0, 2, 3, 4]) if self.noticed else np.arange(5)
-        self.ticks += 1
-        return readings[self.slots]
+            slots = np.array([1, 0, 2, 3, 4]) if belief.detected else np.arange(5)
+            belief = replace(belief, slots=slots, outputs=slots)
+        self.belief, self.ticks = belief, self.ticks + 1
+        return readings[belief.slots]
 
 
 def test_neurons_that_were_shown_a_wrong_content_go_on_from_before_it(engine):
@@ -321,7 +318,7 @@ def test_a_reset_starts_again_from_the_nominal_wiring():
     policy = make_policy(watched_model(), "match")
     first = play(policy, [STRAIGHT] * 10 + [TURNED] * 10)
     policy.reset()
-    assert policy.monitor.belief == {} and policy.monitor.rewires == 0
+    assert policy.monitor.moved == {} and policy.monitor.rewires == 0
     again = play(policy, [STRAIGHT] * 10 + [TURNED] * 10)
     assert [action.tobytes() for action, _ in first] == [action.tobytes() for action, _ in again]
 
@@ -381,7 +378,7 @@ def test_looks_are_probabilities():
     forward = ForwardModel(watched_model())
     reads = np.stack([waves(tick) for tick in range(7)])
     change = np.diff(reads, axis=0, prepend=reads[:1])
-    costs = forward.looks(reads, change, np.zeros((7, 2), np.float32))
+    costs = forward.identity_costs(reads, change, np.zeros((7, 2), np.float32))
     np.testing.assert_allclose(np.exp(-costs).sum(1), 1.0, rtol=1e-5)
 
 
@@ -397,7 +394,7 @@ def errors(monitor, orders, sd, seed=3):
     for tick, order in enumerate(orders):
         content = waves(tick)
         noise = (sd * rng.normal(size=5)).astype(np.float32)
-        given = monitor.look((content + noise)[list(order)], np.zeros(2, np.float32))
+        given = monitor.step((content + noise)[list(order)], np.zeros(2, np.float32))
         found.append((np.abs(given - content).mean(), np.abs(noise).mean()))
     return np.array(found)
 
@@ -406,18 +403,18 @@ def test_noisy_readings_are_smoothed_and_quiet_ones_keep_their_bits():
     monitor = noisy_monitor()
     for tick in range(60):
         readings = waves(tick)
-        assert monitor.look(readings, np.zeros(2, np.float32)).tobytes() == readings.tobytes()
+        assert monitor.step(readings, np.zeros(2, np.float32)).tobytes() == readings.tobytes()
     monitor.reset()
     given, got = errors(monitor, [STRAIGHT] * 120, 0.02)[60:].mean(0)
     assert given < 0.8 * got
-    assert monitor.belief == {}
+    assert monitor.moved == {}
 
 
 def test_contents_that_move_are_found_among_noise_too():
     monitor = noisy_monitor()
     errors(monitor, [STRAIGHT] * 80 + [TURNED] * 40, 0.02)
     names = {CHANNELS[slot]: CHANNELS[place] for slot, place in enumerate(TURNED)}
-    assert monitor.belief == names
+    assert monitor.moved == names
 
 
 def test_a_tick_after_a_command_that_no_action_stands_for_is_no_evidence():
@@ -425,12 +422,12 @@ def test_a_tick_after_a_command_that_no_action_stands_for_is_no_evidence():
     for ignored, beliefs in ((False, [False, True]), (True, [False, False])):
         policy = make_policy(watched_model(), "match")
         play(policy, [STRAIGHT] * 30)
-        believed = [bool(policy.monitor.belief)]
+        believed = [bool(policy.monitor.moved)]
         if ignored:
             policy.ignore_next_tick()
         readings = waves(30)[moved]
         policy.step_array(readings, tuple(CHANNELS))
-        believed.append(bool(policy.monitor.belief) or policy.monitor.noticed)
+        believed.append(bool(policy.monitor.moved) or policy.monitor.belief.detected)
         assert believed == beliefs
 
 
@@ -446,5 +443,5 @@ def test_working_ahead_for_the_next_tick_changes_no_bit():
             plain.previous_action = ahead.previous_action = draw.uniform(-1.0, 1.0, 2)
         same = plain.step_array(readings, tuple(CHANNELS))
         assert ahead.step_array(readings, tuple(CHANNELS)).tobytes() == same.tobytes()
-        assert ahead.monitor.belief == plain.monitor.belief
+        assert ahead.monitor.moved == plain.monitor.moved
         ahead.prepare()

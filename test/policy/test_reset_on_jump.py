@@ -1,4 +1,4 @@
-"""Startle: neurons begin anew where most contents move at once, and only there."""
+"""Reset on jump: all neurons are reset where most readings jump at once, and only there."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def as_new(policy, readings, ids=IDS) -> np.ndarray:
     return other.step_array(readings, ids)
 
 
-def test_contents_that_move_make_every_neuron_begin_anew(policy):
+def test_signals_that_move_to_other_channels_reset_every_neuron(policy):
     order = np.random.default_rng(0).permutation(12)
     new = as_new(policy, wave(30)[order])
     assert policy.step_array(wave(30)[order], IDS).tobytes() == new.tobytes()
@@ -40,25 +40,25 @@ def test_contents_that_move_make_every_neuron_begin_anew(policy):
     assert policy.step_array(wave(31)[order], IDS).tobytes() != new.tobytes()
 
 
-def test_a_few_jumps_and_the_usual_movement_startle_nobody(policy):
+def test_a_few_jumps_and_the_usual_movement_reset_nothing(policy):
     readings = wave(30)
     readings[:2] = readings[1::-1] + 1.0
     new = as_new(policy, readings)
     assert not np.array_equal(policy.step_array(readings, IDS), new)
 
 
-def test_channels_of_noise_startle_only_at_first(engine):
+def test_channels_of_noise_reset_neurons_only_at_first(engine):
     policy = make_policy(random_model(SIZES, seed=1, gain=2.0), engine=engine)
     rng, ids = np.random.default_rng(2), (*IDS, *(f"noise_{i}" for i in range(8)))
-    startled = []
+    resets = []
     for step in range(200):
         readings = np.concatenate([wave(step), rng.standard_normal(8)]).astype(np.float32)
         new = as_new(policy, readings, ids)
-        startled.append(np.array_equal(policy.step_array(readings, ids), new))
-    assert not any(startled[40:])
+        resets.append(np.array_equal(policy.step_array(readings, ids), new))
+    assert not any(resets[40:])
 
 
-def test_a_channel_that_was_away_while_contents_moved_begins_anew_as_well(policy):
+def test_a_channel_that_was_missing_while_signals_moved_is_reset_as_well(policy):
     readings = wave(30)[np.random.default_rng(0).permutation(12)]
     other = make_policy(policy.model, engine=policy.engine)
     for shown in (11, 12, 12):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from an_control.policy.monitor.sensor_noise import HEARD, SensorNoise, roughness
+from an_control.policy.monitor.sensor_noise import TICKS, SensorNoise, roughness
 
 
 def smooth_and_rough(ticks, rng):
@@ -16,7 +16,7 @@ def smooth_and_rough(ticks, rng):
 @pytest.mark.parametrize("sd", [0.005, 0.02, 0.1])
 def test_the_noise_is_told_by_the_smoothest_channels(sd):
     rng = np.random.default_rng(1)
-    clean = smooth_and_rough(HEARD, rng)
+    clean = smooth_and_rough(TICKS, rng)
     assert roughness(clean) == pytest.approx(0.0, abs=1e-9)
     noisy = [roughness(clean + sd * rng.normal(size=clean.shape)) for _ in range(20)]
     assert 0.5 * sd < np.mean(noisy) < 1.1 * sd
@@ -26,8 +26,8 @@ def test_noise_sets_in_and_ends():
     rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool))
     clean = smooth_and_rough(300, rng)
     clean[100:200] += 0.02 * rng.normal(size=(100, 5))
-    began = [tick for tick, row in enumerate(clean) if noise.hear(row)]
-    assert len(began) == 1 and 100 < began[0] < 100 + HEARD
+    began = [tick for tick, row in enumerate(clean) if noise.estimate(row)]
+    assert len(began) == 1 and 100 < began[0] < 100 + TICKS
     assert noise.sd == 0.0
 
 
@@ -37,6 +37,6 @@ def test_contents_that_move_are_no_noise():
     for tick, row in enumerate(clean):
         if tick % 10 == 9:
             order = rng.permutation(5)
-            noise.move()
-        noise.hear(row[order])
+            noise.signals_moved()
+        noise.estimate(row[order])
         assert noise.sd == 0.0

@@ -12,9 +12,7 @@ from an_control.files import read_regular, write_whole
 from an_control.learning.evaluation.evaluate import summary
 from an_control.learning.rollout.episode import Result
 
-HEAD = (
-    "| protocol | return | least | median | most | successes | difference | same to the last bit |"
-)
+HEAD = "| protocol | return | min | median | max | successes | difference | same to the last bit |"
 BACK_STEPS, BACK_SHARE = (150, 350), 0.95
 """An episode is back if, in these steps after the last move, its mean reward is this share of that
 which the first protocol's episodes have there."""

@@ -132,7 +132,7 @@ def freeze_each(
 
 def frozen_table(frozen: dict[str, list[Result]]) -> str:
     """One row a channel, worst first, in Markdown."""
-    rows = ["| frozen | return | least | walked, m |", "|---|---|---|---|"]
+    rows = ["| frozen | return | min | walked, m |", "|---|---|---|---|"]
     means = {name: np.mean([r.total for r in results]) for name, results in frozen.items()}
     for name in sorted(frozen, key=lambda name: means[name]):
         totals = np.array([result.total for result in frozen[name]])

@@ -17,7 +17,8 @@ from an_control.learning.forward_model.networks import (
     Training,
     arrays_of,
 )
-from an_control.policy.monitor.forward_model import WINDOW, looks_of
+from an_control.policy.monitor.forward_model import identity_features
+from an_control.policy.sizes import WINDOW
 
 
 class Identity(Training):
@@ -65,7 +66,7 @@ class Identity(Training):
     def _stretches(
         self, traces: Sequence[Trace], count: int, ticks: int, rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What `looks_of` makes of so many stretches of so many ticks."""
+        """What `identity_features` makes of so many stretches of so many ticks."""
         reads, before, actions = [], [], []
         for place in rng.integers(len(traces), size=count):
             trace = traces[place]
@@ -74,7 +75,7 @@ class Identity(Training):
             reads.append(trace.readings[begin + 1 : begin + 1 + ticks])
             actions.append(trace.actions[begin : begin + ticks])
         change = np.array(reads) - np.array(before)
-        own, common = looks_of(np.array(reads), change, np.array(actions), self._units)
+        own, common = identity_features(np.array(reads), change, np.array(actions), self._units)
         return torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(common)
 
 

@@ -18,7 +18,7 @@ from an_control.learning.forward_model.networks import (
     arrays_of,
     moments,
 )
-from an_control.policy.monitor.sensor_noise import LEAST_HEARD, roughness
+from an_control.policy.monitor.sensor_noise import MIN_TICKS, roughness
 
 
 class Imputation(Training):
@@ -40,9 +40,9 @@ class Imputation(Training):
         self._batch = _Batch(traces, settings, (start - middle) / spread, middle, spread, rng)
         self._typical = np.stack([start, everything.min(0), everything.max(0)])
         rough = [
-            roughness(trace.readings[begin : begin + LEAST_HEARD])
+            roughness(trace.readings[begin : begin + MIN_TICKS])
             for trace in traces
-            for begin in range(0, len(trace.readings) - LEAST_HEARD, LEAST_HEARD)
+            for begin in range(0, len(trace.readings) - MIN_TICKS, MIN_TICKS)
         ]
         self._roughest = 2.0 * max(rough, default=0.0)
         self._shared = count + actions

@@ -18,6 +18,7 @@ from an_control.learning.forward_model.networks import (
     moments,
 )
 from an_control.policy.monitor.assignment import FREEDOM
+from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.forward_model import HIGHEST, LOWEST, ForwardModel
 
 CALM_STEPS = 4000
@@ -101,7 +102,7 @@ def usual_costs(forward: ForwardModel, traces: Sequence[Trace]) -> np.ndarray:
     calm = flat([trace for trace in traces if not trace.disturbed] or traces)
     before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict(before, actions)
-    forward.add_costs(costs, after - before, seen.change, after, seen)
+    Costs(forward).add(costs, after - before, seen.change, after, seen)
     usual: np.ndarray = (np.diagonal(costs) / len(before)).astype(F32)
     return usual
 

@@ -1,4 +1,4 @@
-"""Who shows what: costs of slots as channels, and the assignment that costs least.
+"""Costs of slots as channels, and the assignment of slots to channels that costs least.
 
 The cost of slot i as channel k is the negative log likelihood of what the slot reads, were it the
 channel, less a constant; assignments are compared by sums of costs. Plain numpy here,
@@ -13,11 +13,14 @@ import numpy as np
 
 FREEDOM = 3.0
 """Degrees of freedom of the errors, which follow Student's t: contacts make heavy tails."""
-UNSURE = 0.02
+MIN_CHANCE = 0.02
 """The least chance that a binary channel reads otherwise than expected."""
-ELSE = 1e-5
+MIN_LIKELIHOOD = 1e-5
 """Likelihood of a reading that is neither 0 nor 1, as a binary channel."""
-LARGEST_RATIO = 1e6
+MAX_RATIO = 1e6
+"""Of an error to its scale."""
+MOVE_COST = 2.0
+"""Nats that a moved channel costs: many that move must explain more than a few."""
 
 
 def costs_of(
@@ -31,13 +34,13 @@ def costs_of(
     width: float,
 ) -> np.ndarray:
     """Costs, of any shapes that fit together: of slots as channels, see `add_costs`."""
-    ratio = np.minimum(np.abs(moved - expected) / scale, LARGEST_RATIO)
+    ratio = np.minimum(np.abs(moved - expected) / scale, MAX_RATIO)
     smooth = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
-    likely = np.clip(chance, UNSURE, 1.0 - UNSURE)
+    likely = np.clip(chance, MIN_CHANCE, 1.0 - MIN_CHANCE)
     one, zero = (
         1.0 / (1.0 + ((reads - level) / width) ** 2 / FREEDOM) ** 2 for level in (1.0, 0.0)
     )
-    either = np.log(width) - np.log(likely * one + (1.0 - likely) * zero + ELSE)
+    either = np.log(width) - np.log(likely * one + (1.0 - likely) * zero + MIN_LIKELIHOOD)
     found: np.ndarray = np.where(np.isnan(moved), usual, np.where(binary, either, smooth))
     return found
 
@@ -55,15 +58,30 @@ def add_costs(
 ) -> None:
     """Add the costs of T ticks to `costs` (slots, channels) float64.
 
-    By slot: `moved` (T, N), NaN where absent, and what it `reads`; by channel: what is `expected`
-    for `moved`, the error's `scale`, a binary channel's `chance` to read 1 within `width`. An
-    absent slot costs what is `usual` for the channel.
+    By slot: `moved` (T, N), NaN where missing, and what it `reads`; by channel: what is `expected`
+    for `moved`, the error's `scale`, a binary channel's `chance` to read 1 within `width`. A
+    missing slot costs what is `usual` for the channel.
     """
     for t in range(len(moved)):
         slots = moved[t][:, None], reads[t][:, None]
         costs += costs_of(
             slots[0], expected[t], scale[t], slots[1], chance[t], binary, usual, width
         )
+
+
+def cost_moves(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Costs (slots, channels) with `MOVE_COST` where a channel moves from its slot (N,)."""
+    moved: np.ndarray = costs + MOVE_COST
+    moved[slots, np.arange(len(slots))] -= MOVE_COST
+    return moved
+
+
+def swap_gains(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """(N, N): what an assignment's costs change by where two channels swap slots."""
+    by_channel = costs[slots]
+    own = np.diagonal(by_channel)
+    gains: np.ndarray = by_channel + by_channel.T - own[:, None] - own[None, :]
+    return gains
 
 
 def assign(costs: np.ndarray) -> np.ndarray:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.compiled_cache import njit
-from an_control.policy.monitor.assignment import ELSE, FREEDOM, LARGEST_RATIO, UNSURE
+from an_control.policy.monitor.assignment import FREEDOM, MAX_RATIO, MIN_CHANCE, MIN_LIKELIHOOD
 
 F32 = np.float32
 THIRD = F32(1.0 / FREEDOM)
-LARGEST = F32(LARGEST_RATIO)
+F32_MAX_RATIO = F32(MAX_RATIO)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -21,19 +21,19 @@ def add_costs(costs, moved, expected, scale, reads, chance, binary, usual, width
     for t in range(moved.shape[0]):
         for k in range(count):
             if binary[k]:
-                likely = min(max(chance[t, k], F32(UNSURE)), F32(1.0 - UNSURE))
+                likely = min(max(chance[t, k], F32(MIN_CHANCE)), F32(1.0 - MIN_CHANCE))
                 for i in range(count):
                     z, o = reads[t, i] / F32(width), (reads[t, i] - F32(1.0)) / F32(width)
                     zero = F32(1.0) / (F32(1.0) + z * z * THIRD) ** 2
                     one = F32(1.0) / (F32(1.0) + o * o * THIRD) ** 2
                     mixed = likely * one + (F32(1.0) - likely) * zero
-                    cost = offset - np.log(mixed + F32(ELSE))
+                    cost = offset - np.log(mixed + F32(MIN_LIKELIHOOD))
                     costs[i, k] += cost if moved[t, i] == moved[t, i] else usual[k]
             else:
                 inverse = F32(1.0) / scale[t, k]
                 log_scale = np.log(scale[t, k])
                 for i in range(count):
-                    ratio = min(abs(moved[t, i] - expected[t, k]) * inverse, LARGEST)
+                    ratio = min(abs(moved[t, i] - expected[t, k]) * inverse, F32_MAX_RATIO)
                     cost = F32(2.0) * np.log(F32(1.0) + ratio * ratio * THIRD) + log_scale
                     costs[i, k] += cost if moved[t, i] == moved[t, i] else usual[k]
 

@@ -1,7 +1,7 @@
-"""A policy whose readings pass an identity monitor first: readings in, readings out.
+"""A policy whose readings pass an identity monitor first: readings in, signals out.
 
-Set to "match", the policy gets every content under its own id, wherever it is wired; set to
-"reset", it gets the readings as they are wired and clears the neurons whose content moved. Ids
+Set to "match", the policy gets every signal under its own id, wherever it is wired; set to
+"reset", it gets the readings as they are wired and resets the channels whose signal moved. Ids
 that the task does not know pass by. While nothing moves, the policy gets the readings as they are,
 bit for bit.
 """
@@ -14,6 +14,7 @@ from itertools import compress
 import numpy as np
 
 from an_control.policy.exact import MAX_READING
+from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
 from an_control.policy.sizes import Monitor
@@ -24,7 +25,7 @@ class MonitoredPolicy(Policy):
 
     Args:
         policy: acts on numbers.
-        monitor: says which slot shows which content.
+        monitor: finds which slot carries which signal.
         setting: what follows from that, "match" or "reset".
     """
 
@@ -38,11 +39,11 @@ class MonitoredPolicy(Policy):
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode: in the nominal wiring, with nothing remembered."""
+        """Start an episode, in the nominal wiring."""
         self.policy.reset()
         self.monitor.reset()
         self._action = np.zeros(self.model.sizes.actions, np.float32)
-        self._remembered: dict[str, np.ndarray] = {}
+        self._saved: dict[str, np.ndarray] = {}
         self._evidence = True
 
     def ignore_next_tick(self) -> None:
@@ -61,26 +62,23 @@ class MonitoredPolicy(Policy):
             raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
         if ids is not self._ids:
             self._arrange(tuple(ids))
-        monitor = self.monitor
-        slots, shown = monitor.slots, monitor.shown
+        before = self.monitor.belief
         readings = self._by_slot(values)
-        contents = monitor.look(readings, self._action, evidence=self._evidence)
-        self._evidence = True
+        signals = self.monitor.step(readings, self._action, evidence=self._evidence)
+        belief, self._evidence = self.monitor.belief, True
         if self.setting == "match":
-            if monitor.renames is not None:
-                self._carry(*monitor.renames)
-                shown = monitor.renames[1]
-            self._recall(shown)
-            action = self._act(contents, values)
+            if self._state is not None:
+                self._move_state(self._state, before, belief)
+            action = self._act(signals, values)
         else:
-            self._forget(slots, monitor.slots)
+            self._reset_moved(before.slots, belief.slots)
             action = self.policy.step_array(values, ids)
         self._action = action
         return action
 
     def prepare(self) -> None:
         """Work ahead for the next tick, see `Policy`."""
-        self.monitor.look_ahead(self._action)
+        self.monitor.prepare(self._action)
 
     def _arrange(self, ids: tuple[str, ...]) -> None:
         """Note, for as long as the same ids come, which reading belongs where."""
@@ -90,9 +88,9 @@ class MonitoredPolicy(Policy):
         known = [name in self._slot for name in ids]
         self._from = np.flatnonzero(known)
         self._to = np.array([self._slot[name] for name in compress(ids, known)], np.int64)
-        self._foreign = np.flatnonzero(~np.array(known, bool))
-        self._foreign_ids = tuple(ids[place] for place in self._foreign)
-        self._given = self.nominal_ids + self._foreign_ids
+        self._unknown = np.flatnonzero(~np.array(known, bool))
+        self._unknown_ids = tuple(ids[place] for place in self._unknown)
+        self._given = self.nominal_ids + self._unknown_ids
         self._nominal = ids == self.nominal_ids
         self._ids = ids
 
@@ -107,49 +105,46 @@ class MonitoredPolicy(Policy):
         readings[self._to] = own
         return readings
 
-    def _act(self, contents: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The policy's action on what there is of the contents, and on what is unknown."""
-        given, ids = contents, self._given
-        absent = np.isnan(contents)
-        if absent.any():
-            present = ~absent
-            given = contents[present]
-            ids = tuple(compress(self.nominal_ids, present.tolist())) + self._foreign_ids
-        if len(self._foreign):
-            given = np.concatenate([given, values[self._foreign].astype(np.float32)])
+    def _act(self, signals: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The policy's action on the signals that are there, and on the unknown channels."""
+        given, ids = signals, self._given
+        missing = np.isnan(signals)
+        if missing.any():
+            present = ~missing
+            given = signals[present]
+            ids = tuple(compress(self.nominal_ids, present.tolist())) + self._unknown_ids
+        if len(self._unknown):
+            given = np.concatenate([given, values[self._unknown].astype(np.float32)])
         return self.policy.step_array(given, ids)
 
-    def _carry(self, before: np.ndarray, now: np.ndarray) -> None:
-        """Contents go on under their own ids, as now it is known which these are."""
-        if (now != before).any():
-            old, new = np.argsort(before), np.argsort(now)  # the channel of each slot
-            names = self.nominal_ids
-            new_names = {names[a]: names[b] for a, b in zip(old, new, strict=True)}
-            if self._state is not None:
-                self._state.rename_channels(new_names)
-            self._remembered = {
-                new_names.get(one, one): kept for one, kept in self._remembered.items()
-            }
+    def _move_state(self, state: ChannelState, before: Belief, belief: Belief) -> None:
+        """Keep each channel's state with its signal; undo what a wrong signal made of it.
 
-    def _recall(self, before: np.ndarray) -> None:
-        """Neurons that were shown something else by mistake go on from before it.
-
-        What such a neuron makes of a wrong content lasts: a walker that has found its channels
-        again would still stand.
+        That lasts: a walker that has found its channels again would still stand.
         """
-        if self._state is None:
-            return
-        monitor = self.monitor
-        if monitor.noticed:
-            if monitor.settled or not self._remembered:
-                self._remembered = self._state.save_state()
-        elif monitor.shown is not before:
-            wrong = np.flatnonzero(monitor.shown != before)
-            names = [self.nominal_ids[place] for place in wrong]
-            known = {name: self._remembered[name] for name in names if name in self._remembered}
-            self._state.restore_state(known)
+        outputs = before.outputs
+        if belief.renames is not None:
+            self._rename(state, *belief.renames)
+            outputs = belief.renames[1]
+        if belief.detected:
+            if belief.settled or not self._saved:
+                self._saved = state.save_state()
+        elif belief.outputs is not outputs:
+            corrected = np.flatnonzero(belief.outputs != outputs)
+            names = [self.nominal_ids[channel] for channel in corrected]
+            state.restore_state({name: self._saved[name] for name in names if name in self._saved})
 
-    def _forget(self, before: np.ndarray, now: np.ndarray) -> None:
+    def _rename(self, state: ChannelState, before: np.ndarray, now: np.ndarray) -> None:
+        """Each signal continues under its own id, as now it is known which that is."""
+        if (now == before).all():
+            return
+        old, new = np.argsort(before), np.argsort(now)  # the channel of each slot
+        names = self.nominal_ids
+        new_names = {names[a]: names[b] for a, b in zip(old, new, strict=True)}
+        state.rename_channels(new_names)
+        self._saved = {new_names.get(one, one): saved for one, saved in self._saved.items()}
+
+    def _reset_moved(self, before: np.ndarray, now: np.ndarray) -> None:
         if self._state is not None and now is not before:
             moved = now[now != before]
             self._state.reset_channels([self.nominal_ids[slot] for slot in moved])
@@ -184,10 +179,10 @@ class MonitoredPolicy(Policy):
         """What the monitor found by now."""
         monitor = self.monitor
         return MonitorReport(
-            self.setting, monitor.lost, monitor.belief, monitor.rewires, monitor.surprise
+            self.setting, monitor.belief.lost, monitor.moved, monitor.rewires, monitor.surprise
         )
 
     @property
     def channel_order(self) -> tuple[str, ...]:
-        """The ids of the last step's channels; set to "match", of contents."""
+        """The ids of the last step's channels; set to "match", of signals."""
         return self.policy.channel_order

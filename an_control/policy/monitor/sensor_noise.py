@@ -1,4 +1,4 @@
-"""Noise that all sensors carry: how much there is, and readings of which it is taken away.
+"""Noise that all sensors carry: how much there is, and readings from which it is filtered out.
 
 Some channels change smoothly, or are 0 or 1, in every robot: if none does, all are noisy. Then a
 reading counts as much as the forward model's errors are larger than the noise (a scalar Kalman
@@ -12,22 +12,22 @@ from collections import deque
 import numpy as np
 
 F32 = np.float32
-HEARD = 25
-"""Ticks from which the noise is told."""
-LEAST_HEARD = 12
-"""Ticks after which it is told for the first time."""
+TICKS = 25
+"""Ticks by which the noise is estimated."""
+MIN_TICKS = 12
+"""Ticks after which it is estimated for the first time."""
 EVERY = 4
-"""How often it is told, in ticks."""
+"""How often it is estimated, in ticks."""
 SHARE = 0.1
 """Of the channels, which are the smoothest."""
 OF_SMOOTHEST = 1.23
 """The noise, where the smoothest of 28 equally noisy channels seems to have 1."""
-SLOWLY = 0.2
+RATE = 0.2
 """How much of the newest value counts."""
 OF_SECOND_DIFFERENCE = 0.6745 * 6.0**0.5
 """The median size of the second difference of normal noise of sd 1."""
 CARRIED = 0.5
-"""Of a filtered reading's variance, what enters the prediction of the next."""
+"""The share of a filtered reading's variance that enters the prediction of the next."""
 OUTLIER = 4.0
 """Sds of what is expected, beyond which a reading counts in full."""
 
@@ -40,52 +40,55 @@ def roughness(readings: np.ndarray) -> float:
 
 
 class SensorNoise:
-    """Listens to N slots; `sd` is the noise's, 0 while there is none.
+    """In: a tick's readings of N slots. Out: `sd` of the noise, 0 while there is none; a filter.
 
     Args:
-        roughest: up to which roughness there is none.
+        max_roughness: the roughness up to which there is none.
         binary: (N,) which channels read 0 or 1.
     """
 
-    def __init__(self, roughest: float, binary: np.ndarray) -> None:
-        self._roughest, self._binary = roughest, binary
+    def __init__(self, max_roughness: float, binary: np.ndarray) -> None:
+        self._max_roughness, self._binary = max_roughness, binary
         self.reset()
 
     def reset(self) -> None:
         """Start an episode, without noise."""
         self.sd = 0.0
-        self._heard: deque[np.ndarray] = deque(maxlen=HEARD)
+        self._readings: deque[np.ndarray] = deque(maxlen=TICKS)
         self._ticks = 0
         self._variance = np.zeros(len(self._binary), F32)
 
-    def move(self) -> None:
-        """Contents moved: what the slots read before says nothing of how smooth they are now."""
-        self._heard.clear()
+    def signals_moved(self) -> None:
+        """Start over: what the slots read before says nothing of how smooth they are now."""
+        self._readings.clear()
 
-    def hear(self, readings: np.ndarray) -> bool:
+    def estimate(self, readings: np.ndarray) -> bool:
         """One tick's readings (N,) by slot, all of them; returns whether noise set in."""
-        self._heard.append(readings)
+        self._readings.append(readings)
         self._ticks += 1
-        if self._ticks % EVERY or len(self._heard) < LEAST_HEARD:
+        if self._ticks % EVERY or len(self._readings) < MIN_TICKS:
             return False
-        before, rough = self.sd, roughness(np.array(self._heard))
-        if rough <= self._roughest:
+        before, rough = self.sd, roughness(np.array(self._readings))
+        if rough <= self._max_roughness:
             self.sd = 0.0
         elif before:
-            self.sd += SLOWLY * (OF_SMOOTHEST * rough - self.sd)
+            self.sd += RATE * (OF_SMOOTHEST * rough - self.sd)
         else:
             self.sd = OF_SMOOTHEST * rough
             self._variance[:] = self.sd**2
         return self.sd > 0.0 == before
 
-    def smooth(self, foreseen: np.ndarray, scale: np.ndarray, readings: np.ndarray) -> np.ndarray:
-        """The likeliest values (N,) by channel, from what was foreseen, its scale, and readings."""
-        expected = scale * scale + F32(CARRIED) * self._variance
+    def filter(self, expected: np.ndarray, scale: np.ndarray, readings: np.ndarray) -> np.ndarray:
+        """The likeliest signals (N,), from what was expected, the scale of its error, and readings.
+
+        All by channel.
+        """
+        variance = scale * scale + F32(CARRIED) * self._variance
         noise = F32(self.sd**2)
-        error = readings - foreseen
-        gain = expected / (expected + noise)
-        gain[error * error > OUTLIER**2 * (expected + noise)] = 1.0
+        error = readings - expected
+        gain = variance / (variance + noise)
+        gain[error * error > OUTLIER**2 * (variance + noise)] = 1.0
         self._variance = gain * noise
         contact = np.round(np.clip(readings, 0.0, 1.0))
-        found: np.ndarray = np.where(self._binary, contact, foreseen + gain * error).astype(F32)
+        found: np.ndarray = np.where(self._binary, contact, expected + gain * error).astype(F32)
         return found

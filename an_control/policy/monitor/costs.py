@@ -1,0 +1,92 @@
+"""The costs of slots as channels, given what the forward model predicts.
+
+`assignment` has the formulas; here they get the model's constants and the noise of the sensors.
+"""
+
+from __future__ import annotations
+
+import math
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from an_control.policy.monitor.assignment import costs_of
+from an_control.policy.monitor.forward_model import ForwardModel, Prediction
+
+F32 = np.float32
+FLOOR = 1e-6
+"""Added to the squared scale of errors."""
+NOISE_VARIANCES = 1.5
+"""Variances of the sensors' noise in a change: a new reading's, and what is left of the last."""
+BINARY_SCALE = 0.003
+"""The scale within which a reading counts as 0 or 1."""
+
+
+class Costs:
+    """Costs in nats: in, readings and predictions; out, a cost for each slot as each channel.
+
+    Args:
+        forward: a model of N channels.
+        compiled: take the compiled formulas, which need numba; they are compiled here.
+    """
+
+    def __init__(self, forward: ForwardModel, *, compiled: bool = False) -> None:
+        suffix = "_numba" if compiled else ""
+        module: Any = import_module(f"an_control.policy.monitor.assignment{suffix}")
+        self._add = module.add_costs
+        self.assign = module.assign
+        """The assignment of least cost, see `assignment.assign`."""
+        self._binary, self._usual = forward.binary, forward.usual_costs
+        self._usual_sum = float(self._usual.sum())
+        self.noise_sd = 0.0
+        """The sd of the noise on every reading now, which makes all errors larger."""
+        if compiled:
+            self._warm_up(forward)
+
+    def _warm_up(self, forward: ForwardModel) -> None:
+        count = len(forward.channels)
+        costs, readings = np.zeros((count, count)), np.zeros((1, count), F32)
+        prediction = forward.predict(readings, np.zeros((1, forward.actions), F32))
+        self.add(costs, readings, prediction.change, readings, prediction)
+        self.assign(costs)
+
+    def add(
+        self,
+        costs: np.ndarray,
+        moved: np.ndarray,
+        expected: np.ndarray,
+        reads: np.ndarray,
+        prediction: Prediction,
+    ) -> None:
+        """Add to `costs` (slots, channels) what T ticks say; see `assignment.add_costs`."""
+        scale = self._scale(prediction)
+        self._add(costs, moved, expected, scale, reads, prediction.chance, *self._constants())
+
+    def own(self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction) -> np.ndarray:
+        """Costs (..., N) of how each channel's own slot moved, and what it reads, as the channel.
+
+        As `prediction`, which may be of any shape (..., N).
+        """
+        scale = self._scale(prediction)
+        return costs_of(
+            moved, prediction.change, scale, reads, prediction.chance, *self._constants()
+        )
+
+    def usual(self, prediction: Prediction) -> float:
+        """What all channels cost usually, in a tick with this prediction (1, N)."""
+        usual = self._usual_sum
+        if not self.noise_sd:
+            return usual
+        quiet = np.sqrt(prediction.scale[0] ** 2 + F32(FLOOR))
+        more = np.log(self._scale(prediction)[0]) - np.log(quiet)
+        more[self._binary] = math.log(max(BINARY_SCALE, self.noise_sd) / BINARY_SCALE)
+        return usual + float(more.sum())
+
+    def _scale(self, prediction: Prediction) -> np.ndarray:
+        """The scale of errors, of which the noise before and after is a part."""
+        floor = F32(FLOOR + NOISE_VARIANCES * self.noise_sd**2)
+        return np.sqrt(prediction.scale * prediction.scale + floor)
+
+    def _constants(self) -> tuple[np.ndarray, np.ndarray, float]:
+        return self._binary, self._usual, max(BINARY_SCALE, self.noise_sd)

@@ -1,0 +1,247 @@
+"""The assignment search: which slot carries which channel's signal, by the evidence collected.
+
+Expectations depend on the assignment, so it is sought by turns: expect, assign. For `VERIFY_TICKS`
+after a move each new assignment is verified against "nothing moved"; afterwards the evidence of
+all ticks, fading, is reviewed now and then for channels that were confused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from an_control.policy.monitor.assignment import cost_moves, swap_gains
+from an_control.policy.monitor.belief import Belief
+from an_control.policy.monitor.costs import Costs
+from an_control.policy.monitor.detector import Move
+from an_control.policy.monitor.evidence import Candidate, Evidence, Record
+from an_control.policy.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.policy.sizes import WINDOW
+
+F32 = np.float32
+BELIEVE = 24.0
+"""Nats by which it must explain all ticks since better than "nothing moved" to be believed."""
+VERIFY_TICKS = 20
+"""Ticks for which an assignment is verified."""
+RECKONING_TICKS = 6
+"""Ticks of dead reckoning after a move."""
+TURNS = 3
+"""Of expecting and assigning, at most, in one tick."""
+SWAPS = 8
+"""Swaps of two channels that are tried in one tick."""
+MAX_SWAPS = 48
+"""Swaps after which the likeliest are tried again."""
+FADE = 0.97
+"""What remains of the evidence from one tick to the next, when nothing is verified."""
+REVIEW_TICKS = 4
+"""How often that evidence is reviewed."""
+NOMINAL_PRIOR = 8.0
+"""Nats by which each channel is believed to be where it is wired, at the start."""
+
+
+class AssignmentSearch:
+    """In: a tick's record and the belief. Out: the belief with the assignment that explains it.
+
+    A tick begins with `next_tick` and continues with `begin`, or `start`, or `add` and then one of
+    `verify`, `seek` and `review`.
+
+    Args:
+        forward: predicts N channels.
+        costs: compares predictions with readings.
+    """
+
+    _costs: np.ndarray  # (slots, channels) under the present assignment
+
+    def __init__(self, forward: ForwardModel, costs: Costs) -> None:
+        self._evidence = Evidence(forward, costs, VERIFY_TICKS)
+        self._assign = costs.assign
+        self._all = np.arange(len(forward.channels))
+        self._pairs = np.triu_indices(len(forward.channels), 1)
+        self.reset()
+
+    def reset(self) -> None:
+        """Start an episode."""
+        self.rewires = 0
+        """How often signals were found to have moved, or to have been confused."""
+        self._put_off: Prediction | None = None
+        self.stand_by()
+
+    def stand_by(self) -> None:
+        """Drop the evidence; nothing is verified."""
+        self._evidence.records.clear()
+        self._ticks, self._age, self._moving = 0, VERIFY_TICKS, False
+
+    def next_tick(self) -> bool:
+        """Count a tick; returns whether the assignment is so new that it may be wrong."""
+        self._age += 1
+        self._ticks += 1
+        return self._age <= WINDOW
+
+    @property
+    def to_verify(self) -> bool:
+        """Whether this tick's record is for `verify`."""
+        return self._age <= VERIFY_TICKS
+
+    @property
+    def due(self) -> bool:
+        """Whether the evidence is reviewed in this tick, where nothing is verified."""
+        return self._ticks % REVIEW_TICKS == 0
+
+    @property
+    def following(self) -> bool:
+        """Whether, after this tick, signals that may have moved are still being verified."""
+        return self._moving and self._age < VERIFY_TICKS
+
+    def begin(self, belief: Belief) -> Belief:
+        """The first tick: the belief is as good as its wiring is likely."""
+        prior = np.full((len(self._all), len(self._all)), NOMINAL_PRIOR)
+        prior[belief.slots, self._all] = 0.0
+        belief = self._start(belief, prior, belief.slots)
+        self._moving = False
+        return belief
+
+    def start(self, belief: Belief, move: Move, expectation: Expectation) -> Belief:
+        """Verify a move that was detected against this tick's expectation."""
+        belief = self._start(belief, move.costs, move.slots)
+        self._evidence.start_reckoning(expectation)
+        return belief
+
+    def _start(self, belief: Belief, link: np.ndarray, slots: np.ndarray) -> Belief:
+        self._evidence.start(link, belief.slots)
+        self._age, self._moving, self._counted = 0, True, belief.lost
+        self._swapping, self._swaps = b"", 0
+        belief = replace(belief, previous=belief.slots, previous_outputs=belief.outputs)
+        return self._choose(belief, [self._evidence.under(one) for one in (belief.slots, slots)])
+
+    def add(self, record: Record) -> None:
+        """One tick in which no move was detected."""
+        self._evidence.records.append(record)
+        if self._moving and self._age <= RECKONING_TICKS:
+            self._evidence.reckon(record)
+
+    def verify(self, belief: Belief) -> Belief:
+        """Compare, by everything since the move, what is believed and what follows from it."""
+        evidence = self._evidence
+        identity = evidence.classify()
+        found = [evidence.under_previous(), *self._turns(belief.slots)]
+        if self._moving and self._age <= RECKONING_TICKS:
+            found += self._turns(self._assign(identity + evidence.reckoning))
+        elif self._age % 3 == 0:
+            found += self._turns(self._assign(identity + evidence.link))
+        best = min(found, key=lambda one: one.total)
+        return self._choose(belief, [*found, *self._swapped(best)])
+
+    def seek(self, belief: Belief) -> Belief:
+        """The belief does not hold: look for any other that explains the newest ticks."""
+        evidence = self._evidence
+        evidence.unlink()
+        self._counted = False
+        identity = evidence.classify()
+        found = [evidence.under(belief.slots)]
+        for start in (identity, identity + found[0].costs):
+            found += self._turns(self._assign(start))
+        return self._choose(belief, found)
+
+    def review(self, belief: Belief, prediction: Prediction) -> Belief:
+        """Nothing is verified: add to the evidence, and see if channels were confused.
+
+        Where no later step of this tick depends on it, that is put off for `catch_up`.
+        """
+        if not belief.lost and not self.due:
+            self._put_off = prediction
+            return belief
+        self._add_newest(belief, prediction)
+        costs = self._costs
+        if not self.due or self.margin(belief) > -BELIEVE:
+            return belief
+        slots = self._assign(cost_moves(costs, belief.slots))
+        gained = costs[belief.slots, self._all].sum() - costs[slots, self._all].sum()
+        if gained <= BELIEVE:
+            return belief
+        self.rewires += 1
+        return belief.assigned(slots)
+
+    def catch_up(self, belief: Belief) -> None:
+        """Add the evidence that the last tick's review has put off."""
+        if self._put_off is not None:
+            prediction, self._put_off = self._put_off, None
+            self._add_newest(belief, prediction)
+
+    def found(self) -> None:
+        """The first wiring is known: it needs no more verifying."""
+        if not self._moving:
+            self._age = VERIFY_TICKS
+
+    def margin(self, belief: Belief) -> float:
+        """The least that the costs grow by where two channels swap slots."""
+        return float(self._swap_gains(belief).min())
+
+    def blend(self, belief: Belief, readings: np.ndarray) -> np.ndarray:
+        """Signals (N,) by channel, from readings (N,) by slot.
+
+        While an assignment is being verified, each is the mean of what its two likeliest slots
+        read, weighted by how likely they are.
+        """
+        signals: np.ndarray = readings[belief.slots]
+        if self._age >= VERIFY_TICKS or belief.slots is belief.previous:
+            return signals
+        gains = self._swap_gains(belief)
+        other = gains.argmin(1)
+        sure = 1.0 / (1.0 + np.exp(-np.clip(gains[self._all, other], -30.0, 30.0)))
+        rival = readings[belief.slots[other]]
+        rival = np.where(np.isnan(rival), signals, rival)
+        return (sure * signals + (1.0 - sure) * rival).astype(F32)
+
+    def _swap_gains(self, belief: Belief) -> np.ndarray:
+        gains = swap_gains(self._costs, belief.slots)
+        gains[self._all, self._all] = np.inf
+        return gains
+
+    def _add_newest(self, belief: Belief, prediction: Prediction) -> None:
+        costs = FADE * self._costs
+        self._evidence.add_newest(costs, prediction)
+        costs -= costs[belief.slots, self._all]
+        self._costs = costs
+
+    def _turns(self, slots: np.ndarray) -> list[Candidate]:
+        """What follows from an assignment, and from what follows from it, and so on."""
+        found: list[Candidate] = []
+        while len(found) < TURNS and not any((one.slots == slots).all() for one in found):
+            found.append(self._evidence.under(slots))
+            slots = self._assign(found[-1].costs)
+        return found
+
+    def _swapped(self, best: Candidate) -> list[Candidate]:
+        """The best of those in which two channels swap slots, where it is better.
+
+        Turns end where expectations and assignment agree, which they may do on a pair of legs
+        taken for each other; so swaps are tried with the expectations that follow from them, the
+        likeliest ones first.
+        """
+        if best.slots.tobytes() != self._swapping:
+            self._swapping, self._swaps = best.slots.tobytes(), 0
+        likeliest = np.argsort(swap_gains(best.costs, best.slots)[self._pairs])
+        tried = likeliest[self._swaps : self._swaps + SWAPS]
+        self._swaps += SWAPS
+        if self._swaps >= min(MAX_SWAPS, len(likeliest)):
+            self._swaps = 0
+        if not len(tried):
+            return []
+        one, other = (side[tried] for side in self._pairs)
+        slots, row = np.repeat(best.slots[None], len(tried), 0), np.arange(len(tried))
+        slots[row, one], slots[row, other] = best.slots[other], best.slots[one]
+        totals = self._evidence.totals(slots)
+        lowest = int(totals.argmin())
+        return [self._evidence.under(slots[lowest])] if totals[lowest] < best.total else []
+
+    def _choose(self, belief: Belief, found: list[Candidate]) -> Belief:
+        """Take the best, or the first, what was believed, where nothing is enough better."""
+        best = min(found, key=lambda one: one.total)
+        if found[0].total - best.total < BELIEVE:
+            best = found[0]
+        self._costs = best.costs
+        if not self._counted and best is not found[0]:
+            self.rewires += 1
+            self._counted = True
+        return belief.assigned(best.slots)
