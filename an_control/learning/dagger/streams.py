@@ -55,7 +55,7 @@ class Batch:
     labels: Tensor  # (K, B, A) the teacher's action
     channel: Tensor  # (K, B, S) which channel a slot shows; N for none of them
     present: Tensor  # (K, B, S) 0 where the slot is missing
-    counts: Tensor  # (K, B) 0 behind an episode's end
+    counts: Tensor  # (K, B) 0 after an episode's end
     moved: Tensor  # (K, B) 1 where the neurons are reset
     fresh: Tensor  # (B,) True where the row starts an episode in this piece
 

@@ -230,7 +230,7 @@ class Student(nn.Module):
         """Scores (T, B, N, channels + 1) of every slot against the queries, and the state.
 
         `values` and `change` are (T, B, N), `previous` the previous actions (T, B, A). Where
-        `moved` (T, B) is 1, the neurons begin anew.
+        `moved` (T, B) is 1, the neurons are reset.
         """
         first, second = state[:2]
         cuts = [0, *(t for t in moved.any(1).nonzero().flatten().tolist() if t), len(values)]

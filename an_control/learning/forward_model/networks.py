@@ -63,7 +63,7 @@ class Training:
         raise NotImplementedError
 
     def figures(self, losses: list[float]) -> dict[str, float]:
-        """For the metrics line behind updates with these losses."""
+        """For the metrics line after updates with these losses."""
         raise NotImplementedError
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -96,7 +96,7 @@ def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: 
 class Board:
     """The metrics for TensorBoard, in the run's folder; without its package, nothing.
 
-    What an interrupted run showed behind step `done` is taken back.
+    What an interrupted run showed after step `done` is taken back.
     """
 
     def __init__(self, folder: RunFolder, done: int = 0) -> None:

@@ -87,7 +87,7 @@ class RunFolder:
             raise RunError(f"{self.path / CHECKPOINT}: {error}") from error
 
     def metrics(self, lines: int) -> list[dict[str, Any]]:
-        """The first `lines` of the metrics; a resumed run makes those behind them again."""
+        """The first `lines` of the metrics; a resumed run makes the others again."""
         if not lines:
             return []
         kept = self.read("metrics.jsonl").decode().splitlines()[:lines]

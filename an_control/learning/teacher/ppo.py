@@ -89,7 +89,7 @@ class Rollout:
     observations: np.ndarray  # (T + 1, E, N)
     actions: np.ndarray  # (T, E, A) before clipping
     rewards: np.ndarray  # (T, E)
-    ends: np.ndarray  # (T, E) 1 behind which an episode ended
+    ends: np.ndarray  # (T, E) 1 where an episode ended after the step
     left: np.ndarray  # (T, E, N) what the environment showed after the step
     fell: np.ndarray  # (T, E) 1 where the environment ended it
     own: np.ndarray  # (T, E) 0 where a burst acted
@@ -97,7 +97,7 @@ class Rollout:
 
 
 class Players:
-    """Environments side by side; episodes go on from one rollout to the next.
+    """Environments side by side; episodes continue from one rollout to the next.
 
     A restored one plays the episodes at hand again, from their seeds and actions.
     """
@@ -206,7 +206,7 @@ class Ppo:
         )
 
     def state(self) -> dict[str, Any]:
-        """What `restore` goes on from."""
+        """What `restore` continues from."""
         return {
             "actor": self.actor.state_dict(),
             "critic": self.critic.state_dict(),

@@ -47,7 +47,7 @@ class Batch(NamedTuple):
     labels: np.ndarray
     """(B, T, A) float32."""
     counts: np.ndarray
-    """(B, T) False behind an episode's end."""
+    """(B, T) False after an episode's end."""
     begins: np.ndarray
     """(B,) True where the row has left what came before: nothing is to be remembered."""
 
