@@ -9,6 +9,7 @@ Evaluation, the recording of episodes and learning all play so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -73,29 +74,31 @@ class LiveEpisode:
         self.done = False
 
     def __iter__(self) -> Iterator[Tick]:
-        disturbance = self._disturbance
+        disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
+        steps, moves = 0, 0 if disturbance is None else disturbance.shuffles
         while not self.done:
-            steps, seen = len(self.rewards), self.observation
+            seen = self.observation
             if disturbance is None:
                 yield Tick(seen, seen, (), False)
             else:
-                moves = disturbance.shuffles
-                values, ids = disturbance.apply(seen, self._channels)
-                yield Tick(seen, values, ids, disturbance.shuffles > moves)
-            if len(self.rewards) == steps:
-                raise RuntimeError(f"step {steps}: no action was given")
+                values, ids = disturbance.apply(seen, channels)
+                before, moves = moves, disturbance.shuffles
+                yield Tick(seen, values, ids, moves > before)
+            steps += 1
+            if len(rewards) != steps:
+                raise RuntimeError(f"step {steps}: {len(rewards)} actions were given so far")
 
     def act(self, action: np.ndarray) -> float:
         """One step of the environment with this action (A,); its reward.
 
         BadStep where it gives a reward or readings that are not finite.
         """
-        self.observation, reward, self.fell, truncated, self.info = self._env.step(action)
-        self.rewards.append(float(reward))
-        self.total += self.rewards[-1]
-        if not np.isfinite(self.total) or not np.isfinite(self.observation).all():
-            raise BadStep(
-                f"step {len(self.rewards)} gave reward {reward} and readings {self.observation}"
-            )
+        observation, reward, self.fell, truncated, self.info = self._env.step(action)
+        self.observation, reward = observation, float(reward)
+        self.rewards.append(reward)
+        self.total = total = self.total + reward
+        if not math.isfinite(total) or not np.isfinite(observation).all():
+            step = len(self.rewards)
+            raise BadStep(f"step {step} gave reward {reward} and readings {observation}")
         self.done = self.fell or truncated or len(self.rewards) == self._limit
-        return self.rewards[-1]
+        return reward
