@@ -1,5 +1,6 @@
 # make ant     two Ant episodes through ROS 2, sensors shuffled       (needs CPython 3.10 or 3.11)
-# make test    the whole suite                make lint     ruff and mypy
+# make test    the suite, a file at a time on each core     make test-slow  what takes minutes
+# make lint    ruff and mypy
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
 # make campaign  breaks things around the policy node: what does it command, what does the robot do?
 #                (more than an hour; one that was stopped makes only the tries that it lacks)
@@ -20,6 +21,8 @@ ROS ?=
 FUZZ_S ?= 60
 
 BIN = $(VENV)/bin
+# More than four at a time keep each other from the processor, where tests run in real time.
+PYTEST = $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
           $(wildcard scripts/* launch/* config/* models/*)
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
@@ -44,13 +47,16 @@ EVALUATE = $(BIN)/an-control evaluate
 # A table of a page: model, page, title, episodes and seed, protocols.
 TABLE = $(EVALUATE) models/$(1).safetensors --markdown docs/$(2).md --title "$(3)" $(4) --table $(5)
 
-.PHONY: ant test lint bench campaign soak fuzz tables ant-policy camera-tables clean
+.PHONY: ant test test-slow lint bench campaign soak fuzz tables ant-policy camera-tables clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
 
 test: $(VENV)/.test
-	@. $(VENV)/.ros && $(BIN)/python -m pytest
+	@. $(VENV)/.ros && $(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/.test
+	@. $(VENV)/.ros && $(PYTEST) -m slow
 
 lint: $(VENV)/.test
 	@$(BIN)/ruff check .

@@ -108,7 +108,7 @@ class ExtendedReference(Reference):
         self.evidence[name] = logistic(keep) * before + gain - loss * error / (1.0 + error)
         return self.evidence[name]
 
-    # Memory: the head imputes what no channel reads, and doubts outliers.
+    # Memory: the head imputes what no channel reads, and gives outliers less weight.
 
     def expect(self) -> tuple[np.ndarray, np.ndarray]:
         """The memory's units (H,) after this tick, and the readings (n,) that it expects now."""

@@ -126,7 +126,7 @@ def test_missing_files_and_folders_end_with_exit_2(npz, tmp_path, capsys):
     assert "none.npz" in capsys.readouterr().err
     out = tmp_path / "no" / "such" / "folder.safetensors"
     assert imported(npz(2504), "ant_pi", out) == 2
-    assert f"--out {out}: No such file or directory" in capsys.readouterr().err
+    assert f"--out {out}: there is no folder {out.parent}" in capsys.readouterr().err
 
 
 def test_an_unknown_kind_ends_with_exit_2(npz, tmp_path, capsys):

@@ -237,7 +237,7 @@ def test_noise_has_the_same_deviation_everywhere_and_says_it():
     assert list(options._protocols()) == ["reset,noise=5,noise-sd=0.1"] == [str(meant)]
 
 
-@pytest.mark.parametrize("text", ["100,zeroed,until=500,monitor=off", "none,background=marble"])
+@pytest.mark.parametrize("text", ["100,until=500,monitor=off,zeroed", "none,background=marble"])
 def test_a_protocol_says_the_words_that_make_it(text):
     assert str(Protocol.parse(text)) == text
 

@@ -1,4 +1,4 @@
-"""The monitor: a forward model in the file, costs and assignments, readings in and readings out."""
+"""The monitor: a forward model in the file, costs and assignments, readings in and signals out."""
 
 import itertools
 import json
@@ -21,6 +21,8 @@ from an_control.policy import (
 )
 from an_control.policy.monitor import assignment
 from an_control.policy.monitor.belief import Belief
+from an_control.policy.monitor.costs import Costs
+from an_control.policy.monitor.detector import ChangeDetector
 from an_control.policy.monitor.forward_model import ForwardModel
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import ForwardSizes
@@ -33,7 +35,7 @@ TASK = {"name": "waves", "channels": CHANNELS, "step_s": 0.01}
 FORWARD = ForwardSizes(hidden=[8], identity=4, binary=[])
 
 
-def watched_model(sizes=SIZES, **changes):
+def monitored_model(sizes=SIZES, **changes):
     """A model whose forward network knows that channel i changes by SPEEDS[i] at every tick."""
     model = random_model(sizes, seed=3, task=TASK)
     forward = replace(FORWARD, **changes)
@@ -47,18 +49,18 @@ def watched_model(sizes=SIZES, **changes):
     return replace(model, arrays=model.arrays | ours, forward=forward)
 
 
-def filling_model(estimates, sizes=SIZES):
-    """A watched model that takes every absent channel for these estimates (5,)."""
-    model = watched_model(sizes, imputation=2)
+def imputing_model(estimates, sizes=SIZES):
+    """A monitored model that takes every missing channel for these estimates (5,)."""
+    model = monitored_model(sizes, imputation=2)
     shapes = model.forward.shapes(len(CHANNELS), sizes.actions)
-    fill = {
+    arrays = {
         name: np.zeros(shapes[name], np.float32)
         for name in shapes
         if name.startswith("imputation.")
     }
-    fill["imputation.2.bias"][:] = estimates
-    fill["imputation.typical"][1:] = [[-50.0], [50.0]]
-    return replace(model, arrays=model.arrays | fill)
+    arrays["imputation.2.bias"][:] = estimates
+    arrays["imputation.typical"][1:] = [[-50.0], [50.0]]
+    return replace(model, arrays=model.arrays | arrays)
 
 
 def waves(tick):
@@ -67,7 +69,7 @@ def waves(tick):
 
 
 def play(policy, orders, ids=tuple(CHANNELS)):
-    """Actions and beliefs, where slot i shows content order[i] at each tick."""
+    """Actions and moved signals, where slot i carries signal order[i] at each tick."""
     found = []
     for tick, order in enumerate(orders):
         action = policy.step_array(waves(tick)[list(order)], ids)
@@ -84,7 +86,7 @@ def path(tmp_path):
 
 
 def test_the_file_carries_the_forward_model_and_its_default(path):
-    write_model(path, watched_model(monitor="reset"))
+    write_model(path, monitored_model(monitor="reset"))
     model = read_model(path)
     assert model.forward == replace(FORWARD, monitor="reset")
     policy = an_control.load_policy(path)
@@ -106,7 +108,7 @@ def test_the_file_carries_the_forward_model_and_its_default(path):
     ],
 )
 def test_a_bad_description_is_refused_by_name(path, change, named):
-    write_model(path, watched_model())
+    write_model(path, monitored_model())
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     tensors = json.loads(content[8 : 8 + length])
@@ -120,7 +122,7 @@ def test_a_bad_description_is_refused_by_name(path, change, named):
 
 
 def test_arrays_that_are_missing_or_wrong_are_refused(path):
-    model = watched_model()
+    model = monitored_model()
     lacking = {name: array for name, array in model.arrays.items() if name != "identity.units"}
     with pytest.raises(ModelError, match=r"identity\.units"):
         write_model(path, replace(model, arrays=lacking))
@@ -132,19 +134,19 @@ def test_arrays_that_are_missing_or_wrong_are_refused(path):
 
 
 def test_while_nothing_moves_every_action_has_the_bits_of_the_policy_alone(engine):
-    alone = make_policy(watched_model(), "off", engine=engine)
+    alone = make_policy(monitored_model(), "off", engine=engine)
     for setting in ("match", "reset"):
-        policy = make_policy(watched_model(), setting, engine=engine)
+        policy = make_policy(monitored_model(), setting, engine=engine)
         alone.reset()
         for tick in range(60):
             action = alone.step_array(waves(tick), tuple(CHANNELS))
-            watched = policy.step_array(waves(tick), tuple(CHANNELS))
-            assert watched.tobytes() == action.tobytes()
+            monitored = policy.step_array(waves(tick), tuple(CHANNELS))
+            assert monitored.tobytes() == action.tobytes()
         assert policy.monitor.rewires == 0 and not policy.monitor.belief.lost
 
 
-def test_a_match_gives_every_neuron_its_content_again_at_the_tick_of_the_move(engine):
-    policy = make_policy(watched_model(), "match", engine=engine)
+def test_a_match_gives_every_neuron_its_signal_again_at_the_tick_of_the_move(engine):
+    policy = make_policy(monitored_model(), "match", engine=engine)
     plain = [action for action, _ in play(policy, [STRAIGHT] * 40)]
     policy.reset()
     found = play(policy, [STRAIGHT] * 20 + [TURNED] * 20)
@@ -156,8 +158,8 @@ def test_a_match_gives_every_neuron_its_content_again_at_the_tick_of_the_move(en
     )
 
 
-def test_an_ordered_policy_can_be_watched_too():
-    policy = make_policy(watched_model(MlpSizes(5, 2, [6])), "match")
+def test_an_mlp_policy_can_have_a_monitor_too():
+    policy = make_policy(monitored_model(MlpSizes(5, 2, [6])), "match")
     plain = [action for action, _ in play(policy, [STRAIGHT] * 40)]
     policy.reset()
     found = play(policy, [STRAIGHT] * 20 + [TURNED] * 20)
@@ -166,21 +168,21 @@ def test_an_ordered_policy_can_be_watched_too():
     )
 
 
-def test_a_reset_clears_the_neurons_whose_content_moved_and_no_other(engine):
+def test_a_reset_clears_the_neurons_whose_signal_moved_and_no_other(engine):
     swapped = (1, 0, 2, 3, 4)
-    policy = make_policy(watched_model(), "reset", engine=engine)
+    policy = make_policy(monitored_model(), "reset", engine=engine)
     play(policy, [STRAIGHT] * 20)
     before = policy.policy.keys
     policy.step_array(waves(20)[list(swapped)], tuple(CHANNELS))
-    fresh = make_policy(watched_model(), "off", engine=engine)
-    fresh.previous_action = play(make_policy(watched_model(), "match"), [STRAIGHT] * 20)[-1][0]
+    fresh = make_policy(monitored_model(), "off", engine=engine)
+    fresh.previous_action = play(make_policy(monitored_model(), "match"), [STRAIGHT] * 20)[-1][0]
     fresh.step_array(waves(20)[list(swapped)], tuple(CHANNELS))
     cleared = np.isclose(policy.policy.keys, fresh.keys, atol=1e-6).all(1)
     assert cleared.tolist() == [True, True, False, False, False] and before.shape == (5, 2)
 
 
-def test_ids_that_the_task_does_not_know_pass_by_and_absent_ones_are_left_out(engine):
-    policy = make_policy(watched_model(), "match", engine=engine)
+def test_ids_that_the_task_does_not_know_pass_by_and_missing_ones_are_left_out(engine):
+    policy = make_policy(monitored_model(), "match", engine=engine)
     ids = (*CHANNELS, "noise.0")
     for tick in range(20):
         policy.step_array(np.append(waves(tick), tick % 3), ids)
@@ -197,22 +199,22 @@ def test_ids_that_the_task_does_not_know_pass_by_and_absent_ones_are_left_out(en
 
 
 def test_a_channel_that_stays_away_does_not_make_it_see_moves():
-    policy = make_policy(watched_model(), "match")
+    policy = make_policy(monitored_model(), "match")
     for tick in range(80):
         policy.step_array(waves(tick)[:4], tuple(CHANNELS[:4]))
     assert policy.monitor.rewires == 0 and policy.monitor.moved == {}
 
 
-def test_a_file_of_before_there_was_filling_in_says_nothing_of_it_and_fills_nothing():
+def test_a_header_that_does_not_name_imputation_has_none():
     header = {"hidden": [8], "identity": 4, "binary": [], "monitor": "match"}
     assert ForwardSizes.read(header, CHANNELS) == FORWARD
 
 
 @pytest.mark.parametrize("lost_at", [0, 30])
-def test_absent_channels_are_filled_in_where_the_wiring_is_known(engine, lost_at):
+def test_missing_channels_are_imputed_where_the_wiring_is_known(engine, lost_at):
     estimates = np.array([0.1, -0.2, 0.3, -0.4, 90.0], np.float32)
-    policy = make_policy(filling_model(estimates), "match", engine=engine)
-    alone = make_policy(filling_model(estimates), "off", engine=engine)
+    policy = make_policy(imputing_model(estimates), "match", engine=engine)
+    alone = make_policy(imputing_model(estimates), "off", engine=engine)
     for tick in range(60):
         values = waves(tick)
         full = values.copy()
@@ -227,8 +229,8 @@ def test_absent_channels_are_filled_in_where_the_wiring_is_known(engine, lost_at
     assert policy.monitor.rewires == 0 and policy.monitor.moved == {}
 
 
-def test_with_an_unknown_wiring_nothing_is_filled_in():
-    policy = make_policy(filling_model(np.zeros(5)), "match")
+def test_with_an_unknown_wiring_nothing_is_imputed():
+    policy = make_policy(imputing_model(np.zeros(5)), "match")
     for tick in range(40):
         values = waves(tick)[list(TURNED)] * (1 + tick % 2)  # explained by no wiring
         values[1] = np.nan
@@ -236,15 +238,15 @@ def test_with_an_unknown_wiring_nothing_is_filled_in():
         assert set(policy.channel_order) == set(CHANNELS) - {CHANNELS[1]}
 
 
-def test_more_than_half_of_the_channels_are_not_filled_in():
-    policy = make_policy(filling_model(np.zeros(5)), "match")
+def test_more_than_half_of_the_channels_are_not_imputed():
+    policy = make_policy(imputing_model(np.zeros(5)), "match")
     for tick in range(40):
         policy.step_array(waves(tick)[:2], tuple(CHANNELS[:2]))
         assert set(policy.channel_order) == set(CHANNELS[:2])
 
 
-def test_neurons_go_on_from_what_they_remembered(engine):
-    policy = make_policy(watched_model(), "off", engine=engine)
+def test_neurons_continue_from_a_saved_state(engine):
+    policy = make_policy(monitored_model(), "off", engine=engine)
     for tick in range(5):
         policy.step_array(waves(tick), tuple(CHANNELS))
     kept = policy.save_state()
@@ -260,7 +262,7 @@ def test_neurons_go_on_from_what_they_remembered(engine):
         assert now[name][:-1].tobytes() == expected[name][:-1].tobytes()
 
 
-def test_the_shipped_ants_neurons_go_on_from_what_they_remembered(engine):
+def test_the_shipped_ants_neurons_continue_from_a_saved_state(engine):
     model = read_model(share_path("models/ant.safetensors"))
     policy = make_policy(model, "off", engine=engine)
     rng = np.random.default_rng(7)
@@ -295,11 +297,11 @@ class Mistaken:
         return readings[belief.slots]
 
 
-def test_neurons_that_were_shown_a_wrong_content_go_on_from_before_it(engine):
+def test_neurons_that_got_a_wrong_signal_continue_from_before_it(engine):
     policy = MonitoredPolicy(
-        make_policy(watched_model(), "off", engine=engine), Mistaken(), "match"
+        make_policy(monitored_model(), "off", engine=engine), Mistaken(), "match"
     )
-    before = make_policy(watched_model(), "off", engine=engine)
+    before = make_policy(monitored_model(), "off", engine=engine)
     for tick in range(9):
         action = policy.step_array(waves(tick), tuple(CHANNELS))
         if tick < 5:
@@ -315,7 +317,7 @@ def test_neurons_that_were_shown_a_wrong_content_go_on_from_before_it(engine):
 
 
 def test_a_reset_starts_again_from_the_nominal_wiring():
-    policy = make_policy(watched_model(), "match")
+    policy = make_policy(monitored_model(), "match")
     first = play(policy, [STRAIGHT] * 10 + [TURNED] * 10)
     policy.reset()
     assert policy.monitor.moved == {} and policy.monitor.rewires == 0
@@ -323,9 +325,9 @@ def test_a_reset_starts_again_from_the_nominal_wiring():
     assert [action.tobytes() for action, _ in first] == [action.tobytes() for action, _ in again]
 
 
-def test_neurons_go_on_under_other_ids_as_if_these_had_always_been_theirs(engine):
+def test_neurons_continue_under_other_ids_as_if_these_had_always_been_theirs(engine):
     names = {"wave_0": "wave_2", "wave_2": "wave_0"}
-    one, other = (make_policy(watched_model(), "off", engine=engine) for _ in range(2))
+    one, other = (make_policy(monitored_model(), "off", engine=engine) for _ in range(2))
     for tick in range(5):
         one.step_array(waves(tick), tuple(CHANNELS))
         other.step_array(waves(tick), tuple(names.get(name, name) for name in CHANNELS))
@@ -374,8 +376,8 @@ def test_costs_are_the_same_compiled(seed, ticks):
     np.testing.assert_allclose(compiled, plain, atol=1e-4, rtol=1e-4)
 
 
-def test_looks_are_probabilities():
-    forward = ForwardModel(watched_model())
+def test_the_identity_classifier_gives_probabilities():
+    forward = ForwardModel(monitored_model())
     reads = np.stack([waves(tick) for tick in range(7)])
     change = np.diff(reads, axis=0, prepend=reads[:1])
     costs = forward.identity_costs(reads, change, np.zeros((7, 2), np.float32))
@@ -383,7 +385,7 @@ def test_looks_are_probabilities():
 
 
 def noisy_monitor(roughest=0.003):
-    model = filling_model(np.zeros(5))
+    model = imputing_model(np.zeros(5))
     model.arrays["imputation.max_roughness"][:] = roughest
     return make_policy(model, "match").monitor
 
@@ -392,10 +394,10 @@ def errors(monitor, orders, sd, seed=3):
     """Of what it gives out, and of what it got, at each tick."""
     rng, found = np.random.default_rng(seed), []
     for tick, order in enumerate(orders):
-        content = waves(tick)
+        signals = waves(tick)
         noise = (sd * rng.normal(size=5)).astype(np.float32)
-        given = monitor.step((content + noise)[list(order)], np.zeros(2, np.float32))
-        found.append((np.abs(given - content).mean(), np.abs(noise).mean()))
+        given = monitor.step((signals + noise)[list(order)], np.zeros(2, np.float32))
+        found.append((np.abs(given - signals).mean(), np.abs(noise).mean()))
     return np.array(found)
 
 
@@ -410,7 +412,7 @@ def test_noisy_readings_are_smoothed_and_quiet_ones_keep_their_bits():
     assert monitor.moved == {}
 
 
-def test_contents_that_move_are_found_among_noise_too():
+def test_signals_that_move_are_found_among_noise_too():
     monitor = noisy_monitor()
     errors(monitor, [STRAIGHT] * 80 + [TURNED] * 40, 0.02)
     names = {CHANNELS[slot]: CHANNELS[place] for slot, place in enumerate(TURNED)}
@@ -420,7 +422,7 @@ def test_contents_that_move_are_found_among_noise_too():
 def test_a_tick_after_a_command_that_no_action_stands_for_is_no_evidence():
     moved = [1, 0, 2, 3, 4]
     for ignored, beliefs in ((False, [False, True]), (True, [False, False])):
-        policy = make_policy(watched_model(), "match")
+        policy = make_policy(monitored_model(), "match")
         play(policy, [STRAIGHT] * 30)
         believed = [bool(policy.monitor.moved)]
         if ignored:
@@ -432,7 +434,7 @@ def test_a_tick_after_a_command_that_no_action_stands_for_is_no_evidence():
 
 
 def test_working_ahead_for_the_next_tick_changes_no_bit():
-    model, draw = watched_model(), np.random.default_rng(0)
+    model, draw = monitored_model(), np.random.default_rng(0)
     plain, ahead = (make_policy(model, "match") for _ in range(2))
     for tick in range(120):
         order = STRAIGHT if tick < 40 else TURNED
@@ -445,3 +447,42 @@ def test_working_ahead_for_the_next_tick_changes_no_bit():
         assert ahead.step_array(readings, tuple(CHANNELS)).tobytes() == same.tobytes()
         assert ahead.monitor.moved == plain.monitor.moved
         ahead.prepare()
+
+
+def test_what_is_done_to_the_action_that_it_returned_does_not_reach_the_monitor():
+    plain, spoiled = (make_policy(monitored_model(), "match") for _ in range(2))
+    for tick in range(5):
+        plain.step_array(waves(tick), tuple(CHANNELS))
+        spoiled.step_array(waves(tick), tuple(CHANNELS))[:] = 0.5
+        assert spoiled.previous_action.tobytes() == plain.previous_action.tobytes()
+
+
+def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
+    forward = ForwardModel(monitored_model())
+    costs = Costs(forward)
+    detector, belief = ChangeDetector(costs, 5), Belief.nominal(5)
+    prediction = forward.predict(np.zeros((1, 5), np.float32), np.zeros((1, 2), np.float32))
+    usual = np.diag(forward.usual_costs).astype(np.float64)
+    for _ in range(3):
+        assert detector.step(usual, prediction, belief, new=False) is None
+    assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
+    moved = np.full((5, 5), 20.0)
+    moved[list(TURNED), range(5)] = -5.0
+    move = detector.step(moved * 0.4, prediction, belief, new=False)
+    assert move is not None and move.slots.tolist() == list(TURNED)
+    assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
+    assert detector.step(moved * 0.4, prediction, belief, new=True) is None
+    assert detector.consistent == 0 and detector.surprise > 0.0
+
+
+def test_a_belief_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():
+    belief = Belief.nominal(3)
+    swapped = belief.assigned(np.array([1, 0, 2]))
+    assert swapped.with_outputs(verifying=False).outputs.tolist() == [0, 1, 2]
+    assert swapped.with_outputs(verifying=True).outputs.tolist() == [1, 0, 2]
+    unpinned = swapped.unpinned()
+    before, now = unpinned.renames
+    assert (before.tolist(), now.tolist()) == ([0, 1, 2], [1, 0, 2])
+    assert unpinned.with_outputs(verifying=False).outputs.tolist() == [1, 0, 2]
+    assert unpinned.next_tick().renames is None
+    assert swapped.by_slot(np.array([10.0, 20.0, 30.0])).tolist() == [20.0, 10.0, 30.0]

@@ -1,4 +1,4 @@
-"""Noise on all sensors is heard by what else would be smooth."""
+"""Noise on all sensors is estimated by the channels that are smooth without it."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def smooth_and_rough(ticks, rng):
 
 
 @pytest.mark.parametrize("sd", [0.005, 0.02, 0.1])
-def test_the_noise_is_told_by_the_smoothest_channels(sd):
+def test_the_noise_is_estimated_by_the_smoothest_channels(sd):
     rng = np.random.default_rng(1)
     clean = smooth_and_rough(TICKS, rng)
     assert roughness(clean) == pytest.approx(0.0, abs=1e-9)
@@ -31,7 +31,7 @@ def test_noise_sets_in_and_ends():
     assert noise.sd == 0.0
 
 
-def test_contents_that_move_are_no_noise():
+def test_signals_that_move_are_no_noise():
     rng, noise = np.random.default_rng(4), SensorNoise(0.003, np.zeros(5, bool))
     clean, order = smooth_and_rough(400, rng), np.arange(5)
     for tick, row in enumerate(clean):

@@ -31,24 +31,24 @@ def returns(policy, env, channels, episodes, text):
     return [result.total for result in results], results
 
 
-def test_while_nothing_moves_the_watched_ant_walks_the_same_to_the_last_bit(ant, ant_model):
-    watched, (one,) = returns(load_policy(ant_model, "match"), ant, ANT_CHANNELS, 1, "none")
+def test_while_nothing_moves_the_monitored_ant_walks_the_same_to_the_last_bit(ant, ant_model):
+    monitored, (one,) = returns(load_policy(ant_model, "match"), ant, ANT_CHANNELS, 1, "none")
     alone, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 1, "none")
-    assert watched == alone and one.noticed == 0
+    assert monitored == alone and one.detected == 0
 
 
-def test_all_contents_moved_every_100_steps_the_ant_walks_on(ant, ant_model):
+def test_all_signals_moved_every_100_steps_the_ant_walks_on(ant, ant_model):
     policy = load_policy(ant_model, "match")
     moved, results = returns(policy, ant, ANT_CHANNELS, 2, "100")
     clean, _ = returns(policy, ant, ANT_CHANNELS, 2, "none")
     assert np.mean(moved) >= 0.9 * np.mean(clean)
-    assert all(9 <= one.noticed <= 12 for one in results)
-    unwatched, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 1, "25")
-    watched, _ = returns(policy, ant, ANT_CHANNELS, 1, "25")
-    assert unwatched[0] < watched[0]
+    assert all(9 <= one.detected <= 12 for one in results)
+    unmonitored, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 1, "25")
+    monitored, _ = returns(policy, ant, ANT_CHANNELS, 1, "25")
+    assert unmonitored[0] < monitored[0]
 
 
-def test_two_contents_swapped_every_100_steps_are_found_too(ant, ant_model):
+def test_two_signals_swapped_every_100_steps_are_found_too(ant, ant_model):
     policy = load_policy(ant_model, "match")
     moved, _ = returns(policy, ant, ANT_CHANNELS, 3, "100,swap=2")
     clean, _ = returns(policy, ant, ANT_CHANNELS, 3, "none")
@@ -65,15 +65,15 @@ def test_the_cartpole_keeps_its_return_whatever_moves_between_its_channels():
         text: summary(returns(policy, env, CARTPOLE_CHANNELS, 40, text)[1])["mean"]
         for text in ("none", "25", "reset+100,noise=2,noise-sd=0.1")
     }
-    unwatched = load_policy(path, "off")
-    alone = summary(returns(unwatched, env, CARTPOLE_CHANNELS, 40, "none")[1])["mean"]
+    unmonitored = load_policy(path, "off")
+    alone = summary(returns(unmonitored, env, CARTPOLE_CHANNELS, 40, "none")[1])["mean"]
     env.close()
     assert means["none"] >= 0.99 * alone
     assert means["25"] >= 0.95 * means["none"]
     assert means["reset+100,noise=2,noise-sd=0.1"] >= 0.8 * means["none"]
 
 
-def test_over_ros_a_watched_ant_returns_what_it_returns_in_process(ant, ant_model, tmp_path):
+def test_over_ros_a_monitored_ant_returns_what_it_returns_in_process(ant, ant_model, tmp_path):
     pytest.importorskip("rclpy")
     from program import Program
 

@@ -12,9 +12,10 @@ from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from stand import SCALE, Reference, Stand, tiny_model
 
+from an_control import controller
 from an_control.policy import AttentionSizes, model_file, write_model
 from an_control.policy.random_model import random_model
-from an_control.ros import controller, swap
+from an_control.ros import swap
 
 
 def other_model(path, actions: int = 2, step_s: float = 0.01):

@@ -43,12 +43,12 @@ def pendulum(tmp_path: Path) -> Path:
 
 def start(module: str, *arguments: str) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
-    command = [sys.executable, "-m", f"an_control_sim.bridge.{module}", *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
 
 
 def simulator(**parameters: object) -> subprocess.Popen[str]:
-    return start("simulator", "--ros-args", *(
+    return start("an_control_sim.bridge.simulator", "--ros-args", *(
         part for name, value in parameters.items() for part in ("-p", f"{name}:={value}")
     ))  # fmt: skip
 
@@ -66,7 +66,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 @contextmanager
 def echo(simulation: Path) -> Iterator[subprocess.Popen[str]]:
     """The stub policy, which must end cleanly too."""
-    process = start("benchmark", str(simulation))
+    process = start("an_control.bench.lockstep", str(simulation))
     try:
         yield process
     finally:
@@ -150,7 +150,9 @@ def test_bad_parameters_end_with_2_and_name_what_was_allowed(pendulum, parameter
 
 
 def test_the_scrambler_stops_cleanly_and_refuses_a_missing_wiring():
-    code, _, err = finish(start("scrambler", "--ros-args", "-p", "wiring:=gone.yaml"))
+    code, _, err = finish(
+        start("an_control_sim.bridge.scrambler", "--ros-args", "-p", "wiring:=gone.yaml")
+    )
     assert code == 2 and "gone.yaml" in err and "Traceback" not in err
 
 

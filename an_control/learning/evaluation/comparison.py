@@ -38,7 +38,7 @@ def compare(
             "protocol": name,
             **summary(results, success),
             "difference": _difference(results, first),
-            "noticed": sum(result.noticed for result in results),
+            "detected": sum(result.detected for result in results),
             "back": _back(results, first, (until or {}).get(name)),
             "episodes": [result.line() for result in results],
         }

@@ -31,7 +31,7 @@ class Result:
     """One episode; `fell` where the environment ended it, `distance_m` where it says.
 
     `rewards` has one number a step, `rewired` the steps before which signals were permuted,
-    `noticed` is how often a monitor found that they had.
+    `detected` is how often a monitor found that they had.
     """
 
     total: float
@@ -42,7 +42,7 @@ class Result:
     wall_s: float
     rewards: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
     rewired: tuple[int, ...] = field(default=(), repr=False)
-    noticed: int = 0
+    detected: int = 0
 
     def line(self) -> dict[str, Any]:
         """As `--json` has it."""
@@ -50,7 +50,7 @@ class Result:
             "return": self.total,
             "steps": self.steps,
             "shuffles": self.shuffles,
-            "noticed": self.noticed,
+            "detected": self.detected,
             "fell": self.fell,
             "distance_m": self.distance_m,
         }

@@ -45,8 +45,8 @@ class Protocol:
         return ",".join(
             [
                 str(self.disturbance),
-                *([] if self.memory == "kept" else [self.memory]),
                 *(f"{name}={value}" for name, value in more.items() if value is not None),
+                *([] if self.memory == "kept" else [self.memory]),
             ]
         )
 

@@ -74,7 +74,7 @@ class MonitoredPolicy(Policy):
             self._reset_moved(before.slots, belief.slots)
             action = self.policy.step_array(values, ids)
         self._action = action
-        return action
+        return action.copy()
 
     def prepare(self) -> None:
         """Work ahead for the next tick, see `Policy`."""

@@ -1,0 +1,44 @@
+"""Every kind of policy answers the same questions, and what it does not have is None."""
+
+import numpy as np
+import pytest
+
+from an_control.policy import load_policy
+from an_control.share import share_path
+
+POLICIES = {
+    "scalar": ("cartpole", "off"),
+    "monitored": ("cartpole", "match"),
+    "vision": ("pong", None),
+}
+
+
+@pytest.fixture(params=POLICIES)
+def policy(request):
+    name, monitor = POLICIES[request.param]
+    return request.param, load_policy(share_path(f"models/{name}.safetensors"), monitor)
+
+
+def test_attention_keys_and_state_are_there_or_none(policy):
+    kind, policy = policy
+    ids = policy.nominal_ids
+    dtype = np.uint8 if policy.reading_shape else np.float32
+    action = policy.step_array(np.zeros((len(ids), *policy.reading_shape), dtype), ids)
+    policy.prepare()
+    policy.ignore_next_tick()
+    assert policy.previous_action.tobytes() == action.tobytes()
+    assert set(policy.channel_order) == set(ids)
+    assert policy.attention.shape[1] == len(ids)
+    assert (policy.keys is None) == (policy.channel_state is None) == (kind == "vision")
+    assert (policy.monitor_report is None) == (kind != "monitored")
+    assert policy.reading_shape == ((4, 6, 6) if kind == "vision" else ())
+    assert policy.permutation_invariant and policy.engine in ("numpy", "numba")
+
+
+def test_an_mlp_policy_has_an_order_and_nothing_else():
+    from an_control.policy import MlpSizes, make_policy
+    from an_control.policy.random_model import random_model
+
+    policy = make_policy(random_model(MlpSizes(3, 2, [4]), task={"channels": ["a", "b", "c"]}))
+    assert not policy.permutation_invariant and policy.channel_order == ("a", "b", "c")
+    assert policy.attention is policy.keys is policy.channel_state is policy.monitor_report is None
