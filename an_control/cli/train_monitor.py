@@ -94,7 +94,8 @@ class Verb:
             learner = ForwardModelLearner(folder, env, model, settings, self.seed)
             try:
                 loop = RunLoop(RunFolder(folder, learner.config), learner)
-                if not run_at_terminal(loop, command(self, "train-monitor")):
+                again = command(self, "train-monitor") if self.folder is not None else None
+                if not run_at_terminal(loop, again):
                     return INTERRUPTED
             except RunError as error:
                 raise InputError(str(error)) from error

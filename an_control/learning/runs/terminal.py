@@ -10,10 +10,11 @@ from typing import Any
 from an_control.learning.runs.run_loop import RunLoop
 
 
-def run_at_terminal(loop: RunLoop, command: str, stop_after: int | None = None) -> bool:
+def run_at_terminal(loop: RunLoop, command: str | None, stop_after: int | None = None) -> bool:
     """Run what is left of `loop`; False where Ctrl-C ended it early.
 
-    `command` is the command that continues the run. A second Ctrl-C raises KeyboardInterrupt.
+    `command` continues the run, None where its folder is not kept. A second Ctrl-C raises
+    KeyboardInterrupt.
     """
     unit, steps = loop.learner.unit, loop.learner.steps
     if loop.done:
@@ -38,7 +39,8 @@ def run_at_terminal(loop: RunLoop, command: str, stop_after: int | None = None) 
     finally:
         signal.signal(signal.SIGINT, before)
     if not loop.finished:
-        print(f"{loop.folder.path}: stopped after {unit} {loop.done}; to continue: {command}")
+        how = "it is lost" if command is None else f"to continue: {command}"
+        print(f"stopped after {unit} {loop.done} of {steps}; {how}")
     return loop.finished or not asked
 
 
