@@ -99,7 +99,7 @@ def test_a_student_learns_on_cuda_and_goes_on_there(tmp_path):
         ("teacher.pt", "teacher.pt"),
         ("ppo:nowhere.zip", "nowhere"),
         ("wide.safetensors", "5 readings"),
-        ("student.safetensors", "mlp"),
+        ("student.safetensors", "an MLP policy"),
     ],
 )
 def test_a_teacher_that_cannot_teach_this_is_named(
