@@ -100,7 +100,7 @@ setup(
         "numpy>=1.26",
         "PyYAML>=6",
         "safetensors>=0.4.3",
-        "tyro>=0.9",
+        "tyro>=1.0.17",
         "rich>=13",
     ],
     extras_require={

@@ -42,7 +42,7 @@ def training_benchmark(seconds: float) -> dict[str, Any]:
 
     fused = {}
     for threads in (1, 2):
-        engine = FusedEngine(inner.lanes, inner.channels, 1, threads)
+        engine = FusedEngine(inner.batch, inner.channels, 1, threads)
         fused[threads] = row(
             f"fused, {threads} thread{'s'[: threads - 1]}", _rate(engine, people, starts, seconds)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from dataclasses import fields
@@ -82,6 +83,21 @@ def _writable(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is no folder"
     return "" if os.access(folder, os.W_OK | os.X_OK) else f"folder {folder} is not writable"
+
+
+def command(verb: Any, name: str) -> str:
+    """The command line of these arguments, where they differ from the verb's defaults."""
+    first, *others = fields(verb)
+    words = ["an-control", name, str(getattr(verb, first.name))]
+    for field in others:
+        value, option = getattr(verb, field.name), field.name.replace("_", "-")
+        if field.name in ("resume", "json") or value == field.default:
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            words += [f"--{option}", *map(str, value if isinstance(value, tuple) else [value])]
+    return shlex.join(words)
 
 
 def write_json(path: Path | None, result: dict[str, Any]) -> None:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
-import shlex
-import signal
 import sys
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
 from an_control.cli.disturbance import mixture
 from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.interrupts import INTERRUPTED
 from an_control.policy import MlpSizes, read_model
 from an_control.policy.tasks import SUCCESS
 
 if TYPE_CHECKING:
     from an_control.learning.es.parametrisation import Form
     from an_control.learning.es.search import Search
+    from an_control.learning.runs.run_loop import RunLoop
 
 FINAL_SEED = 1
 """Of the evaluation on a model's card; training and validation take others."""
@@ -29,7 +28,7 @@ FINAL_SEED = 1
 
 @dataclass(frozen=True)
 class Verb:
-    """Search for a policy by its return alone; --resume continues a run that was stopped."""
+    """Search for a policy by its return alone; the same command continues a stopped run."""
 
     task: tyro.conf.Positional[str]
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
@@ -83,7 +82,7 @@ class Verb:
     seed: int = 1
     """Seed of everything random."""
     resume: bool = False
-    """Continue the run in the folder; it must have been started with the same arguments."""
+    """Refuse to begin anew: the folder must hold a run that the same arguments began."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 
@@ -122,6 +121,9 @@ class Verb:
         from an_control.learning.environments import describe, environment_of, make_environment
         from an_control.learning.es.search import Search, SearchSettings
         from an_control.learning.rollout.choose import make_engine
+        from an_control.learning.runs.run_folder import RunFolder
+        from an_control.learning.runs.run_loop import RunLoop
+        from an_control.learning.runs.terminal import run_at_terminal
 
         environment = environment_of(self.task)
         env = make_environment(environment)
@@ -143,21 +145,14 @@ class Verb:
             options=pgpe if self.optimiser == "pgpe" else {},
         )
         engine = make_engine(
-            self.engine,
-            env,
-            environment,
-            task["channels"],
-            actions,
-            self.workers,
-            self.dask,
+            self.engine, env, environment, task["channels"], actions, self.workers, self.dask
         )
         try:
-            search = Search(self.out, task, form, engine, settings, self.seed, start, self.resume)
-            if search.generation:
-                print(f"{self.out}: goes on behind generation {search.generation}")
-            if not self._search(search):
-                return 130
-            self._finish(search)
+            search = Search(task, form, engine, settings, self.seed, start)
+            loop = RunLoop(RunFolder(self.out, search.config, self.resume), search)
+            if not run_at_terminal(loop, command(self, "train")):
+                return INTERRUPTED
+            self._finish(loop, search)
         finally:
             engine.close()
             env.close()
@@ -189,112 +184,35 @@ class Verb:
         )
         return form, None
 
-    def _search(self, search: Search) -> bool:
-        """All generations; False where Ctrl-C ended them early."""
-        from an_control.learning.runs.card import Board
+    def _finish(self, loop: RunLoop, search: Search) -> None:
+        """Evaluate the model that was kept, write its card and the result."""
+        from an_control.learning.runs.card import figures, write_card
 
-        asked: list[bool] = []
-
-        def stop(*_: object) -> None:
-            if asked:
-                raise KeyboardInterrupt
-            asked.append(True)
-            print("\nstops when this generation is done (Ctrl-C again: at once)", flush=True)
-
-        before = signal.signal(signal.SIGINT, stop)
-        board, progress = Board(search.folder), Progress(self.generations)
-
-        def report(line: dict[str, Any]) -> bool:
-            board.add(line, "generation")
-            progress.show(line)
-            return not asked
-
-        try:
-            search.run(report)
-        finally:
-            signal.signal(signal.SIGINT, before)
-            board.close()
-        if search.generation < self.generations:
-            print(
-                f"{self.out}: stopped behind generation {search.generation};"
-                f" to go on: {self._command()} --resume"
-            )
-            return False
-        return True
-
-    def _finish(self, search: Search) -> None:
-        from an_control.learning.runs.card import figures, write_card, write_curve
-
-        evaluations = []
-        ordered = search.model(search.best).kind == "mlp"
-        clean = DisturbanceSettings(shuffle=Shuffle(at_reset=not ordered))
+        model = read_model(loop.model_path)
+        clean = DisturbanceSettings(shuffle=Shuffle(at_reset=model.kind != "mlp"))
         others = [one for one in search.settings.mixture if one.active and str(one) != str(clean)]
+        evaluations = []
         for scrambling in [clean, *others]:
-            protocol = str(scrambling)
-            returns = search.play(search.best, FINAL_SEED, 5 * self.episodes, scrambling).returns[0]
-            evaluations.append(
-                {
-                    "protocol": f"shuffle {protocol}, seed {FINAL_SEED}",
-                    **figures(returns, search.settings.success),
-                }
-            )
-        model = search.model(search.best, {"evaluations": evaluations})
-        write_card(search.folder, model, self.out.name, evaluations, self._command())
-        write_curve(search.folder, search.metrics, "generation")
-        for row in evaluations:
+            returns = search.play(model, FINAL_SEED, 5 * self.episodes, scrambling)
+            row = {
+                "protocol": f"shuffle {scrambling}, seed {FINAL_SEED}",
+                **figures(returns, search.settings.success),
+            }
+            evaluations.append(row)
             print(
                 f"{row['protocol']}: {row['mean']} +- {row['sd']}"
                 f"  success share {row.get('success_share')}"
             )
-        path = self.out / "model.safetensors"
-        print(path)
+        model = replace(model, trained={**model.trained, "evaluations": evaluations})
+        write_card(loop.folder, model, self.out.name, evaluations, command(self, "train"))
+        print(loop.model_path)
         write_json(
             self.json,
             {
                 "task": self.task,
                 "seed": self.seed,
-                "model": str(path),
+                "model": str(loop.model_path),
                 "evaluations": evaluations,
-                "metrics": search.metrics,
+                "metrics": loop.metrics,
             },
-        )
-
-    def _command(self) -> str:
-        """What began this run, with what differs from the defaults."""
-        defaults = {name: field.default for name, field in self.__dataclass_fields__.items()}
-        words = ["an-control", "train", self.task]
-        for name, default in defaults.items():
-            value = getattr(self, name)
-            if name not in ("task", "resume", "json") and value != default:
-                option = f"--{name.replace('_', '-')}"
-                words += [option, *map(str, value if isinstance(value, tuple) else [value])]
-        return shlex.join(words)
-
-
-class Progress:
-    """One line that is written over, on a terminal; elsewhere a line every few seconds."""
-
-    def __init__(self, generations: int, every_s: float = 10.0) -> None:
-        self._generations, self._every_s = generations, every_s
-        self._shown = self._began = time.monotonic()
-        self._first: int | None = None
-        self._validation = float("nan")
-
-    def show(self, line: dict[str, Any]) -> None:
-        now, generation = time.monotonic(), line["generation"]
-        self._first = generation - 1 if self._first is None else self._first
-        self._validation = line.get("validation", self._validation)
-        last, live = generation == self._generations, sys.stdout.isatty()
-        if not (live or last or now - self._shown > self._every_s):
-            return
-        self._shown = now
-        left_s = (now - self._began) / (generation - self._first) * (self._generations - generation)
-        begin = "\r" if live else ""
-        print(
-            f"{begin}generation {generation}/{self._generations}"
-            f"  best {line['best']:.1f}  mean {line['mean']:.1f}"
-            f"  validation {self._validation:.1f}  sigma {line['sigma']:.4f}"
-            f"  {line['steps_per_s']:,} steps/s  {left_s / 60:.1f} min left ",
-            end="\n" if last or not live else "",
-            flush=True,
         )

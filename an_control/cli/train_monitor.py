@@ -6,11 +6,12 @@ import importlib.util
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import numpy as np
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
+from an_control.interrupts import INTERRUPTED
 from an_control.policy import Model, Monitor, read_model, write_model
 from an_control.policy.monitor.forward_model import NETWORKS
 
@@ -28,6 +29,8 @@ class Verb:
     """A .safetensors model file."""
     out: OutputFile | None = None
     """Where to write it; by default the file itself."""
+    folder: OutputFolder | None = None
+    """A run's folder for checkpoints and metrics; the same command continues its run."""
     take: Path | None = None
     """Copy the forward model of this model file instead of training one; it must be of the same
     channels and actuators."""
@@ -54,9 +57,11 @@ class Verb:
             if importlib.util.find_spec(package) is None:
                 raise InputError(f"needs {package} (pip install an_control[train])")
         from an_control.learning.environments import describe, environment_of, make_environment
-        from an_control.learning.forward_model.episodes import Deprived, Explorer, Trace, explore
-        from an_control.learning.forward_model.imputation import learn_to_fill
-        from an_control.learning.forward_model.training import Foresight, learn
+        from an_control.learning.forward_model.learner import ForwardModelLearner
+        from an_control.learning.forward_model.networks import ForwardModelSettings
+        from an_control.learning.runs.run_folder import RunError, RunFolder
+        from an_control.learning.runs.run_loop import RunLoop
+        from an_control.learning.runs.terminal import run_at_terminal
 
         for name, least in (("steps", 1), ("updates", 1), ("fill_updates", 0), ("seed", 0)):
             if getattr(self, name) < least:
@@ -72,44 +77,31 @@ class Verb:
         except ValueError as error:
             raise InputError(f"--task: {error}") from error
         hidden = self.hidden or ((64, 64) if len(channels) <= 8 else (192, 192))
-        settings = Foresight(
+        settings = ForwardModelSettings(
             hidden=hidden,
-            looks=max(1, hidden[-1] * 2 // 3),
             steps=self.steps,
             updates=self.updates,
-            looks_updates=max(1, self.updates // 2),
-            fill=hidden[-1],
-            fill_updates=self.fill_updates,
+            identity=max(1, hidden[-1] * 2 // 3),
+            identity_updates=max(1, self.updates // 2),
+            imputation=hidden[-1],
+            imputation_updates=self.fill_updates,
             monitor=self.monitor,
         )
-        course = []
-
-        def report(what: str, update: int, figures: dict[str, float]) -> None:
-            course.append({"learns": what, "update": update, **figures})
-            shown = "  ".join(f"{name} {value:.3f}" for name, value in figures.items())
-            print(f"{what} {update}: {shown}", flush=True)
-
-        def told(traces: list[Trace]) -> None:
-            steps = sum(len(trace.actions) for trace in traces)
-            print(f"{len(traces)} episodes, {steps} steps", flush=True)
-
-        with closing(env):
+        with closing(env), TemporaryDirectory() as beside:
             if channels != describe(env, name, name)["channels"]:
                 raise InputError(f"{self.model}: its channels are not those of task {name!r}")
-            rng = np.random.default_rng(self.seed)
-            traces = explore(env, Explorer(model, settings.noise, rng), self.steps, rng)
-            told(traces)
-            known = learn(model, traces, settings, self.seed, report)
-            if self.fill_updates:
-                known = learn_to_fill(known, traces, settings, self.seed, report)
-                deprived = Deprived(known, settings.absent, settings.noise, rng)
-                more = explore(env, deprived, self.steps // 2, rng)
-                told(more)
-                known = learn_to_fill(known, traces + more, settings, self.seed, report)
+            folder = self.folder or Path(beside)
+            learner = ForwardModelLearner(folder, env, model, settings, self.seed)
+            try:
+                loop = RunLoop(RunFolder(folder, learner.config), learner)
+                again = command(self, "train-monitor") if self.folder is not None else None
+                if not run_at_terminal(loop, again):
+                    return INTERRUPTED
+            except RunError as error:
+                raise InputError(str(error)) from error
+            course = loop.metrics
         path = self.out or self.model
-        forward = {"steps": self.steps, "updates": self.updates, "fill_updates": self.fill_updates}
-        trained = {**model.trained, "forward": forward}
-        write_model(path, replace(known, trained=trained))
+        write_model(path, learner.model())
         print(path)
         write_json(self.json, {"model": str(path), "seed": self.seed, "course": course})
         return 0

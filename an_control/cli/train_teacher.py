@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
+from an_control.interrupts import INTERRUPTED
 
 
 @dataclass(frozen=True)
@@ -38,34 +39,36 @@ class Verb:
         if importlib.util.find_spec("torch") is None:
             raise InputError("needs torch (pip install an_control[train])")
         from an_control.learning.dagger.recipes import RECIPES
-        from an_control.learning.runs.run_folder import RunError
+        from an_control.learning.runs.run_folder import RunError, RunFolder
+        from an_control.learning.runs.run_loop import RunLoop
+        from an_control.learning.runs.terminal import run_at_terminal
         from an_control.learning.teacher.ppo import PpoSettings
-        from an_control.learning.teacher.ppo_run import PpoRun
+        from an_control.learning.teacher.ppo_learner import PpoLearner
 
         for name in ("iterations", "stop_after", "seed"):
             if (value := getattr(self, name)) is not None and value < (name != "seed"):
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be 1 or more")
-        if self.task not in RECIPES:
-            raise InputError(f"task {self.task!r} is not one of {', '.join(RECIPES)}")
-        recipe, settings = RECIPES[self.task], PpoSettings(iterations=self.iterations)
+        teachers = {name: one.teacher for name, one in RECIPES.items() if one.teacher is not None}
+        if self.task not in teachers:
+            raise InputError(f"task {self.task!r} is not one of {', '.join(teachers)}")
+        settings = PpoSettings(iterations=self.iterations)
         if self.smoke:
             settings = replace(settings, iterations=2, environments=2, steps=20, batch=20)
-        layers = recipe.teacher().layers
+        layers = teachers[self.task]().layers
         if layers is None:
             raise InputError(f"task {self.task!r}: its teacher is no network")
         try:
-            run = PpoRun(self.out, self.task, recipe.environment, layers, settings, self.seed)
+            learner = PpoLearner(
+                self.task, RECIPES[self.task].environment, layers, settings, self.seed
+            )
+            with closing(learner):
+                loop = RunLoop(RunFolder(self.out, learner.config), learner)
+                if not run_at_terminal(loop, command(self, "train-teacher"), self.stop_after):
+                    return INTERRUPTED
         except RunError as error:
             print(f"an-control train-teacher: {error}", file=sys.stderr)
             return 1
-        run.run(_show, self.stop_after)
-        run.close()
-        print(run.model_path)
-        result = {"task": self.task, "iterations": run.metrics, "model": str(run.model_path)}
+        print(loop.model_path)
+        result = {"task": self.task, "iterations": loop.metrics, "model": str(loop.model_path)}
         write_json(self.json, result)
         return 0
-
-
-def _show(line: dict[str, Any]) -> None:
-    if "validation" in line:
-        print("  ".join(f"{name} {value:.4g}" for name, value in line.items()), flush=True)

@@ -1,18 +1,139 @@
-"""Environments by gymnasium id, and what a model file says of the task that they pose.
+"""Environments: gymnasium's, what they may offer beyond it, and what a model file says of them.
 
-An environment may describe itself by three attributes: `channels` (ids in the observation's
-order), `actuators` (names in the action's order), `step_s`. Without them channels and actuators
-are numbered and a step lasts 1 / metadata["render_fps"]. Policies act in [-1, 1]: a bounded Box
-is scaled to that, and of a Discrete space the action with the largest number is taken.
+Any environment of gymnasium's registry trains if it has a Box of readings and a Box or Discrete
+action. It may offer more; what, is said by the protocols below, one for each offer. All code asks
+`isinstance(env.unwrapped, PROTOCOL)`, so that a user's environment gets what ours get:
+
+    offer           what it is                                        who uses it
+    HasChannels     ids of the readings                               model files, everything
+    HasActuators    names of the actuators                            model files
+    HasStepLength   seconds a step                                    model files
+    Batched         compiled physics of many episodes side by side    the compiled engine
+    HasTeacher      a teacher that reads the simulator's state        `distill` from patches
+    HasFrames       the camera's pictures behind the patches          `distill` from patches
+    HasBackgrounds  other pictures behind what the camera shows       `evaluate --table`
+    HasSensors      physical readings beside the observation          the bridge to ROS 2
+
+The `info` of a step may hold "distance_m", how far the robot has come; evaluation reports it.
+
+Policies act in [-1, 1]: a bounded Box is scaled to that, and of a Discrete space the action with
+the largest number is taken.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+
+@runtime_checkable
+class HasChannels(Protocol):
+    """Names its readings; without it they are observation.0, observation.1 and so on."""
+
+    channels: Sequence[str]
+    """(N,) ids in the observation's order."""
+
+
+@runtime_checkable
+class HasActuators(Protocol):
+    """Names its actuators; without it they are action.0, action.1 and so on."""
+
+    actuators: Sequence[str]
+    """(A,) names in the action's order."""
+
+
+@runtime_checkable
+class HasStepLength(Protocol):
+    """Says how long a step is; without it 1 / metadata["render_fps"], or 1/50 s."""
+
+    step_s: float
+    """Seconds."""
+
+
+class Batch(Protocol):
+    """Compiled physics of L episodes, one a column; S numbers are an episode's state.
+
+    `observe` and `advance` are numba functions that were compiled for exactly these arrays, all of
+    them contiguous. A single environment must run the same functions, with L = 1.
+    """
+
+    steps: int
+    """An episode's steps at most."""
+    states: int
+    """S"""
+    start: Callable[[int], np.ndarray]
+    """The state (S,) float64 from which `reset(seed=...)` starts."""
+    observe: Callable[[np.ndarray, np.ndarray], None]
+    """Reads state (S, L) float64, writes observation (N, L) float32."""
+    advance: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
+    """One step of state (S, L) float64, in place, by action (A, L) float32; writes reward (L,)
+    float64 and ended (L,) bool."""
+
+
+@runtime_checkable
+class Batched(Protocol):
+    """Plays many episodes side by side."""
+
+    batch: Batch
+
+
+class StateTeacher(Protocol):
+    """Knows what the student cannot see."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether the teacher acts itself, because the student is lost."""
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the episode should end, because help takes too long."""
+
+    def start(self) -> None:
+        """Called after each reset of the environment."""
+
+    def __call__(self) -> np.ndarray:
+        """The action (A,) in [-1, 1] that it would take now; called once a step."""
+
+
+@runtime_checkable
+class HasTeacher(Protocol):
+    """Brings a teacher of its own."""
+
+    def teacher(self) -> StateTeacher:
+        """A teacher of this very environment."""
+
+
+@runtime_checkable
+class HasFrames(Protocol):
+    """Shows patches (N, f, p, p) of pictures."""
+
+    @property
+    def frames(self) -> np.ndarray:
+        """The pictures (f, H, W) uint8, gray, newest last; the patches in rows make (H, W)."""
+
+
+@runtime_checkable
+class HasBackgrounds(Protocol):
+    """Can put other pictures behind what its camera shows."""
+
+    plain: str
+    """The name of its own background."""
+
+    def show(self, name: str) -> None:
+        """Take the background of that name from the next reset on; ValueError where it has none."""
+
+
+@runtime_checkable
+class HasSensors(Protocol):
+    """Has physical readings beside the observation."""
+
+    def sensors(self) -> Mapping[str, Any]:
+        """Numbers and arrays in SI units by name, as of the last observation."""
+
 
 ENVIRONMENTS = {
     "ant": "an_control_sim:an_control/Ant-v0",
@@ -63,16 +184,6 @@ def of_patches(env: gymnasium.Env[Any, Any]) -> bool:
     """Whether what the environment shows are image patches (N, f, p, p) uint8."""
     space = env.observation_space
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
-
-
-def has_lanes(task: str) -> bool:
-    """Whether a task has an environment, and it offers compiled functions over lanes."""
-    try:
-        env = make_environment(environment_of(task))
-    except ValueError:
-        return False
-    env.close()
-    return hasattr(env.unwrapped, "lanes")
 
 
 def _single(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
@@ -136,16 +247,16 @@ def _scaled(env: gymnasium.Env[Any, Any], actions: spaces.Box) -> gymnasium.Env[
 
 def describe(env: gymnasium.Env[Any, Any], name: str, environment: str) -> dict[str, Any]:
     """The `task` of a model file for this environment."""
-    inner = env.unwrapped
+    inner: Any = env.unwrapped
     readings, actions = env.observation_space.shape, env.action_space.shape
     assert readings is not None and actions is not None
-    channels = getattr(inner, "channels", [f"observation.{i}" for i in range(readings[0])])
-    actuators = getattr(inner, "actuators", [f"action.{i}" for i in range(actions[0])])
-    step_s = getattr(inner, "step_s", None) or 1.0 / (inner.metadata.get("render_fps") or 50)
+    channels: Sequence[str] = [f"observation.{i}" for i in range(readings[0])]
+    actuators: Sequence[str] = [f"action.{i}" for i in range(actions[0])]
+    step_s = 1.0 / (inner.metadata.get("render_fps") or 50)
     return {
         "name": name,
         "environment": environment.rpartition(":")[2],
-        "channels": list(channels),
-        "actuators": list(actuators),
-        "step_s": float(step_s),
+        "channels": list(inner.channels if isinstance(inner, HasChannels) else channels),
+        "actuators": list(inner.actuators if isinstance(inner, HasActuators) else actuators),
+        "step_s": float(inner.step_s if isinstance(inner, HasStepLength) else step_s),
     }

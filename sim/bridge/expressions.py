@@ -4,7 +4,7 @@
     sensors.NAME         sensors.NAME[i]   sensors.NAME[a:b]
 
 `observation` is what the environment returned, `sensors` the dict of physical readings that
-`env.unwrapped.sensors()` gives where an environment offers one.
+`env.unwrapped.sensors()` gives where an environment has it (`learning.environments.HasSensors`).
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.learning.environments import HasSensors
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import Resolver, message_class
 from an_control_sim.bridge.commands import Commands
@@ -36,8 +37,9 @@ class Robot:
             self.command_class = _resolve(resolve, command.type, file, "command")
             space = self._environment.action_space
             self.commands = Commands(command, self.command_class, space, file)
-            self._sensors: Callable[[], Mapping[str, Any]] = getattr(
-                self._environment.unwrapped, "sensors", dict
+            inner = self._environment.unwrapped
+            self._sensors: Callable[[], Mapping[str, Any]] = (
+                inner.sensors if isinstance(inner, HasSensors) else dict
             )
             self.reset(0)
             for outlet in self.outlets:

@@ -1,7 +1,7 @@
 """CartPoleSwingUpHarder: swing a pole up and balance it, from starts that spin and slide wildly.
 
-The task of Tang & Ha 2021 (section 4.1). The physics is compiled over lanes (many episodes side by
-side). The environment and the fused rollouts run the same functions, so an episode has the same
+The task of Tang & Ha 2021 (section 4.1). The physics is compiled for a batch of episodes side by
+side. The environment and the fused rollouts run the same functions, so an episode has the same
 bits in both.
 """
 
@@ -131,8 +131,8 @@ def _start(rng: np.random.Generator) -> np.ndarray:
     return np.array([*state, np.sin(state[2]), np.cos(state[2])])
 
 
-class Lanes(NamedTuple):
-    """What a fused rollout takes: compiled functions on (., L) arrays, and starts by seed."""
+class Batch(NamedTuple):
+    """Compiled functions on (., L) arrays, and starts by seed; see `learning.environments`."""
 
     start: Any
     observe: Any
@@ -154,7 +154,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     actuators = CARTPOLE_ACTUATORS
     step_s = STEP_S
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
-    lanes = Lanes(start, observe, advance, states=6, steps=1000)
+    batch = Batch(start, observe, advance, states=6, steps=1000)
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode

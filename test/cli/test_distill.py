@@ -19,15 +19,14 @@ def test_it_leaves_a_model_and_its_figures_and_continues_where_it_was(tmp_path, 
         "--out",
         str(tmp_path / "run"),
         "--smoke",
-        "--products",
-        "False",
+        "--no-products",
         "--json",
         str(figures),
     ]
     assert main(arguments) == 0
     written = json.loads(figures.read_text())
     model = read_model(written["model"])
-    assert [line["round"] for line in written["rounds"]] == [0, 1, 2]
+    assert [line["round"] for line in written["rounds"]] == [1, 2, 3]
     assert model.task["name"] == "ant" and "neuron.products" not in model.arrays
     assert main(arguments) == 0
     assert "3 of 3 rounds were done before" in capsys.readouterr().out

@@ -27,7 +27,7 @@ def fused(cartpole) -> Iterator:
     from an_control.learning.rollout.compiled.engine import FusedEngine
 
     inner = cartpole.unwrapped
-    engine = FusedEngine(inner.lanes, inner.channels, 1, 2)
+    engine = FusedEngine(inner.batch, inner.channels, 1, 2)
     yield engine
     engine.close()
 

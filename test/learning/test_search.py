@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -20,14 +19,16 @@ from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors, Whole
 from an_control.learning.es.search import Search, SearchSettings, play_mixture
 from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, training_starts
-from an_control.learning.runs.run_folder import RunError
+from an_control.learning.runs.checkpoint import unpack
+from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
+from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, load_policy, read_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
 HERE = Path(__file__).parent
 COMMAND = [sys.executable, "-c", "import sys; from an_control.cli import main; sys.exit(main())"]
 SMALL = dict(generations=6, population=8, rollouts=2, validate_every=2, validation_episodes=4)
-TIMES = ("wall_s", "steps_per_s")
+TIMES = ("wall_s", "cpu_s", "steps_per_s")
 
 
 @pytest.fixture
@@ -38,10 +39,11 @@ def broken(monkeypatch):
     return lambda name: f"broken:an_control_test/{name}-v0"
 
 
-def search(folder, engine, optimiser="pgpe", resume=False, seed=1, **settings) -> Search:
+def search(folder, engine, optimiser="pgpe", resume=False, seed=1, **settings) -> RunLoop:
     form = Whole(MlpSizes(5, 1, [4]))
     settings = SearchSettings(optimiser=optimiser, **{**SMALL, **settings})
-    return Search(folder, CARTPOLE_TASK, form, engine, settings, seed, resume=resume)
+    learner = Search(CARTPOLE_TASK, form, engine, settings, seed)
+    return RunLoop(RunFolder(folder, learner.config, resume), learner)
 
 
 def timeless(metrics):
@@ -54,10 +56,11 @@ def test_a_resumed_search_continues_to_the_same_bits(tmp_path, fused, optimiser)
     whole.run()
     for stop in (1, 4, 6):
         part = search(tmp_path / "part", fused, optimiser, resume=stop > 1)
-        part.run(lambda line, stop=stop: line["generation"] < stop)
-    assert part.generation == 6
-    assert part.mean.tobytes() == whole.mean.tobytes()
-    assert part.best.tobytes() == whole.best.tobytes()
+        part.run(stop_after=stop)
+    assert part.finished
+    assert part.learner.mean.tobytes() == whole.learner.mean.tobytes()
+    ours, theirs = (read_model(run.model_path).arrays for run in (part, whole))
+    assert all(array.tobytes() == theirs[name].tobytes() for name, array in ours.items())
     assert timeless(part.metrics) == timeless(whole.metrics)
 
 
@@ -82,12 +85,12 @@ def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
         [*command, str(folder), "--generations", "100000"], stdout=subprocess.DEVNULL
     )
     deadline = time.monotonic() + 60
-    while not (folder / "checkpoint.pickle").exists() and time.monotonic() < deadline:
+    while not (folder / CHECKPOINT).exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.3)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    reached = pickle.loads((folder / "checkpoint.pickle").read_bytes())["generation"]
+    reached = unpack((folder / CHECKPOINT).read_bytes())["done"]
     written = len((folder / "metrics.jsonl").read_text().splitlines())
     assert reached > 0
     config = json.loads((folder / "config.json").read_text())
@@ -128,8 +131,17 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=30)[0]
     assert process.returncode == 130
-    assert "an-control train cartpole" in said and "--resume" in said
-    assert (tmp_path / "run/checkpoint.pickle").exists()
+    assert "to continue: an-control train cartpole" in said
+    assert (tmp_path / "run" / CHECKPOINT).exists()
+    assert (tmp_path / "run/model.safetensors").exists(), "before any validation too"
+
+
+def test_a_refused_start_leaves_nothing_that_refuses_the_corrected_command(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert train("CartPole-v1", out, "--shuffle", "reset", "none", "--resume") == 2
+    assert "rollouts 1: must be 2" in capsys.readouterr().err
+    assert train("CartPole-v1", out, "--resume") == 1
+    assert train("CartPole-v1", out, "--form", "mlp") == 0
 
 
 def test_a_run_folder_explains_itself(tmp_path, capsys):
@@ -154,7 +166,7 @@ def test_a_run_folder_explains_itself(tmp_path, capsys):
     ]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
-    assert "generation 4/4" in printed and "steps/s" in printed and "min left" in printed
+    assert "generation 4/4" in printed and "steps per s" in printed and "min left" in printed
     config = json.loads((out / "config.json").read_text())
     assert config["seed"] == 1 and config["settings"]["population"] == 8
     assert config["versions"]["an_control"]
@@ -172,9 +184,8 @@ def test_a_run_folder_explains_itself(tmp_path, capsys):
 
 
 def test_another_runs_folder_is_refused(tmp_path, fused):
-    search(tmp_path, fused).run(lambda line: False)
-    with pytest.raises(RunError, match="--resume"):
-        search(tmp_path, fused)
+    search(tmp_path, fused).run(stop_after=1)
+    assert search(tmp_path, fused).done == 1
     with pytest.raises(RunError, match="other settings"):
         search(tmp_path, fused, seed=2, resume=True)
     with pytest.raises(RunError, match="no run to resume"):
@@ -200,21 +211,21 @@ def test_a_failed_candidate_takes_the_worst_rank_and_is_never_nan(tmp_path, fuse
     engine = Failing(fused, lambda n: [0] if n > 1 else [])
     run = search(tmp_path, engine, optimiser)
     run.run()
-    assert np.isfinite(run.mean).all() and run.metrics[-1]["failed"] == 2
+    assert np.isfinite(run.learner.mean).all() and run.metrics[-1]["failed"] == 2
     assert all(np.isfinite(line["mean"]) for line in run.metrics)
 
 
 def test_a_search_in_which_all_rollouts_fail_ends_with_its_last_checkpoint(tmp_path, fused):
-    search(tmp_path, fused).run(lambda line: line["generation"] < 3)
-    before = (tmp_path / "checkpoint.pickle").read_bytes()
+    search(tmp_path, fused).run(stop_after=3)
+    before = (tmp_path / CHECKPOINT).read_bytes()
     with pytest.raises(RolloutError, match="generation 3 failed: the motor is on fire"):
         search(tmp_path, Failing(fused, lambda n: slice(None)), resume=True).run()
-    assert (tmp_path / "checkpoint.pickle").read_bytes() == before
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
 
 
 def test_a_full_disk_ends_in_one_line_with_the_checkpoint_intact(tmp_path, fused, monkeypatch):
-    search(tmp_path, fused).run(lambda line: line["generation"] < 3)
-    before = (tmp_path / "checkpoint.pickle").read_bytes()
+    search(tmp_path, fused).run(stop_after=3)
+    before = (tmp_path / CHECKPOINT).read_bytes()
 
     def full(descriptor):
         raise OSError(28, "No space left on device")
@@ -222,20 +233,20 @@ def test_a_full_disk_ends_in_one_line_with_the_checkpoint_intact(tmp_path, fused
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunError, match="No space left on device"):
         search(tmp_path, fused, resume=True).run()
-    assert (tmp_path / "checkpoint.pickle").read_bytes() == before
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
 
 
-def test_a_curriculum_decides_each_generations_conditions(tmp_path, fused):
+def test_a_curriculum_decides_each_generations_conditions(fused):
     asked = []
 
     def harder(generation):
         asked.append(generation)
         return [DisturbanceSettings(shuffle=Shuffle(True, 100 - 10 * generation))]
 
-    Search(
-        tmp_path, CARTPOLE_TASK, Authors(), fused, SearchSettings(**SMALL), 1, curriculum=harder
-    ).run(lambda line: line["generation"] < 3)
+    learner = Search(CARTPOLE_TASK, Authors(), fused, SearchSettings(**SMALL), 1, curriculum=harder)
+    for _ in range(3):
+        learner.step()
     assert asked == [0, 1, 2]
 
 
@@ -248,35 +259,24 @@ def test_neurons_with_stacked_readings_are_searched(tmp_path):
     assert (sizes.stack, sizes.neuron) == (4, 12)
 
 
-def test_conditions_share_the_episodes_and_are_validated_each(tmp_path, fused, people):
+def test_conditions_share_the_episodes_and_are_validated_each(fused, people):
     clean, moving = NOTHING, DisturbanceSettings(shuffle=Shuffle(True, 20))
     starts = training_starts(np.random.default_rng(0), 5)
     together = play_mixture(fused, people, starts, [clean, moving])
     apart = [fused.play(people, starts[:2], clean), fused.play(people, starts[2:], moving)]
     expected = np.concatenate([part.returns for part in apart], axis=1)
     assert together.returns.tobytes() == expected.tobytes()
-    run = Search(
-        tmp_path,
-        CARTPOLE_TASK,
-        Authors(),
-        fused,
-        SearchSettings(**SMALL, mixture=(clean, moving)),
-        1,
+    learner = Search(
+        CARTPOLE_TASK, Authors(), fused, SearchSettings(**SMALL, mixture=(clean, moving)), 1
     )
-    run.run(lambda line: line["generation"] < 2)
-    line = run.metrics[-1]
+    learner.step()
+    line = learner.step()
     assert line["validation"] == pytest.approx(
         np.mean([line["validation none"], line["validation reset+20"]])
     )
+    few = SearchSettings(**SMALL, mixture=(clean, moving, clean))
     with pytest.raises(ValueError, match="rollouts 2"):
-        Search(
-            tmp_path / "few",
-            CARTPOLE_TASK,
-            Authors(),
-            fused,
-            SearchSettings(**SMALL, mixture=(clean, moving, clean)),
-            1,
-        )
+        Search(CARTPOLE_TASK, Authors(), fused, few, 1)
 
 
 def train(environment, folder, *further) -> int:
@@ -336,15 +336,15 @@ def test_a_broken_step_ends_in_one_clear_line_or_costs_only_ranks(
 def test_a_step_that_breaks_later_leaves_the_last_checkpoint(tmp_path, broken, capsys, monkeypatch):
     fuse = tmp_path / "fuse"
     monkeypatch.setenv("AN_CONTROL_TEST_FUSE", str(fuse))
-    monkeypatch.setattr(Search, "save_every_s", 0.0)
+    monkeypatch.setattr(RunLoop, "save_every_s", 0.0)
     run = tmp_path / "run"
     monkeypatch.setattr(
-        "an_control.cli.train.Progress.show",
+        "an_control.learning.runs.terminal.Progress.show",
         lambda self, line: fuse.touch() if line["generation"] == 1 else None,
     )
     assert train(broken("Later"), run) == 1
     assert "on fire" in capsys.readouterr().err
-    assert pickle.loads((run / "checkpoint.pickle").read_bytes())["generation"] == 1
+    assert unpack((run / CHECKPOINT).read_bytes())["done"] == 1
 
 
 @pytest.mark.parametrize(

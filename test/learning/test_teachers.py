@@ -8,10 +8,12 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
+from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.recipes import smoke
-from an_control.learning.dagger.run import Distillation
-from an_control.learning.dagger.staged import Imitation
+from an_control.learning.dagger.settings import DaggerSettings
 from an_control.learning.environments import make_environment
+from an_control.learning.runs.run_folder import RunFolder
+from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher, NetworkTeacher, read_teacher
 from an_control.policy import MlpSizes, make_policy, read_model, write_model
 from an_control.policy.random_model import random_model
@@ -72,21 +74,22 @@ def test_distill_takes_a_policy_of_stable_baselines(learned, tmp_path):
 def test_a_function_teaches(tmp_path):
     teacher = FunctionTeacher(lambda observation: 3.0 * observation[:1])
     assert teacher(np.array([-1.0, 0.0, 0.0], np.float32)) == -1.0
-    run = Distillation(tmp_path, PENDULUM, PENDULUM, teacher, smoke(Imitation()), 1)
-    run.run()
-    run.close()
-    assert run.finished
+    learner = Dagger(tmp_path, PENDULUM, PENDULUM, teacher, smoke(DaggerSettings()), 1)
+    losses = [learner.step()["action_loss"] for _ in range(learner.steps)]
+    learner.close()
+    assert np.isfinite(losses).all()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_student_learns_on_cuda_and_goes_on_there(tmp_path):
     teacher = FunctionTeacher(lambda observation: observation[:1])
-    what = tmp_path, PENDULUM, PENDULUM, teacher, smoke(Imitation()), 1, "cuda"
+    what = tmp_path, PENDULUM, PENDULUM, teacher, smoke(DaggerSettings()), 1, "cuda"
     for stop in (1, 2):
-        run = Distillation(*what)
-        run.run(stop_after=stop)
-        run.close()
-    assert read_model(run.model_path).kind == "attention_neuron"
+        learner = Dagger(*what)
+        loop = RunLoop(RunFolder(tmp_path, learner.config), learner)
+        loop.run(stop_after=stop)
+        learner.close()
+    assert read_model(loop.model_path).kind == "attention_neuron"
 
 
 @pytest.mark.parametrize(

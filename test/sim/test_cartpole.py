@@ -54,7 +54,7 @@ def test_it_moves_and_rewards_as_published(env):
 
 
 def test_it_starts_uniformly_where_the_paper_starts(env):
-    starts = np.array([env.unwrapped.lanes.start(seed) for seed in range(2000)])
+    starts = np.array([env.unwrapped.batch.start(seed) for seed in range(2000)])
     for column, (middle, spread) in enumerate([(0, 2.4), (0, 10), (np.pi, np.pi / 2), (0, 10)]):
         unit = (starts[:, column] - middle) / spread
         assert -1 <= unit.min() < -0.98 and 0.98 < unit.max() <= 1
@@ -74,30 +74,30 @@ def test_the_seed_alone_decides_the_episode(env):
 
 
 def test_an_episode_ends_after_1000_steps_or_off_the_track(env):
-    assert env.spec.max_episode_steps == env.unwrapped.lanes.steps == 1000
+    assert env.spec.max_episode_steps == env.unwrapped.batch.steps == 1000
 
 
-def test_the_lanes_start_as_reset_does(env):
+def test_the_batch_starts_as_reset_does(env):
     observation, _ = env.reset(seed=5)
-    lanes = env.unwrapped.lanes
-    state, seen = lanes.start(5)[:, None].copy(), np.zeros((5, 1), np.float32)
-    lanes.observe(state, seen)
+    batch = env.unwrapped.batch
+    state, seen = batch.start(5)[:, None].copy(), np.zeros((5, 1), np.float32)
+    batch.observe(state, seen)
     assert seen[:, 0].tobytes() == observation.tobytes()
 
 
 def test_the_compiled_step_is_the_papers_physics(env):
-    lanes = env.unwrapped.lanes
-    state = np.array([lanes.start(seed) for seed in range(64)]).T.copy()
+    batch = env.unwrapped.batch
+    state = np.array([batch.start(seed) for seed in range(64)]).T.copy()
     rng, reward, ended = np.random.default_rng(0), np.zeros(64), np.zeros(64, np.bool_)
     for _ in range(20):
         _, velocity, angle, spin = before = state[:4].copy()
         push = rng.uniform(-1.5, 1.5, (1, 64)).astype(np.float32)
-        force, sin, cos = 10.0 * push[0].clip(-1.0, 1.0), np.sin(angle), np.cos(angle)
+        force, sin, cos = 10.0 * push[0].astype(float).clip(-1, 1), np.sin(angle), np.cos(angle)
         drag = 0.1 * velocity
         cart = -0.6 * spin**2 * sin + 14.73 * sin * cos + 4.0 * (force - drag)
         pole = -0.9 * spin**2 * sin * cos + 58.92 * sin + 6.0 * (force - drag) * cos
         rates = [velocity, cart / (4.0 - 1.5 * cos**2), spin, pole / (2.4 - 0.9 * cos**2)]
-        lanes.advance(state, push, reward, ended)
+        batch.advance(state, push, reward, ended)
         np.testing.assert_allclose(state[:4], before + 0.01 * np.array(rates), rtol=1e-9, atol=1e-9)
         closeness = np.cos(state[0] * np.pi / 4.8)
         np.testing.assert_allclose(reward, (np.cos(state[2]) + 1.0) / 2.0 * closeness, atol=1e-9)

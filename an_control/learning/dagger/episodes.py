@@ -7,27 +7,24 @@ An episode is driven by the teacher, by a blend of disturbances, or by the stude
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
 
 from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.teacher.teachers import Teacher
 from an_control.policy import Policy
 
 
-@dataclass(frozen=True)
-class Episode:
+class Episode(NamedTuple):
     """T steps: observations (T, N) in nominal order, the actions before them, the labels (T, A)."""
 
     observations: np.ndarray
     previous: np.ndarray
     labels: np.ndarray
     total: float = 0.0
-
-    def __len__(self) -> int:
-        return len(self.observations)
 
 
 class Driver(Protocol):
@@ -41,34 +38,31 @@ def record(
     env: gymnasium.Env[Any, Any], teacher: Teacher, driver: Driver, rng: np.random.Generator
 ) -> Episode:
     """One episode to its end; only `rng` decides it."""
-    observation, _ = env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
+    episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)))
     previous = np.zeros(env.action_space.shape or (), np.float32)
     observations, actions, labels = [], [], []
-    total, done = 0.0, False
-    while not done:
-        label = teacher(observation)
-        observations.append(observation)
+    for tick in episode:
+        seen, label = tick.observation, teacher(tick.observation)
+        observations.append(seen)
         actions.append(previous)
         labels.append(label)
-        previous = np.clip(driver.act(observation, label, previous), -1.0, 1.0).astype(np.float32)
-        observation, reward, terminated, truncated, _ = env.step(previous)
-        total += float(reward)
-        done = terminated or truncated
-    return Episode(np.array(observations), np.array(actions), np.array(labels), total)
+        previous = np.clip(driver.act(seen, label, previous), -1.0, 1.0).astype(np.float32)
+        episode.act(previous)
+    return Episode(np.array(observations), np.array(actions), np.array(labels), episode.total)
 
 
-class Noisy:
+class NoisyTeacher:
     """The teacher, with normal noise of a strength drawn once for the episode."""
 
-    def __init__(self, rng: np.random.Generator, most: float) -> None:
+    def __init__(self, rng: np.random.Generator, max_sd: float) -> None:
         self._rng = rng
-        self._sd = most * rng.random()
+        self._sd = max_sd * rng.random()
 
     def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
         return label + self._sd * self._rng.standard_normal(label.shape)
 
 
-class Messy:
+class PerturbedTeacher:
     """The teacher between stretches of no, random, or wrongly wired actions.
 
     It visits what a student meets before it knows its channels, and then shows the way out.
@@ -76,7 +70,7 @@ class Messy:
 
     def __init__(self, rng: np.random.Generator, teacher: Teacher, noise: float) -> None:
         self._rng, self._teacher = rng, teacher
-        self._noise = Noisy(rng, noise)
+        self._noise = NoisyTeacher(rng, noise)
         self._left = int(rng.integers(0, 40))
         self._mode = str(rng.choice(["still", "random", "shuffled", "swapped"]))
         self._first = True
@@ -121,39 +115,39 @@ class Messy:
 
 
 @dataclass(frozen=True)
-class Rewiring:
+class RolloutSettings:
     """How a student's own episodes are disturbed; chances are for a step or an episode."""
 
     teacher_share: float = 0.0
     noise: float = 0.0
     reshuffle: float = 0.0
-    absent: float = 0.0
-    foreign: float = 0.0
-    copied: float = 0.0
+    missing: float = 0.0
+    noise_channels: float = 0.0
+    copies: float = 0.0
 
 
-class Apprentice:
+class StudentRollout:
     """The student on shuffled channels, the teacher taking over in between.
 
-    Some channels may be absent, others come several times, and up to a fifth as many foreign ones
-    that carry noise be added.
+    Some channels may be missing, others come several times, and up to a fifth as many noise
+    channels be added.
     """
 
     def __init__(
-        self, rng: np.random.Generator, policy: Policy, channels: int, how: Rewiring
+        self, rng: np.random.Generator, policy: Policy, channels: int, how: RolloutSettings
     ) -> None:
         self._rng, self._policy, self._how = rng, policy, how
-        self._noise = Noisy(rng, how.noise)
+        self._noise = NoisyTeacher(rng, how.noise)
         self._order = rng.permutation(channels)
-        if rng.random() < how.absent:
+        if rng.random() < how.missing:
             self._order = self._order[: channels - int(rng.integers(1, max(1, channels // 4) + 1))]
-        if how.copied and rng.random() < how.copied:
+        if how.copies and rng.random() < how.copies:
             copies = rng.choice(self._order, int(rng.integers(1, channels + 1)))
             self._order = np.concatenate([self._order, copies])
-        self._foreign = 0
-        if rng.random() < how.foreign:
-            self._foreign = int(rng.integers(1, channels // 5 + 2))
-        slots = len(self._order) + self._foreign
+        self._noise_channels = 0
+        if rng.random() < how.noise_channels:
+            self._noise_channels = int(rng.integers(1, channels // 5 + 2))
+        slots = len(self._order) + self._noise_channels
         self._ids = tuple(str(slot) for slot in range(slots))
         self._teaching, self._left = False, 0
         policy.reset()
@@ -166,6 +160,6 @@ class Apprentice:
             self._left = int(self._rng.integers(20, 100))
         self._left -= 1
         self._policy.previous_action = previous
-        noise = self._rng.standard_normal(self._foreign)
+        noise = self._rng.standard_normal(self._noise_channels)
         own = self._policy.step_array(np.concatenate([observation[self._order], noise]), self._ids)
         return self._noise.act(observation, label if self._teaching else own, previous)

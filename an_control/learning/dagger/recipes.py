@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from an_control.learning.dagger.patches.training import CameraCloning
-from an_control.learning.dagger.staged import Collection, Imitation
-from an_control.learning.dagger.streams import Disturbance
+from an_control.learning.dagger.patches.settings import PatchDaggerSettings
+from an_control.learning.dagger.settings import Collection, DaggerSettings
+from an_control.learning.dagger.streams import StreamSettings
 from an_control.learning.dagger.student import StudentSizes
 from an_control.learning.environments import ENVIRONMENTS
 from an_control.learning.teacher.teachers import Teacher, packaged_ant_teacher
@@ -16,11 +16,11 @@ from an_control.policy.sizes import ConvolutionSizes
 
 @dataclass(frozen=True)
 class Recipe:
-    """`environment` is a gymnasium id or ``module:id``; `teacher` makes the teacher."""
+    """`environment` is a gymnasium id or ``module:id``; `teacher` makes the teacher, if any."""
 
     environment: str
-    teacher: Callable[[], Teacher]
-    settings: Imitation = field(default_factory=Imitation)
+    teacher: Callable[[], Teacher] | None
+    settings: DaggerSettings = field(default_factory=DaggerSettings)
 
 
 RECIPES = {
@@ -28,24 +28,57 @@ RECIPES = {
     "ant": Recipe(
         ENVIRONMENTS["ant"],
         packaged_ant_teacher,
-        Imitation(student=StudentSizes(products=True)),
+        DaggerSettings(student=StudentSizes(products=True)),
     ),
+    "cartpole": Recipe(
+        ENVIRONMENTS["cartpole"],
+        None,
+        DaggerSettings(
+            student=StudentSizes(neuron=8, paper=True),
+            collection=Collection(
+                clean=100,
+                noisy=20,
+                perturbed=60,
+                on_policy=12,
+                rewired=0,
+                mixed=12,
+                noisy_noise=0.3,
+                perturbed_noise=0.1,
+                missing=0.0,
+                noise=0.0,
+                reshuffle=0.0,
+            ),
+            streams=StreamSettings(0.0, 0.0, 0.0, action_noise=0.0),
+            identify_updates=400,
+            rounds=10,
+            updates=200,
+            batch=128,
+            steps=100,
+            newest=200,
+            kept=1200,
+            identify_rate=1e-2,
+            rate=1e-2,
+            final_rate=3e-4,
+            channel_loss=0.3,
+        ),
+    ),
+    "cartpole-softmax": Recipe(ENVIRONMENTS["cartpole"], None),
     "ant-again": Recipe(
         ENVIRONMENTS["ant"],
         packaged_ant_teacher,
-        Imitation(
+        DaggerSettings(
             student=StudentSizes(products=True),
             collection=Collection(
                 clean=8,
                 noisy=8,
-                messy=16,
+                perturbed=16,
                 on_policy=5,
                 rewired=5,
                 mixed=2,
-                absent=0.5,
+                missing=0.5,
                 reshuffle=0.005,
             ),
-            disturbance=Disturbance(empty=0.5, frozen=0.1, doubled=0.2, empty_share=0.3),
+            streams=StreamSettings(missing=0.5, frozen=0.1, copies=0.2, max_missing=0.3),
             identify_updates=120,
             rounds=16,
             updates=200,
@@ -57,24 +90,24 @@ RECIPES = {
     "ant-remembering": Recipe(
         ENVIRONMENTS["ant"],
         packaged_ant_teacher,
-        Imitation(
+        DaggerSettings(
             student=StudentSizes(products=True, memory=64),
             collection=Collection(
                 clean=8,
                 noisy=8,
-                messy=16,
+                perturbed=16,
                 on_policy=3,
                 rewired=6,
                 mixed=3,
-                absent=0.4,
+                missing=0.4,
             ),
-            disturbance=Disturbance(
+            streams=StreamSettings(
                 reshuffled=0.6,
-                empty=0.5,
+                missing=0.5,
                 frozen=0.1,
-                doubled=0.2,
+                copies=0.2,
                 reshuffle_every=(25, 50, 100, 200),
-                empty_share=0.33,
+                max_missing=0.33,
             ),
             memory_updates=300,
             identify_updates=120,
@@ -88,7 +121,7 @@ RECIPES = {
     "ant-rewired": Recipe(
         ENVIRONMENTS["ant"],
         packaged_ant_teacher,
-        Imitation(
+        DaggerSettings(
             student=StudentSizes(
                 products=True,
                 memory=64,
@@ -99,23 +132,23 @@ RECIPES = {
             collection=Collection(
                 clean=8,
                 noisy=8,
-                messy=16,
+                perturbed=16,
                 on_policy=1,
                 rewired=5,
                 mixed=5,
-                absent=0.5,
-                foreign=0.2,
+                missing=0.5,
+                noise=0.2,
                 reshuffle=0.025,
                 teacher_share=0.6,
             ),
-            disturbance=Disturbance(
+            streams=StreamSettings(
                 reshuffled=0.85,
-                foreign=0.2,
-                empty=0.4,
+                noise=0.2,
+                missing=0.4,
                 frozen=0.05,
-                doubled=0.1,
+                copies=0.1,
                 reshuffle_every=(25, 25, 50, 100),
-                empty_share=0.33,
+                max_missing=0.33,
             ),
             rounds=8,
             updates=120,
@@ -127,7 +160,7 @@ RECIPES = {
     "ant-lacking": Recipe(
         ENVIRONMENTS["ant"],
         packaged_ant_teacher,
-        Imitation(
+        DaggerSettings(
             student=StudentSizes(
                 products=True,
                 memory=64,
@@ -138,23 +171,23 @@ RECIPES = {
             collection=Collection(
                 clean=8,
                 noisy=8,
-                messy=16,
+                perturbed=16,
                 on_policy=1,
                 rewired=6,
                 mixed=6,
-                absent=0.6,
-                foreign=0.2,
+                missing=0.6,
+                noise=0.2,
                 reshuffle=0.02,
                 teacher_share=0.6,
             ),
-            disturbance=Disturbance(
+            streams=StreamSettings(
                 reshuffled=0.8,
-                foreign=0.2,
-                empty=0.6,
+                noise=0.2,
+                missing=0.6,
                 frozen=0.05,
-                doubled=0.1,
+                copies=0.1,
                 reshuffle_every=(25, 25, 50, 100),
-                empty_share=0.36,
+                max_missing=0.36,
             ),
             identify_updates=300,
             rounds=6,
@@ -162,24 +195,24 @@ RECIPES = {
             identify_rate=8e-4,
             rate=6e-4,
             final_rate=2e-4,
-            least=1300.0,
+            min_return=1300.0,
             averaged=True,
         ),
     ),
 }
 
 
-def smoke(settings: Imitation) -> Imitation:
+def smoke(settings: DaggerSettings) -> DaggerSettings:
     """The same stages in seconds: a few episodes, a few updates; learns next to nothing."""
     return replace(
         settings,
         student=replace(settings.student, neuron=8, key=8),
-        collection=Collection(clean=1, noisy=1, messy=1, on_policy=1, rewired=1, mixed=1),
+        collection=Collection(clean=1, noisy=1, perturbed=1, on_policy=1, rewired=1, mixed=1),
         memory_updates=min(settings.memory_updates, 3),
         identify_updates=3,
         rounds=2,
         updates=2,
-        lanes=2,
+        batch=2,
         steps=10,
     )
 
@@ -197,21 +230,21 @@ _SEEING = ConvolutionSizes(
     first_action=0,
     choice=False,
 )
-CAMERA_RECIPES = {
-    "car_racing": CameraCloning(
+PATCH_RECIPES = {
+    "car_racing": PatchDaggerSettings(
         replace(_SEEING, memory=64),
         rounds=200,
         updates=200,
         batch=10,
         piece=16,
         newest=60,
-        most_moving=112,
+        max_moving=112,
         mirrored=(0,),
         average=0.995,
         validate_every=20,
         validation_episodes=4,
     ),
-    "pong": CameraCloning(
+    "pong": PatchDaggerSettings(
         replace(_SEEING, actions=6, message=32, hidden=128, choice=True, memory=128),
         updates=120,
         first_updates=1000,
@@ -232,7 +265,7 @@ CAMERA_RECIPES = {
 """What is learned from patches; the environment brings its teacher."""
 
 
-def camera_smoke(settings: CameraCloning) -> CameraCloning:
+def patch_smoke(settings: PatchDaggerSettings) -> PatchDaggerSettings:
     """The same in seconds; learns next to nothing."""
     return replace(
         settings,

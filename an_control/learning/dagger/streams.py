@@ -1,7 +1,7 @@
 """Training batches: recorded episodes, cut into consecutive pieces, with their channels rewired.
 
-Every lane of a batch plays one episode through a wiring of its own: shuffled at the start, often
-reshuffled on the way, some slots fed with noise or constants, some empty. Learning is by
+Every row of a batch plays one episode through a wiring of its own: shuffled at the start, often
+reshuffled on the way, some slots fed with noise or constants, some missing. Learning is by
 back-propagation through one piece; the neurons' state is handed on to the next.
 """
 
@@ -18,35 +18,35 @@ from torch import Tensor
 from an_control.learning.dagger.episodes import Episode
 
 REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
-"""A lane changes to another episode at its end, or after so many steps by chance."""
+"""A row changes to another episode at its end, or after so many steps by chance."""
 NEWER_SHARE = 0.4
 CUTS = 2
-"""Of a batch, where its lanes may be reshuffled if that resets the neurons."""
+"""Of a batch, where its rows may be reshuffled if that resets the neurons."""
 
 
 @dataclass(frozen=True)
-class Disturbance:
-    """Chances that a lane is reshuffled on the way, has foreign, empty, frozen, doubled slots."""
+class StreamSettings:
+    """Chances that a row is reshuffled on the way, has noise, missing, frozen, copied channels."""
 
     reshuffled: float = 0.4
-    foreign: float = 0.3
-    empty: float = 0.2
+    noise: float = 0.3
+    missing: float = 0.2
     frozen: float = 0.0
     """They keep the reading that they began with."""
-    doubled: float = 0.0
-    """They repeat another slot's channel, their own is absent."""
+    copies: float = 0.0
+    """Slots repeat another slot's channel, their own is missing."""
     reshuffle_every: tuple[int, ...] = (30, 60, 120, 250)
-    """Mean steps between two reshuffles of a lane, drawn for the lane."""
-    empty_share: float = 0.25
-    """Of a lane's slots, at most."""
+    """Mean steps between two reshuffles of a row, drawn for the row."""
+    max_missing: float = 0.25
+    """Of a row's slots, as a share."""
     action_noise: float = 0.05
     added: int = 0
-    """Further slots; a lane has some of them, which repeat a channel or are foreign."""
+    """Further slots; a row has some of them, which repeat a channel or carry noise."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """K steps of B lanes with S slots, N channels and A actions."""
+    """K steps of B rows with S slots, N channels and A actions."""
 
     values: Tensor  # (K, B, S) as the slots show them
     change: Tensor  # (K, B, S) since the slot's last value
@@ -54,10 +54,10 @@ class Batch:
     ordered: Tensor  # (K, B, N) the observation in nominal order
     labels: Tensor  # (K, B, A) the teacher's action
     channel: Tensor  # (K, B, S) which channel a slot shows; N for none of them
-    present: Tensor  # (K, B, S) 0 where the slot is empty
-    counts: Tensor  # (K, B) 0 behind an episode's end
+    present: Tensor  # (K, B, S) 0 where the slot is missing
+    counts: Tensor  # (K, B) 0 after an episode's end
     moved: Tensor  # (K, B) 1 where the neurons are reset
-    fresh: Tensor  # (B,) True where the lane starts an episode in this piece
+    fresh: Tensor  # (B,) True where the row starts an episode in this piece
 
     def to(self, device: torch.device) -> Batch:
         """The same on a device."""
@@ -65,7 +65,7 @@ class Batch:
 
 
 @dataclass
-class _Lane:
+class _Row:
     values: np.ndarray
     change: np.ndarray
     previous: np.ndarray
@@ -77,22 +77,22 @@ class _Lane:
     place: int = 0
 
 
-PER_STEP = [field.name for field in fields(_Lane) if field.name != "place"]
+PER_STEP = [field.name for field in fields(_Row) if field.name != "place"]
 
 
 class Streams:
     """An endless supply of batches; only `rng` decides them.
 
-    `newest` of the episodes are drawn more often than the rest. Neurons that are reset by a
-    reshuffle must be run apart before and behind it: all lanes of a batch share its few `CUTS`.
+    `newest` of the episodes are drawn more often than the rest. Neurons that a reshuffle resets
+    must be run apart before and after it: all rows of a batch share its few `CUTS`.
     """
 
     def __init__(
         self,
         episodes: Sequence[Episode],
-        lanes: int,
+        rows: int,
         steps: int,
-        disturbance: Disturbance,
+        settings: StreamSettings,
         newest: int,
         rng: np.random.Generator,
         reset_on_jump: bool = False,
@@ -101,18 +101,18 @@ class Streams:
         self._reset_on_jump = reset_on_jump
         self._cuts: list[np.ndarray] = []
         self._number = 0
-        self._disturbance, self._newest = disturbance, newest
-        self._lanes: list[_Lane | None] = [None] * lanes
+        self._settings, self._newest = settings, newest
+        self._rows: list[_Row | None] = [None] * rows
 
     def batch(self) -> Batch:
-        """The next piece of every lane."""
-        fresh = [self._renew(i) for i in range(len(self._lanes))]
-        pieces = [self._piece(lane) for lane in self._lanes if lane is not None]
+        """The next piece of every row."""
+        fresh = [self._renew(i) for i in range(len(self._rows))]
+        pieces = [self._piece(row) for row in self._rows if row is not None]
         arrays = {
             name: torch.from_numpy(np.stack([piece[name] for piece in pieces], 1))
             for name in [*PER_STEP, "counts"]
         }
-        noise = self._disturbance.action_noise * self._rng.standard_normal(
+        noise = self._settings.action_noise * self._rng.standard_normal(
             arrays["previous"].shape, np.float32
         )
         arrays["previous"] = arrays["previous"] + torch.from_numpy(noise)
@@ -120,35 +120,35 @@ class Streams:
         return Batch(**arrays, fresh=torch.tensor(fresh))
 
     def _renew(self, i: int) -> bool:
-        lane = self._lanes[i]
+        row = self._rows[i]
         if (
-            lane is not None
-            and lane.place < len(lane.values)
-            and not (lane.place >= REPLACE_FROM and self._rng.random() < REPLACE_CHANCE)
+            row is not None
+            and row.place < len(row.values)
+            and not (row.place >= REPLACE_FROM and self._rng.random() < REPLACE_CHANCE)
         ):
             return False
         first = 0
         if self._rng.random() < NEWER_SHARE:
             first = max(0, len(self._episodes) - self._newest)
         episode = self._episodes[int(self._rng.integers(first, len(self._episodes)))]
-        self._lanes[i] = self._wire(episode)
+        self._rows[i] = self._wire(episode)
         return True
 
-    def _piece(self, lane: _Lane) -> dict[str, np.ndarray]:
-        span = slice(lane.place, lane.place + self._steps)
-        lane.place += self._steps
+    def _piece(self, row: _Row) -> dict[str, np.ndarray]:
+        span = slice(row.place, row.place + self._steps)
+        row.place += self._steps
         piece = {}
         for name in PER_STEP:
-            part = getattr(lane, name)[span]
+            part = getattr(row, name)[span]
             piece[name] = np.zeros((self._steps, *part.shape[1:]), part.dtype)
             piece[name][: len(part)] = part
         piece["counts"] = np.zeros(self._steps, np.float32)
         piece["counts"][: len(part)] = 1.0
         return piece
 
-    def _wire(self, episode: Episode) -> _Lane:
+    def _wire(self, episode: Episode) -> _Row:
         """The episode as seen through a wiring."""
-        rng, how = self._rng, self._disturbance
+        rng, how = self._rng, self._settings
         steps, channels = episode.observations.shape
         channel = np.tile(rng.permutation(channels), (steps, 1))
         moved = np.zeros(steps, np.float32)
@@ -159,21 +159,21 @@ class Streams:
                 moved[at] = self._reset_on_jump
         values = np.take_along_axis(episode.observations, channel, 1)
         present = np.ones((steps, channels), np.float32)
-        if how.doubled and rng.random() < how.doubled:
+        if how.copies and rng.random() < how.copies:
             slots = rng.permutation(channels)[: 2 * int(rng.integers(1, 1 + _some(channels)))]
-            twice, gone = np.split(slots, 2)
-            values[:, gone], channel[:, gone] = values[:, twice], channel[:, twice]
+            shown, gone = np.split(slots, 2)
+            values[:, gone], channel[:, gone] = values[:, shown], channel[:, shown]
         if how.frozen and rng.random() < how.frozen:
             held = rng.choice(channels, int(rng.integers(1, 1 + _some(channels))), False)
             values[:, held] = values[0, held]
             channel[:, held] = channels
-        if rng.random() < how.foreign:
+        if rng.random() < how.noise:
             for slot in rng.choice(channels, int(rng.integers(1, 1 + _some(channels))), False):
-                values[:, slot] = _foreign(rng, steps)
+                values[:, slot] = _noise(rng, steps)
                 channel[:, slot] = channels
-        if rng.random() < how.empty:
-            most = max(1, int(how.empty_share * channels))
-            gone = rng.choice(channels, int(rng.integers(1, 1 + most)), False)
+        if rng.random() < how.missing:
+            maximum = max(1, int(how.max_missing * channels))
+            gone = rng.choice(channels, int(rng.integers(1, 1 + maximum)), False)
             values[:, gone] = present[:, gone] = 0.0
         if how.added:
             shown, which, there = self._added(episode.observations)
@@ -182,7 +182,7 @@ class Streams:
             present = np.concatenate([present, there], 1)
         change = np.diff(values, axis=0, prepend=values[:1])
         change[moved > 0] = 0.0
-        return _Lane(
+        return _Row(
             values,
             change,
             episode.previous,
@@ -194,14 +194,14 @@ class Streams:
         )
 
     def _moments(self, steps: int, mean: float) -> Iterator[int]:
-        """When a lane is reshuffled on its way of so many steps."""
+        """When a row is reshuffled on its way of so many steps."""
         at = 1 + int(self._rng.exponential(mean))
         while at < steps:
             yield at
             at += 1 + int(self._rng.exponential(mean))
 
     def _cut(self, steps: int, mean: float) -> Iterator[int]:
-        """The same at the batches' common moments, in a lane that begins with the next batch."""
+        """The same at the batches' common moments, in a row that begins with the next batch."""
         for batch in range(math.ceil(steps / self._steps)):
             while len(self._cuts) <= self._number + batch:
                 self._cuts.append(np.sort(self._rng.choice(self._steps, CUTS, False)))
@@ -213,7 +213,7 @@ class Streams:
     def _added(self, observations: np.ndarray) -> tuple[np.ndarray, ...]:
         """Readings, channels and presence (T, added) of further slots."""
         rng, (steps, channels) = self._rng, observations.shape
-        shape = steps, self._disturbance.added
+        shape = steps, self._settings.added
         values, present = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         channel = np.full(shape, channels)
         for slot in range(int(rng.integers(shape[1] + 1))):
@@ -222,7 +222,7 @@ class Streams:
                 channel[:, slot] = source = int(rng.integers(channels))
                 values[:, slot] = observations[:, source]
             else:
-                values[:, slot] = _foreign(rng, steps)
+                values[:, slot] = _noise(rng, steps)
         return values, channel, present
 
 
@@ -230,8 +230,8 @@ def _some(channels: int) -> int:
     return max(1, channels // 5)
 
 
-def _foreign(rng: np.random.Generator, steps: int) -> np.ndarray:
-    """Readings (T,) of something that is not the robot: noise, a constant, a slow drift."""
+def _noise(rng: np.random.Generator, steps: int) -> np.ndarray:
+    """Readings (T,) of something that is not the robot: noise, zeros, a slow drift."""
     kind = rng.integers(4)
     if kind < 2:
         readings = rng.standard_normal(steps) * rng.choice([1.0, 1.0, 0.3, 0.1])

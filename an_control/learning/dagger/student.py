@@ -26,8 +26,13 @@ class StudentSizes:
     """`neuron` units a channel, `key` numbers a key, `head` the hidden layers.
 
     A channel's neuron is an LSTM, or a layer on its `stack` newest readings where that is over 0.
-    `memory` GRU units of the head expect what no channel shows; 0 for a head without. The other
-    switches are those of `AttentionSizes`.
+    `memory` GRU units of the head expect what no channel shows; 0 for a head without. With
+    `outlier_weighting` a reading counts the less the farther it lies from what was expected, with
+    `prediction_attention` the attention also asks which query expected the reading. With
+    `reset_on_jump` all neurons are reset where most readings jump at once.
+
+    A student in the `paper`'s form has fixed queries, tanh attention and one linear layer; of the
+    others it takes `neuron`, `stack` and `normalise`.
     """
 
     neuron: int = 32
@@ -41,10 +46,11 @@ class StudentSizes:
     prediction_attention: bool = False
     normalise: bool = False
     """Divide the sums over channels by their attention where that is over 1."""
+    paper: bool = False
 
 
 class State(NamedTuple):
-    """What is carried from step to step: B lanes of N slots; n channels, H units."""
+    """What is carried from step to step: B rows of N slots; n channels, H units."""
 
     first: Tensor  # (B, N, .) of the neurons
     second: Tensor  # (B, N, .) of the neurons
@@ -53,7 +59,7 @@ class State(NamedTuple):
     evidence: Tensor  # (B, N, n) of the readings' comparison with what was expected
 
     def kept(self, keep: Tensor) -> State:
-        """This state in the lanes (B,) with 1, a fresh one in those with 0."""
+        """This state in the rows (B,) with 1, a fresh one in those with 0."""
         return State(*(part * keep.view(-1, *[1] * (part.ndim - 1)) for part in self))
 
     def detach(self) -> State:
@@ -157,13 +163,13 @@ class Student(nn.Module):
         """The sizes of what tells channels apart."""
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
-    def start(self, lanes: int, slots: int) -> State:
+    def start(self, rows: int, slots: int) -> State:
         """The state at the begin of episodes."""
         return State(
-            *self.neuron.begin(lanes, slots),
-            self.queries.new_zeros(lanes, self.sizes.memory),
-            self.queries.new_zeros(lanes, 2 * self.channels),
-            self.queries.new_zeros(lanes, slots, self.channels),
+            *self.neuron.begin(rows, slots),
+            self.queries.new_zeros(rows, self.sizes.memory),
+            self.queries.new_zeros(rows, 2 * self.channels),
+            self.queries.new_zeros(rows, slots, self.channels),
         )
 
     def forward(self, batch: Batch, state: State, told: Tensor | None = None) -> Outcome:
@@ -224,7 +230,7 @@ class Student(nn.Module):
         """Scores (T, B, N, channels + 1) of every slot against the queries, and the state.
 
         `values` and `change` are (T, B, N), `previous` the previous actions (T, B, A). Where
-        `moved` (T, B) is 1, the neurons begin anew.
+        `moved` (T, B) is 1, the neurons are reset.
         """
         first, second = state[:2]
         cuts = [0, *(t for t in moved.any(1).nonzero().flatten().tolist() if t), len(values)]

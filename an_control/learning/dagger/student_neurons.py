@@ -1,6 +1,6 @@
 """The student's sensory neurons as torch modules: an LSTM, or a layer on stacked readings.
 
-Each sees T steps of B lanes with N slots, shares its weights among all slots, and exports to the
+Each sees T steps of B rows with N slots, shares its weights among all slots, and exports to the
 policy's arrays. It learns on combinations of a channel's inputs (F of them), `basis` (F, F) times
 what the policy gets, since readings change little from step to step.
 """
@@ -22,37 +22,37 @@ State = tuple[Tensor, Tensor]
 
 
 class LstmNeuron(nn.LSTM):
-    """An LSTM on reading and change. State: outputs h and cells c."""
+    """An LSTM on the reading, and its change if `change`. State: outputs h and cells c."""
 
-    inputs = ("value", "change")
     weight_ih_l0: nn.Parameter
     weight_hh_l0: nn.Parameter
     bias_ih_l0: nn.Parameter
     bias_hh_l0: nn.Parameter
 
-    def __init__(self, actions: int, units: int, products: bool) -> None:
-        super().__init__(_width(2, actions, products), units)
+    def __init__(self, actions: int, units: int, products: bool, change: bool = True) -> None:
+        super().__init__(_width(1 + change, actions, products), units)
         self.actions, self.products = actions, products
-        self.basis = np.diag([1.0, CHANGE_GAIN])
+        self.inputs = ("value", "change") if change else ("value",)
+        self.basis = np.diag([1.0, CHANGE_GAIN][: 1 + change])
         with torch.no_grad():  # remember by default
             self.bias_ih_l0[units : 2 * units] += 1.0
 
-    def begin(self, lanes: int, slots: int) -> State:
+    def begin(self, rows: int, slots: int) -> State:
         """The state at the begin of episodes."""
-        zeros = self.weight_hh_l0.new_zeros(lanes, slots, self.hidden_size)
+        zeros = self.weight_hh_l0.new_zeros(rows, slots, self.hidden_size)
         return zeros, zeros
 
     def advance(
         self, values: Tensor, change: Tensor, previous: Tensor, state: State
     ) -> tuple[Tensor, State]:
         """Outputs (T, B, N, d); `values`, `change` (T, B, N), previous actions (T, B, A)."""
-        own = torch.stack([values, CHANGE_GAIN * change], -1)
-        steps, lanes, slots = values.shape
+        own = torch.stack([values, CHANGE_GAIN * change][: len(self.inputs)], -1)
+        steps, rows, slots = values.shape
         outputs, (output, cell) = self(
-            _entering(own, previous, self.products).reshape(steps, lanes * slots, -1),
+            _entering(own, previous, self.products).reshape(steps, rows * slots, -1),
             (state[0].flatten(0, 1)[None], state[1].flatten(0, 1)[None]),
         )
-        shape = lanes, slots, self.hidden_size
+        shape = rows, slots, self.hidden_size
         return outputs.reshape(steps, *shape), (output.view(shape), cell.view(shape))
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -83,9 +83,9 @@ class StackedNeuron(nn.Linear):
         self.basis = CHANGE_GAIN * (np.eye(stack, k=-1) - np.eye(stack))
         self.basis[0] = np.eye(stack)[0]
 
-    def begin(self, lanes: int, slots: int) -> State:
+    def begin(self, rows: int, slots: int) -> State:
         """The state at the begin of episodes."""
-        return tuple(self.weight.new_zeros(lanes, slots, n) for n in (self.stack - 1, 1))  # type: ignore[return-value]
+        return tuple(self.weight.new_zeros(rows, slots, n) for n in (self.stack - 1, 1))  # type: ignore[return-value]
 
     def advance(
         self, values: Tensor, change: Tensor, previous: Tensor, state: State

@@ -1,11 +1,12 @@
 """Optimisers that only rank candidates: ask for a generation, tell its fitness (larger is better).
 
 Every random number comes from the generator that is handed in, so a generation is a function of
-the optimiser's state and that generator alone; an optimiser is saved by pickling it.
+the optimiser's state and that generator alone.
 """
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from typing import Any, Literal, Protocol
 
@@ -30,6 +31,12 @@ class Optimiser(Protocol):
 
     def tell(self, fitness: np.ndarray, progress: float) -> None:
         """Their fitness (P,), NaN where a candidate failed; `progress` (0..1) of the run."""
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and numbers for `restore`, between two generations."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state."""
 
 
 class Cma:
@@ -90,6 +97,14 @@ class Cma:
     def tell(self, fitness: np.ndarray, progress: float) -> None:
         self._strategy.tell(self._asked, list(-finite(fitness)))
 
+    def state(self) -> dict[str, Any]:
+        """pycma's strategy as it pickles itself, as bytes (n,) uint8."""
+        pickled = pickle.dumps((self._strategy, self._noise))
+        return {"strategy": np.frombuffer(pickled, np.uint8)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._strategy, self._noise = pickle.loads(state["strategy"].tobytes())
+
 
 class _Noise:
     """pycma's source of normal numbers: the generator at hand."""
@@ -147,6 +162,16 @@ class Pgpe:
         self.centre = self.centre + self._rate * (1.0 - 0.9 * progress) * mean / scale
         change = np.clip(self._sigma_rate * sigma_gradient / self._sigmas, -0.1, 0.1)
         self._sigmas = self._sigmas * (1.0 + change)
+
+    def state(self) -> dict[str, Any]:
+        moments = {"first": self._first, "second": self._second}
+        mean = {"centre": self.centre, "sigmas": self._sigmas, "generation": self._generation}
+        return mean | moments
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.centre, self._sigmas = state["centre"], state["sigmas"]
+        self._first, self._second = state["first"], state["second"]
+        self._generation = state["generation"]
 
 
 def make_optimiser(

@@ -3,21 +3,19 @@
 A generation follows from the run's seed, its number and the optimiser's state before it. All its
 candidates play the same episodes (common random numbers); a candidate whose rollouts failed takes
 the worst rank. Every `validate_every` generations the mean plays the validation episodes, which
-training never uses; the best mean so far is the run's model.
+training never uses.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import an_control
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.es.optimisers import Name, Optimiser, make_optimiser
 from an_control.learning.es.parametrisation import Form
@@ -30,7 +28,7 @@ from an_control.learning.rollout.engine import (
     evaluation_starts,
     training_starts,
 )
-from an_control.learning.runs.run_folder import RunFolder
+from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import Model
 
 VALIDATION_SEED = 2**20 + 7
@@ -64,105 +62,78 @@ class SearchSettings:
 
 
 class Search:
-    """One run in its folder, new or resumed."""
+    """A search as the run loop takes it: a step is a generation."""
 
-    save_every_s = 5.0
+    unit = "generation"
 
     def __init__(
         self,
-        path: Path,
         task: dict[str, Any],
         form: Form,
         engine: Engine,
         settings: SearchSettings,
         seed: int,
         start: np.ndarray | None = None,
-        resume: bool = False,
         curriculum: Curriculum | None = None,
     ) -> None:
+        """`start` (form.size,) is the first mean, zeros without; ValueError for bad settings."""
         if settings.rollouts < len(settings.mixture):
             raise ValueError(
                 f"rollouts {settings.rollouts}: must be {len(settings.mixture)} or more, one for"
                 " each of the conditions"
             )
         self.settings, self.seed = settings, seed
-        self._task, self._form, self._engine = task, form, engine
+        self._task, self._form, self._engine, self._start = task, form, engine, start
         self._curriculum = curriculum or (lambda generation: settings.mixture)
         begin = np.zeros(form.size) if start is None else start
-        self.folder = RunFolder(
-            path,
-            {
-                "task": task,
-                "seed": seed,
-                "form": repr(form),
-                "settings": asdict(settings),
-                "start": None if start is None else [float(x) for x in start],
-            },
-            resume,
-        )
         self._optimiser: Optimiser = make_optimiser(
             settings.optimiser, begin, settings.sigma, settings.population, **settings.options
         )
-        self.generation = self.steps = 0
-        self.wall_s = 0.0
-        self.best, self.best_validation = begin, -np.inf
-        if (state := self.folder.last_checkpoint()) is not None:
-            self._optimiser, self.generation = state["optimiser"], state["generation"]
-            self.steps, self.wall_s = state["steps"], state["wall_s"]
-            self.best, self.best_validation = state["best"], state["best_validation"]
-        self.metrics = self.folder.keep_metrics(self.generation)
+        self.generation = self._played = 0
+
+    @property
+    def steps(self) -> int:
+        return self.settings.generations
 
     @property
     def mean(self) -> np.ndarray:
         """The search distribution's mean."""
         return self._optimiser.centre
 
-    def run(self, report: Callable[[dict[str, Any]], bool | None] | None = None) -> None:
-        """The generations that are left, until `report` says False.
+    @property
+    def config(self) -> dict[str, Any]:
+        """What decides the run, for its folder."""
+        return {
+            "task": self._task,
+            "seed": self.seed,
+            "form": repr(self._form),
+            "settings": asdict(self.settings),
+            "start": None if self._start is None else self._start.tolist(),
+        }
 
-        A checkpoint is written every `save_every_s`, and behind the last of them.
-        """
-        saved, go_on = time.monotonic(), True
-        while go_on and self.generation < self.settings.generations:
-            line = self._advance()
-            self.folder.add_metrics(line)
-            self.metrics.append(line)
-            if time.monotonic() - saved >= self.save_every_s:
-                self._save()
-                saved = time.monotonic()
-            go_on = report is None or report(line) is not False
-        self._save()
-
-    def model(self, vector: np.ndarray, further: dict[str, Any] | None = None) -> Model:
-        """The policy of a vector, with how it was trained."""
+    def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
+        """The policy of the mean."""
         settings = self.settings
-        return self._form.model(
-            vector,
-            self._task,
-            {
-                "how": f"{settings.optimiser} on the return",
-                "seed": self.seed,
-                "generations": self.generation,
-                "population": settings.population,
-                "rollouts": settings.rollouts,
-                "sigma": settings.sigma,
-                "steps": self.steps,
-                "wall_s": round(self.wall_s, 1),
-                "version": an_control.__version__,
-                **(further or {}),
-            },
-        )
+        trained = {
+            "how": f"{settings.optimiser} on the return",
+            "seed": self.seed,
+            "population": settings.population,
+            "rollouts": settings.rollouts,
+            "sigma": settings.sigma,
+            "steps": self._played,
+            **run,
+        }
+        return self._form.model(self.mean, self._task, trained)
 
     def play(
-        self, vector: np.ndarray, seed: int, episodes: int, scrambling: DisturbanceSettings
-    ) -> Outcomes:
-        """An evaluation's episodes."""
-        return self._engine.play(
-            [self.model(vector)], evaluation_starts(seed, episodes), scrambling
-        )
+        self, model: Model, seed: int, episodes: int, scrambling: DisturbanceSettings
+    ) -> np.ndarray:
+        """The returns (episodes,) of an evaluation."""
+        starts = evaluation_starts(seed, episodes)
+        return self._engine.play([model], starts, scrambling).returns[0]
 
-    def _advance(self) -> dict[str, Any]:
-        """One generation; its line of metrics."""
+    def step(self) -> dict[str, Any]:
+        """One generation. RolloutError where all its rollouts failed."""
         begin, settings = time.perf_counter(), self.settings
         progress = self.generation / settings.generations
         rng = np.random.default_rng([self.seed, self.generation])
@@ -178,57 +149,46 @@ class Search:
         fitness = returns - settings.decay * (candidates**2).sum(axis=1)
         self._optimiser.tell(fitness, progress)
         self.generation += 1
-        self.steps += int(outcomes.steps.sum())
+        played = int(outcomes.steps.sum())
+        self._played += played
         line: dict[str, Any] = {
-            "generation": self.generation,
             "best": float(np.nanmax(returns)),
             "mean": float(np.nanmean(returns)),
             "sigma": self._optimiser.sigma,
             "length": float(np.linalg.norm(self.mean)),
-            "steps": self.steps,
+            "steps": self._played,
             "failed": int(np.isnan(outcomes.returns).sum()),
+            "steps_per_s": round(played / (time.perf_counter() - begin)),
         }
-        if self.generation % settings.validate_every == 0 or (
-            self.generation == settings.generations
-        ):
+        if self.generation % settings.validate_every == 0 or self.generation == self.steps:
             line |= self._validate()
-        took = time.perf_counter() - begin
-        self.wall_s += took
-        return line | {
-            "steps_per_s": round(outcomes.steps.sum() / took),
-            "wall_s": round(self.wall_s, 2),
-        }
-
-    def _validate(self) -> dict[str, float]:
-        """The mean's return in the validation episodes; keeps the best mean."""
-        returns = [
-            self.play(
-                self.mean, VALIDATION_SEED, self.settings.validation_episodes, scrambling
-            ).returns
-            for scrambling in self.settings.mixture
-        ]
-        value = float(np.mean(returns))
-        if value > self.best_validation:
-            self.best, self.best_validation = self.mean.copy(), value
-        line = {"validation": value}
-        if len(returns) > 1:
-            for scrambling, part in zip(self.settings.mixture, returns, strict=True):
-                line[f"validation {scrambling}"] = float(part.mean())
-        if self.settings.success is not None:
-            line["success_share"] = float((np.array(returns) > self.settings.success).mean())
         return line
 
-    def _save(self) -> None:
-        self.folder.checkpoint(
-            {
-                "optimiser": self._optimiser,
-                "generation": self.generation,
-                "steps": self.steps,
-                "wall_s": self.wall_s,
-                "best": self.best,
-                "best_validation": self.best_validation,
-            }
-        )
+    def state(self) -> dict[str, Any]:
+        return {
+            "optimiser": self._optimiser.state(),
+            "generation": self.generation,
+            "played": self._played,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._optimiser.restore(state["optimiser"])
+        self.generation, self._played = state["generation"], state["played"]
+
+    def _validate(self) -> dict[str, float]:
+        """The mean's return in the validation episodes, under each of the conditions."""
+        settings, model = self.settings, self.model()
+        returns = [
+            self.play(model, VALIDATION_SEED, settings.validation_episodes, scrambling)
+            for scrambling in settings.mixture
+        ]
+        line = {"validation": float(np.mean(returns))}
+        if len(returns) > 1:
+            for scrambling, part in zip(settings.mixture, returns, strict=True):
+                line[f"validation {scrambling}"] = float(part.mean())
+        if settings.success is not None:
+            line["success_share"] = float((np.array(returns) > settings.success).mean())
+        return line
 
 
 def play_mixture(

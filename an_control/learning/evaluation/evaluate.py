@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber
+from an_control.learning.environments import Batched, HasBackgrounds
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, Watch, play_episode
 from an_control.learning.rollout.protocol import Protocol
@@ -51,8 +52,8 @@ def evaluate(
 
 def _show(env: gymnasium.Env[Any, Any], background: str) -> None:
     """Let a camera's environment take this background, or the one that it has by itself."""
-    inner: Any = env.unwrapped
-    if hasattr(inner, "show"):
+    inner = env.unwrapped
+    if isinstance(inner, HasBackgrounds):
         inner.show(background or inner.plain)
     elif background:
         raise ValueError(f"background={background}: {type(inner).__name__} has only one look")
@@ -70,22 +71,22 @@ def evaluate_fused(
     from an_control.learning.rollout.compiled.engine import FusedEngine
 
     begin = time.perf_counter()
-    inner: Any = env.unwrapped
-    lanes = inner.lanes
-    engine = FusedEngine(lanes, channels, model.sizes.actions)
+    assert isinstance(env.unwrapped, Batched)
+    batch = env.unwrapped.batch
+    engine = FusedEngine(batch, channels, model.sizes.actions)
     outcomes = engine.play([model], evaluation_starts(seed, episodes), scrambling)
     engine.close()
     wall_s = (time.perf_counter() - begin) / episodes
     shuffle, results = scrambling.shuffle, []
     for total, steps in zip(outcomes.returns[0].tolist(), outcomes.steps[0].tolist(), strict=True):
         shuffles = int(shuffle.at_reset) + ((steps - 1) // shuffle.every if shuffle.every else 0)
-        results.append(Result(total, steps, shuffles, steps < lanes.steps, None, wall_s))
+        results.append(Result(total, steps, shuffles, steps < batch.steps, None, wall_s))
     return results
 
 
 def can_fuse(env: gymnasium.Env[Any, Any], scrambling: DisturbanceSettings) -> bool:
     """Whether `evaluate_fused` can play this."""
-    return hasattr(env.unwrapped, "lanes") and scrambling.compiled
+    return isinstance(env.unwrapped, Batched) and scrambling.compiled
 
 
 def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:

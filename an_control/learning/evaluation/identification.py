@@ -34,7 +34,7 @@ class Identification:
     confusion: np.ndarray  # (N, N + 1) how often a channel was taken for each, or for none
 
     def at(self, steps: int) -> tuple[float, float]:
-        """The shares identified so many steps behind the reset, and behind a reshuffle."""
+        """The shares identified so many steps after the reset, and after a reshuffle."""
         return float(self.first[steps].mean()), float(self.later[steps].mean())
 
 

@@ -1,19 +1,19 @@
 """Episodes of what a robot does around a rewiring, for networks that learn what happens next.
 
 They are driven by the policy among stretches of noise, random actions and actions that the policy
-takes when some of its channels are swapped; or by the watched policy while channels are absent.
+takes when some of its channels are swapped; or by the monitored policy while channels are missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
 from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.policy import Model, make_policy
 
 F32 = np.float32
@@ -35,8 +35,7 @@ EPISODES = (CALM, MODES, MODES, LOST, MODES)
 """The modes of one episode after the other."""
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(NamedTuple):
     """An episode of T steps: readings (T, N) and the actions (T, A) that followed them."""
 
     readings: np.ndarray
@@ -48,7 +47,7 @@ class Explorer:
     """Acts as the policy does, between stretches in which it is disturbed.
 
     The policy always sees what is; a second one sees some of its channels swapped, and acts in
-    the stretches that are "crossed". `noise` is the most that a noisy stretch has as sd.
+    the stretches that are "crossed". `noise` is the largest sd of a noisy stretch.
     """
 
     def __init__(self, model: Model, noise: float, rng: np.random.Generator) -> None:
@@ -98,36 +97,38 @@ class Explorer:
         return action
 
 
-class Deprived:
-    """Acts as the watched policy does while channels are absent, now and then others, and noise.
+class MissingChannels:
+    """Acts as the monitored policy does while channels are missing, now and then others.
 
-    `absent` is the most that is absent, as a share; `noise` is twice the most noise, as sd.
+    At most a share `missing` of them is; `noise` is twice the largest sd of noise on the actions.
     """
 
-    def __init__(self, model: Model, absent: float, noise: float, rng: np.random.Generator) -> None:
+    def __init__(
+        self, model: Model, missing: float, noise: float, rng: np.random.Generator
+    ) -> None:
         self._policy = make_policy(model, "match")
         self._ids = self._policy.nominal_ids
-        self._most_absent, self._noise, self._rng = absent, noise, rng
+        self._max_missing, self._noise, self._rng = missing, noise, rng
 
     def start(self, modes: Sequence[str]) -> None:
         """Begin an episode."""
         self._policy.reset()
         self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
-        self._absent = np.zeros(len(self._ids), bool)
+        self._missing = np.zeros(len(self._ids), bool)
         self._lose()
 
     def _lose(self) -> None:
         count = len(self._ids)
-        most = max(1, int(self._most_absent * count))
-        self._absent[:] = False
-        gone = self._rng.choice(count, self._rng.integers(1, most + 1), replace=False)
-        self._absent[gone] = True
+        maximum = max(1, int(self._max_missing * count))
+        self._missing[:] = False
+        gone = self._rng.choice(count, self._rng.integers(1, maximum + 1), replace=False)
+        self._missing[gone] = True
 
     def act(self, readings: np.ndarray) -> np.ndarray:
         """The action (A,) for readings (N,)."""
         if self._rng.random() < 0.003:
             self._lose()
-        action = self._policy.step_array(np.where(self._absent, np.nan, readings), self._ids)
+        action = self._policy.step_array(np.where(self._missing, np.nan, readings), self._ids)
         if self._sd:
             action = action + self._sd * self._rng.standard_normal(action.shape)
             action = np.clip(action, -1.0, 1.0).astype(F32)
@@ -137,23 +138,23 @@ class Deprived:
 
 def explore(
     env: gymnasium.Env[Any, Any],
-    explorer: Explorer | Deprived,
-    least: int,
+    explorer: Explorer | MissingChannels,
+    min_steps: int,
     rng: np.random.Generator,
 ) -> list[Trace]:
     """Whole episodes until there are this many steps."""
     steps = 0
     traces: list[Trace] = []
-    while steps < least:
-        observation, _ = env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
+    while steps < min_steps:
+        episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)))
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start(modes)
-        readings, actions, done = [observation], [], False
-        while not done:
-            actions.append(explorer.act(observation))
-            observation, _, terminated, truncated, _ = env.step(actions[-1])
-            readings.append(observation)
-            done = terminated or truncated
+        readings, actions = [], []
+        for tick in episode:
+            readings.append(tick.observation)
+            actions.append(explorer.act(tick.observation))
+            episode.act(actions[-1])
+        readings.append(episode.observation)
         calm = modes == CALM and isinstance(explorer, Explorer)
         traces.append(Trace(np.array(readings), np.array(actions), not calm))
         steps += len(actions)

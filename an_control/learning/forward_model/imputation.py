@@ -1,157 +1,175 @@
-"""Learning to fill in absent channels, from episodes and from what was filled in itself."""
+"""The network that imputes missing channels, from its own estimates of the tick before."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from an_control.learning.forward_model.episodes import Trace
-from an_control.learning.forward_model.training import (
-    Foresight,
-    Report,
+from an_control.learning.forward_model.networks import (
+    F32,
+    ForwardModelSettings,
+    Training,
     arrays_of,
-    descend,
-    is_told,
     moments,
 )
-from an_control.policy import Model
 from an_control.policy.monitor.sensor_noise import MIN_TICKS, roughness
 
-F32 = np.float32
 
+class Imputation(Training):
+    """Goes through the episodes with some channels missing, others now and then.
 
-def learn_to_fill(
-    model: Model,
-    traces: Sequence[Trace],
-    settings: Foresight,
-    seed: int,
-    report: Report | None = None,
-) -> Model:
-    """`model`, which has a forward model, with a network that fills in what is absent.
-
-    The seed decides everything. The network goes through the episodes with some channels absent,
-    others now and then, and learns from what it filled in itself: `fill_ticks` ticks of each lane
-    in an update, then the next ones.
+    It learns from what it imputed itself: `imputation_ticks` ticks of each row of the batch in an
+    update, then the ticks that follow.
     """
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    everything = np.concatenate([trace.readings for trace in traces]).astype(F32)
-    start = np.mean([trace.readings[0] for trace in traces], 0)
-    middle, spread = moments(everything)
-    count, actions = everything.shape[1], traces[0].actions.shape[1]
-    lanes = _Lanes(traces, settings, (start - middle) / spread, middle, spread, rng)
-    widths = [3 * count + actions, settings.fill, settings.fill, count]
-    network = _Fill(widths)
-    optimiser = torch.optim.Adam(network.parameters(), settings.rate)
-    lately: list[float] = []
-    for update in range(settings.fill_updates):
-        readings, acts, absent, estimate = lanes.next()
+
+    name = "impute"
+
+    def __init__(
+        self, traces: Sequence[Trace], settings: ForwardModelSettings, rng: np.random.Generator
+    ) -> None:
+        everything = np.concatenate([trace.readings for trace in traces]).astype(F32)
+        start = np.mean([trace.readings[0] for trace in traces], 0)
+        self._middle, self._spread = middle, spread = moments(everything)
+        count, actions = everything.shape[1], traces[0].actions.shape[1]
+        self._batch = _Batch(traces, settings, (start - middle) / spread, middle, spread, rng)
+        self._typical = np.stack([start, everything.min(0), everything.max(0)])
+        rough = [
+            roughness(trace.readings[begin : begin + MIN_TICKS])
+            for trace in traces
+            for begin in range(0, len(trace.readings) - MIN_TICKS, MIN_TICKS)
+        ]
+        self._roughest = 2.0 * max(rough, default=0.0)
+        self._shared = count + actions
+        widths = [3 * count + actions, settings.imputation, settings.imputation, count]
+        self._network = _Imputer(widths)
+        super().__init__(self._network, settings.rate, settings.imputation_updates)
+
+    def loss(self) -> torch.Tensor:
+        readings, acts, missing, estimate = self._batch.next()
         total = torch.zeros(())
         for tick in range(acts.shape[1]):
             seen = readings[:, tick + 1]
-            given = torch.where(absent, estimate, seen)
-            filled = network(torch.cat([estimate, given, absent.float(), acts[:, tick]], 1))
-            loss = nn.functional.smooth_l1_loss(filled, seen, reduction="none", beta=0.1)
-            total = total + (loss * absent).sum() / absent.sum()
-            estimate = torch.where(absent, filled, seen)
-        lanes.go_on(estimate.detach().numpy())
-        mean = total / acts.shape[1]
-        descend(network, optimiser, mean, settings.rate, update / settings.fill_updates)
-        lately.append(mean.item())
-        if report is not None and is_told(update, settings.fill_updates):
-            report("fill", update + 1, {"loss": float(np.mean(lately[-500:]))})
-    arrays = arrays_of("imputation", network.layers)
-    before = np.concatenate([middle, middle, np.zeros(count + actions)])
-    units = np.concatenate([spread, spread, np.ones(count + actions)])
-    first = arrays["imputation.0.weight"].astype(np.float64) / units
-    arrays["imputation.0.weight"] = first.astype(F32)
-    arrays["imputation.0.bias"] = (arrays["imputation.0.bias"] - first @ before).astype(F32)
-    arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
-    arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
-    rough = [
-        roughness(trace.readings[begin : begin + MIN_TICKS])
-        for trace in traces
-        for begin in range(0, len(trace.readings) - MIN_TICKS, MIN_TICKS)
-    ]
-    arrays["imputation.max_roughness"] = np.array([2.0 * max(rough, default=0.0)], F32)
-    arrays["imputation.typical"] = np.stack([start, everything.min(0), everything.max(0)]).astype(
-        F32
-    )
-    assert model.forward is not None
-    sizes = replace(model.forward, imputation=settings.fill)
-    return replace(model, arrays=model.arrays | arrays, forward=sizes)
+            given = torch.where(missing, estimate, seen)
+            imputed = self._network(torch.cat([estimate, given, missing.float(), acts[:, tick]], 1))
+            loss = nn.functional.smooth_l1_loss(imputed, seen, reduction="none", beta=0.1)
+            total = total + (loss * missing).sum() / missing.sum()
+            estimate = torch.where(missing, imputed, seen)
+        self._batch.move_on(estimate.detach().numpy())
+        return total / acts.shape[1]
+
+    def figures(self, losses: list[float]) -> dict[str, float]:
+        return {"loss": float(np.mean(losses[-500:]))}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        arrays = arrays_of("imputation", self._network.layers)
+        middle, spread, shared = self._middle, self._spread, self._shared
+        before = np.concatenate([middle, middle, np.zeros(shared)])
+        units = np.concatenate([spread, spread, np.ones(shared)])
+        first = arrays["imputation.0.weight"].astype(np.float64) / units
+        arrays["imputation.0.weight"] = first.astype(F32)
+        arrays["imputation.0.bias"] = (arrays["imputation.0.bias"] - first @ before).astype(F32)
+        arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
+        arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
+        arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
+        arrays["imputation.typical"] = self._typical.astype(F32)
+        return arrays
+
+    def further_state(self) -> dict[str, Any]:
+        return self._batch.state()
+
+    def restore_further(self, state: dict[str, Any]) -> None:
+        self._batch.restore(state)
 
 
-class _Lanes:
-    """Places in the episodes, with what is absent there and what was filled in, in usual units."""
+class _Batch:
+    """Rows that go through the episodes, with what is missing and what was imputed there.
+
+    Readings and estimates are in units of the channels' spread.
+    """
 
     def __init__(
         self,
         traces: Sequence[Trace],
-        settings: Foresight,
+        settings: ForwardModelSettings,
         start: np.ndarray,
         middle: np.ndarray,
         spread: np.ndarray,
         rng: np.random.Generator,
     ) -> None:
-        self._ticks, self._absent_share, self._rng = settings.fill_ticks, settings.absent, rng
+        self._ticks, self._max_missing = settings.imputation_ticks, settings.missing
+        self._rng = rng
         whole = [trace for trace in traces if len(trace.actions) > self._ticks]
         self._readings = [((trace.readings - middle) / spread).astype(F32) for trace in whole]
         self._actions = [trace.actions.astype(F32) for trace in whole]
         self._start = start.astype(F32)
-        lanes, count = settings.fill_batch, len(start)
-        self._episode, self._tick = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
-        self._absent = np.zeros((lanes, count), bool)
-        self._estimate = np.zeros((lanes, count), F32)
-        for lane in range(lanes):
-            self._begin(lane, anywhere=True)
+        rows, count = settings.imputation_batch, len(start)
+        self._episode, self._tick = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self._missing = np.zeros((rows, count), bool)
+        self._estimate = np.zeros((rows, count), F32)
+        for row in range(rows):
+            self._begin(row, anywhere=True)
 
-    def _begin(self, lane: int, anywhere: bool) -> None:
-        """Go to an episode's start, or anywhere, where the absent ones may have been seen."""
-        rng = self._rng
-        episode = int(rng.integers(len(self._readings)))
-        last = len(self._actions[episode]) - self._ticks
-        self._episode[lane] = episode
-        self._tick[lane] = rng.integers(last) if anywhere else 0
-        self._lose(lane)
-        seen = self._readings[episode][self._tick[lane]]
-        unknown = self._absent[lane] if not anywhere or rng.random() < 0.5 else False
-        self._estimate[lane] = np.where(unknown, self._start, seen)
+    def state(self) -> dict[str, Any]:
+        return {
+            "rng": self._rng.bit_generator.state,
+            "episode": self._episode,
+            "tick": self._tick,
+            "missing": self._missing,
+            "estimate": self._estimate,
+        }
 
-    def _lose(self, lane: int) -> None:
-        count = self._absent.shape[1]
-        share = self._rng.uniform(0.02, self._absent_share)
-        gone = max(1, int(self._rng.binomial(count, share)))
-        self._absent[lane] = False
-        self._absent[lane, self._rng.choice(count, gone, replace=False)] = True
+    def restore(self, state: dict[str, Any]) -> None:
+        self._rng.bit_generator.state = state["rng"]
+        self._episode, self._tick = state["episode"].copy(), state["tick"].copy()
+        self._missing, self._estimate = state["missing"].copy(), state["estimate"].copy()
 
     def next(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Readings (B, T + 1, N), actions (B, T, A), absent (B, N), estimates before (B, N)."""
-        for lane, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
+        """Readings (B, T + 1, N), actions (B, T, A), missing (B, N), estimates before (B, N)."""
+        for row, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
             chance = self._rng.random()
             if tick + self._ticks > len(self._actions[episode]) or chance < 0.01:
-                self._begin(lane, anywhere=bool(self._rng.random() < 0.6))
+                self._begin(row, anywhere=bool(self._rng.random() < 0.6))
             elif chance < 0.03:
-                self._lose(lane)
+                self._lose(row)
         places = list(zip(self._episode, self._tick, strict=True))
         readings = np.stack([self._readings[e][t : t + self._ticks + 1] for e, t in places])
         actions = np.stack([self._actions[e][t : t + self._ticks] for e, t in places])
-        made = readings, actions, self._absent.copy(), self._estimate.copy()
+        made = readings, actions, self._missing.copy(), self._estimate.copy()
         return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
 
-    def go_on(self, estimate: np.ndarray) -> None:
-        """To the ticks that follow."""
+    def move_on(self, estimate: np.ndarray) -> None:
+        """To the ticks that follow, where (B, N) is what was estimated last."""
         self._estimate[:] = estimate
         self._tick += self._ticks
 
+    def _begin(self, row: int, anywhere: bool) -> None:
+        """Go to an episode's start, or anywhere, where the missing ones may have been seen."""
+        rng = self._rng
+        episode = int(rng.integers(len(self._readings)))
+        last = len(self._actions[episode]) - self._ticks
+        self._episode[row] = episode
+        self._tick[row] = rng.integers(last) if anywhere else 0
+        self._lose(row)
+        seen = self._readings[episode][self._tick[row]]
+        unknown = self._missing[row] if not anywhere or rng.random() < 0.5 else False
+        self._estimate[row] = np.where(unknown, self._start, seen)
 
-class _Fill(nn.Module):
-    """Two hidden layers on the estimates before, the readings, what is absent, the action."""
+    def _lose(self, row: int) -> None:
+        count = self._missing.shape[1]
+        share = self._rng.uniform(0.02, self._max_missing)
+        lost = max(1, int(self._rng.binomial(count, share)))
+        self._missing[row] = False
+        self._missing[row, self._rng.choice(count, lost, replace=False)] = True
+
+
+class _Imputer(nn.Module):
+    """Two hidden layers on the estimates before, the readings, what is missing, the action."""
 
     def __init__(self, widths: list[int]) -> None:
         super().__init__()

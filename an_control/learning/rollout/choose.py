@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import gymnasium
 
+from an_control.learning.environments import Batched
 from an_control.learning.rollout.engine import Engine
 
 EngineName = Literal["auto", "fused", "processes", "dask"]
@@ -27,21 +28,21 @@ def make_engine(
     `workers` are threads or processes, by default one a core; `dask` is a scheduler's address.
     ValueError where the environment does not offer what the engine needs.
     """
-    inner: Any = env.unwrapped
+    inner = env.unwrapped
     if dask is not None or name == "dask":
         from an_control.learning.rollout.processes import Dask
 
         return Dask(environment, channels, dask, workers or 2)
     if name == "auto":
-        name = "fused" if hasattr(inner, "lanes") else "processes"
+        name = "fused" if isinstance(inner, Batched) else "processes"
     if name == "fused":
-        if not hasattr(inner, "lanes"):
+        if not isinstance(inner, Batched):
             raise ValueError(
-                f"engine {name!r}: {environment} offers no `lanes`; take --engine processes"
+                f"engine {name!r}: {environment} has no `batch`; take --engine processes"
             )
         from an_control.learning.rollout.compiled.engine import FusedEngine
 
-        return FusedEngine(inner.lanes, channels, actions, workers)
+        return FusedEngine(inner.batch, channels, actions, workers)
     from an_control.learning.rollout.processes import Processes
 
     return Processes(environment, channels, workers or os.cpu_count() or 1)

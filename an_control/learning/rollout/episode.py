@@ -13,8 +13,9 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.learning.environments import make_environment
+from an_control.learning.environments import make_environment, of_patches
 from an_control.learning.rollout.engine import Start
+from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.rollout.protocol import Protocol
 from an_control.policy import Model, Policy, make_policy
 
@@ -63,10 +64,6 @@ class Played(NamedTuple):
     failure: str | None
 
 
-class BadStep(ValueError):
-    """An environment gave a reading or reward that is not finite."""
-
-
 def play_episode(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
@@ -79,40 +76,28 @@ def play_episode(
     """One episode to its end; BadStep where a reward or reading is not finite."""
     begin = time.perf_counter()
     scramble.reset(start.episode)
-    observation, info = env.reset(seed=start.environment)
     policy.reset()
-    patches = DisturbedPatches(scramble, channels) if observation.ndim > 1 else None
-    rewards: list[float] = []
+    disturbance = DisturbedPatches(scramble) if of_patches(env) else scramble
+    episode = LiveEpisode(env, start.environment, disturbance, channels)
     rewired: list[int] = []
-    total, done, fell = 0.0, False, False
-    while not done:
-        shuffles = scramble.shuffles
-        if patches is None:
-            values, ids = scramble.apply(observation, channels)
-        else:
-            values, ids = patches.apply(observation)
-        moved = scramble.shuffles > shuffles
-        if moved:
-            rewired.append(len(rewards))
-        if protocol is not None and protocol.forgets(moved) and policy.channel_state is not None:
+    for tick in episode:
+        if tick.moved:
+            rewired.append(len(episode.rewards))
+        forgets = protocol is not None and protocol.forgets(tick.moved)
+        if forgets and policy.channel_state is not None:
             policy.channel_state.reset_channels()
-        action = policy.step_array(values, ids)
+        action = policy.step_array(tick.values, tick.ids)
         if watch is not None:
             watch(policy, scramble)
-        observation, reward, fell, truncated, info = env.step(action)
-        total += float(reward)
-        rewards.append(float(reward))
-        if not np.isfinite(total) or not np.isfinite(observation).all():
-            raise BadStep(f"step {len(rewards)} gave reward {reward} and readings {observation}")
-        done = fell or truncated
+        episode.act(action)
     return Result(
-        total,
-        len(rewards),
+        episode.total,
+        len(episode.rewards),
         scramble.shuffles,
-        bool(fell),
-        info.get("distance_m"),
+        bool(episode.fell),
+        episode.info.get("distance_m"),
         time.perf_counter() - begin,
-        np.array(rewards),
+        np.array(episode.rewards),
         tuple(rewired),
         0 if policy.monitor_report is None else policy.monitor_report.rewires,
     )
@@ -126,15 +111,20 @@ class DisturbedPatches:
     its newest frame. ValueError for a setting that cannot disturb image patches.
     """
 
-    def __init__(self, disturber: Disturber, channels: tuple[str, ...]) -> None:
+    def __init__(self, disturber: Disturber) -> None:
         disturber.check_observation("image patches")
-        self._disturber, self._channels = disturber, channels
-        self._places = np.arange(len(channels), dtype=np.float32)
+        self._disturber = disturber
         self._carried: list[dict[str, int]] = []
 
-    def apply(self, patches: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+    @property
+    def shuffles(self) -> int:
+        return self._disturber.shuffles
+
+    def apply(
+        self, patches: np.ndarray, channels: Sequence[str]
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
         """One tick: what each slot shows (m, f, p, p), and the slots' ids."""
-        numbers, ids = self._disturber.apply(self._places, self._channels)
+        numbers, ids = self._disturber.apply(np.arange(len(channels), dtype=np.float32), channels)
         places = numbers.astype(np.intp)
         now = dict(zip(ids, places.tolist(), strict=True))
         shown, frames = patches[places], patches.shape[1]

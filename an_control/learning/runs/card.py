@@ -63,7 +63,15 @@ def write_card(
 
 
 def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: str) -> None:
-    """`curve.png` of what the metrics' lines hold of `CURVES`; without matplotlib, nothing."""
+    """`curve.png` of what the metrics' lines hold of `CURVES`.
+
+    Nothing where they hold none of them, or without matplotlib.
+    """
+    curves = {
+        name: [(line[along], line[name]) for line in metrics if name in line] for name in CURVES
+    }
+    if not any(curves.values()):
+        return
     try:
         import matplotlib
 
@@ -72,8 +80,7 @@ def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: 
     except ImportError:
         return
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for name in CURVES:
-        points = [(line[along], line[name]) for line in metrics if name in line]
+    for name, points in curves.items():
         if points:
             axes.plot(*zip(*points, strict=True), label=name, linewidth=1)
     axes.set_xlabel(along)
@@ -87,15 +94,18 @@ def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: 
 
 
 class Board:
-    """The metrics for TensorBoard, in the run's folder; without its package, nothing."""
+    """The metrics for TensorBoard, in the run's folder; without its package, nothing.
 
-    def __init__(self, folder: RunFolder) -> None:
+    What an interrupted run showed after step `done` is taken back.
+    """
+
+    def __init__(self, folder: RunFolder, done: int = 0) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             self._writer: Any = None
         else:
-            self._writer = SummaryWriter(str(folder.path / "tensorboard"))
+            self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
 
     def add(self, line: Mapping[str, Any], along: str) -> None:
         if self._writer is not None:

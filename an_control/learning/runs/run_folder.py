@@ -1,56 +1,60 @@
-"""A run's folder: what it was asked to do, what it did, and how to go on with it.
+"""A run's folder: what it was asked to do, what it did, and how to continue it.
 
-    config.json         settings, seed, task, versions
-    metrics.jsonl       one line a generation or round
-    checkpoint.pickle   the whole state after the newest finished one
-    model.safetensors   the policy, model.md its card, curve.png the learning curve
-    tensorboard/        the metrics, where tensorboard is installed
+    config.json             settings, seed, task, versions
+    metrics.jsonl           one line a step
+    checkpoint.safetensors  the whole state after the newest saved step
+    model.safetensors       the policy, model.md its card, curve.png the learning curve
+    tensorboard/            the metrics, where tensorboard is installed
 
-Every file is written whole or not at all, so that a run that is stopped at any
-moment leaves its last checkpoint whole. A checkpoint is only ever read by the run that wrote it.
+Every file is written whole or not at all, so that a run that is stopped at any moment leaves its
+last checkpoint whole. The same command continues the run of its folder; a folder that holds a run
+with other settings is refused.
 """
 
 from __future__ import annotations
 
 import json
-import pickle
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import an_control
 from an_control.files import read_regular, write_whole
+from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
 
-UNREADABLE = (pickle.UnpicklingError, ValueError, EOFError, AttributeError, ImportError)
+CHECKPOINT = "checkpoint.safetensors"
 PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")
 
 
 class RunError(RuntimeError):
-    """A run that cannot begin or go on; the message names the folder and the reason."""
+    """A run that cannot begin or continue; the message names the folder and the reason."""
 
 
 class RunFolder:
-    """One run's files. RunError where the folder holds another run, or cannot be written."""
+    """One run's files; nothing is written before `begin`.
+
+    RunError where the folder holds another run, or where it holds none and `resume` asks for one.
+    """
 
     def __init__(self, path: Path, config: Mapping[str, Any], resume: bool = False) -> None:
         self.path = path
-        ours = json.loads(json.dumps(config))
-        there = self._config()
-        if there is None and resume:
+        self._config = json.loads(json.dumps(config))
+        known = self._read_config()
+        if known is None and resume:
             raise RunError(f"{path}: there is no run to resume")
-        if there is not None and {k: v for k, v in there.items() if k != "versions"} != ours:
+        if known is not None and {k: v for k, v in known.items() if k != "versions"} != (
+            self._config
+        ):
             raise RunError(f"{path}: this folder holds a run with other settings; take another")
-        if there is not None and not resume and self.has("checkpoint.pickle"):
-            raise RunError(f"{path}: this folder holds a run; go on with it by --resume")
-        if there is None:
-            self.write("config.json", json.dumps({**ours, "versions": versions()}, indent=2) + "\n")
 
-    def has(self, name: str) -> bool:
-        return (self.path / name).exists()
+    def begin(self, metrics: Sequence[Mapping[str, Any]]) -> None:
+        """Write the settings of a new run, and the metrics lines that are kept of an older one."""
+        if not (self.path / "config.json").exists():
+            config = {**self._config, "versions": versions()}
+            self.write("config.json", json.dumps(config, indent=2) + "\n")
+        self.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics))
 
     def write(self, name: str, content: str | bytes) -> None:
         """Put a file into its place, whole; RunError where the disk refuses."""
@@ -61,26 +65,32 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 
+    def read(self, name: str) -> bytes:
+        """What a file holds; RunError where it cannot be read."""
+        path = self.path / name
+        try:
+            return read_regular(path)
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path}: {error}") from error
+
     def checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Save the state; what it holds is pickled."""
-        self.write("checkpoint.pickle", pickle.dumps(dict(state)))
+        """Save the state: arrays, tensors, numbers and text in dicts and lists."""
+        self.write(CHECKPOINT, pack(dict(state)))
 
     def last_checkpoint(self) -> dict[str, Any] | None:
         """The state that was saved last, None where there is none yet."""
-        path = self.path / "checkpoint.pickle"
-        if not path.exists():
+        if not (self.path / CHECKPOINT).exists():
             return None
         try:
-            state: dict[str, Any] = pickle.loads(read_regular(path))
-        except (*UNREADABLE, OSError) as error:
-            raise RunError(f"{path}: {error}") from error
-        return state
+            return unpack(self.read(CHECKPOINT))
+        except CheckpointError as error:
+            raise RunError(f"{self.path / CHECKPOINT}: {error}") from error
 
-    def keep_metrics(self, lines: int) -> list[dict[str, Any]]:
-        """Forget the metrics behind the first `lines`, which a resumed run will make again."""
-        path = self.path / "metrics.jsonl"
-        kept = read_regular(path).decode().splitlines()[:lines] if path.exists() else []
-        self.write("metrics.jsonl", "".join(line + "\n" for line in kept))
+    def metrics(self, lines: int) -> list[dict[str, Any]]:
+        """The first `lines` of the metrics; a resumed run makes the others again."""
+        if not lines:
+            return []
+        kept = self.read("metrics.jsonl").decode().splitlines()[:lines]
         return [json.loads(line) for line in kept]
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
@@ -92,14 +102,13 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 
-    def _config(self) -> dict[str, Any] | None:
-        path = self.path / "config.json"
-        try:
-            config: dict[str, Any] = json.loads(read_regular(path))
-        except FileNotFoundError:
+    def _read_config(self) -> dict[str, Any] | None:
+        if not (self.path / "config.json").exists():
             return None
-        except (OSError, ValueError) as error:
-            raise RunError(f"{path}: {error}") from error
+        try:
+            config: dict[str, Any] = json.loads(self.read("config.json"))
+        except ValueError as error:
+            raise RunError(f"{self.path / 'config.json'}: {error}") from error
         return config
 
 
@@ -112,8 +121,3 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def plain(value: Any) -> Any:
-    """Numpy numbers as Python's, for JSON."""
-    return value.item() if isinstance(value, np.generic) else value

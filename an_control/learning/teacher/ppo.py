@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.teacher.teachers import Layers, NetworkTeacher
 
 
@@ -37,7 +38,7 @@ class PpoSettings:
     batch: int = 1024
     rate: float = 3e-4
     critic_rate: float = 1e-3
-    most_divergence: float = 0.03
+    max_divergence: float = 0.03
     """An iteration's updates end beyond this Kullback-Leibler divergence."""
     warm_up: int = 5
     """First iterations, which train the critic alone."""
@@ -88,7 +89,7 @@ class Rollout:
     observations: np.ndarray  # (T + 1, E, N)
     actions: np.ndarray  # (T, E, A) before clipping
     rewards: np.ndarray  # (T, E)
-    ends: np.ndarray  # (T, E) 1 behind which an episode ended
+    ends: np.ndarray  # (T, E) 1 where an episode ended after the step
     left: np.ndarray  # (T, E, N) what the environment showed after the step
     fell: np.ndarray  # (T, E) 1 where the environment ended it
     own: np.ndarray  # (T, E) 0 where a burst acted
@@ -96,21 +97,48 @@ class Rollout:
 
 
 class Players:
-    """Environments side by side; episodes go on from one rollout to the next."""
+    """Environments side by side; episodes continue from one rollout to the next.
+
+    A restored one plays the episodes at hand again, from their seeds and actions.
+    """
 
     def __init__(
         self, envs: list[gymnasium.Env[Any, Any]], settings: PpoSettings, seed: int
     ) -> None:
         self._envs, self._settings = envs, settings
         self._rng = np.random.default_rng(seed)
-        self._now = np.stack([self._reset(env) for env in envs])
-        self._totals = np.zeros(len(envs))
+        self._seeds = [0] * len(envs)
+        self._actions: list[list[np.ndarray]] = [[] for _ in envs]
+        self._episodes = [self._reset(e) for e in range(len(envs))]
         self._left = np.zeros(len(envs), int)
         self._still = np.zeros(len(envs), bool)
 
-    def _reset(self, env: gymnasium.Env[Any, Any]) -> np.ndarray:
-        observation, _ = env.reset(seed=int(self._rng.integers(*TRAINING_SEEDS)))
-        return np.asarray(observation, np.float32)
+    def state(self) -> dict[str, Any]:
+        """What `restore` continues from."""
+        return {
+            "rng": self._rng.bit_generator.state,
+            "seeds": self._seeds,
+            "actions": [np.array(actions) for actions in self._actions],
+            "left": self._left,
+            "still": self._still,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for e, (seed, actions) in enumerate(zip(state["seeds"], state["actions"], strict=True)):
+            self._seeds[e], self._actions[e] = seed, list(actions)
+            self._episodes[e] = LiveEpisode(self._envs[e], seed)
+            for action in actions:
+                self._episodes[e].act(action)
+        self._left, self._still = state["left"].copy(), state["still"].copy()
+        self._rng.bit_generator.state = state["rng"]
+
+    def _reset(self, e: int) -> LiveEpisode:
+        self._seeds[e], self._actions[e] = int(self._rng.integers(*TRAINING_SEEDS)), []
+        return LiveEpisode(self._envs[e], self._seeds[e])
+
+    def _now(self) -> np.ndarray:
+        """The newest observations (E, N) float32."""
+        return np.array([episode.observation for episode in self._episodes], np.float32)
 
     def play(self, actor: Actor, steps: int) -> Rollout:
         """Let the noisy actor act; returns of finished episodes are in `totals`."""
@@ -118,32 +146,31 @@ class Players:
         sd = actor.log_sd.detach().exp().numpy()
         count, actions = len(self._envs), len(sd)
         shape = steps, count
-        seen = np.zeros((steps + 1, count, self._now.shape[1]), np.float32)
-        left = np.zeros((steps, count, self._now.shape[1]), np.float32)
+        channels = len(self._episodes[0].observation)
+        seen = np.zeros((steps + 1, count, channels), np.float32)
+        left = np.zeros((steps, count, channels), np.float32)
         acted = np.zeros((*shape, actions), np.float32)
         rewards, ends = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
         fell, own = np.zeros(shape, np.float32), np.ones(shape, np.float32)
         totals = []
         for t in range(steps):
-            seen[t] = x = self._now
+            seen[t] = x = self._now()
             for weight, bias in weights[:-1]:
                 x = np.maximum(x @ weight.T + bias, 0.0)
             mean = x @ weights[-1][0].T + weights[-1][1]
             noise = self._rng.standard_normal(mean.shape, np.float32)
             acted[t] = mean + sd * noise
             self._bursts(acted[t], own[t])
-            for e, env in enumerate(self._envs):
-                observation, reward, ended, truncated, _ = env.step(np.clip(acted[t, e], -1.0, 1.0))
-                left[t, e] = observation
-                rewards[t, e], fell[t, e] = reward, ended
-                self._totals[e] += float(reward)
-                if ended or truncated:
+            for e, episode in enumerate(self._episodes):
+                self._actions[e].append(np.clip(acted[t, e], -1.0, 1.0))
+                rewards[t, e] = episode.act(self._actions[e][-1])
+                left[t, e], fell[t, e] = episode.observation, episode.fell
+                if episode.done:
                     ends[t, e] = 1.0
-                    totals.append(float(self._totals[e]))
-                    self._totals[e] = self._left[e] = 0
-                    observation = self._reset(env)
-                self._now[e] = observation
-        seen[steps] = self._now
+                    totals.append(episode.total)
+                    self._left[e] = 0
+                    self._episodes[e] = self._reset(e)
+        seen[steps] = self._now()
         return Rollout(seen, acted, rewards, ends, left, fell, own, totals)
 
     def _bursts(self, actions: np.ndarray, own: np.ndarray) -> None:
@@ -179,7 +206,7 @@ class Ppo:
         )
 
     def state(self) -> dict[str, Any]:
-        """What `restore` goes on from."""
+        """What `restore` continues from."""
         return {
             "actor": self.actor.state_dict(),
             "critic": self.critic.state_dict(),
@@ -229,7 +256,7 @@ class Ppo:
                 nn.utils.clip_grad_norm_(self.critic.parameters(), 0.5)
                 self.optimiser.step()
                 wrong = critic.item()
-            if divergence > settings.most_divergence:
+            if divergence > settings.max_divergence:
                 break
         return {
             "divergence": divergence,

@@ -21,7 +21,7 @@ from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, kind_of
 from an_control.policy.vision.weights import NORM_EPSILON, WHITE
 
 NEVER = -1e9
-"""The score of a patch that is absent."""
+"""The score of a missing patch."""
 
 
 class Memory(NamedTuple):

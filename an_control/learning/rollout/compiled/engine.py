@@ -6,19 +6,17 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber
+from an_control.learning.environments import Batch
 from an_control.learning.rollout.compiled.loop import (
     Candidates,
     Conditions,
-    Recording,
     as_they_are,
     nobody,
     run,
-    unrecorded,
 )
 from an_control.learning.rollout.compiled.policies import LANES
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
@@ -33,12 +31,12 @@ SHARES = 2
 
 
 class FusedEngine:
-    """Plays an environment that offers compiled functions over lanes (`env.unwrapped.lanes`)."""
+    """Plays the episodes of a `Batched` environment, 64 side by side."""
 
     def __init__(
-        self, lanes: Any, channels: Sequence[str], actions: int, threads: int | None = None
+        self, batch: Batch, channels: Sequence[str], actions: int, threads: int | None = None
     ) -> None:
-        self.lanes, self.channels, self.actions = lanes, tuple(channels), actions
+        self.batch, self.channels, self.actions = batch, tuple(channels), actions
         self._pool = ThreadPoolExecutor(threads or os.cpu_count())
 
     def close(self) -> None:
@@ -68,38 +66,9 @@ class FusedEngine:
         failed = bool(np.isnan(returns).any())
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
-    def record(
-        self,
-        model: Model,
-        teacher: Model,
-        starts: Sequence[Start],
-        scrambling: DisturbanceSettings,
-        teaching: np.ndarray,
-    ) -> tuple[Recording, Conditions, np.ndarray]:
-        """Episodes with an MLP teacher's labels, driven by it while `teaching` (R, 2) says so.
-
-        Returns what happened, how it was scrambled, and the episodes' steps (R,).
-        """
-        few, limit = len(starts), self.lanes.steps
-        recording = Recording(
-            observations=np.zeros((few, limit, len(self.channels)), np.float32),
-            actions=np.zeros((few, limit, self.actions), np.float32),
-            labels=np.zeros((few, limit, self.actions), np.float32),
-            teaching=np.ascontiguousarray(teaching, np.int64),
-        )
-        conditions = self.conditions(starts, scrambling)
-        _, steps = self._run(
-            Candidates.of([pack_model(model)]),
-            self.states(starts),
-            conditions,
-            pack_model(teacher),
-            recording,
-        )
-        return recording, conditions, steps[0]
-
     def states(self, starts: Sequence[Start]) -> np.ndarray:
         """The episodes' first states (R, S)."""
-        return np.array([self.lanes.start(start.environment) for start in starts])
+        return np.array([self.batch.start(start.environment) for start in starts])
 
     def conditions(self, starts: Sequence[Start], scrambling: DisturbanceSettings) -> Conditions:
         """What the scrambling does to these episodes, episode by episode."""
@@ -115,7 +84,7 @@ class FusedEngine:
                 scrambles[start.run] = Disturber(self.channels, scrambling, start.run)
             scramble = scrambles[start.run]
             scramble.reset(start.episode)
-            plan = scramble.plan(self.lanes.steps)
+            plan = scramble.plan(self.batch.steps)
             signals.append(plan.signals)
             present.append(plan.present)
             noise.append(plan.noise)
@@ -145,22 +114,18 @@ class FusedEngine:
         candidates: Candidates,
         states: np.ndarray,
         conditions: Conditions,
-        teacher: Packed | None = None,
-        recording: Recording | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         returns = np.zeros((len(candidates.head), len(states)))
         steps = np.zeros(returns.shape, np.int64)
         run(
             candidates,
-            teacher or nobody(),
-            self.lanes.observe,
-            self.lanes.advance,
+            self.batch.observe,
+            self.batch.advance,
             states,
             len(self.channels),
             self.actions,
-            self.lanes.steps,
+            self.batch.steps,
             conditions,
-            recording or unrecorded(),
             returns,
             steps,
         )

@@ -83,19 +83,6 @@ class Conditions(NamedTuple):
     """(E, C) int64: the contents that further channels repeat."""
 
 
-class Recording(NamedTuple):
-    """Room for what happens, and whose action counts; empty arrays record nothing."""
-
-    observations: np.ndarray
-    """(E, steps, N) float32, in nominal order."""
-    actions: np.ndarray
-    """(E, steps, A) float32."""
-    labels: np.ndarray
-    """(E, steps, A) float32: the teacher's actions."""
-    teaching: np.ndarray
-    """(E, 2) int64: from which step to before which the teacher acts."""
-
-
 def as_they_are() -> Conditions:
     """Readings without any disturbance."""
     return Conditions(
@@ -107,13 +94,8 @@ def as_they_are() -> Conditions:
     )
 
 
-def unrecorded() -> Recording:
-    empty = np.zeros((0, 0, 0), F32)
-    return Recording(empty, empty, empty, np.zeros((0, 2), np.int64))
-
-
 def nobody() -> Packed:
-    """No teacher."""
+    """A policy without neurons, for `pack_model` to give a head."""
     rows = np.zeros((0, 0), F32)
     return Packed(rows, rows, np.zeros(0), np.zeros(0, np.int64), Form())
 
@@ -127,7 +109,6 @@ ADVANCE = types.FunctionType(
 @njit(
     (
         typeof(Candidates.of([nobody()])),
-        typeof(nobody()),
         OBSERVE,
         ADVANCE,
         types.float64[:, ::1],
@@ -135,7 +116,6 @@ ADVANCE = types.FunctionType(
         types.int64,
         types.int64,
         typeof(as_they_are()),
-        typeof(unrecorded()),
         types.float64[:, ::1],
         types.int64[:, ::1],
     ),
@@ -145,7 +125,6 @@ ADVANCE = types.FunctionType(
 )
 def run(
     candidates,
-    teacher,
     observe,
     advance,
     starts,
@@ -153,7 +132,6 @@ def run(
     actions,
     limit,
     conditions,
-    recording,
     returns,
     steps,
 ):
@@ -167,7 +145,7 @@ def run(
     copies = channels + copied.shape[1]
     slots = copies + noise.shape[2]
     form, widths = candidates.form, candidates.widths
-    attends, taught = candidates.gate_rows.shape[1] > 0, teacher.head.shape[0] > 0
+    attends = candidates.gate_rows.shape[1] > 0
     gates, queries = candidates.gate_rows.shape[2], candidates.score_rows.shape[2]
     d, widest = max(0, candidates.score_rows.shape[1] - 1), slots
     padded, first = d + -d % 8, 1 + form.inputs + actions
@@ -175,13 +153,7 @@ def run(
     rows = np.zeros((candidates.gate_rows.shape[1], gates, LANES), F32)
     hidden, weights = np.zeros((padded, gates, LANES), F32), np.zeros((padded, queries, LANES), F32)
     bias, head = np.zeros((queries, LANES), F32), np.zeros((candidates.head.shape[1], LANES))
-    lesson = np.zeros((teacher.head.shape[0], LANES))
-    for i in range(teacher.head.shape[0]):
-        for lane in range(LANES):
-            lesson[i, lane] = teacher.head[i]
     for width in widths:
-        widest = max(widest, width)
-    for width in teacher.widths:
         widest = max(widest, width)
     widest = max(widest, 2 * queries)
 
@@ -191,7 +163,7 @@ def run(
     h, c = np.zeros((slots, padded, LANES), F32), np.zeros((slots, d, LANES), F32)
     last = np.zeros((slots, LANES), F32)
     readings = np.zeros((slots, 0 if form.recurrent else inputs, LANES), F32)
-    action, label = np.zeros((actions, LANES), F32), np.zeros((actions, LANES), F32)
+    action = np.zeros((actions, LANES), F32)
     common, z = np.zeros((gates, LANES), F32), np.zeros((slots, gates, LANES), F32)
     drive = np.zeros((inputs, gates, LANES), F32)
     score, work = np.zeros((slots, queries, LANES), F32), np.zeros((3, LANES), F32)
@@ -300,22 +272,6 @@ def run(
                 for lane in range(LANES):
                     x[i, lane] = np.float64(shown[i, lane])
         act(form, head, widths, x, y, action)
-
-        if taught:
-            for i in range(channels):
-                for lane in range(LANES):
-                    x[i, lane] = np.float64(content[i, lane])
-            act(teacher.form, lesson, teacher.widths, x, y, label)
-            for lane in range(LANES):
-                e, t = episode[lane], at[lane]
-                if e >= 0:
-                    for i in range(actions):
-                        if recording.teaching[e, 0] <= t < recording.teaching[e, 1]:
-                            action[i, lane] = label[i, lane]
-                        recording.actions[e, t, i] = action[i, lane]
-                        recording.labels[e, t, i] = label[i, lane]
-                    for i in range(channels):
-                        recording.observations[e, t, i] = content[i, lane]
 
         advance(state, action, reward, ended)
         for lane in range(LANES):

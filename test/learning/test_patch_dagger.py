@@ -10,24 +10,21 @@ for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
 import torch  # noqa: E402
 
 from an_control.disturbance import Disturber  # noqa: E402
-from an_control.learning.dagger.patches.run import CameraRun  # noqa: E402
-from an_control.learning.dagger.patches.training import (  # noqa: E402
-    Episode,
-    Lanes,
-    compact,
-    new_student,
-    pattern,
-    record,
-    replace_grass,
-)
-from an_control.learning.dagger.recipes import CAMERA_RECIPES, camera_smoke  # noqa: E402
+from an_control.learning.dagger.patches.backgrounds import pattern, replace_grass  # noqa: E402
+from an_control.learning.dagger.patches.batches import Batches, compact  # noqa: E402
+from an_control.learning.dagger.patches.episodes import Episode, record  # noqa: E402
+from an_control.learning.dagger.patches.learner import PatchDagger  # noqa: E402
+from an_control.learning.dagger.patches.training import new_student  # noqa: E402
+from an_control.learning.dagger.recipes import PATCH_RECIPES, patch_smoke  # noqa: E402
 from an_control.learning.environments import describe, environment_of, make_environment  # noqa: E402
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
 from an_control.learning.rollout.episode import DisturbedPatches  # noqa: E402
 from an_control.learning.rollout.protocol import Protocol  # noqa: E402
+from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
+from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
 from an_control.policy import make_policy  # noqa: E402
 
-TASKS = sorted(CAMERA_RECIPES)
+TASKS = sorted(PATCH_RECIPES)
 
 
 @pytest.fixture(params=TASKS)
@@ -55,20 +52,20 @@ def shown(env, steps=25):
 
 def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task, env):
     views = shown(env)
-    settings = CAMERA_RECIPES[task]
+    settings = PATCH_RECIPES[task]
     student = new_student(settings, 1)
-    hidden = np.zeros((len(views), len(env.unwrapped.channels)), np.bool_)
+    missing = np.zeros((len(views), len(env.unwrapped.channels)), np.bool_)
     rng = np.random.default_rng(0)
-    hidden[1, rng.permutation(hidden.shape[1])[:50]] = True
-    seen = compact(views, 6, hidden, 1000, rng)
-    assert seen.patches.shape[1] < hidden.shape[1]
-    np.testing.assert_array_equal(seen.counts.sum(axis=1), (~hidden).sum(axis=1))
+    missing[1, rng.permutation(missing.shape[1])[:50]] = True
+    seen = compact(views, 6, missing, 1000, rng)
+    assert seen.patches.shape[1] < missing.shape[1]
+    np.testing.assert_array_equal(seen.counts.sum(axis=1), (~missing).sum(axis=1))
     everything, one_each = [], []
-    for view, absent in zip(views, hidden, strict=True):
+    for view, gone in zip(views, missing, strict=True):
         rows, columns = view.shape[1] // 6, view.shape[2] // 6
         cut = view.reshape(4, rows, 6, columns, 6).transpose(1, 3, 0, 2, 4)
         everything.append(cut.reshape(rows * columns, 4, 6, 6))
-        one_each.append((~absent).astype(np.float32))
+        one_each.append((~gone).astype(np.float32))
     previous = torch.zeros(len(views), settings.student.actions)
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
@@ -82,7 +79,7 @@ def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task
 
 
 def test_the_student_acts_as_the_policy_that_it_becomes(task, env):
-    settings = CAMERA_RECIPES[task]
+    settings = PATCH_RECIPES[task]
     student = new_student(settings, 2)
     policy = make_policy(student.model(describe(env, task, environment_of(task)), {}))
     patches, _ = env.reset(seed=4)
@@ -102,7 +99,7 @@ def test_the_student_acts_as_the_policy_that_it_becomes(task, env):
 
 def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
     patches, _ = env.reset(seed=4)
-    student = new_student(CAMERA_RECIPES[task], 2)
+    student = new_student(PATCH_RECIPES[task], 2)
     with torch.no_grad():
         student.array("key.action").normal_()
         messages = [
@@ -113,15 +110,15 @@ def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
         torch.testing.assert_close(message, messages[0], rtol=1e-4, atol=1e-4)
 
 
-def test_hidden_patches_are_in_no_example(task, env):
+def test_missing_patches_are_in_no_example(task, env):
     settings = dataclasses.replace(
-        CAMERA_RECIPES[task], hidden=(0.5, 0.5), batch=8, most_moving=1000
+        PATCH_RECIPES[task], missing=(0.5, 0.5), batch=8, max_moving=1000
     )
     teacher = env.unwrapped.teacher()
     rng = np.random.default_rng(0)
     episode = record(env, teacher, None, settings, 0.0, rng, 20)
     assert episode.labels.shape == (20, env.action_space.shape[0])
-    batch = Lanes([episode], settings, rng).draw()
+    batch = Batches([episode], settings, rng).draw()
     half = len(env.unwrapped.channels) // 2
     np.testing.assert_array_equal(batch.seen.counts.sum(axis=1), half)
 
@@ -132,47 +129,47 @@ def numbered(length, actions):
     return Episode(np.zeros((length, 84, 84), np.uint8), steps, steps + 100.0, 0.0, 0.0)
 
 
-def test_lanes_of_a_student_with_memory_go_through_episodes_piece_by_piece():
-    settings = dataclasses.replace(CAMERA_RECIPES["pong"], batch=3, piece=4)
+def test_rows_of_a_student_with_memory_go_through_episodes_piece_by_piece():
+    settings = dataclasses.replace(PATCH_RECIPES["pong"], batch=3, piece=4)
     assert settings.student.memory
-    lanes = Lanes([numbered(10, 6)], settings, np.random.default_rng(0))
+    batches = Batches([numbered(10, 6)], settings, np.random.default_rng(0))
     following, started = [None] * 3, 0
     for _ in range(12):
-        batch = lanes.draw()
-        for lane, begins in enumerate(batch.begins):
-            counts = batch.counts[lane]
-            labels = batch.labels[lane, counts, 0]
+        batch = batches.draw()
+        for row, begins in enumerate(batch.begins):
+            counts = batch.counts[row]
+            labels = batch.labels[row, counts, 0]
             first = int(labels[0])
-            if following[lane] is None:
+            if following[row] is None:
                 assert begins
             else:
-                assert first == following[lane] and begins == (first == 0)
+                assert first == following[row] and begins == (first == 0)
             np.testing.assert_array_equal(labels, np.arange(first, min(first + 4, 10)))
-            taken = batch.previous[lane, counts]
+            taken = batch.previous[row, counts]
             if first == 0:
                 started += 1
                 np.testing.assert_array_equal(taken[0], settings.student.start)
                 np.testing.assert_array_equal(taken[1:, 0], labels[:-1] + 100.0)
             else:
                 np.testing.assert_array_equal(taken[:, 0], labels + 99.0)
-            following[lane] = 0 if first + 4 >= 10 else first + 4
+            following[row] = 0 if first + 4 >= 10 else first + 4
     assert started > 6
 
 
-def test_lanes_of_a_student_without_memory_are_somewhere_else_each_time():
-    settings = dataclasses.replace(CAMERA_RECIPES["pong"], batch=50, piece=1)
+def test_rows_of_a_student_without_memory_are_somewhere_else_each_time():
+    settings = dataclasses.replace(PATCH_RECIPES["pong"], batch=50, piece=1)
     settings = dataclasses.replace(
         settings, student=dataclasses.replace(settings.student, memory=0)
     )
-    lanes = Lanes([numbered(10, 6)], settings, np.random.default_rng(0))
-    batch = lanes.draw()
-    assert batch.begins.all() and lanes.draw().begins.all()
+    batches = Batches([numbered(10, 6)], settings, np.random.default_rng(0))
+    batch = batches.draw()
+    assert batch.begins.all() and batches.draw().begins.all()
     assert set(batch.labels[:, 0, 0]) == set(range(10))
 
 
 def test_the_memory_of_the_student_that_drives_hears_what_was_done(env, task):
     """Where the teacher leads, the student looks on, and remembers the teacher's action."""
-    settings = dataclasses.replace(CAMERA_RECIPES[task], led=1.0)
+    settings = dataclasses.replace(PATCH_RECIPES[task], led=1.0)
     policy = make_policy(new_student(settings, 2).model({}, {}))
     rng = np.random.default_rng(1)
     episode = record(env, env.unwrapped.teacher(), policy, settings, 0.0, rng, 30)
@@ -184,11 +181,11 @@ def test_the_memory_of_the_student_that_drives_hears_what_was_done(env, task):
 
 def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
     rng = np.random.default_rng(0)
-    settings = dataclasses.replace(CAMERA_RECIPES["car_racing"], batch=64, piece=1)
+    settings = dataclasses.replace(PATCH_RECIPES["car_racing"], batch=64, piece=1)
     frames = np.zeros((4, 96, 96), np.uint8)
     frames[3, 6:12, 6:12] = rng.integers(0, 256, (6, 6))
     labels = np.full((4, 3), (0.5, 1.0, -1.0), np.float32)
-    seen, previous, labels, *_ = Lanes(
+    seen, previous, labels, *_ = Batches(
         [Episode(frames, labels, labels, 0.0, 0.0)], settings, rng
     ).draw()
     straight, labels, previous = labels[:, 0, 0] > 0, labels[:, 0], previous[:, 0]
@@ -203,31 +200,33 @@ def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(task, tmp_path):
-    settings = dataclasses.replace(camera_smoke(CAMERA_RECIPES[task]), rounds=3)
+    settings = dataclasses.replace(patch_smoke(PATCH_RECIPES[task]), rounds=3)
     environment = environment_of(task)
 
-    def run(folder, rounds, resume=False):
+    def run(folder, rounds):
         env = make_environment(environment, max_episode_steps=40)
-        one = CameraRun(
-            folder, env, describe(env, task, environment), settings, seed=5, resume=resume
-        )
-        one.run(lambda line: line["round"] < rounds)
-        model, metrics = one.model(), one.metrics
-        one.close()
-        return model, metrics
+        learner = PatchDagger(folder, env, describe(env, task, environment), settings, seed=5)
+        loop = RunLoop(RunFolder(folder, learner.config), learner)
+        loop.run(stop_after=rounds)
+        learner.close()
+        return loop
 
-    whole, expected = run(tmp_path / "whole", 3)
+    whole = run(tmp_path / "whole", 3)
     run(tmp_path / "parts", 1)
-    resumed, metrics = run(tmp_path / "parts", 3, resume=True)
-    for name, array in whole.arrays.items():
-        np.testing.assert_array_equal(array, resumed.arrays[name])
-    timeless = [{k: v for k, v in line.items() if k != "wall_s"} for line in expected]
-    assert [{k: v for k, v in line.items() if k != "wall_s"} for line in metrics] == timeless
-    assert (tmp_path / "parts" / "model.safetensors").exists()
+    parts = run(tmp_path / "parts", 3)
+    ours = parts.learner.model().arrays
+    for name, array in whole.learner.model().arrays.items():
+        np.testing.assert_array_equal(array, ours[name])
+    timeless = [
+        [{k: v for k, v in line.items() if k not in ("wall_s", "cpu_s")} for line in run.metrics]
+        for run in (whole, parts)
+    ]
+    assert timeless[0] == timeless[1]
+    assert parts.model_path.exists()
 
 
 def test_patches_shuffled_at_the_reset_or_announced_change_no_bit_of_an_episode(task, env):
-    settings = CAMERA_RECIPES[task]
+    settings = PATCH_RECIPES[task]
     model = new_student(settings, 3).model(describe(env, task, environment_of(task)), {})
     env = make_environment(environment_of(task), max_episode_steps=60)
     channels = env.unwrapped.channels
@@ -242,12 +241,12 @@ def test_patches_shuffled_at_the_reset_or_announced_change_no_bit_of_an_episode(
 def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
     channels = tuple(f"camera.0.{i}" for i in range(5))
     scramble = Disturber(channels, Protocol.parse("7").disturbance, 1)
-    patches = DisturbedPatches(scramble, channels)
+    patches = DisturbedPatches(scramble)
     orders = []
     for tick in range(12):
         view = np.zeros((5, 4, 1, 1), np.int64)  # each pixel says its content and its frame
         view[..., 0, 0] = 100 * np.arange(5)[:, None] + np.maximum(tick - 3 + np.arange(4), 0)
-        shown, ids = patches.apply(view)
+        shown, ids = patches.apply(view, channels)
         orders.append([int(scramble.order[scramble.ids.index(name)][-1]) for name in ids])
         for age in range(4):
             at = max(tick - age, 0)
@@ -265,7 +264,7 @@ def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
     ],
 )
 def test_what_patches_cannot_suffer_is_refused(env, task, text, message):
-    model = new_student(CAMERA_RECIPES[task], 3).model({}, {})
+    model = new_student(PATCH_RECIPES[task], 3).model({}, {})
     with pytest.raises(ValueError, match=message):
         evaluate(make_policy(model), env, env.unwrapped.channels, 1, 1, Protocol.parse(text))
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E402
-"""Distillation runs, continues to the same bits, and exports what it trained."""
+"""DAgger learns, continues to the same bits, and exports what it trained."""
 
 import json
 from dataclasses import replace
@@ -11,14 +11,23 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.disturbance import episode_seed
-from an_control.learning.dagger.episodes import Apprentice, Episode, Messy, Noisy, Rewiring, record
+from an_control.learning.dagger.episodes import (
+    Episode,
+    NoisyTeacher,
+    PerturbedTeacher,
+    RolloutSettings,
+    StudentRollout,
+    record,
+)
+from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.recipes import RECIPES, smoke
-from an_control.learning.dagger.run import Distillation
-from an_control.learning.dagger.streams import Batch, Disturbance, Streams
+from an_control.learning.dagger.streams import Batch, Streams, StreamSettings
 from an_control.learning.dagger.student import Student, StudentSizes
 from an_control.learning.environments import describe, make_environment
 from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.learning.runs.run_folder import RunError
+from an_control.learning.runs.recordings import Recordings
+from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
+from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import packaged_ant_teacher
 from an_control.policy import load_policy, make_policy, read_model, write_model
 
@@ -33,19 +42,20 @@ def env():
     env.close()
 
 
-def distillation(folder, recipe=RECIPE) -> Distillation:
-    return Distillation(folder, "ant", RECIPE.environment, TEACHER, smoke(recipe.settings), seed=3)
+def dagger(folder, settings=None, seed=3) -> RunLoop:
+    settings = smoke(RECIPE.settings) if settings is None else settings
+    learner = Dagger(folder, "ant", RECIPE.environment, TEACHER, settings, seed)
+    return RunLoop(RunFolder(folder, learner.config), learner)
 
 
 @pytest.mark.parametrize("recipe", ["ant-remembering", "ant-rewired", "ant-lacking"])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
-    whole = distillation(tmp_path / "whole", RECIPES[recipe])
+    settings = smoke(RECIPES[recipe].settings)
+    whole = dagger(tmp_path / "whole", settings)
     whole.run()
-    whole.close()
-    for round_ in (0, 2):
-        part = distillation(tmp_path / "parts", RECIPES[recipe])
-        part.run(stop_after=round_)
-        part.close()
+    for stop in (1, 3):
+        part = dagger(tmp_path / "parts", settings)
+        part.run(stop_after=stop)
     assert whole.finished and part.finished
     ours = read_model(part.model_path).arrays
     for name, array in read_model(whole.model_path).arrays.items():
@@ -56,68 +66,60 @@ def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
     means = {}
     for averaged in (False, True):
         settings = replace(smoke(RECIPES["ant-rewired"].settings), averaged=averaged)
-        run = Distillation(
-            tmp_path / str(averaged), "ant", RECIPE.environment, TEACHER, settings, 3
-        )
+        learner = dagger(tmp_path / str(averaged), settings).learner
         students = []
-        run.run(lambda _, run=run, students=students: students.append(read_model(run.model_path)))
-        run.close()
+        for _ in range(learner.steps):
+            learner.step()
+            students.append(learner.model())
         queries = [student.arrays["attention.queries"] for student in students]
         means[averaged] = queries[-1] if averaged else np.mean(queries, axis=0)
     np.testing.assert_allclose(means[True], means[False], atol=1e-6)
 
 
 def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):
-    settings = replace(smoke(RECIPE.settings), least=1e9, rounds=1)
-    run = Distillation(tmp_path, "ant", RECIPE.environment, TEACHER, settings, 3)
+    settings = replace(smoke(RECIPE.settings), min_return=1e9, rounds=1)
+    run = dagger(tmp_path, settings)
     run.run()
-    run.close()
-    stored = [np.load(tmp_path / f"episodes_0{number}.npz")["totals"] for number in range(2)]
-    assert [len(totals) for totals in stored] == [3, 1]
-    assert run.metrics[1]["episodes"] == 3 and run.metrics[1]["return"] <= stored[1][0]
+    stored = [Recordings(tmp_path, Episode).read(number) for number in range(2)]
+    assert [len(episodes) for episodes in stored] == [3, 1]
+    assert run.metrics[1]["episodes"] == 3 and run.metrics[1]["return"] <= stored[1][0].total
 
 
 def test_a_run_folder_explains_itself(tmp_path):
-    run = distillation(tmp_path)
-    run.run(stop_after=0)
-    run.close()
+    run = dagger(tmp_path)
+    run.run(stop_after=1)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["seed"] == 3 and config["settings"]["rounds"] == 2
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(line)["round"] == 0
+    assert json.loads(line)["round"] == 1
     assert load_policy(run.model_path).model.trained["seed"] == 3
 
 
 def test_a_folder_of_another_run_is_refused(tmp_path):
-    distillation(tmp_path).close()
+    dagger(tmp_path).run(stop_after=1)
     with pytest.raises(RunError, match="other settings"):
-        Distillation(tmp_path, "ant", RECIPE.environment, TEACHER, smoke(RECIPE.settings), seed=4)
+        dagger(tmp_path, seed=4)
 
 
-def test_a_full_disk_ends_a_distillation_with_its_last_round_intact(tmp_path, monkeypatch):
-    part = distillation(tmp_path)
-    part.run(stop_after=0)
-    part.close()
-    before = (tmp_path / "checkpoint.pt").read_bytes()
+def test_a_full_disk_ends_a_run_with_its_last_round_intact(tmp_path, monkeypatch):
+    dagger(tmp_path).run(stop_after=1)
+    before = (tmp_path / CHECKPOINT).read_bytes()
 
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    part = distillation(tmp_path)
+    part = dagger(tmp_path)
     with monkeypatch.context() as context, pytest.raises(RunError, match="No space left"):
         context.setattr("os.fsync", full)
         part.run()
-    part.close()
-    assert (tmp_path / "checkpoint.pt").read_bytes() == before
-    part = distillation(tmp_path)
-    assert part.round == 1
-    part.close()
+    assert (tmp_path / CHECKPOINT).read_bytes() == before
+    assert dagger(tmp_path).done == 1
 
 
 @pytest.fixture(scope="module")
 def episode():
     env, rng = make_environment(RECIPE.environment), np.random.default_rng(0)
-    episode = record(env, TEACHER, Noisy(rng, 0.1), rng)
+    episode = record(env, TEACHER, NoisyTeacher(rng, 0.1), rng)
     env.close()
     return episode
 
@@ -184,8 +186,11 @@ def test_training_never_sees_an_evaluation_seed():
 
 def test_an_episode_follows_from_its_generator_alone(env):
     policy = make_policy(Student(28, 8, StudentSizes()).model({}, {}))
-    how = Rewiring(0.5, 0.1, 0.1, 1.0, 1.0)
-    makers = [lambda rng: Messy(rng, TEACHER, 0.1), lambda rng: Apprentice(rng, policy, 28, how)]
+    how = RolloutSettings(0.5, 0.1, 0.1, 1.0, 1.0)
+    makers = [
+        lambda rng: PerturbedTeacher(rng, TEACHER, 0.1),
+        lambda rng: StudentRollout(rng, policy, 28, how),
+    ]
     for make in makers:
         one, two = (
             record(env, TEACHER, make(rng), rng)
@@ -197,7 +202,7 @@ def test_an_episode_follows_from_its_generator_alone(env):
 
 def test_the_teacher_walks(env):
     rng = np.random.default_rng(0)
-    assert record(env, TEACHER, Noisy(rng, 0.0), rng).total > 2000
+    assert record(env, TEACHER, NoisyTeacher(rng, 0.0), rng).total > 2000
 
 
 def numbered(steps: int, channels: int = 8) -> Episode:
@@ -208,7 +213,7 @@ def numbered(steps: int, channels: int = 8) -> Episode:
 
 
 def test_a_slots_label_names_the_channel_that_it_shows():
-    how = Disturbance(1.0, 1.0, 1.0, frozen=1.0, doubled=1.0, action_noise=0.0)
+    how = StreamSettings(1.0, 1.0, 1.0, frozen=1.0, copies=1.0, action_noise=0.0)
     streams = Streams([numbered(120)], 3, 50, how, 1, np.random.default_rng(0))
     for _ in range(6):
         batch = streams.batch()
@@ -218,8 +223,10 @@ def test_a_slots_label_names_the_channel_that_it_shows():
         assert (batch.values[batch.present == 0] == 0).all()
 
 
-def test_lanes_go_on_where_the_last_piece_ended_and_say_when_they_start_anew():
-    streams = Streams([numbered(120)], 1, 50, Disturbance(0, 0, 0, 0), 1, np.random.default_rng(0))
+def test_rows_continue_where_the_last_piece_ended_and_say_when_an_episode_starts():
+    streams = Streams(
+        [numbered(120)], 1, 50, StreamSettings(0, 0, 0, 0), 1, np.random.default_rng(0)
+    )
     batches = [streams.batch() for _ in range(4)]
     assert [bool(batch.fresh) for batch in batches] == [True, False, False, True]
     assert [batch.counts.sum().item() for batch in batches] == [50, 50, 20, 50]
@@ -227,8 +234,8 @@ def test_lanes_go_on_where_the_last_piece_ended_and_say_when_they_start_anew():
     assert (batches[0].change[0] == 0).all() and (batches[1].change == 1).all()
 
 
-def test_startling_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
-    how = Disturbance(reshuffled=1.0, foreign=0.0, empty=0.0, reshuffle_every=(50,))
+def test_resetting_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
+    how = StreamSettings(reshuffled=1.0, noise=0.0, missing=0.0, reshuffle_every=(50,))
     rng = np.random.default_rng(0)
     streams = Streams([numbered(400)], 8, 50, how, 1, rng, reset_on_jump=True)
     whole = 0
@@ -250,7 +257,7 @@ def test_neurons_are_reset_on_a_jump_and_the_head_remembers():
         neuron=6, key=4, head=(), memory=5, reset_on_jump=True, prediction_attention=True
     )
     student = Student(8, 2, sizes)
-    how = Disturbance(0.0, 0.0, 0.0, action_noise=0.0)
+    how = StreamSettings(0.0, 0.0, 0.0, action_noise=0.0)
     streams = Streams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0))
     batch = streams.batch()
     moved = torch.zeros(50, 2)
@@ -296,8 +303,8 @@ def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
         Student(28, 8, replace(sizes, memory=5)).start_neurons(first)
 
 
-def test_added_slots_repeat_channels_or_show_foreign_readings_and_some_are_empty():
-    how = Disturbance(reshuffled=0.0, foreign=0.0, empty=0.0, added=6)
+def test_added_slots_repeat_channels_or_carry_noise_and_some_are_missing():
+    how = StreamSettings(reshuffled=0.0, noise=0.0, missing=0.0, added=6)
     streams = Streams([numbered(60)], 32, 50, how, 1, np.random.default_rng(0))
     batch = streams.batch()
     assert batch.values.shape == (50, 32, 14) and batch.ordered.shape == (50, 32, 8)
@@ -310,8 +317,8 @@ def test_added_slots_repeat_channels_or_show_foreign_readings_and_some_are_empty
     assert student(batch, student.start(32, 14)).action.shape == (50, 32, 2)
 
 
-def test_an_absent_slot_adds_nothing_to_the_message():
-    how = Disturbance(foreign=0.0, empty=1.0)
+def test_a_missing_slot_adds_nothing_to_the_message():
+    how = StreamSettings(noise=0.0, missing=1.0)
     batch = Streams([numbered(60)], 2, 50, how, 1, np.random.default_rng(0)).batch()
     wild = torch.where(batch.present > 0, batch.values, 1e3)
     weights = torch.rand(50, 2, 8, 9).softmax(-1)
@@ -321,12 +328,12 @@ def test_an_absent_slot_adds_nothing_to_the_message():
 
 
 def test_the_true_message_shows_present_channels_and_nothing_else():
-    how = Disturbance(reshuffled=1.0, foreign=1.0, empty=1.0, doubled=1.0)
+    how = StreamSettings(reshuffled=1.0, noise=1.0, missing=1.0, copies=1.0)
     batch = Streams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0)).batch()
     student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), memory=3))
     shown, there = student.truth(batch).split(8, -1)
     assert set(there.unique().tolist()) == {0.0, 1.0}
     assert (shown == torch.where(there > 0, batch.ordered, 0.0)).all()
-    for lane in range(2):
-        seen = batch.channel[0, lane][batch.present[0, lane] > 0]
-        assert set(seen[seen < 8].tolist()) == set(there[0, lane].nonzero().flatten().tolist())
+    for row in range(2):
+        seen = batch.channel[0, row][batch.present[0, row] > 0]
+        assert set(seen[seen < 8].tolist()) == set(there[0, row].nonzero().flatten().tolist())

@@ -1,117 +1,50 @@
-"""Staged imitation: identify the channels, route them, correct the student where it goes (DAgger).
+"""The updates of DAgger: identify the channels, route them, correct the student where it goes.
 
 One optimiser and one loss serve all stages. The cross-entropy teaches every neuron which channel
 it sees; the action is learned through the soft routing and, beside it, from the ordered
 observation, which keeps the head a good driver. Where the teacher's action is saturated, which is
 often, the student must only be beyond it: there a hinge, or its gradient dies.
-
-A round is a function of the run's seed, the round's number and the state before it: a run that was
-stopped after any round continues to the same bits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from an_control.learning.dagger.episodes import Episode, Rewiring
-from an_control.learning.dagger.streams import Batch, Disturbance, Streams
-from an_control.learning.dagger.student import State, Student, StudentSizes
+from an_control.learning.dagger.episodes import Episode
+from an_control.learning.dagger.paper_student import PaperStudent
+from an_control.learning.dagger.settings import DaggerSettings
+from an_control.learning.dagger.streams import Batch, Streams, StreamSettings
+from an_control.learning.dagger.student import State, Student
 
 SATURATED = 0.999
 LARGEST_LOSS = 9.0
 
 
-@dataclass(frozen=True)
-class Collection:
-    """Episodes to record before the first round and in each of the others."""
-
-    clean: int = 25
-    noisy: int = 25
-    messy: int = 70
-    on_policy: int = 6
-    rewired: int = 6
-    """On policy as well, reshuffled on the way."""
-    mixed: int = 6
-    messy_noise: float = 0.15
-    noisy_noise: float = 0.4
-    absent: float = 0.3
-    """Share of the rewired and mixed episodes that lack some channels."""
-    foreign: float = 0.3
-    """Share of the rewired and mixed episodes with channels of noise."""
-    copied: float = 0.0
-    """Share of the rewired and mixed episodes in which channels come several times."""
-    reshuffle: float = 0.01
-    """Chance a step, in rewired and mixed episodes."""
-    teacher_share: float = 0.5
-    """Of the first mixed round; it falls to a tenth of it in the last."""
-
-    def rewirings(self, progress: float) -> list[Rewiring]:
-        """How the episodes of a DAgger round are driven, at `progress` (0..1) of the run."""
-        teaching = self.teacher_share * 0.1**progress
-        how = self.reshuffle, self.absent, self.foreign, self.copied
-        mixed, alone = Rewiring(teaching, self.messy_noise, *how), Rewiring(0.0, 0.0, *how)
-        return [mixed] * self.mixed + [alone] * self.rewired + [Rewiring()] * self.on_policy
-
-
-@dataclass(frozen=True)
-class Imitation:
-    """A run's numbers. Round 0 identifies, on the teacher's episodes; then `rounds` of DAgger."""
-
-    student: StudentSizes = field(default_factory=StudentSizes)
-    collection: Collection = field(default_factory=Collection)
-    disturbance: Disturbance = field(default_factory=Disturbance)
-    memory_updates: int = 0
-    """Before the first round, of a head with memory alone: it is told the true message."""
-    identify_updates: int = 2000
-    rounds: int = 20
-    updates: int = 600
-    lanes: int = 16
-    steps: int = 50
-    identify_rate: float = 4e-3
-    rate: float = 2e-3
-    final_rate: float = 4e-4
-    channel_loss: float = 1.0
-    action_loss: float = 1.0
-    ordered_loss: float = 0.5
-    expectation_loss: float = 5.0
-    least: float | None = None
-    """Own episodes with a return below it are left out, unless all are: then the best one stays."""
-    averaged: bool = False
-    """The model is the mean of the students after each round."""
-
-    def rates(self, number: int) -> tuple[float, float]:
-        """The learning rate at the begin and the end of a round."""
-        if number == 0:
-            return self.identify_rate, 0.1 * self.identify_rate
-        begin = self.rate * (self.final_rate / self.rate) ** ((number - 1) / max(1, self.rounds))
-        return begin, 0.5 * begin
-
-
 def train_round(
-    student: Student,
+    student: Student | PaperStudent,
     optimiser: torch.optim.Optimizer,
     episodes: Sequence[Episode],
-    settings: Imitation,
+    settings: DaggerSettings,
     number: int,
     rng: np.random.Generator,
 ) -> dict[str, float]:
     """One round of updates in place; returns the means of its last 150 updates."""
     device = next(student.parameters()).device
     updates = settings.updates if number else settings.identify_updates
-    newest = 40 if number else len(episodes)
+    newest = settings.newest if number else len(episodes)
     if number == 0 and settings.memory_updates:
+        assert isinstance(student, Student)
         train_memory(student, episodes, settings, rng)
     streams = Streams(
         episodes,
-        settings.lanes,
+        settings.batch,
         settings.steps,
-        settings.disturbance,
+        settings.streams,
         newest,
         rng,
         student.sizes.reset_on_jump,
@@ -126,7 +59,12 @@ def train_round(
         told = None
         if number == 0 and settings.memory_updates:
             told = _told(batch, 0.8 - 1.2 * update / updates)
-        loss, state, figures = _loss(student, batch, _forget(student, state, batch), settings, told)
+        state = _at_start(student, state, batch)
+        if isinstance(student, PaperStudent):
+            progress = (number + update / updates) / (1 + settings.rounds)
+            loss, state, figures = student.loss(batch, state, settings.channel_loss, progress)
+        else:
+            loss, state, figures = _loss(student, batch, state, settings, told)
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -137,16 +75,19 @@ def train_round(
 
 
 def train_memory(
-    student: Student, episodes: Sequence[Episode], settings: Imitation, rng: np.random.Generator
+    student: Student,
+    episodes: Sequence[Episode],
+    settings: DaggerSettings,
+    rng: np.random.Generator,
 ) -> None:
     """Teach the memory what the channels will read, and the head to do with it, in place.
 
-    The message is the true one, as of an attention that knows; it lacks empty channels, and now
+    The message is the true one, as of an attention that knows; it lacks missing channels, and now
     and then everything for some steps, as after a reshuffle.
     """
-    lanes, updates = 2 * settings.lanes, settings.memory_updates
-    wiring = Disturbance(0.0, 0.0, 0.6, empty_share=0.5)
-    streams = Streams(episodes, lanes, settings.steps, wiring, len(episodes), rng)
+    rows, updates = 2 * settings.batch, settings.memory_updates
+    wiring = StreamSettings(0.0, 0.0, 0.6, max_missing=0.5)
+    streams = Streams(episodes, rows, settings.steps, wiring, len(episodes), rng)
     parts = [student.memory, student.expectation, student.head]
     parameters = [parameter for part in parts for parameter in part.parameters()]
     optimiser = torch.optim.Adam(parameters)
@@ -157,7 +98,7 @@ def train_memory(
             group["lr"] = settings.identify_rate * (0.1 + 0.9 * cosine)
         batch = streams.batch().to(next(student.parameters()).device)
         message = student.truth(batch) * _blank(batch, rng).unsqueeze(-1)
-        state = _forget(student, state, batch)
+        state = _at_start(student, state, batch)
         action, ordered, expected, memory, seen = student.remember(batch, message, state)
         state = state._replace(memory=memory, message=seen).detach()
         loss = (
@@ -172,31 +113,31 @@ def train_memory(
 
 
 def _blank(batch: Batch, rng: np.random.Generator) -> Tensor:
-    """(T, B) 0 where a lane's message is missing: some steps of every so many, in most lanes."""
-    steps, lanes = batch.counts.shape
-    seen = np.ones((steps, lanes), np.float32)
-    for lane in np.flatnonzero(rng.random(lanes) < 0.7):
+    """(T, B) 0 where a row's message is missing: some steps of every so many, in most rows."""
+    steps, rows = batch.counts.shape
+    seen = np.ones((steps, rows), np.float32)
+    for row in np.flatnonzero(rng.random(rows) < 0.7):
         every, missing = rng.choice([25, 50, 100]), rng.integers(1, 16)
-        seen[(np.arange(steps) + rng.integers(every)) % every < missing, lane] = 0.0
+        seen[(np.arange(steps) + rng.integers(every)) % every < missing, row] = 0.0
     return torch.from_numpy(seen).to(batch.counts.device)
 
 
 def _told(batch: Batch, share: float) -> Tensor:
-    """(T, B) 1 in the first lanes, `share` of them."""
-    steps, lanes = batch.counts.shape
-    first = torch.arange(lanes, device=batch.counts.device) < lanes * share
-    return first.float().expand(steps, lanes)
+    """(T, B) 1 in the first rows, `share` of them."""
+    steps, rows = batch.counts.shape
+    first = torch.arange(rows, device=batch.counts.device) < rows * share
+    return first.float().expand(steps, rows)
 
 
-def _forget(student: Student, state: State | None, batch: Batch) -> State:
-    """The state at the begin of a piece: a fresh one in the lanes that start an episode."""
+def _at_start(student: Student | PaperStudent, state: State | None, batch: Batch) -> State:
+    """The state at the begin of a piece: a fresh one in the rows that start an episode."""
     if state is None:
         state = student.start(*batch.values.shape[1:])
     return state.kept((~batch.fresh).float())
 
 
 def _loss(
-    student: Student, batch: Batch, state: State, settings: Imitation, told: Tensor | None
+    student: Student, batch: Batch, state: State, settings: DaggerSettings, told: Tensor | None
 ) -> tuple[Tensor, State, dict[str, float]]:
     outcome = student(batch, state, told)
     weight = batch.present * batch.counts.unsqueeze(-1)

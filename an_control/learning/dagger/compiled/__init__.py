@@ -1,1 +1,0 @@
-"""DAgger in compiled code, for environments that offer compiled functions."""

@@ -1,0 +1,183 @@
+"""DAgger for image patches: rounds of recording and learning, as the run loop takes them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.learning.dagger.patches.batches import Batches
+from an_control.learning.dagger.patches.episodes import Episode, record
+from an_control.learning.dagger.patches.settings import PatchDaggerSettings
+from an_control.learning.dagger.patches.training import new_student, update
+from an_control.learning.environments import HasTeacher
+from an_control.learning.es.search import VALIDATION_SEED
+from an_control.learning.evaluation.evaluate import evaluate
+from an_control.learning.runs.checkpoint import as_tensors
+from an_control.learning.runs.recordings import Recordings
+from an_control.learning.runs.run_loop import NO_FIGURES
+from an_control.policy import Model, Policy, make_policy
+
+
+class PatchDagger:
+    """A student of image patches and its episodes, which are kept in `folder`.
+
+    `device` is where torch learns; the student drives on the CPU with the policy's own engine. It
+    begins with the weights of `start`; ValueError where that has other sizes.
+    """
+
+    unit = "round"
+
+    def __init__(
+        self,
+        folder: Path,
+        env: gymnasium.Env[Any, Any],
+        task: dict[str, Any],
+        settings: PatchDaggerSettings,
+        seed: int,
+        device: str = "cpu",
+        start: Model | None = None,
+    ) -> None:
+        torch.set_num_threads(1)
+        self.settings, self.seed = settings, seed
+        self._env, self._task = env, task
+        if not isinstance(env.unwrapped, HasTeacher):
+            raise ValueError(f"task {task['name']!r}: its environment brings no teacher")
+        self._teacher = env.unwrapped.teacher()
+        self._started = None if start is None else start.trained
+        self._student = new_student(settings, seed)
+        if start is not None:
+            self._student.begin_as(start)
+        self._student.to(device)
+        self._driver = copy.deepcopy(self._student)
+        self._optimiser = torch.optim.Adam(self._student.parameters())
+        self._recordings = Recordings(folder, Episode)
+        self._episodes: list[Episode] = []
+        self._round = 0
+
+    @property
+    def steps(self) -> int:
+        return self.settings.rounds
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What decides the run, for its folder."""
+        return {
+            "task": self._task,
+            "seed": self.seed,
+            "settings": asdict(self.settings),
+            "start": self._started,
+        }
+
+    def close(self) -> None:
+        self._env.close()
+
+    def step(self) -> dict[str, Any]:
+        """One round: new episodes, then updates on the newest of all."""
+        rng = np.random.default_rng([self.seed, self._round])
+        new = self._record_round(rng)
+        self._recordings.write(self._round, new)
+        self._episodes = (self._episodes + new)[-self.settings.memory :]
+        losses = self._learn(rng)
+        self._round += 1
+        line = {
+            "loss": float(np.mean(losses)),
+            "return": float(np.mean([episode.total for episode in new])),
+            "episodes": len(new),
+            "helped": float(np.mean([episode.helped for episode in new])),
+        }
+        if self._round % self.settings.validate_every == 0 or self._round == self.steps:
+            line["validation"] = self._validate()
+        return line
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "round": self._round,
+            "student": self._student.state_dict(),
+            "driver": self._driver.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        tensors = as_tensors(state)
+        self._student.load_state_dict(tensors["student"])
+        self._driver.load_state_dict(tensors["driver"])
+        self._optimiser.load_state_dict(tensors["optimiser"])
+        self._round = state["round"]
+        for number in range(max(0, self._round - self.settings.memory), self._round):
+            self._episodes += self._recordings.read(number)
+        self._episodes = self._episodes[-self.settings.memory :]
+
+    def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
+        """The student that drives now."""
+        trained: dict[str, Any] = {"how": "DAgger on image patches", "seed": self.seed, **run}
+        if self._started is not None:
+            trained["start"] = self._started
+        return self._driver.model(self._task, trained)
+
+    def _record_round(self, rng: np.random.Generator) -> list[Episode]:
+        """The teacher's episodes in the first round, then those that the student drives."""
+        settings = self.settings
+        if self._round == 0:
+            first = settings.first_episodes if self._started is None else 2
+            strengths = np.linspace(0.0, 3.0 * settings.noise, first)
+            return [self._record(None, strength, rng, settings.steps) for strength in strengths]
+        new: list[Episode] = []
+        left = settings.steps
+        while left > 0:
+            strength = settings.noise * (len(new) % 2)
+            steps = min(left, settings.longest)
+            new.append(self._record(self._policy(), strength, rng, steps))
+            left -= len(new[-1].frames)
+        return new
+
+    def _learn(self, rng: np.random.Generator) -> list[float]:
+        """The round's updates; their losses."""
+        settings = self.settings
+        for group in self._optimiser.param_groups:
+            group["lr"] = settings.rate_of(self._round)
+        losses = []
+        from_scratch = not self._round and self._started is None
+        batches = Batches(self._episodes, settings, rng)
+        units = self._student.table.new_zeros(settings.batch, settings.student.memory)
+        for _ in range(settings.first_updates if from_scratch else settings.updates):
+            loss, units = update(self._student, self._optimiser, batches.draw(), units, settings)
+            losses.append(loss)
+            self._follow()
+        return losses
+
+    def _record(
+        self, policy: Policy | None, noise: float, rng: np.random.Generator, steps: int
+    ) -> Episode:
+        return record(self._env, self._teacher, policy, self.settings, noise, rng, steps)
+
+    def _policy(self) -> Policy:
+        return make_policy(self.model())
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Let the weights that drive follow those that learn."""
+        learned = self._student.parameters()
+        for slow, quick in zip(self._driver.parameters(), learned, strict=True):
+            slow.lerp_(quick, 1.0 - self.settings.average)
+
+    def _validate(self) -> float:
+        shuffled = DisturbanceSettings(
+            shuffle=Shuffle(True), missing=float(np.mean(self.settings.missing))
+        )
+        results = evaluate(
+            self._policy(),
+            self._env,
+            self._task["channels"],
+            self.settings.validation_episodes,
+            VALIDATION_SEED,
+            shuffled,
+        )
+        return float(np.mean([result.total for result in results]))

@@ -1,0 +1,69 @@
+"""The numbers of a run of DAgger on image patches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from an_control.policy.sizes import ConvolutionSizes
+
+
+@dataclass(frozen=True)
+class PatchDaggerSettings:
+    """A run's numbers.
+
+    `missing` are the minimum and maximum share of patches that are missing: drawn for each
+    episode, and for each row's way through one. `balance` weighs the examples of each button by
+    that power of how rare it is; of no effect where the actions are no choice.
+    """
+
+    student: ConvolutionSizes
+    rounds: int = 100
+    updates: int = 300
+    first_updates: int = 1500
+    """In the first round, where the student is new."""
+    batch: int = 32
+    """Rows: steps that are learned from side by side."""
+    piece: int = 1
+    """Steps in a row of each row in an update. A student with a memory learns from whole episodes,
+    piece by piece; one without from steps at random."""
+    steps: int = 1000
+    """To record in a round, of one episode or several."""
+    longest: int = 1000
+    """Steps of an episode at most; few of them are more starts."""
+    led: float = 0.0
+    """Share of the episodes that the teacher begins and the student takes over on the way."""
+    first_episodes: int = 8
+    """Of the teacher with noise, before the first round."""
+    memory: int = 300
+    """Newest episodes that are learned from."""
+    newest: int = 30
+    """Of these, the newest that make half of each batch."""
+    rate: float = 1e-3
+    final_rate: float = 6e-5
+    noise: float = 0.1
+    """On the first action of every other round's episode: a random walk of this strength."""
+    missing: tuple[float, float] = (0.0, 0.0)
+    max_moving: int = 144
+    """Patches that show a change: an example with more of them loses some at random."""
+    backgrounds: float = 0.0
+    """Share of the episodes and of the rows of CarRacing in which a random pattern stands where
+    the grass is."""
+    mirrored: tuple[int, ...] = ()
+    """Actions that change their sign where left and right are exchanged, as they are for half of
+    the rows; where there are none, no example is mirrored."""
+    average: float = 0.998
+    """How slowly the weights that drive follow those that learn."""
+    loss_scale: tuple[float, ...] = (12.0, 1.0, 1.0)
+    """Weight of each action's error, where the actions are no choice."""
+    balance: float = 0.0
+    key_gain: float = 6.0
+    query_gain: float = 3.0
+    """The first weights' size over that of a usual layer: attention that begins undecided learns
+    slowly."""
+    validate_every: int = 10
+    validation_episodes: int = 3
+
+    def rate_of(self, number: int) -> float:
+        """Constant for two thirds of the run, then falling."""
+        left = 3.0 * (1.0 - number / max(1, self.rounds))
+        return self.final_rate + (self.rate - self.final_rate) * min(1.0, left)

@@ -1,0 +1,184 @@
+"""A model's forward model as the run loop takes it: a step is up to 1,000 updates of one network.
+
+The networks are learned one after the other: prediction and identity from the first episodes,
+imputation from the same, and again from more episodes in which channels are missing and it
+imputes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from an_control.learning.forward_model.episodes import Explorer, MissingChannels, Trace, explore
+from an_control.learning.forward_model.identity import Identity
+from an_control.learning.forward_model.imputation import Imputation
+from an_control.learning.forward_model.networks import ForwardModelSettings, Training
+from an_control.learning.forward_model.prediction import Prediction, usual_costs
+from an_control.learning.runs.recordings import Recordings
+from an_control.learning.runs.run_loop import NO_FIGURES
+from an_control.policy import Model
+from an_control.policy.monitor.forward_model import NETWORKS, ForwardModel
+from an_control.policy.sizes import ForwardSizes
+
+CHUNK = 1000
+
+
+class ForwardModelLearner:
+    """Learns for `model` in `env`, its task; the episodes are kept in `folder`.
+
+    The seed decides everything. The policy's own arrays stay as they are.
+    """
+
+    unit = "step"
+
+    def __init__(
+        self,
+        folder: Path,
+        env: gymnasium.Env[Any, Any],
+        model: Model,
+        settings: ForwardModelSettings,
+        seed: int,
+    ) -> None:
+        self.settings, self.seed = settings, seed
+        self._env, self._known = env, model
+        self._recordings = Recordings(folder, Trace)
+        self._rng = np.random.default_rng(seed)
+        self._stages: list[Callable[[], Training]] = [self._prediction, self._identity]
+        self._updates = [settings.updates, settings.identity_updates]
+        if settings.imputation_updates:
+            self._stages += [self._imputation, self._imputation]
+            self._updates += [settings.imputation_updates] * 2
+        self._stage = 0
+        self._training: Training | None = None
+        self._traces: list[Trace] = []
+        self._predicting: dict[str, Any] = {}
+        """Arrays and binary channels of the prediction network, until identity is learned."""
+
+    @property
+    def steps(self) -> int:
+        return sum(-(-updates // CHUNK) for updates in self._updates)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What decides the run, for its folder."""
+        model = self._known
+        return {
+            "task": model.task,
+            "trained": model.trained,
+            "seed": self.seed,
+            "settings": asdict(self.settings),
+        }
+
+    def close(self) -> None:
+        self._env.close()
+
+    def step(self) -> dict[str, Any]:
+        """Up to 1,000 updates of the network at hand."""
+        if self._training is None:
+            self._training = self._begin()
+        figures = self._training.advance(CHUNK)
+        line = {"learns": self._training.name, "update": self._training.done, **figures}
+        if self._training.done == self._training.updates:
+            self._take(self._training)
+            self._stage, self._training = self._stage + 1, None
+        return line
+
+    def state(self) -> dict[str, Any]:
+        known = self._known
+        return {
+            "stage": self._stage,
+            "training": None if self._training is None else self._training.state(),
+            "torch": torch.get_rng_state(),
+            "rng": self._rng.bit_generator.state,
+            "predicting": self._predicting,
+            "arrays": {n: a for n, a in known.arrays.items() if n.startswith(NETWORKS)},
+            "forward": None if known.forward is None else asdict(known.forward),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        forward = None if state["forward"] is None else ForwardSizes(**state["forward"])
+        self._known = replace(self._own(), forward=forward)
+        self._known.arrays.update(state["arrays"])
+        self._stage, self._predicting = state["stage"], state["predicting"]
+        if self._stage or state["training"] is not None:
+            recorded = 2 if self._stage == 3 and state["training"] is not None else 1
+            for number in range(recorded):
+                self._traces += self._recordings.read(number)
+        if state["training"] is not None:
+            self._training = self._stages[self._stage]()
+            self._training.restore(state["training"])
+        self._rng.bit_generator.state = state["rng"]
+        torch.set_rng_state(torch.tensor(state["torch"]))
+
+    def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
+        """The model with the networks that are learned; `run` has no place in it."""
+        settings = self.settings
+        forward = {
+            "steps": settings.steps,
+            "updates": settings.updates,
+            "fill_updates": settings.imputation_updates,
+        }
+        return replace(self._known, trained={**self._known.trained, "forward": forward})
+
+    def _begin(self) -> Training:
+        """The next network, after the episodes that it needs."""
+        if self._stage == 0:
+            explorer = Explorer(self._known, self.settings.noise, self._rng)
+            self._record(0, explorer, self.settings.steps)
+            torch.manual_seed(self.seed)
+        elif self._stage > 1:
+            if self._stage == 3:
+                how = self.settings.missing, self.settings.noise
+                self._record(
+                    1, MissingChannels(self._known, *how, self._rng), self.settings.steps // 2
+                )
+            torch.manual_seed(self.seed)
+        return self._stages[self._stage]()
+
+    def _record(self, number: int, explorer: Explorer | MissingChannels, steps: int) -> None:
+        traces = explore(self._env, explorer, steps, self._rng)
+        self._recordings.write(number, traces)
+        self._traces += traces
+
+    def _prediction(self) -> Training:
+        return Prediction(self._traces, self.settings)
+
+    def _identity(self) -> Training:
+        return Identity(self._traces, self.settings, np.random.default_rng(self.seed))
+
+    def _imputation(self) -> Training:
+        return Imputation(self._traces, self.settings, np.random.default_rng(self.seed))
+
+    def _own(self) -> Model:
+        """The model with the policy's arrays alone."""
+        known = self._known
+        arrays = {n: a for n, a in known.arrays.items() if not n.startswith(NETWORKS)}
+        return replace(known, arrays=arrays, forward=None)
+
+    def _take(self, training: Training) -> None:
+        """Put a network that is learned into the model."""
+        settings, channels = self.settings, self._known.task["channels"]
+        if isinstance(training, Prediction):
+            binary = [name for name, two in zip(channels, training.binary, strict=True) if two]
+            self._predicting = {"arrays": training.arrays(), "binary": binary}
+            return
+        if isinstance(training, Identity):
+            own, binary = self._own(), self._predicting["binary"]
+            arrays = own.arrays | self._predicting["arrays"] | training.arrays()
+            hidden = list(settings.hidden)
+            sizes = ForwardSizes(hidden, settings.identity, binary, settings.monitor, imputation=0)
+            arrays["forward.usual"] = np.zeros(len(channels), np.float32)
+            known = replace(own, arrays=arrays, forward=sizes)
+            arrays["forward.usual"] = usual_costs(ForwardModel(known), self._traces)
+        else:
+            assert self._known.forward is not None
+            arrays = self._known.arrays | training.arrays()
+            sizes = replace(self._known.forward, imputation=settings.imputation)
+        self._known = replace(self._known, arrays=arrays, forward=sizes)

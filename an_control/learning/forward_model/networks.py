@@ -1,0 +1,122 @@
+"""What learning has in common for the forward model's networks: updates, figures, state."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from an_control.learning.runs.checkpoint import as_tensors
+from an_control.policy import Monitor
+
+F32 = np.float32
+
+
+@dataclass(frozen=True)
+class ForwardModelSettings:
+    """A run's numbers."""
+
+    hidden: tuple[int, ...] = (192, 192)
+    """Layers of the network that predicts."""
+    steps: int = 60_000
+    """To record, in whole episodes."""
+    held_out: float = 0.05
+    """Share of the episodes that are not learned from."""
+    updates: int = 20_000
+    """Of the network that predicts."""
+    batch: int = 512
+    rate: float = 2e-3
+    identity: int = 128
+    """Units in the layers of the identity classifier."""
+    identity_updates: int = 10_000
+    identity_batch: int = 64
+    imputation: int = 192
+    """Units in the layers of the network that imputes missing channels, 0 = none."""
+    imputation_updates: int = 8_000
+    imputation_batch: int = 192
+    imputation_ticks: int = 12
+    """Ticks of each update, through which it learns from what it imputed itself."""
+    missing: float = 0.45
+    """The most that is missing, as a share of the channels."""
+    noise: float = 0.4
+    """The most that the normal noise of a noisy stretch has as sd."""
+    monitor: Monitor = "match"
+
+
+class Training:
+    """One network's training: Adam, at a rate that falls to 1e-5 along a cosine."""
+
+    name: str
+    """What its metrics lines call it."""
+
+    def __init__(self, network: nn.Module, rate: float, updates: int) -> None:
+        self.network, self.updates, self.done = network, updates, 0
+        self._rate = rate
+        self._optimiser = torch.optim.Adam(network.parameters(), rate)
+
+    def loss(self) -> torch.Tensor:
+        """The loss () of the next batch."""
+        raise NotImplementedError
+
+    def figures(self, losses: list[float]) -> dict[str, float]:
+        """For the metrics line after updates with these losses."""
+        raise NotImplementedError
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The network as the arrays of a model file."""
+        raise NotImplementedError
+
+    def further_state(self) -> dict[str, Any]:
+        """What batches depend on, beside torch's generator."""
+        return {}
+
+    def restore_further(self, state: dict[str, Any]) -> None:
+        """Take over what `further_state` gave."""
+
+    def advance(self, updates: int) -> dict[str, float]:
+        """So many updates, or as many as are left; their figures."""
+        losses = []
+        for _ in range(min(updates, self.updates - self.done)):
+            rate = self._rate * 0.5 * (1.0 + math.cos(math.pi * self.done / self.updates)) + 1e-5
+            for group in self._optimiser.param_groups:
+                group["lr"] = rate
+            loss = self.loss()
+            self._optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.network.parameters(), 5.0)
+            self._optimiser.step()
+            losses.append(loss.item())
+            self.done += 1
+        return self.figures(losses)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "done": self.done,
+            "network": self.network.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+            "further": self.further_state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.done = state["done"]
+        self.network.load_state_dict(as_tensors(state["network"]))
+        self._optimiser.load_state_dict(as_tensors(state["optimiser"]))
+        self.restore_further(state["further"])
+
+
+def arrays_of(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
+    """The arrays of linear layers, as `name`.0.weight and so on."""
+    arrays = {}
+    for place, layer in enumerate(layers):
+        weight, bias = (x.detach().numpy().copy() for x in layer.parameters())
+        arrays[f"{name}.{place}.weight"], arrays[f"{name}.{place}.bias"] = weight, bias
+    return arrays
+
+
+def moments(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation (N,) of rows; the latter is never 0."""
+    return inputs.mean(0), inputs.std(0) + F32(1e-3)

@@ -1,0 +1,115 @@
+"""The run loop: what it keeps, what it refuses, and that a killed run repeats to the same bits."""
+
+import json
+
+import numpy as np
+import pytest
+
+from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
+from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
+from an_control.learning.runs.run_loop import RunLoop
+from an_control.policy import MlpSizes, read_model
+from an_control.policy.random_model import random_model
+
+
+class Walk:
+    """Learns nothing: a random walk, whose steps `values` validate."""
+
+    unit, steps = "step", 6
+
+    def __init__(self, values=(), killed_after=None) -> None:
+        self.place, self.number, self.values, self.killed_after = 0.0, 0, values, killed_after
+
+    def step(self):
+        if self.number == self.killed_after:
+            raise KeyboardInterrupt
+        self.place += float(np.random.default_rng(self.number).normal())
+        self.number += 1
+        value = {"validation": self.values[self.number - 1]} if self.values else {}
+        return {"place": self.place, **value}
+
+    def state(self):
+        return {"place": np.array(self.place), "number": self.number}
+
+    def restore(self, state):
+        self.place, self.number = float(state["place"]), state["number"]
+
+    def model(self, run):
+        model = random_model(MlpSizes(2, 1, [3]), seed=self.number)
+        model.trained.update(run)
+        return model
+
+
+def loop(path, learner, **config) -> RunLoop:
+    return RunLoop(RunFolder(path, {"seed": 1, **config}), learner)
+
+
+def test_a_checkpoint_gives_back_what_it_was_given():
+    torch = pytest.importorskip("torch", reason="needs the train extra")
+    state = {
+        "weights": np.arange(6, dtype=np.float32).reshape(2, 3)[:, ::-1],
+        "optimiser": {"state": {0: {"step": torch.tensor(3.0)}}, "groups": [{"lr": 1e-3}]},
+        "rng": np.random.default_rng(1).bit_generator.state,
+        "best": -np.inf,
+        "nothing": None,
+        "empty": np.zeros((0, 3)),
+    }
+    found = unpack(pack(state))
+    assert found["weights"].tobytes() == np.ascontiguousarray(state["weights"]).tobytes()
+    assert found["optimiser"]["state"][0]["step"].shape == ()
+    assert {k: found[k] for k in ("rng", "best", "nothing")} == {
+        k: state[k] for k in ("rng", "best", "nothing")
+    }
+    with pytest.raises(TypeError):
+        pack({"policy": object()})
+    for broken in (b"", b"x" * 100, pack(state)[:-5]):
+        with pytest.raises(CheckpointError, match="not a checkpoint"):
+            unpack(broken)
+
+
+def test_the_model_with_the_best_validation_is_kept(tmp_path):
+    run = loop(tmp_path, Walk([1.0, 3.0, 2.0, 3.0, -5.0, 0.0]))
+    run.run()
+    trained = read_model(run.model_path).trained
+    assert run.finished and trained["steps"] == 4
+    assert set(trained) >= {"wall_s", "cpu_s", "version"}
+    assert list((tmp_path / "tensorboard").iterdir()) and (tmp_path / "curve.png").exists()
+
+
+def test_a_run_that_is_stopped_before_any_validation_leaves_its_newest_model(tmp_path):
+    run = loop(tmp_path, Walk())
+    run.run(lambda line: line["step"] < 2)
+    assert run.done == 2 and read_model(run.model_path).trained["steps"] == 2
+    run.run(stop_after=3)
+    assert run.done == 3 and not run.finished
+
+
+@pytest.mark.parametrize("every_s", [0.0, 1e9])
+def test_a_killed_run_repeats_to_the_same_lines(tmp_path, monkeypatch, every_s):
+    monkeypatch.setattr(RunLoop, "save_every_s", every_s)
+    whole = loop(tmp_path / "whole", Walk())
+    whole.run()
+    with pytest.raises(KeyboardInterrupt):
+        loop(tmp_path / "part", Walk(killed_after=4)).run()
+    part = loop(tmp_path / "part", Walk())
+    assert part.done == (4 if every_s == 0.0 else 0)
+    part.run()
+    for run in (whole, part):
+        written = (run.folder.path / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in written] == [1, 2, 3, 4, 5, 6]
+    places = [[line["place"] for line in run.metrics] for run in (whole, part)]
+    assert places[0] == places[1]
+
+
+def test_a_folder_of_other_settings_or_a_broken_checkpoint_is_refused(tmp_path):
+    loop(tmp_path, Walk()).run(stop_after=2)
+    with pytest.raises(RunError, match="other settings"):
+        loop(tmp_path, Walk(), rate=2)
+    (tmp_path / CHECKPOINT).write_bytes(b"broken")
+    with pytest.raises(RunError, match=f"{CHECKPOINT}: not a checkpoint"):
+        loop(tmp_path, Walk())
+
+
+def test_a_loop_that_never_ran_leaves_no_file(tmp_path):
+    loop(tmp_path / "run", Walk())
+    assert not (tmp_path / "run").exists()

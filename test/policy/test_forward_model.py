@@ -1,0 +1,84 @@
+"""The forward model in the file: its header, its arrays, its identity classifier."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from waves import CHANNELS, FORWARD, monitored_model, waves
+
+import an_control
+from an_control.policy import (
+    ModelError,
+    MonitoredPolicy,
+    read_model,
+    write_model,
+)
+from an_control.policy.monitor.forward_model import ForwardModel
+from an_control.policy.sizes import ForwardSizes
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "waves.safetensors"
+
+
+def test_the_file_carries_the_forward_model_and_its_default(path):
+    write_model(path, monitored_model(monitor="reset"))
+    model = read_model(path)
+    assert model.forward == replace(FORWARD, monitor="reset")
+    policy = an_control.load_policy(path)
+    assert isinstance(policy, MonitoredPolicy) and policy.setting == "reset"
+    assert an_control.load_policy(path, monitor="match").setting == "match"
+    assert not isinstance(an_control.load_policy(path, monitor="off"), MonitoredPolicy)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"hidden": [0]}, "forward.hidden: 0"),
+        ({"hidden": []}, "forward.hidden"),
+        ({"identity": "many"}, "forward.identity: 'many'"),
+        ({"binary": ["no such"]}, "forward.binary"),
+        ({"imputation": -1}, "forward.imputation: -1"),
+        ({"monitor": "always"}, "forward.monitor: 'always' is not one of off, reset, match"),
+        ({"more": 1}, "forward"),
+    ],
+)
+def test_a_bad_description_is_refused_by_name(path, change, named):
+    write_model(path, monitored_model())
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    tensors = json.loads(content[8 : 8 + length])
+    header = json.loads(tensors["__metadata__"]["an_control"])
+    header["forward"] |= change
+    tensors["__metadata__"]["an_control"] = json.dumps(header)
+    begin = json.dumps(tensors).encode()
+    path.write_bytes(len(begin).to_bytes(8, "little") + begin + content[8 + length :])
+    with pytest.raises(ModelError, match=named):
+        read_model(path)
+
+
+def test_arrays_that_are_missing_or_wrong_are_refused(path):
+    model = monitored_model()
+    lacking = {name: array for name, array in model.arrays.items() if name != "identity.units"}
+    with pytest.raises(ModelError, match=r"identity\.units"):
+        write_model(path, replace(model, arrays=lacking))
+    with pytest.raises(ModelError, match=r"forward"):
+        write_model(path, replace(model, forward=None))
+    broken = model.arrays | {"forward.step": np.full(5, np.nan, np.float32)}
+    with pytest.raises(ModelError, match=r"forward\.step.*not finite"):
+        write_model(path, replace(model, arrays=broken))
+
+
+def test_a_header_that_does_not_name_imputation_has_none():
+    header = {"hidden": [8], "identity": 4, "binary": [], "monitor": "match"}
+    assert ForwardSizes.read(header, CHANNELS) == FORWARD
+
+
+def test_the_identity_classifier_gives_probabilities():
+    forward = ForwardModel(monitored_model())
+    reads = np.stack([waves(tick) for tick in range(7)])
+    change = np.diff(reads, axis=0, prepend=reads[:1])
+    costs = forward.identity_costs(reads, change, np.zeros((7, 2), np.float32))
+    np.testing.assert_allclose(np.exp(-costs).sum(1), 1.0, rtol=1e-5)

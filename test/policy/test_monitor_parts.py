@@ -1,0 +1,129 @@
+"""The monitor's parts: noise filter, detector, assignment, belief."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from waves import (
+    CHANNELS,
+    STRAIGHT,
+    TURNED,
+    imputing_model,
+    monitored_model,
+    waves,
+)
+
+from an_control.policy import (
+    make_policy,
+)
+from an_control.policy.monitor import assignment
+from an_control.policy.monitor.belief import Belief
+from an_control.policy.monitor.costs import Costs
+from an_control.policy.monitor.detector import ChangeDetector
+from an_control.policy.monitor.forward_model import ForwardModel
+
+
+def noisy_monitor(roughest=0.003):
+    model = imputing_model(np.zeros(5))
+    model.arrays["imputation.max_roughness"][:] = roughest
+    return make_policy(model, "match").monitor
+
+
+def errors(monitor, orders, sd, seed=3):
+    """Of what it gives out, and of what it got, at each tick."""
+    rng, found = np.random.default_rng(seed), []
+    for tick, order in enumerate(orders):
+        signals = waves(tick)
+        noise = (sd * rng.normal(size=5)).astype(np.float32)
+        given = monitor.step((signals + noise)[list(order)], np.zeros(2, np.float32))
+        found.append((np.abs(given - signals).mean(), np.abs(noise).mean()))
+    return np.array(found)
+
+
+def test_noisy_readings_are_smoothed_and_quiet_ones_keep_their_bits():
+    monitor = noisy_monitor()
+    for tick in range(60):
+        readings = waves(tick)
+        assert monitor.step(readings, np.zeros(2, np.float32)).tobytes() == readings.tobytes()
+    monitor.reset()
+    given, got = errors(monitor, [STRAIGHT] * 120, 0.02)[60:].mean(0)
+    assert given < 0.8 * got
+    assert monitor.moved == {}
+
+
+def test_signals_that_move_are_found_among_noise_too():
+    monitor = noisy_monitor()
+    errors(monitor, [STRAIGHT] * 80 + [TURNED] * 40, 0.02)
+    names = {CHANNELS[slot]: CHANNELS[place] for slot, place in enumerate(TURNED)}
+    assert monitor.moved == names
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 6])
+def test_the_assignment_is_the_cheapest_of_all(count):
+    pytest.importorskip("numba")
+    from an_control.policy.monitor import assignment_numba
+
+    for seed in range(10):
+        costs = np.random.default_rng(seed).normal(size=(count, count)) * 10
+        every = np.array(list(itertools.permutations(range(count))))
+        least = costs[every, np.arange(count)].sum(1).min()
+        for assign in (assignment.assign, assignment_numba.assign):
+            slots = assign(costs)
+            assert sorted(slots) == list(range(count))
+            assert costs[slots, np.arange(count)].sum() == pytest.approx(least)
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000), ticks=st.integers(1, 4))
+def test_costs_are_the_same_compiled(seed, ticks):
+    pytest.importorskip("numba")
+    from an_control.policy.monitor import assignment_numba
+
+    rng = np.random.default_rng(seed)
+
+    def drawn():
+        return rng.normal(size=(ticks, 6)).astype(np.float32)
+
+    moved, binary = drawn(), np.arange(6) >= 4
+    moved[rng.random(moved.shape) < 0.1] = np.nan
+    reads = np.round(rng.random((ticks, 6))).astype(np.float32)
+    chance = rng.random((ticks, 6)).astype(np.float32)
+    usual = rng.normal(size=6).astype(np.float32)
+    rest = (moved, drawn(), np.exp(drawn()), reads, chance, binary, usual, 0.003)
+    plain, compiled = np.zeros((6, 6)), np.zeros((6, 6))
+    assignment.add_costs(plain, *rest)
+    assignment_numba.add_costs(compiled, *rest)
+    np.testing.assert_allclose(compiled, plain, atol=1e-4, rtol=1e-4)
+
+
+def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
+    forward = ForwardModel(monitored_model())
+    costs = Costs(forward)
+    detector, belief = ChangeDetector(costs, 5), Belief.nominal(5)
+    prediction = forward.predict(np.zeros((1, 5), np.float32), np.zeros((1, 2), np.float32))
+    usual = np.diag(forward.usual_costs).astype(np.float64)
+    for _ in range(3):
+        assert detector.step(usual, prediction, belief, new=False) is None
+    assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
+    moved = np.full((5, 5), 20.0)
+    moved[list(TURNED), range(5)] = -5.0
+    move = detector.step(moved * 0.4, prediction, belief, new=False)
+    assert move is not None and move.slots.tolist() == list(TURNED)
+    assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
+    assert detector.step(moved * 0.4, prediction, belief, new=True) is None
+    assert detector.consistent == 0 and detector.surprise > 0.0
+
+
+def test_a_belief_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():
+    belief = Belief.nominal(3)
+    swapped = belief.assigned(np.array([1, 0, 2]))
+    assert swapped.with_outputs(verifying=False).outputs.tolist() == [0, 1, 2]
+    assert swapped.with_outputs(verifying=True).outputs.tolist() == [1, 0, 2]
+    unpinned = swapped.unpinned()
+    before, now = unpinned.renames
+    assert (before.tolist(), now.tolist()) == ([0, 1, 2], [1, 0, 2])
+    assert unpinned.with_outputs(verifying=False).outputs.tolist() == [1, 0, 2]
+    assert unpinned.next_tick().renames is None
+    assert swapped.by_slot(np.array([10.0, 20.0, 30.0])).tolist() == [20.0, 10.0, 30.0]

@@ -1,0 +1,80 @@
+"""The structure of the code: imports run one way, from the command line down to the policy."""
+
+import importlib.util
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LARGEST_FILE = 400
+FLOORS = (
+    {"children", "compiled_cache", "files", "interrupts", "share", "threads"},
+    {"policy", "wiring"},
+    {"disturbance", "safety", "bring_up"},
+    {"controller"},
+    {"ros", "learning"},
+    {"bench", "an_control_sim"},
+    {"cli"},
+    {"start", "__main__"},
+)
+"""What stands on which floor; each imports only from its own and from below."""
+
+
+@pytest.fixture(scope="module")
+def structure():
+    """The script that draws the picture of the architecture page."""
+    spec = importlib.util.spec_from_file_location("structure", ROOT / "scripts/structure.py")
+    module = sys.modules["structure"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["structure"]
+
+
+def floor_of(module):
+    parts = module.split(".")
+    name = parts[0] if parts[0] == "an_control_sim" else parts[1] if len(parts) > 1 else None
+    if name is None:
+        return None  # an_control itself: the version, and the policy on first use
+    return next(number for number, names in enumerate(FLOORS) if name in names)
+
+
+def test_no_file_imports_from_a_higher_floor(structure):
+    for module, imports in structure.file_imports().items():
+        for other in imports:
+            floors = floor_of(module), floor_of(other)
+            assert None in floors or floors[0] >= floors[1], f"{module} imports {other}"
+
+
+def test_no_files_import_each_other_in_a_cycle(structure):
+    try:
+        tuple(TopologicalSorter(structure.file_imports()).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_no_rooms_import_each_other_in_a_cycle(structure):
+    rooms = structure.rooms()
+    structure.floors({name: room.imports for name, room in rooms.items()})
+
+
+def test_a_cycle_and_its_rooms_are_found(structure):
+    with pytest.raises(CycleError):
+        structure.floors({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+
+
+def test_no_file_is_longer_than_a_reader_can_hold(structure):
+    listed = structure._listed(None)
+    lengths = {
+        path: (ROOT / path).read_text(encoding="utf-8").count("\n")
+        for path in listed
+        if path.endswith(".py") and (ROOT / path).is_file()
+    }
+    assert {path: lines for path, lines in lengths.items() if lines > LARGEST_FILE} == {}
+
+
+def test_the_picture_of_the_structure_is_drawn(structure, tmp_path):
+    pytest.importorskip("matplotlib")
+    structure.draw(structure.rooms(), tmp_path / "structure.png", "an_control")
+    assert (tmp_path / "structure.png").stat().st_size > 10_000
