@@ -1,5 +1,5 @@
 # ruff: noqa: E402
-"""Whatever acts in an environment can teach a student: our ordered policies, SB3's, functions."""
+"""Whatever acts in an environment can teach a student: our MLP policies, SB3's, functions."""
 
 import numpy as np
 import pytest
