@@ -7,10 +7,10 @@ from setuptools import Distribution, find_packages, setup
 
 NAME = "an_control"
 COMMANDS = {
-    "an-control": "an_control.start:an_control",
-    "policy_node": "an_control.start:policy_node",
-    "simulator": "an_control.start:simulator",
-    "scrambler": "an_control.start:scrambler",
+    "an-control": "an_control.entry_points:an_control",
+    "policy_node": "an_control.entry_points:policy_node",
+    "simulator": "an_control.entry_points:simulator",
+    "scrambler": "an_control.entry_points:scrambler",
 }
 DATA_FILES = [
     ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),

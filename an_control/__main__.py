@@ -2,6 +2,6 @@
 
 import sys
 
-from an_control.start import an_control
+from an_control.entry_points import an_control
 
 sys.exit(an_control())

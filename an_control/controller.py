@@ -24,7 +24,7 @@ from an_control.policy import (
 )
 from an_control.safety import EStop, Gate
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError, load_wiring
-from an_control.wiring.attended import attended_picture, shares
+from an_control.wiring.attention_picture import attended_picture, shares
 from an_control.wiring.errors import Shown
 
 RATE_TOLERANCE = 0.1

@@ -20,9 +20,9 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
 from an_control.policy import load_policy
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import Wiring, load_wiring
-from an_control_sim.bridge.scrambled_wiring import scrambled_wiring, write_wiring
+from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
 
 SHARE = share_path("config").parent
 ARGUMENTS = {

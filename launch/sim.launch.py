@@ -12,7 +12,7 @@ from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 
-from an_control.share import share_path
+from an_control.system.share import share_path
 
 SHARE = share_path("config").parent
 TASKS = ["ant", "cartpole", "car_racing", "pong"]

@@ -72,10 +72,11 @@ def file_imports(revision: str | None = None) -> dict[str, set[str]]:
 
 
 def room_of(module: str, modules: Mapping[str, object]) -> str:
-    """The room of a module: its folder, at most three levels deep, or itself."""
+    """The room of a module: its folder, of nested folders the outer one, or itself."""
     is_folder = any(name.startswith(f"{module}.") for name in modules)
     folder = module if is_folder else module.rpartition(".")[0]
-    return module if folder in OPEN else ".".join(folder.split(".")[:3])
+    depth = 3 if folder.startswith("an_control.") else 2
+    return module if folder in OPEN else ".".join(folder.split(".")[:depth])
 
 
 def rooms(revision: str | None = None) -> dict[str, Room]:

@@ -22,7 +22,7 @@ from rclpy.logging import LoggingSeverity, set_logger_level
 from rclpy.node import Node
 
 from an_control.wiring import WiringError
-from an_control_sim.bridge.process import ros
+from an_control_sim.process import ros
 from campaign import child, mutations
 from campaign.__main__ import main
 from campaign.faults import FAULTS

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from an_control.files import WriteError, replacing, write_whole
 from an_control.policy import AttentionSizes, ModelError, read_model, write_model
 from an_control.policy.random_model import random_model
+from an_control.system.files import WriteError, replacing, write_whole
 from an_control.wiring import WiringError, load_wiring
 
 ROOM = 20_000
@@ -141,7 +141,7 @@ def test_the_command_line_names_the_file_that_a_full_disk_refused(tmp_path):
     code = (
         "import sys\n"
         "from an_control.cli import info, main\n"
-        "from an_control.files import write_whole\n"
+        "from an_control.system.files import write_whole\n"
         "info.Verb.run = lambda self: write_whole('/dev/full', 'x')\n"
         "sys.exit(main())\n"
     )

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from an_control.policy import ModelError, load_policy, read_model
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import WiringError, load_wiring
 
 WIRING = yaml.safe_load(share_path("config/ant.yaml").read_text())

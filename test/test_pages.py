@@ -15,7 +15,7 @@ from an_control.cli import main
 from an_control.cli.evaluate import Verb as Evaluate
 from an_control.cli.help import VERBS, parse
 from an_control.cli.identification import TABLES
-from an_control.learning.rollout.protocol import Protocol
+from an_control.learning.rollout.evaluation_protocol import Protocol
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

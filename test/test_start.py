@@ -22,7 +22,7 @@ from stand import Stand
 LIMIT_S = 60.0
 AT_IMPORT = """
 import os, sys
-from an_control.start import {command}
+from an_control.entry_points import {command}
 left = {imports}
 def hook(event, arguments):
     global left
@@ -35,7 +35,7 @@ sys.exit({command}())
 """
 AT_CALL = """
 import importlib, os, sys
-from an_control.start import {command}
+from an_control.entry_points import {command}
 owner = importlib.import_module({module!r})
 for part in {owner!r}.split():
     owner = getattr(owner, part)
@@ -86,7 +86,7 @@ def test_an_import_that_answers_an_interrupt_with_its_own_error_is_still_interru
     )
     code = (
         f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
-        "from an_control.start import an_control\n"
+        "from an_control.entry_points import an_control\n"
         "from an_control.cli import info\n"
         "info.Verb.run = lambda self: __import__('inspect_slowly')\n"
         "sys.exit(an_control())\n"
@@ -124,7 +124,7 @@ def test_a_signal_before_the_policy_node_acts_keeps_it_from_acting(tmp_path, own
 @pytest.mark.parametrize("command", ["simulator", "scrambler"])
 @pytest.mark.parametrize(("owner", "name"), [("rclpy", "init"), ("rclpy", "try_shutdown")])
 def test_a_signal_while_ros_comes_and_goes_ends_the_others_with_0(command, owner, name):
-    module = "an_control_sim.bridge.process"
+    module = "an_control_sim.process"
     config = Path(__file__).parent.parent / "config"
     key, file = {"simulator": ("simulation", "ant_sim"), "scrambler": ("wiring", "ant")}[command]
     given = ["-p", f"{key}:={config / file}.yaml"]
@@ -142,7 +142,7 @@ def test_a_signal_while_ros_comes_and_goes_ends_the_others_with_0(command, owner
 def test_a_second_signal_while_python_ends_leaves_the_status_as_it_was(command):
     code = (
         "import os, signal, sys\n"
-        f"from an_control.start import {command}\n"
+        f"from an_control.entry_points import {command}\n"
         "class Late:\n"
         "    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGINT):\n"
         "        kill(pid, number)\n"
@@ -167,7 +167,7 @@ def test_an_executable_that_is_asked_for_help_prints_its_parameters_and_starts_n
 ):
     code = (
         "import rclpy, sys\n"
-        f"from an_control.start import {command}\n"
+        f"from an_control.entry_points import {command}\n"
         "rclpy.init = lambda *_, **__: sys.exit('ROS starts')\n"
         f"sys.exit({command}())\n"
     )
@@ -183,7 +183,7 @@ def test_an_executable_that_is_asked_for_help_prints_its_parameters_and_starts_n
 
 @pytest.mark.parametrize("command", ["policy_node", "simulator", "scrambler"])
 def test_the_help_of_an_executable_whose_reader_has_gone_ends_without_a_word(command):
-    code = f"import sys; from an_control.start import {command}; sys.exit({command}())"
+    code = f"import sys; from an_control.entry_points import {command}; sys.exit({command}())"
     reader, writer = os.pipe()
     os.close(reader)
     try:

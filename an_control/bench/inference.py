@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from an_control.children import bound
 from an_control.policy import EngineName, Model, Policy, make_policy, read_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.sizes import (
@@ -31,6 +30,7 @@ from an_control.policy.sizes import (
     VisionSizes,
 )
 from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, PONG_TASK
+from an_control.system.children import bound
 
 CHANNELS = (28, 100, 1_000, 10_000)
 STACKED_SIZES = replace(ANT_SIZES, neuron=32, stack=4)

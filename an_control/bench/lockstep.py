@@ -18,13 +18,13 @@ import rclpy
 from rclpy.node import Node
 from std_srvs.srv import Trigger
 
-from an_control.children import bound
-from an_control.share import share_path
+from an_control.system.children import bound
+from an_control.system.share import share_path
 from an_control.wiring.messages import message_class, stamp_reader
 from an_control_sim.bridge.bridge import Bridge
-from an_control_sim.bridge.process import RELIABLE, SLICE_S, new_executor, ros, signals
 from an_control_sim.bridge.robot import Robot
-from an_control_sim.bridge.simulation import Simulation, load_simulation
+from an_control_sim.bridge.simulation_file import Simulation, load_simulation
+from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, signals
 
 
 class EchoNode(Node):

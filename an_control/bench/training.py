@@ -19,7 +19,7 @@ from an_control.learning.rollout.processes import Dask, Processes
 from an_control.policy import Model, make_policy, read_model
 from an_control.policy.authors import positional_table
 from an_control.policy.tasks import CARTPOLE_TASK
-from an_control.share import share_path
+from an_control.system.share import share_path
 
 POPULATION, ROLLOUTS = 256, 16
 EPISODES = 10

@@ -14,13 +14,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import an_control.threads  # noqa: F401
+import an_control.system.threads  # noqa: F401
 from an_control import __version__
 from an_control.cli.common import InputError, check_outputs
 from an_control.cli.help import SHELLS, VERBS, completion, module_of, parse, unknown, usage
-from an_control.files import WriteError
-from an_control.interrupts import INTERRUPTED, interruptible
 from an_control.policy.model_file import ModelError
+from an_control.system.files import WriteError
+from an_control.system.interrupts import INTERRUPTED, interruptible
 from an_control.wiring import WiringError
 
 

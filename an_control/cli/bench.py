@@ -16,7 +16,7 @@ from rich.table import Table
 from an_control.bench.inference import CHANNELS, linearity, one_core_rows
 from an_control.cli.common import InputError, OutputFile, need, write_json
 from an_control.policy import AttentionSizes, EngineName, VisionSizes, read_model
-from an_control.share import share_path
+from an_control.system.share import share_path
 
 INFERENCE_COLUMNS = {
     "task": "task",

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
-from an_control.files import WriteError, write_whole
+from an_control.system.files import WriteError, write_whole
 
 
 class InputError(ValueError):

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
-from an_control.interrupts import INTERRUPTED
 from an_control.policy import read_model
+from an_control.system.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
+    from an_control.learning.dagger.image_patches.learner import PatchDagger
     from an_control.learning.dagger.learner import Dagger
-    from an_control.learning.dagger.patches.learner import PatchDagger
     from an_control.learning.dagger.settings import DaggerSettings
 
 DISTURBED = ("reshuffled", "missing", "noise", "copies", "added")
@@ -173,7 +173,7 @@ class Verb:
 
     def _patches(self) -> PatchDagger:
         """DAgger from what the environment's own teacher knows, into image patches."""
-        from an_control.learning.dagger.patches.learner import PatchDagger
+        from an_control.learning.dagger.image_patches.learner import PatchDagger
         from an_control.learning.dagger.recipes import PATCH_RECIPES, patch_smoke
         from an_control.learning.environments import describe, environment_of, make_environment
 

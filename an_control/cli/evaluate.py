@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from an_control.learning.rollout.episode import Result, Watch
-    from an_control.learning.rollout.protocol import Protocol
+    from an_control.learning.rollout.evaluation_protocol import Protocol
 
 RESHUFFLE_STEPS = 200
 """Steps between two reshuffles of an identification."""
@@ -177,7 +177,7 @@ class Verb:
 
     def _protocols(self) -> dict[str, Protocol]:
         """What to play, by its text."""
-        from an_control.learning.rollout.protocol import Protocol
+        from an_control.learning.rollout.evaluation_protocol import Protocol
 
         if self.table:
             parsed = [Protocol.parse(text) for text in self.table]

@@ -12,8 +12,8 @@ import tyro
 
 from an_control.cli.common import InputError, need
 from an_control.controller import Controller
-from an_control.interrupts import INTERRUPTED, end_at_once
 from an_control.policy import Monitor
+from an_control.system.interrupts import INTERRUPTED, end_at_once
 
 
 @dataclass(frozen=True)

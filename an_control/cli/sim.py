@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.children import bound
 from an_control.cli.common import InputError, OutputFile, need, write_json
 from an_control.cli.disturbance import Options, defaults
 from an_control.cli.run import parameters
 from an_control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
-from an_control.interrupts import INTERRUPTED, end_at_once
 from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS
-from an_control.share import share_path
+from an_control.system.children import bound
+from an_control.system.interrupts import INTERRUPTED, end_at_once
+from an_control.system.share import share_path
 from an_control.wiring import Wiring, load_wiring
 
 if TYPE_CHECKING:
@@ -125,10 +125,10 @@ class Verb:
     ) -> int:
         from an_control.cli.sim_view import progress
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
-        from an_control_sim.bridge.process import ros_node, signals
         from an_control_sim.bridge.recorder import RATE_HZ
-        from an_control_sim.bridge.scrambled_wiring import scrambled_wiring, write_wiring
-        from an_control_sim.bridge.simulator import SimulatorSettings, simulate
+        from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
+        from an_control_sim.process import ros_node, signals
+        from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         wired = load_wiring(wiring)
@@ -222,7 +222,7 @@ def _check_disturbance(
     wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
     """ValueError naming what cannot be done to what the robot's sensors send."""
-    from an_control_sim.bridge.scrambled_messages import scrambled_message
+    from an_control_sim.scrambler.messages import scrambled_message
 
     scrambled_message(load_wiring(wiring)).check(disturbance, schedule)
 

@@ -13,9 +13,9 @@ import tyro
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
 from an_control.cli.disturbance import mixture
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.interrupts import INTERRUPTED
 from an_control.policy import MlpSizes, read_model
 from an_control.policy.tasks import SUCCESS
+from an_control.system.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
     from an_control.learning.es.parametrisation import Form
@@ -120,7 +120,7 @@ class Verb:
     def _train(self) -> int:
         from an_control.learning.environments import describe, environment_of, make_environment
         from an_control.learning.es.search import Search, SearchSettings
-        from an_control.learning.rollout.choose import make_engine
+        from an_control.learning.rollout.engine_choice import make_engine
         from an_control.learning.runs.run_folder import RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal

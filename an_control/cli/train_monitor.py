@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
-from an_control.interrupts import INTERRUPTED
 from an_control.policy import Model, Monitor, read_model, write_model
 from an_control.policy.monitor.forward_model import NETWORKS
+from an_control.system.interrupts import INTERRUPTED
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
-from an_control.interrupts import INTERRUPTED
+from an_control.system.interrupts import INTERRUPTED
 
 
 @dataclass(frozen=True)

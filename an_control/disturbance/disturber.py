@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance.faults import Faults
 from an_control.disturbance.missing import draw_copied, draw_present
 from an_control.disturbance.permutation import Permutation
 from an_control.disturbance.schedule import Change, stages
 from an_control.disturbance.seeds import Streams
+from an_control.disturbance.sensor_faults import Faults
 from an_control.disturbance.settings import DisturbanceSettings, Observation
 
 NOISE_PREFIX = "noise."

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from an_control.disturbance.settings import SETTINGS, TABLE, DisturbanceSettings, Setting
 from an_control.disturbance.shuffle import Shuffle
+from an_control.wiring.checked_yaml import Entry, read_yaml
 from an_control.wiring.errors import WiringError
-from an_control.wiring.strict import Entry, read_yaml
 
 
 class Change(NamedTuple):

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from an_control.files import read_regular
 from an_control.policy.model_file import Model, ModelError
-from an_control.policy.positions import positional_table
+from an_control.policy.positional_encoding import positional_table
 from an_control.policy.sizes import (
     CAR_RACING_SIZES,
     PONG_SIZES,
@@ -28,6 +27,7 @@ from an_control.policy.sizes import (
     paper_sizes,
 )
 from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
+from an_control.system.files import read_regular
 
 MAX_PARAMS = 10_000_000
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from an_control.policy.exact import MAX_READING
+from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.head import Head
 from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from an_control.files import open_regular, write_whole
-from an_control.policy.format_1 import renamed_arrays, renamed_header
+from an_control.policy.model_file_format_1 import renamed_arrays, renamed_header
 from an_control.policy.sizes import (
     AttentionSizes,
     ForwardSizes,
@@ -30,6 +29,7 @@ from an_control.policy.sizes import (
     VisionSizes,
     sizes_from,
 )
+from an_control.system.files import open_regular, write_whole
 
 FORMAT = 2
 """Written; of format 1 other names are read (`format_1`)."""

@@ -1,3 +1,3 @@
 """The only place that imports rclpy: the policy node and what it is made of."""
 
-import an_control.threads  # noqa: F401
+import an_control.system.threads  # noqa: F401

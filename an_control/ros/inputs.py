@@ -17,7 +17,7 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import MessageInfo, Subscription
 
-from an_control.ros.arrival import Arrivals
+from an_control.ros.reading_age import Arrivals
 from an_control.wiring import ChannelTable, WiringError, lists_names, stamp_reader
 
 NO_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False)

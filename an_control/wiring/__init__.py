@@ -1,12 +1,12 @@
 """From ROS messages to channel readings, and from actions to commands; needs no rclpy."""
 
+from an_control.wiring.channel_table import ChannelTable, Notice, Readings, SourceStatus
 from an_control.wiring.command import COMMAND_FIELDS, ActuatorConfig, CommandConfig
 from an_control.wiring.compile import lists_names
 from an_control.wiring.config import ChannelConfig, SourceConfig, Wiring, load_wiring
 from an_control.wiring.errors import WiringError
 from an_control.wiring.image import ImageConfig
 from an_control.wiring.messages import message_class, stamp_reader
-from an_control.wiring.table import ChannelTable, Notice, Readings, SourceStatus
 
 __all__ = [
     "COMMAND_FIELDS",

@@ -16,6 +16,7 @@ from an_control.wiring.config import ChannelConfig
 from an_control.wiring.errors import WiringError
 from an_control.wiring.fields import ALL, Field, Step, parse_field
 from an_control.wiring.messages import DURATION, TIME, FieldType, Resolver, field_types
+from an_control.wiring.nested_fields import Hop, Walk
 from an_control.wiring.readers import (
     Angles,
     Channel,
@@ -26,7 +27,6 @@ from an_control.wiring.readers import (
     Wildcard,
     array_getter,
 )
-from an_control.wiring.walk import Hop, Walk
 
 NAME_LISTS = ("name", "names", "joint_names")
 """Fields that name the elements of the arrays beside them, where they are lists of strings."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from an_control.wiring.checked_yaml import Entry, read_yaml
 from an_control.wiring.command import (
     COMMAND_FIELDS,
     ActuatorConfig,
@@ -25,7 +26,6 @@ from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.fields import SYNTAX, parse_field
 from an_control.wiring.image import ImageConfig, read_image
 from an_control.wiring.messages import MESSAGE_TYPE
-from an_control.wiring.strict import Entry, read_yaml
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _TOPIC = re.compile(r"(~/|/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.strict import Entry
+from an_control.wiring.checked_yaml import Entry
 
 LONGEST_SIDE = 4096
 MAX_PATCHES = 20_000

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.fields import ALL, ANGLES
-from an_control.wiring.presence import Presence
+from an_control.wiring.wildcards import Presence
 
 Row = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -23,11 +23,11 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 from std_srvs.srv import SetBool, Trigger
 
-from an_control_sim.bridge.outlets import fill_image
 from an_control_sim.bridge.policy_figures import Figures, PolicyFigures
 from an_control_sim.bridge.policy_link import BridgeError, PolicyLink, others_publish
-from an_control_sim.bridge.process import RELIABLE, SLICE_S, new_executor
+from an_control_sim.bridge.publishers import fill_image
 from an_control_sim.bridge.robot import Robot
+from an_control_sim.process import RELIABLE, SLICE_S, new_executor
 
 ATTEMPTS = 3
 """How often one step is published within the command timeout."""

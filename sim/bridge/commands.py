@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import FieldType, field_types, stamp_reader
-from an_control_sim.bridge.simulation import CommandConfig
+from an_control_sim.bridge.simulation_file import CommandConfig
 
 
 class Commands:

@@ -10,7 +10,7 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.node import Node
 
-from an_control_sim.bridge.process import RELIABLE
+from an_control_sim.process import RELIABLE
 
 FIRST_S = 2.5
 """How long to wait for the first diagnostics; the node sends them every second."""

@@ -14,8 +14,8 @@ import numpy as np
 from rclpy.node import Node
 from sensor_msgs.msg import Image
 
-from an_control.files import replacing, write_whole
-from an_control_sim.bridge.process import RELIABLE
+from an_control.system.files import replacing, write_whole
+from an_control_sim.process import RELIABLE
 
 RATE_HZ = 30.0
 """Pictures per simulated second that a recording wants."""

@@ -13,8 +13,8 @@ from an_control.learning.environments import HasSensors
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import Resolver, message_class
 from an_control_sim.bridge.commands import Commands
-from an_control_sim.bridge.outlets import Outlet
-from an_control_sim.bridge.simulation import Simulation
+from an_control_sim.bridge.publishers import Outlet
+from an_control_sim.bridge.simulation_file import Simulation
 
 
 class Robot:

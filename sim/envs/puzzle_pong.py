@@ -18,7 +18,7 @@ from an_control.policy.tasks import PONG_TASK
 from an_control_sim.envs.camera import STACK, FrameStack, cut
 
 if TYPE_CHECKING:
-    from an_control_sim.envs.pong_teacher import PongTeacher
+    from an_control_sim.envs.teachers.pong import PongTeacher
 
 SIDE = 84
 SCORE_ROWS = 10
@@ -110,7 +110,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def teacher(self) -> PongTeacher:
         """A player who knows the console's memory, for pupils who only see."""
-        from an_control_sim.envs.pong_teacher import PongTeacher
+        from an_control_sim.envs.teachers.pong import PongTeacher
 
         return PongTeacher(self)
 

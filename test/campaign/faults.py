@@ -23,7 +23,7 @@ from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import String
 
 from an_control.wiring.messages import field_types
-from an_control_sim.bridge.process import RELIABLE
+from an_control_sim.process import RELIABLE
 from campaign import node_faults, participants
 from campaign.robot_under_test import NAMESPACE, Deliver, RobotUnderTest
 

@@ -81,7 +81,7 @@ class Verb:
         """What `state` lacks, reported as it comes."""
         from rclpy.node import Node
 
-        from an_control_sim.bridge.process import ros
+        from an_control_sim.process import ros
         from campaign.mutations import run_mutations
         from campaign.run import run_campaign
 

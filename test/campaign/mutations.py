@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from an_control.policy import ModelError, load_policy
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import WiringError, load_wiring
 from campaign.outcome import Outcome
 

@@ -20,7 +20,7 @@ from rclpy.parameter import Parameter
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
-from an_control.share import share_path
+from an_control.system.share import share_path
 from campaign.participants import moved
 from campaign.policy_process import PolicyProcess, real_executable
 from campaign.robot_under_test import RobotUnderTest

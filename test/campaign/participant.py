@@ -26,7 +26,7 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
-from an_control_sim.bridge.process import new_executor, ros_node, signals
+from an_control_sim.process import new_executor, ros_node, signals
 from campaign.robot_under_test import NAMESPACE
 
 

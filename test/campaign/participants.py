@@ -12,7 +12,7 @@ from typing import Any
 
 from rosgraph_msgs.msg import Clock
 
-from an_control_sim.bridge.process import RELIABLE
+from an_control_sim.process import RELIABLE
 from campaign import child
 from campaign.robot_under_test import RobotUnderTest
 

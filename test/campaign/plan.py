@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from an_control.wiring.strict import Entry, read_yaml
+from an_control.wiring.checked_yaml import Entry, read_yaml
 from campaign.faults import FAULTS
 
 COMMANDS = ("safe", "acts", "silent", "ends")

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 from campaign import child
 

@@ -22,12 +22,12 @@ from rclpy.qos import QoSProfile
 from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Bool
 
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.bridge import TOO_OLD
-from an_control_sim.bridge.process import RELIABLE, SLICE_S, new_executor
 from an_control_sim.bridge.robot import Robot
-from an_control_sim.bridge.simulation import load_simulation
+from an_control_sim.bridge.simulation_file import load_simulation
+from an_control_sim.process import RELIABLE, SLICE_S, new_executor
 from campaign.policy_process import PolicyProcess
 
 NAMESPACE = "/ant"

@@ -13,7 +13,7 @@ import numpy as np
 from rclpy.node import Node
 
 from an_control.policy import load_policy
-from an_control.share import share_path
+from an_control.system.share import share_path
 from campaign import node_faults
 from campaign.faults import FAULTS
 from campaign.hiccups import Hiccups

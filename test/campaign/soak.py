@@ -26,7 +26,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool
 
 from an_control.ros.node import PolicyNode
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 from campaign.plan import WALKS_S
 from campaign.robot_under_test import WALKING_M_S, WINDOW_S, endless_ant

@@ -35,7 +35,7 @@ class Verb:
             raise InputError(f"--ticks {self.ticks}: must be 1000 or more")
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         from an_control.ros.node import PolicyNode
-        from an_control_sim.bridge.process import ros
+        from an_control_sim.process import ros
         from campaign.soak import Sample, Soak
 
         def report(ticks: int, sample: Sample) -> None:

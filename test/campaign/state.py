@@ -12,7 +12,7 @@ from typing import Any
 
 import an_control
 import an_control_sim
-from an_control.share import share_path
+from an_control.system.share import share_path
 from campaign.outcome import Outcome, Seen
 
 _SEEN = {field.name for field in fields(Seen)}

@@ -206,4 +206,4 @@ def test_nothing_but_the_command_line_imports_the_benchmarks():
 
 def test_the_command_line_and_the_start_of_a_command_do_not_import_each_other_in_a_circle():
     for path in (PACKAGE / "cli").glob("*.py"):
-        assert "an_control.start" not in path.read_text(encoding="utf-8"), path
+        assert "an_control.entry_points" not in path.read_text(encoding="utf-8"), path

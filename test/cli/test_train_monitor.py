@@ -17,7 +17,7 @@ from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MonitoredPolicy, read_model, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
-from an_control.share import share_path
+from an_control.system.share import share_path
 
 SHORT = ("--steps", "300", "--updates", "20", "--fill-updates", "3")
 

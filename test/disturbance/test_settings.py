@@ -115,7 +115,7 @@ def test_a_setting_is_a_parameter_of_simulator_and_scrambler(one):
     rclpy = pytest.importorskip("rclpy")
     from rclpy.parameter import Parameter
 
-    from an_control_sim.bridge.parameters import declare_disturbance, follow_disturbance
+    from an_control_sim.parameters import declare_disturbance, follow_disturbance
 
     context = rclpy.Context()
     rclpy.init(context=context)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from an_control.disturbance import SETTINGS
-from an_control.share import share_path
+from an_control.system.share import share_path
 
 pytestmark = [
     pytest.mark.skipif(
@@ -27,7 +27,9 @@ pytestmark = [
     ),
 ]
 DONE_S = 90.0
-START = "#!{python}\nimport sys\nfrom an_control.start import {command}\nsys.exit({command}())\n"
+START = (
+    "#!{python}\nimport sys\nfrom an_control.entry_points import {command}\nsys.exit({command}())\n"
+)
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -10,16 +10,16 @@ for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
 import torch  # noqa: E402
 
 from an_control.disturbance import Disturber  # noqa: E402
-from an_control.learning.dagger.patches.backgrounds import pattern, replace_grass  # noqa: E402
-from an_control.learning.dagger.patches.batches import Batches, compact  # noqa: E402
-from an_control.learning.dagger.patches.episodes import Episode, record  # noqa: E402
-from an_control.learning.dagger.patches.learner import PatchDagger  # noqa: E402
-from an_control.learning.dagger.patches.training import new_student  # noqa: E402
+from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass  # noqa: E402
+from an_control.learning.dagger.image_patches.batches import Batches, compact  # noqa: E402
+from an_control.learning.dagger.image_patches.episodes import Episode, record  # noqa: E402
+from an_control.learning.dagger.image_patches.learner import PatchDagger  # noqa: E402
+from an_control.learning.dagger.image_patches.training import new_student  # noqa: E402
 from an_control.learning.dagger.recipes import PATCH_RECIPES, patch_smoke  # noqa: E402
 from an_control.learning.environments import describe, environment_of, make_environment  # noqa: E402
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
 from an_control.learning.rollout.episode import DisturbedPatches  # noqa: E402
-from an_control.learning.rollout.protocol import Protocol  # noqa: E402
+from an_control.learning.rollout.evaluation_protocol import Protocol  # noqa: E402
 from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
 from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
 from an_control.policy import make_policy  # noqa: E402

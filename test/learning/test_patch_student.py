@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from an_control.learning.dagger.patches.student import VisionStudent
+from an_control.learning.dagger.image_patches.student import VisionStudent
 from an_control.policy import make_policy
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES

@@ -16,7 +16,7 @@ from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 from an_control.learning.evaluation.evaluate import Result, evaluate
-from an_control.learning.rollout.protocol import Protocol
+from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.policy import load_policy, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.tasks import ANT_TASK

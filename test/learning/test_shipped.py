@@ -10,7 +10,7 @@ from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors, form_of
 from an_control.learning.evaluation.evaluate import evaluate_fused
 from an_control.policy import read_model
-from an_control.share import share_path
+from an_control.system.share import share_path
 
 
 def mean_and_success(cartpole, name, **scrambling):

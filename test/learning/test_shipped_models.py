@@ -9,7 +9,7 @@ from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import describe, environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate, summary
 from an_control.policy import load_policy
-from an_control.share import share_path
+from an_control.system.share import share_path
 
 SHUFFLED = Shuffle.parse("reset")
 

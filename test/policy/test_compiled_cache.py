@@ -15,7 +15,7 @@ pytest.importorskip("numba", reason="only compiled code is kept on disk")
 PACKAGE = Path(an_control.__file__).parent
 
 INLINED = """
-from an_control.compiled_cache import njit
+from an_control.system.compiled_cache import njit
 from an_control.number import FACTOR
 
 @njit(inline="always")
@@ -23,7 +23,7 @@ def times(x):
     return FACTOR * x
 """
 CALLER = """
-from an_control.compiled_cache import njit
+from an_control.system.compiled_cache import njit
 from an_control.inlined import times
 
 @njit(cache=True)
@@ -38,8 +38,9 @@ def package(tmp_path):
     """A package with this cache, and a function that inlines from another file."""
     package = tmp_path / "an_control"
     package.mkdir()
-    for name in ("__init__.py", "compiled_cache.py"):
-        shutil.copy(PACKAGE / name, package)
+    (package / "system").mkdir()
+    for name in ("__init__.py", "system/__init__.py", "system/compiled_cache.py"):
+        shutil.copy(PACKAGE / name, package / name)
     (package / "number.py").write_text("FACTOR = 2\n")
     (package / "inlined.py").write_text(INLINED)
     (package / "caller.py").write_text(CALLER)

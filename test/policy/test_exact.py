@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from an_control.policy.exact import (
+from an_control.policy.exact_sums import (
     MAX_READING,
     ORDINARY,
     OUTPUT_BITS,

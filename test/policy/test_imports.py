@@ -13,16 +13,16 @@ PACKAGE = Path(an_control.__file__).parent
 CORE = [
     *sorted((PACKAGE / "policy").rglob("*.py")),
     *sorted((PACKAGE / "wiring").rglob("*.py")),
+    *sorted((PACKAGE / "disturbance").rglob("*.py")),
+    *sorted((PACKAGE / "system").rglob("*.py")),
     PACKAGE / "safety.py",
-    PACKAGE / "files.py",
-    PACKAGE / "compiled_cache.py",
 ]
 OURS = (
     "an_control.policy",
     "an_control.wiring",
+    "an_control.disturbance",
     "an_control.safety",
-    "an_control.files",
-    "an_control.compiled_cache",
+    "an_control.system",
 )
 MAY_IMPORT = {"numpy", "yaml", "safetensors", "numba", "cv2", *sys.stdlib_module_names}
 FORBIDDEN = ["rclpy", "torch", "gymnasium", "pybullet", "an_control.ros", "an_control_sim"]

@@ -13,7 +13,7 @@ from an_control.policy import (
     read_model,
 )
 from an_control.policy.monitor.belief import Belief
-from an_control.share import share_path
+from an_control.system.share import share_path
 
 
 def test_while_nothing_moves_every_action_has_the_bits_of_the_policy_alone(engine):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from an_control.policy import load_policy
-from an_control.share import share_path
+from an_control.system.share import share_path
 
 POLICIES = {
     "scalar": ("cartpole", "off"),

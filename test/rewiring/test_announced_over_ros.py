@@ -23,13 +23,13 @@ from an_control.disturbance import DisturbanceSettings
 from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.policy import load_policy
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import run_episodes
-from an_control_sim.bridge.process import RELIABLE, ros
 from an_control_sim.bridge.robot import Robot
-from an_control_sim.bridge.simulation import load_simulation
+from an_control_sim.bridge.simulation_file import load_simulation
+from an_control_sim.process import RELIABLE, ros
 
 MODEL = share_path("models/ant.safetensors")
 WIRING = share_path("config/ant.yaml")

@@ -10,8 +10,8 @@ import pytest
 from an_control import load_policy
 from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate, summary
-from an_control.learning.rollout.protocol import Protocol
-from an_control.share import share_path
+from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.system.share import share_path
 from an_control_sim.envs.ant import ANT_CHANNELS
 from an_control_sim.envs.cartpole import CARTPOLE_CHANNELS
 

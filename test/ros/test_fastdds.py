@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from an_control.share import share_path
+from an_control.system.share import share_path
 
 PROGRAM = """
 import rclpy, time

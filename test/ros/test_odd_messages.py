@@ -9,7 +9,7 @@ import pytest
 from sensor_msgs.msg import JointState
 from stand import IDS, JOINTS, STEP_NS, RosTime, readings_of, set_stamp, stamp_of
 
-from an_control.ros import arrival
+from an_control.ros import reading_age as arrival
 from an_control.ros.events import LINES
 
 SECOND_NS = 10**9

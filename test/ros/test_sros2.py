@@ -25,12 +25,12 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
-from an_control.share import share_path
+from an_control.system.share import share_path
 
 EXECUTABLES = {
     "policy": "an_control.ros.node",
-    "simulator": "an_control_sim.bridge.simulator",
-    "scrambler": "an_control_sim.bridge.scrambler",
+    "simulator": "an_control_sim.bridge.simulator_node",
+    "scrambler": "an_control_sim.scrambler.scrambler",
 }
 LIMIT_S = 120.0
 
@@ -78,8 +78,8 @@ def test_the_simulator_may_do_what_it_does_and_no_more(stand):
     from an_control.wiring import load_wiring
     from an_control_sim.bridge.bridge import Bridge
     from an_control_sim.bridge.robot import Robot
-    from an_control_sim.bridge.scrambler import Scrambler
-    from an_control_sim.bridge.simulation import load_simulation
+    from an_control_sim.bridge.simulation_file import load_simulation
+    from an_control_sim.scrambler.scrambler import Scrambler
 
     node = Node("simulator", namespace="/ant", context=stand.context)
     robot = Robot(load_simulation(share_path("config/ant_sim.yaml")))
@@ -95,7 +95,7 @@ def test_the_simulator_may_do_what_it_does_and_no_more(stand):
 
 def test_the_scrambler_may_do_what_it_does_and_no_more(stand):
     pytest.importorskip("pybullet")
-    from an_control_sim.bridge.scrambler import ScramblerNode
+    from an_control_sim.scrambler.scrambler import ScramblerNode
 
     values = {"wiring": str(share_path("config/ant.yaml")), "shuffle": "reset"}
     overrides = [Parameter(name, value=value) for name, value in values.items()]

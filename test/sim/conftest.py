@@ -42,7 +42,7 @@ def serve(simulation: Path, responder: Responder) -> Iterator[Callable[..., Brid
 
     from an_control_sim.bridge.bridge import Bridge
     from an_control_sim.bridge.robot import Robot
-    from an_control_sim.bridge.simulation import load_simulation
+    from an_control_sim.bridge.simulation_file import load_simulation
 
     bridges = []
 

@@ -19,7 +19,7 @@ from rosgraph_msgs.msg import Clock
 from an_control.ros.graph import owner
 from an_control_sim.bridge import policy_link
 from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
-from an_control_sim.bridge.process import ros_node
+from an_control_sim.process import ros_node
 
 
 @pytest.fixture

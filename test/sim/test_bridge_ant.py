@@ -20,13 +20,13 @@ import an_control
 from an_control.disturbance import DisturbanceSettings, Shuffle, episode_seed
 from an_control.policy.authors import import_authors
 from an_control.policy.model_file import write_model
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.episodes import Summary
-from an_control_sim.bridge.process import ros
-from an_control_sim.bridge.scrambled_wiring import scrambled_wiring, write_wiring
-from an_control_sim.bridge.simulator import SimulatorSettings, simulate
+from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
 from an_control_sim.envs.ant import ANT_CHANNELS
+from an_control_sim.process import ros
+from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
 
 WIRING = share_path("config/ant.yaml")
 

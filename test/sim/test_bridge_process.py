@@ -48,7 +48,7 @@ def start(module: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def simulator(**parameters: object) -> subprocess.Popen[str]:
-    return start("an_control_sim.bridge.simulator", "--ros-args", *(
+    return start("an_control_sim.bridge.simulator_node", "--ros-args", *(
         part for name, value in parameters.items() for part in ("-p", f"{name}:={value}")
     ))  # fmt: skip
 
@@ -151,7 +151,7 @@ def test_bad_parameters_end_with_2_and_name_what_was_allowed(pendulum, parameter
 
 def test_the_scrambler_stops_cleanly_and_refuses_a_missing_wiring():
     code, _, err = finish(
-        start("an_control_sim.bridge.scrambler", "--ros-args", "-p", "wiring:=gone.yaml")
+        start("an_control_sim.scrambler.scrambler", "--ros-args", "-p", "wiring:=gone.yaml")
     )
     assert code == 2 and "gone.yaml" in err and "Traceback" not in err
 

@@ -12,12 +12,12 @@ import pytest
 pytest.importorskip("rclpy")
 from std_msgs.msg import Float64MultiArray
 
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import WiringError
 from an_control_sim.bridge.expressions import ExpressionError, parse_expression
-from an_control_sim.bridge.outlets import Outlet
+from an_control_sim.bridge.publishers import Outlet
 from an_control_sim.bridge.robot import Robot
-from an_control_sim.bridge.simulation import TopicConfig, load_simulation
+from an_control_sim.bridge.simulation_file import TopicConfig, load_simulation
 
 GOOD = """
 an_control_simulation: 1

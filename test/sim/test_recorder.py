@@ -15,10 +15,10 @@ pytest.importorskip("cv2")
 import cv2
 from sensor_msgs.msg import Image
 
-from an_control.files import WriteError
-from an_control_sim.bridge.outlets import fill_image
-from an_control_sim.bridge.process import new_executor, ros_node
+from an_control.system.files import WriteError
+from an_control_sim.bridge.publishers import fill_image
 from an_control_sim.bridge.recorder import Recorder
+from an_control_sim.process import new_executor, ros_node
 
 
 def picture(stamp: int, pixels: np.ndarray) -> Image:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from an_control.disturbance import Change, DisturbanceSettings, Disturber, Shuffle
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 
 
 def test_the_derived_wiring_is_what_its_yaml_says(tmp_path):
-    from an_control_sim.bridge.scrambled_wiring import scrambled_wiring, write_wiring
+    from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
 
     robot = load_wiring(share_path("config/ant.yaml"))
     derived = scrambled_wiring(robot)
@@ -70,7 +70,7 @@ def channels(message: Any) -> dict[str, float]:
 def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_path):
     from rclpy.node import Node
 
-    from an_control_sim.bridge.scrambler import Scrambler
+    from an_control_sim.scrambler.scrambler import Scrambler
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
     settings = DisturbanceSettings(Shuffle(True), noise_channels=1)
@@ -98,7 +98,7 @@ def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_pat
 @pytest.mark.parametrize(("name", "count"), [("ant", 28), ("pong", 196)])
 def test_more_signals_than_a_robot_has_channels_cannot_move(name, count):
     pytest.importorskip("rclpy")
-    from an_control_sim.bridge.scrambled_messages import scrambled_message
+    from an_control_sim.scrambler.messages import scrambled_message
 
     out = scrambled_message(load_wiring(share_path(f"config/{name}.yaml")))
     out.check(DisturbanceSettings(swap=count))
@@ -115,7 +115,7 @@ def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
     from rclpy.parameter import Parameter
     from std_srvs.srv import Trigger
 
-    from an_control_sim.bridge.scrambler import Scrambler
+    from an_control_sim.scrambler.scrambler import Scrambler
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
     node = Node("host", namespace="ant")
@@ -150,8 +150,8 @@ def test_on_its_own_it_stands_between_a_robots_topics_and_the_policy(ros, tmp_pa
     from std_msgs.msg import Float64MultiArray
     from std_srvs.srv import Trigger
 
-    from an_control_sim.bridge.process import new_executor
-    from an_control_sim.bridge.scrambler import ScramblerNode
+    from an_control_sim.process import new_executor
+    from an_control_sim.scrambler.scrambler import ScramblerNode
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
     scrambler = ScramblerNode(

@@ -10,8 +10,8 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
 from an_control_sim.bridge.policy_figures import PolicyFigures
-from an_control_sim.bridge.process import ros
 from an_control_sim.bridge.stops import Stop, Stops
+from an_control_sim.process import ros
 
 
 def test_a_stop_comes_within_its_spread_and_its_seed_decides_when():

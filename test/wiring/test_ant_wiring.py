@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import (
     ChannelConfig,
     ChannelTable,

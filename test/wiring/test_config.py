@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import ChannelConfig, SourceConfig, Wiring, WiringError, load_wiring
 
 Load = Callable[..., Wiring]

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import ChannelTable, Wiring, WiringError, load_wiring, strict
 
 MS = 1_000_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from an_control.share import share_path
+from an_control.system.share import share_path
 from an_control.wiring import Wiring, WiringError, load_wiring
 
 ANT = load_wiring(share_path("config/ant.yaml"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from an_control.learning.dagger.patches.settings import PatchDaggerSettings
+from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.settings import Collection, DaggerSettings
 from an_control.learning.dagger.streams import StreamSettings
 from an_control.learning.dagger.student import StudentSizes

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from an_control.policy import AttentionSizes, MlpSizes, Model, Sizes
-from an_control.policy.positions import positional_table
+from an_control.policy.positional_encoding import positional_table
 from an_control.policy.sizes import Shapes, paper_sizes
 
 LARGEST = 1e5

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from an_control.files import read_regular, write_whole
 from an_control.learning.evaluation.evaluate import summary
 from an_control.learning.rollout.episode import Result
+from an_control.system.files import read_regular, write_whole
 
 HEAD = "| protocol | return | min | median | max | successes | difference | same to the last bit |"
 BACK_STEPS, BACK_SHARE = (150, 350), 0.95

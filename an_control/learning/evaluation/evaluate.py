@@ -17,7 +17,7 @@ from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.environments import Batched, HasBackgrounds
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, Watch, play_episode
-from an_control.learning.rollout.protocol import Protocol
+from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.policy import Model, Policy
 
 

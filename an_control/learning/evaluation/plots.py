@@ -13,9 +13,9 @@ import matplotlib
 import numpy as np
 
 from an_control.disturbance import Disturber
-from an_control.files import replacing
 from an_control.learning.rollout.episode import Result
 from an_control.policy import Policy
+from an_control.system.files import replacing
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -15,8 +15,8 @@ import numpy as np
 from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.environments import make_environment, of_patches
 from an_control.learning.rollout.engine import Start
+from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.learning.rollout.live_episode import LiveEpisode
-from an_control.learning.rollout.protocol import Protocol
 from an_control.policy import Model, Policy, make_policy
 
 Watch = Callable[[Policy, Disturber], None]

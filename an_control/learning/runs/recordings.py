@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from an_control.files import read_regular, write_whole
 from an_control.learning.runs.run_folder import RunError
+from an_control.system.files import read_regular, write_whole
 
 E = TypeVar("E", bound=Any)
 

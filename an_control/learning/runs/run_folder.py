@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import an_control
-from an_control.files import read_regular, write_whole
 from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
+from an_control.system.files import read_regular, write_whole
 
 CHECKPOINT = "checkpoint.safetensors"
 PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")

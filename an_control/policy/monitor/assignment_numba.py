@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.compiled_cache import njit
 from an_control.policy.monitor.assignment import FREEDOM, MAX_RATIO, MIN_CHANCE, MIN_LIKELIHOOD
+from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 THIRD = F32(1.0 / FREEDOM)

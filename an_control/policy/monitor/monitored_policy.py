@@ -13,7 +13,7 @@ from itertools import compress
 
 import numpy as np
 
-from an_control.policy.exact import MAX_READING
+from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from an_control.policy.exact import MAX_READING, ORDINARY, round_terms
+from an_control.policy.exact_sums import MAX_READING, ORDINARY, round_terms
 from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy
 from an_control.policy.sizes import AttentionSizes

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.compiled_cache import njit
-from an_control.policy.elementary import exp
+from an_control.policy.float32_functions import exp
+from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 VECTOR = 8

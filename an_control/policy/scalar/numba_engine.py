@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.compiled_cache import njit
-from an_control.policy.elementary import tanh
-from an_control.policy.exact import ROUND_MASS
+from an_control.policy.exact_sums import ROUND_MASS
+from an_control.policy.float32_functions import tanh
 from an_control.policy.scalar.numba_attention import VECTOR, softmax, update_evidence
 from an_control.policy.scalar.numba_head import act, expect, update_memory
-from an_control.policy.scalar.numba_neurons import advance_lstm, advance_stack, reset_on_jump
 from an_control.policy.scalar.numba_products import add_product, add_two_products
+from an_control.policy.scalar.numba_sensory_neurons import (
+    advance_lstm,
+    advance_stack,
+    reset_on_jump,
+)
 from an_control.policy.scalar.packing import Form, aligned, pack, pack_memory
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import AttentionSizes
+from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 NO_SCORE = F32(-1e30)

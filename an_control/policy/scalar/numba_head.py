@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.compiled_cache import njit
-from an_control.policy.elementary import tanh
+from an_control.policy.float32_functions import tanh
 from an_control.policy.scalar.numba_products import add_product
+from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 

@@ -3,7 +3,7 @@
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
-from an_control.compiled_cache import njit
+from an_control.system.compiled_cache import njit
 
 
 @njit(inline="always", error_model="numpy")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.exact import ROUND_MASS
+from an_control.policy.exact_sums import ROUND_MASS
 
 JUMP_LIMIT = 0.18
 USUAL = np.float32(0.1)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from an_control.policy.exact import ROUND_OUTPUT, exact_weights, shifter
+from an_control.policy.exact_sums import ROUND_OUTPUT, exact_weights, shifter
 from an_control.policy.sizes import VisionSizes
 from an_control.policy.vision.weights import NORM_EPSILON, WHITE, VisionWeights
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from an_control.policy.exact import shifter
+from an_control.policy.exact_sums import shifter
 from an_control.policy.model_file import Model
-from an_control.policy.positions import positional_table
+from an_control.policy.positional_encoding import positional_table
 from an_control.policy.sizes import VisionSizes
 
 WHITE = 255.0

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import typeof, types
 
-from an_control.compiled_cache import njit
 from an_control.learning.rollout.compiled.policies import (
     F32,
     LANES,
@@ -35,8 +34,9 @@ from an_control.learning.rollout.compiled.policies import (
     sum_message,
     take_weights,
 )
-from an_control.policy.exact import MAX_READING, ORDINARY
+from an_control.policy.exact_sums import MAX_READING, ORDINARY
 from an_control.policy.scalar.packing import Form, Packed
+from an_control.system.compiled_cache import njit
 
 
 class Candidates(NamedTuple):

@@ -13,10 +13,10 @@ import math
 
 import numpy as np
 
-from an_control.compiled_cache import njit
-from an_control.policy.elementary import exp, tanh
-from an_control.policy.exact import ROUND_MASS
+from an_control.policy.exact_sums import ROUND_MASS
+from an_control.policy.float32_functions import exp, tanh
 from an_control.policy.scalar.numba_attention import VECTOR as EIGHT
+from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 LANES = 64

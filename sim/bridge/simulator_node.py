@@ -15,18 +15,18 @@ from an_control.ros.usage import answers_help
 from an_control.wiring import WiringError, load_wiring
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import Progress, ProgressCallback, Summary, run_episodes
-from an_control_sim.bridge.parameters import (
+from an_control_sim.bridge.policy_link import BridgeError
+from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.simulation_file import load_simulation
+from an_control_sim.bridge.stops import Stops
+from an_control_sim.parameters import (
     declare,
     declare_disturbance,
     declare_schedule,
     follow_disturbance,
 )
-from an_control_sim.bridge.policy_link import BridgeError
-from an_control_sim.bridge.process import new_node, ros, signals
-from an_control_sim.bridge.robot import Robot
-from an_control_sim.bridge.scrambler import Scrambler
-from an_control_sim.bridge.simulation import load_simulation
-from an_control_sim.bridge.stops import Stops
+from an_control_sim.process import new_node, ros, signals
+from an_control_sim.scrambler.scrambler import Scrambler
 
 ABOUT = (
     "A simulated robot: plays the episodes of a simulation YAML, publishes what its sensors read"

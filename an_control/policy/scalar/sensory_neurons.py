@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from an_control.policy.exact import ROUND_OUTPUT, exact_weights
+from an_control.policy.exact_sums import ROUND_OUTPUT, exact_weights
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import AttentionSizes
 

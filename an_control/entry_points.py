@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import signal
 
-from an_control.interrupts import INTERRUPTED, end_at_once
+from an_control.system.interrupts import INTERRUPTED, end_at_once
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -34,12 +34,12 @@ def policy_node() -> int:
 
 def simulator() -> int:
     """The executable `simulator`."""
-    return _node("an_control_sim.bridge.simulator")
+    return _node("an_control_sim.bridge.simulator_node")
 
 
 def scrambler() -> int:
     """The executable `scrambler`."""
-    return _node("an_control_sim.bridge.scrambler")
+    return _node("an_control_sim.scrambler.scrambler")
 
 
 def _node(module: str) -> int:

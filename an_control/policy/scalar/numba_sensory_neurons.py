@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.compiled_cache import njit
-from an_control.policy.elementary import tanh
-from an_control.policy.exact import ROUND_MASS
+from an_control.policy.exact_sums import ROUND_MASS
+from an_control.policy.float32_functions import tanh
 from an_control.policy.scalar.numba_products import add_two_products
 from an_control.policy.scalar.reset_on_jump import JUMP_LIMIT, USUAL
+from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 

@@ -21,9 +21,9 @@ from an_control.wiring.compile import Leaf, compile_source, follow
 from an_control.wiring.config import ChannelConfig, SourceConfig, Wiring
 from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.feed import NEVER_NS, Feed, SourceStatus, limit_ns
-from an_control.wiring.measured import Measured
+from an_control.wiring.measured_positions import Measured
 from an_control.wiring.messages import Resolver, message_class
-from an_control.wiring.presence import PROVEN_NS
+from an_control.wiring.wildcards import PROVEN_NS
 
 _FLOAT32 = float(np.finfo(np.float32).max)
 _KEPT_PATTERNS = 16

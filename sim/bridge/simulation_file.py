@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from an_control.wiring.checked_yaml import Entry, read_yaml
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import MESSAGE_TYPE
-from an_control.wiring.strict import Entry, read_yaml
 from an_control_sim.bridge.expressions import ExpressionError, parse_expression
 
 _ENVIRONMENT = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)

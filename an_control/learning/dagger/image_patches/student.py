@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from an_control.policy import Model, VisionSizes
-from an_control.policy.positions import positional_table
+from an_control.policy.positional_encoding import positional_table
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, kind_of
 from an_control.policy.vision.weights import NORM_EPSILON, WHITE

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from an_control.files import write_whole
+from an_control.system.files import write_whole
 from an_control.wiring import ChannelConfig, ImageConfig, SourceConfig, Wiring
 
 TOPIC = "scrambled"

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from an_control.learning.dagger.patches.batches import Batch
-from an_control.learning.dagger.patches.settings import PatchDaggerSettings
-from an_control.learning.dagger.patches.student import VisionStudent
+from an_control.learning.dagger.image_patches.batches import Batch
+from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
+from an_control.learning.dagger.image_patches.student import VisionStudent
 
 
 def new_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:

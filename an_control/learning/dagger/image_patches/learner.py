@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.dagger.patches.batches import Batches
-from an_control.learning.dagger.patches.episodes import Episode, record
-from an_control.learning.dagger.patches.settings import PatchDaggerSettings
-from an_control.learning.dagger.patches.training import new_student, update
+from an_control.learning.dagger.image_patches.batches import Batches
+from an_control.learning.dagger.image_patches.episodes import Episode, record
+from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
+from an_control.learning.dagger.image_patches.training import new_student, update
 from an_control.learning.environments import HasTeacher
 from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import evaluate

@@ -25,15 +25,15 @@ from an_control.ros.lockstep import Lockstep
 from an_control.ros.usage import answers_help
 from an_control.wiring import ChannelTable, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
-from an_control_sim.bridge.parameters import (
+from an_control_sim.parameters import (
     declare,
     declare_disturbance,
     declare_schedule,
     follow_disturbance,
 )
-from an_control_sim.bridge.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
-from an_control_sim.bridge.scrambled_messages import scrambled_message
-from an_control_sim.bridge.scrambled_wiring import TOPIC
+from an_control_sim.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
+from an_control_sim.scrambler.messages import scrambled_message
+from an_control_sim.scrambler.wiring import TOPIC
 
 ABOUT = (
     "The scrambler: reads a robot's sensors by its wiring YAML, disturbs the readings (permutes,"

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from an_control.files import read_regular
+from an_control.system.files import read_regular
 from an_control.wiring.errors import Shown, WiringError
 
 MAX_BYTES = 1_000_000

@@ -16,7 +16,7 @@ import numpy as np
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import NUMERIC, FieldType, field_types
 from an_control_sim.bridge.expressions import Expression
-from an_control_sim.bridge.simulation import TopicConfig
+from an_control_sim.bridge.simulation_file import TopicConfig
 
 Writer = Callable[[Any], None]
 """Writes one value into one field; raises ValueError or TypeError where it does not fit."""

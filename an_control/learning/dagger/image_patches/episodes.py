@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from an_control.learning.dagger.patches.backgrounds import pattern, replace_grass
-from an_control.learning.dagger.patches.settings import PatchDaggerSettings
+from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass
+from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.environments import HasChannels, HasFrames, StateTeacher
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode

@@ -26,7 +26,7 @@ def share_path(relative: str) -> Path:
 
 def _places() -> list[Path]:
     """The folders to search, this installation's own before any that the environment names."""
-    tree = Path(__file__).resolve().parent.parent
+    tree = Path(__file__).resolve().parents[2]
     if (tree / "package.xml").is_file():
         return [tree]
     prefixes = [*tree.parents]

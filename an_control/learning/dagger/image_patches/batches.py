@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.learning.dagger.patches.backgrounds import pattern, replace_grass
-from an_control.learning.dagger.patches.episodes import Episode, draw_missing
-from an_control.learning.dagger.patches.settings import PatchDaggerSettings
+from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass
+from an_control.learning.dagger.image_patches.episodes import Episode, draw_missing
+from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.policy.vision.weights import NORM_EPSILON, WHITE
 
 

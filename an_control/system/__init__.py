@@ -1,0 +1,1 @@
+"""What every process here needs: files, signals, children, threads, the compiled cache."""

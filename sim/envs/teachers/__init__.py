@@ -1,0 +1,1 @@
+"""Scripted teachers that read the simulator's state, for students that only see."""

@@ -1,0 +1,1 @@
+"""Disturbs a robot behind its topics: reads all channels, publishes them disturbed."""
