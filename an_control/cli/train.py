@@ -192,10 +192,10 @@ class Verb:
         clean = DisturbanceSettings(shuffle=Shuffle(at_reset=model.kind != "mlp"))
         others = [one for one in search.settings.mixture if one.active and str(one) != str(clean)]
         evaluations = []
-        for scrambling in [clean, *others]:
-            returns = search.play(model, FINAL_SEED, 5 * self.episodes, scrambling)
+        for disturbance in [clean, *others]:
+            returns = search.play(model, FINAL_SEED, 5 * self.episodes, disturbance)
             row = {
-                "protocol": f"shuffle {scrambling}, seed {FINAL_SEED}",
+                "protocol": f"shuffle {disturbance}, seed {FINAL_SEED}",
                 **figures(returns, search.settings.success),
             }
             evaluations.append(row)

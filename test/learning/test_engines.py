@@ -107,10 +107,10 @@ def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
 
 
 def test_threads_and_processes_do_not_change_a_bit(cartpole, fused, processes, people, starts):
-    scrambling = DisturbanceSettings(shuffle=Shuffle(True, 20), noise_channels=1)
+    disturbance = DisturbanceSettings(shuffle=Shuffle(True, 20), noise_channels=1)
     alone = FusedEngine(cartpole.unwrapped.batch, cartpole.unwrapped.channels, 1, 1)
     engines = alone, fused, processes
-    one, *others = (engine.play(people, starts, scrambling) for engine in engines)
+    one, *others = (engine.play(people, starts, disturbance) for engine in engines)
     alone.close()
     for other in others:
         assert other.returns.tobytes() == one.returns.tobytes()

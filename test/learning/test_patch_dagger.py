@@ -240,14 +240,14 @@ def test_patches_shuffled_at_the_reset_or_announced_change_no_bit_of_an_episode(
 
 def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
     channels = tuple(f"camera.0.{i}" for i in range(5))
-    scramble = Disturber(channels, Protocol.parse("7").disturbance, 1)
-    patches = DisturbedPatches(scramble)
+    disturber = Disturber(channels, Protocol.parse("7").disturbance, 1)
+    patches = DisturbedPatches(disturber)
     orders = []
     for tick in range(12):
         view = np.zeros((5, 4, 1, 1), np.int64)  # each pixel says its content and its frame
         view[..., 0, 0] = 100 * np.arange(5)[:, None] + np.maximum(tick - 3 + np.arange(4), 0)
         shown, ids = patches.apply(view, channels)
-        orders.append([int(scramble.order[scramble.ids.index(name)][-1]) for name in ids])
+        orders.append([int(disturber.order[disturber.ids.index(name)][-1]) for name in ids])
         for age in range(4):
             at = max(tick - age, 0)
             expected = [100 * content + at for content in orders[at]]

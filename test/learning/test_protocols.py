@@ -105,8 +105,8 @@ def test_copies_repeat_contents_and_change_no_other_draw(ant):
     policy = make_policy(random_model(ANT_SIZES, seed=3))
     seen = []
 
-    def look(policy, scramble):
-        seen.append((policy.channel_order, scramble.order))
+    def look(policy, disturber):
+        seen.append((policy.channel_order, disturber.order))
 
     evaluate(policy, ant, ANT_TASK["channels"], 1, 1, Protocol.parse("reset+5"), watch=look)
     plain, seen = [order for _, order in seen], []

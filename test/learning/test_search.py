@@ -198,8 +198,8 @@ class Failing:
     def __init__(self, fused, failing) -> None:
         self._fused, self._failing = fused, failing
 
-    def play(self, models, starts, scrambling=NOTHING) -> Outcomes:
-        outcomes = self._fused.play(models, starts, scrambling)
+    def play(self, models, starts, disturbance=NOTHING) -> Outcomes:
+        outcomes = self._fused.play(models, starts, disturbance)
         outcomes.returns[self._failing(len(models))] = np.nan
         return outcomes._replace(failure="the motor is on fire")
 

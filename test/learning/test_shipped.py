@@ -13,9 +13,9 @@ from an_control.policy import read_model
 from an_control.system.share import share_path
 
 
-def mean_and_success(cartpole, name, **scrambling):
+def mean_and_success(cartpole, name, **disturbance):
     model = read_model(share_path(f"models/{name}.safetensors"))
-    settings = DisturbanceSettings(**scrambling)
+    settings = DisturbanceSettings(**disturbance)
     channels = cartpole.unwrapped.channels
     results = evaluate_fused(model, cartpole, channels, 2000, 1, settings)
     returns = np.array([result.total for result in results])

@@ -56,8 +56,8 @@ def test_a_new_permutation_at_every_tick_changes_no_bit_of_an_episode(policy, an
 @MODELS
 @ENGINES
 def test_so_it_does_through_the_scrambler_that_the_simulator_uses(policy, ant):
-    def returns(scrambling: DisturbanceSettings) -> list[tuple[float, int]]:
-        results = evaluate(policy, ant, ANT_CHANNELS, 1, 3, scrambling)
+    def returns(disturbance: DisturbanceSettings) -> list[tuple[float, int]]:
+        results = evaluate(policy, ant, ANT_CHANNELS, 1, 3, disturbance)
         return [(one.total, one.steps) for one in results]
 
     plain = returns(DisturbanceSettings())

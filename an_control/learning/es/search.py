@@ -126,11 +126,11 @@ class Search:
         return self._form.model(self.mean, self._task, trained)
 
     def play(
-        self, model: Model, seed: int, episodes: int, scrambling: DisturbanceSettings
+        self, model: Model, seed: int, episodes: int, disturbance: DisturbanceSettings
     ) -> np.ndarray:
         """The returns (episodes,) of an evaluation."""
         starts = evaluation_starts(seed, episodes)
-        return self._engine.play([model], starts, scrambling).returns[0]
+        return self._engine.play([model], starts, disturbance).returns[0]
 
     def step(self) -> dict[str, Any]:
         """One generation. RolloutError where all its rollouts failed."""
@@ -179,13 +179,13 @@ class Search:
         """The mean's return in the validation episodes, under each of the conditions."""
         settings, model = self.settings, self.model()
         returns = [
-            self.play(model, VALIDATION_SEED, settings.validation_episodes, scrambling)
-            for scrambling in settings.mixture
+            self.play(model, VALIDATION_SEED, settings.validation_episodes, disturbance)
+            for disturbance in settings.mixture
         ]
         line = {"validation": float(np.mean(returns))}
         if len(returns) > 1:
-            for scrambling, part in zip(settings.mixture, returns, strict=True):
-                line[f"validation {scrambling}"] = float(part.mean())
+            for disturbance, part in zip(settings.mixture, returns, strict=True):
+                line[f"validation {disturbance}"] = float(part.mean())
         if settings.success is not None:
             line["success_share"] = float((np.array(returns) > settings.success).mean())
         return line
@@ -197,8 +197,8 @@ def play_mixture(
     """Every model through every episode, as many of them under each of the conditions."""
     ends = [len(starts) * i // len(mixture) for i in range(len(mixture) + 1)]
     parts = [
-        engine.play(models, starts[begin:end], scrambling)
-        for (begin, end), scrambling in zip(pairwise(ends), mixture, strict=True)
+        engine.play(models, starts[begin:end], disturbance)
+        for (begin, end), disturbance in zip(pairwise(ends), mixture, strict=True)
     ]
     return Outcomes(
         np.concatenate([part.returns for part in parts], axis=1),

@@ -40,11 +40,11 @@ def evaluate(
         protocol = Protocol(protocol)
     protocol.disturbance.check_channels(len(channels))
     _show(env, protocol.background)
-    scramble = Disturber(channels, protocol.disturbance, seed, protocol.schedule)
+    disturber = Disturber(channels, protocol.disturbance, seed, protocol.schedule)
     results = []
     for start in evaluation_starts(seed, episodes):
         ids = tuple(channels)
-        results.append(play_episode(policy, env, ids, scramble, start, protocol, watch))
+        results.append(play_episode(policy, env, ids, disturber, start, protocol, watch))
         if report is not None:
             report(results[-1])
     return results
@@ -65,7 +65,7 @@ def evaluate_fused(
     channels: Sequence[str],
     episodes: int,
     seed: int,
-    scrambling: DisturbanceSettings,
+    disturbance: DisturbanceSettings,
 ) -> list[Result]:
     """The same episodes by compiled rollouts; for environments and scramblings that have them."""
     from an_control.learning.rollout.compiled.engine import FusedEngine
@@ -74,19 +74,19 @@ def evaluate_fused(
     assert isinstance(env.unwrapped, Batched)
     batch = env.unwrapped.batch
     engine = FusedEngine(batch, channels, model.sizes.actions)
-    outcomes = engine.play([model], evaluation_starts(seed, episodes), scrambling)
+    outcomes = engine.play([model], evaluation_starts(seed, episodes), disturbance)
     engine.close()
     wall_s = (time.perf_counter() - begin) / episodes
-    shuffle, results = scrambling.shuffle, []
+    shuffle, results = disturbance.shuffle, []
     for total, steps in zip(outcomes.returns[0].tolist(), outcomes.steps[0].tolist(), strict=True):
         shuffles = int(shuffle.at_reset) + ((steps - 1) // shuffle.every if shuffle.every else 0)
         results.append(Result(total, steps, shuffles, steps < batch.steps, None, wall_s))
     return results
 
 
-def can_fuse(env: gymnasium.Env[Any, Any], scrambling: DisturbanceSettings) -> bool:
+def can_fuse(env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings) -> bool:
     """Whether `evaluate_fused` can play this."""
-    return isinstance(env.unwrapped, Batched) and scrambling.compiled
+    return isinstance(env.unwrapped, Batched) and disturbance.compiled
 
 
 def summary(results: Sequence[Result], success: float | None = None) -> dict[str, Any]:

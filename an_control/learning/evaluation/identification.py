@@ -50,8 +50,8 @@ class _Examiner:
     def begin(self) -> None:
         self._step = 0
 
-    def __call__(self, policy: Policy, scramble: Disturber) -> None:
-        shows = dict(zip(scramble.ids, scramble.order, strict=True))
+    def __call__(self, policy: Policy, disturber: Disturber) -> None:
+        shows = dict(zip(disturber.ids, disturber.order, strict=True))
         truth = np.array([self._index[shows[slot]] for slot in policy.channel_order])
         attention = policy.attention
         assert attention is not None
@@ -85,8 +85,8 @@ def identify(
     examiner = _Examiner(channels, every)
     for start in evaluation_starts(seed, episodes):
         examiner.begin()
-        scramble = Disturber(channels, DisturbanceSettings(Shuffle(True, every)), start.run)
-        play_episode(policy, env, channels, scramble, start, watch=examiner)
+        disturber = Disturber(channels, DisturbanceSettings(Shuffle(True, every)), start.run)
+        play_episode(policy, env, channels, disturber, start, watch=examiner)
     share = examiner.right / np.maximum(examiner.seen, 1)
     return Identification(share[0], share[1], examiner.confusion)
 

@@ -37,7 +37,7 @@ class Trace:
         self.attention: list[np.ndarray] = []
         self.keys: list[np.ndarray] = []
 
-    def see(self, policy: Policy, scramble: Disturber) -> None:
+    def see(self, policy: Policy, disturber: Disturber) -> None:
         """Keep attention (M, N) and keys (N, k) by content, NaN for what is not there.
 
         For `evaluate`'s `watch`; a policy without attention leaves no trace.
@@ -48,8 +48,8 @@ class Trace:
         matched = report is not None and report.setting == "match"
         nominal = self.channels
         content = {name: place for place, name in enumerate(nominal)}
-        shown = dict(zip(scramble.ids, scramble.order, strict=True))
-        announced = scramble.settings.announce or matched
+        shown = dict(zip(disturber.ids, disturber.order, strict=True))
+        announced = disturber.settings.announce or matched
         places, columns = [], []
         for column, name in enumerate(policy.channel_order):
             owner = name if announced else shown.get(name, name)

@@ -1,7 +1,7 @@
 """Rollouts: what every engine takes and gives.
 
 An engine plays every candidate model through the same episodes. What an episode is follows from
-its `Start` and the scrambling alone, so the returns do not depend on the engine (to float32
+its `Start` and the disturbance alone, so the returns do not depend on the engine (to float32
 rounding) nor on how many workers it has (at all). A rollout that failed is NaN.
 """
 
@@ -25,7 +25,7 @@ class RolloutError(RuntimeError):
 
 
 class Start(NamedTuple):
-    """Where an episode comes from: the environment's seed, and the scrambling's two."""
+    """Where an episode comes from: the environment's seed, and the disturbance's two."""
 
     environment: int
     run: int
@@ -49,7 +49,7 @@ class Engine(Protocol):
         self,
         models: Sequence[Model],
         starts: Sequence[Start],
-        scrambling: DisturbanceSettings = NOTHING,
+        disturbance: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
         """Every model through every episode; RolloutError where nothing can be played."""
 

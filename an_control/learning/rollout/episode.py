@@ -68,16 +68,16 @@ def play_episode(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
-    scramble: Disturber,
+    disturber: Disturber,
     start: Start,
     protocol: Protocol | None = None,
     watch: Watch | None = None,
 ) -> Result:
     """One episode to its end; BadStep where a reward or reading is not finite."""
     begin = time.perf_counter()
-    scramble.reset(start.episode)
+    disturber.reset(start.episode)
     policy.reset()
-    disturbance = DisturbedPatches(scramble) if of_patches(env) else scramble
+    disturbance = DisturbedPatches(disturber) if of_patches(env) else disturber
     episode = LiveEpisode(env, start.environment, disturbance, channels)
     rewired: list[int] = []
     for tick in episode:
@@ -88,12 +88,12 @@ def play_episode(
             policy.channel_state.reset_channels()
         action = policy.step_array(tick.values, tick.ids)
         if watch is not None:
-            watch(policy, scramble)
+            watch(policy, disturber)
         episode.act(action)
     return Result(
         episode.total,
         len(episode.rewards),
-        scramble.shuffles,
+        disturber.shuffles,
         bool(episode.fell),
         episode.info.get("distance_m"),
         time.perf_counter() - begin,
@@ -144,7 +144,7 @@ def play(
     channels: tuple[str, ...],
     pickled_model: bytes,
     starts: Sequence[Start],
-    scrambling: DisturbanceSettings,
+    disturbance: DisturbanceSettings,
 ) -> Played:
     """One model through these episodes, in this process's own environment.
 
@@ -161,7 +161,7 @@ def play(
                     policy,
                     _environment(environment),
                     channels,
-                    Disturber(channels, scrambling, start.run),
+                    Disturber(channels, disturbance, start.run),
                     start,
                 )
             except Exception as error:  # an environment may raise anything; it is its own fault

@@ -48,10 +48,10 @@ class Processes:
         self,
         models: Sequence[Model],
         starts: Sequence[Start],
-        scrambling: DisturbanceSettings = NOTHING,
+        disturbance: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
         """See `Engine`. Workers that die are replaced, and what they had is played again."""
-        left = cut(self._environment, self._channels, models, starts, scrambling, self.workers)
+        left = cut(self._environment, self._channels, models, starts, disturbance, self.workers)
         parts: list[tuple[Task, Played]] = []
         for _ in range(LOST_AT_MOST):
             futures: list[tuple[Task, Future[Played]]] = []
@@ -106,11 +106,11 @@ class Dask:
         self,
         models: Sequence[Model],
         starts: Sequence[Start],
-        scrambling: DisturbanceSettings = NOTHING,
+        disturbance: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
         """See `Engine`. What a lost worker had, Dask gives to another."""
         workers = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
-        tasks = cut(self._environment, self._channels, models, starts, scrambling, workers)
+        tasks = cut(self._environment, self._channels, models, starts, disturbance, workers)
         futures = [self._client.submit(play, *task.arguments, pure=False) for task in tasks]
         try:
             played = self._client.gather(futures)
@@ -124,7 +124,7 @@ def cut(
     channels: tuple[str, ...],
     models: Sequence[Model],
     starts: Sequence[Start],
-    scrambling: DisturbanceSettings,
+    disturbance: DisturbanceSettings,
     workers: int,
 ) -> list[Task]:
     """Tasks of whole candidates, or smaller ones where there are few candidates."""
@@ -135,7 +135,7 @@ def cut(
         pickled = pickle.dumps(model)
         for begin in range(0, len(starts), share):
             part = starts[begin : begin + share]
-            tasks.append(Task(row, begin, (environment, channels, pickled, part, scrambling)))
+            tasks.append(Task(row, begin, (environment, channels, pickled, part, disturbance)))
     return tasks
 
 

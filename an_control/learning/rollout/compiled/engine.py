@@ -25,7 +25,7 @@ from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
 from an_control.policy.scalar.weights import Weights, head_of
 
 CHUNK = 1024
-"""Episodes at a time: bounds the memory that their scrambling takes."""
+"""Episodes at a time: bounds the memory that their disturbance takes."""
 SHARES = 2
 """Calls for each thread, so that none waits long for another."""
 
@@ -46,15 +46,15 @@ class FusedEngine:
         self,
         models: Sequence[Model],
         starts: Sequence[Start],
-        scrambling: DisturbanceSettings = NOTHING,
+        disturbance: DisturbanceSettings = NOTHING,
     ) -> Outcomes:
-        """See `Engine`; ValueError where the scrambling is not `compiled`."""
+        """See `Engine`; ValueError where the disturbance is not `compiled`."""
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
         teams = _teams(models)
         for begin in range(0, len(starts), CHUNK):
             part = starts[begin : begin + CHUNK]
-            states, conditions = self.states(part), self.conditions(part, scrambling)
+            states, conditions = self.states(part), self.conditions(part, disturbance)
             tasks = []
             for rows, team in teams:
                 for some, few in self._shares(len(rows), len(part)):
@@ -70,35 +70,35 @@ class FusedEngine:
         """The episodes' first states (R, S)."""
         return np.array([self.batch.start(start.environment) for start in starts])
 
-    def conditions(self, starts: Sequence[Start], scrambling: DisturbanceSettings) -> Conditions:
-        """What the scrambling does to these episodes, episode by episode."""
-        if scrambling == NOTHING:
+    def conditions(self, starts: Sequence[Start], disturbance: DisturbanceSettings) -> Conditions:
+        """What the disturbance does to these episodes, episode by episode."""
+        if disturbance == NOTHING:
             return as_they_are()
-        if not scrambling.compiled:
-            raise ValueError(f"{scrambling}: not for compiled rollouts")
-        scrambling.check_channels(len(self.channels))
+        if not disturbance.compiled:
+            raise ValueError(f"{disturbance}: not for compiled rollouts")
+        disturbance.check_channels(len(self.channels))
         signals, present, noise, copied = [], [], [], []
-        scrambles: dict[int, Disturber] = {}
+        disturbers: dict[int, Disturber] = {}
         for start in starts:
-            if start.run not in scrambles:
-                scrambles[start.run] = Disturber(self.channels, scrambling, start.run)
-            scramble = scrambles[start.run]
-            scramble.reset(start.episode)
-            plan = scramble.plan(self.batch.steps)
+            if start.run not in disturbers:
+                disturbers[start.run] = Disturber(self.channels, disturbance, start.run)
+            disturber = disturbers[start.run]
+            disturber.reset(start.episode)
+            plan = disturber.plan(self.batch.steps)
             signals.append(plan.signals)
             present.append(plan.present)
             noise.append(plan.noise)
             copied.append(plan.copied)
-        place = np.array([scramble.ids.index(name) for name in self.channels])
+        place = np.array([disturber.ids.index(name) for name in self.channels])
         channel = np.argsort(place)
         order = channel[np.array(signals)[:, :, place]]
-        here, shuffle = np.array(present)[:, place].astype(np.float64), scrambling.shuffle
+        here, shuffle = np.array(present)[:, place].astype(np.float64), disturbance.shuffle
         shuffled = shuffle.at_reset or shuffle.every
         return Conditions(
             np.ascontiguousarray(order[: len(order) if shuffled else 0], np.int64),
             shuffle.every,
             np.array(noise),
-            np.ascontiguousarray(here[: len(here) if scrambling.missing else 0]),
+            np.ascontiguousarray(here[: len(here) if disturbance.missing else 0]),
             np.ascontiguousarray(channel[np.array(copied, np.int64)], np.int64),
         )
 
