@@ -6,7 +6,8 @@
 A room is a folder of modules; the modules that lie directly in a folder of `OPEN` are rooms of
 their own, since some of them stand above its other folders and some below. A room stands one floor
 above the highest that it imports, so every arrow points down; what would close a cycle is red.
-Imports inside functions count too. Prints a table of the rooms.
+Imports inside functions count too. The work tree's table of rooms goes into docs/architecture.md,
+that of a commit is printed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/architecture.md"
 PACKAGES = {"an_control": "an_control", "sim": "an_control_sim"}
 """Folder -> the name that it is imported by."""
 OPEN = ("an_control", "an_control.policy", "an_control_sim")
@@ -115,7 +117,7 @@ def table(found: Mapping[str, Room]) -> str:
 
 
 def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
-    """The picture: a box a room, as wide as it has lines, on its floor; an arrow an import."""
+    """A box a room, wider with more lines, on its floor; arrows are the `direct` imports."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -130,33 +132,53 @@ def draw(found: Mapping[str, Room], path: Path, title: str) -> None:
     levels: dict[int, list[str]] = defaultdict(list)
     for name in sorted(found):
         levels[floor[name]].append(name)
-    figure, axes = pyplot.subplots(figsize=(16, 1.6 * len(levels) + 1), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(16, len(levels) + 1), layout="constrained")
     place: dict[str, tuple[float, float]] = {}
+    right = 0.0
     for level, names in levels.items():
-        widths = [0.6 + found[name].lines ** 0.5 / 25 for name in names]
+        widths = [1.1 + found[name].lines ** 0.5 / 30 for name in names]
         left, gap = 0.0, max(0.1, (16 - sum(widths)) / (len(names) + 1))
         for name, width in zip(names, widths, strict=True):
             left += gap
             box = pyplot.Rectangle((left, level), width, 0.5, facecolor="#dce9f5", edgecolor="#456")
             axes.add_patch(box)
-            label = f"{_shown(name)}\n{found[name].files} files, {found[name].lines} lines"
-            axes.text(left + width / 2, level + 0.25, label, ha="center", va="center", fontsize=6.5)
+            folder = _shown(name).removeprefix("an_control/")
+            label = f"{folder}\n{found[name].files} files, {found[name].lines} lines"
+            axes.text(left + width / 2, level + 0.25, label, ha="center", va="center", fontsize=7)
             place[name] = left + width / 2, level
             left += width
-    for name, room in found.items():
-        for other in room.imports:
+            right = max(right, left)
+    for name, others in direct(graph).items():
+        for other in others:
             (x, y), (to_x, to_y) = place[name], place[other]
             up = floor[other] >= floor[name]
             axes.annotate(
                 "",
                 (to_x, to_y + 0.5),
                 (x, y),
-                arrowprops={"arrowstyle": "->", "color": "red" if up else "#89a", "lw": 0.6},
+                arrowprops={"arrowstyle": "->", "color": "red" if up else "#89a", "lw": 0.8},
             )
-    axes.set(xlim=(0, 17), ylim=(-0.3, max(levels) + 0.8), title=title)
+    axes.set(xlim=(0, right + 0.2), ylim=(-0.3, max(levels) + 0.8), title=title)
     axes.axis("off")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=80)
+
+
+def direct(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The imports that do not follow from others: a -> c goes where there are a -> b and b -> c."""
+
+    @cache
+    def below(name: str) -> frozenset[str]:
+        return frozenset(graph[name]).union(*map(below, graph[name]))
+
+    try:
+        floors(graph)
+    except CycleError:
+        return dict(graph)
+    return {
+        name: {one for one in others if not any(one in below(other) for other in others)}
+        for name, others in graph.items()
+    }
 
 
 def _without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
@@ -195,4 +217,9 @@ if __name__ == "__main__":
     picture, *rest = sys.argv[1:]
     shown = rooms(*rest)
     draw(shown, Path(picture), rest[0] if rest else "an_control")
-    print(table(shown))
+    if rest:
+        print(table(shown))
+    else:
+        before, mark, page = PAGE.read_text().partition("<!-- structure -->\n")
+        _, end, after = page.partition("<!-- end of structure -->")
+        PAGE.write_text(f"{before}{mark}{table(shown)}\n{end}{after}")
