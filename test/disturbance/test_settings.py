@@ -156,10 +156,11 @@ def test_what_evaluation_does_to_patches_never_touches_their_numbers(one):
     disturber = Disturber(IDS, having(one), 1)
     if "image patches" not in one.observations:
         with pytest.raises(ValueError, match="allowed for image patches"):
-            DisturbedPatches(disturber, IDS)
+            DisturbedPatches(disturber)
         return
-    patches = np.arange(12, dtype=np.uint8)[:, None, None, None]
-    seen = DisturbedPatches(disturber, IDS).apply(np.broadcast_to(patches, (12, 4, 6, 6)).copy())[0]
+    numbers = np.arange(12, dtype=np.uint8)[:, None, None, None]
+    patches = np.broadcast_to(numbers, (12, 4, 6, 6)).copy()
+    seen = DisturbedPatches(disturber).apply(patches, IDS)[0]
     assert set(np.unique(seen)) <= set(range(12))
 
 

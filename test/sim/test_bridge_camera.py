@@ -220,7 +220,7 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
     )
     channels = [f"eye.{i}.{j}" for i in range(3) for j in range(5)]
     over_ros, alone = (Disturber(channels, settings, 7) for _ in range(2))
-    patches = DisturbedPatches(alone, tuple(channels))
+    patches = DisturbedPatches(alone)
     for tick in range(20):
         message, _ = frame(tick)
         stamp_ns = message.header.stamp.nanosec
@@ -229,7 +229,7 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
         out.fill(readings, over_ros, stamp_ns)
         behind.store("scrambled", out.message, stamp_ns, 0)
         seen = behind.read(0, stamp_ns)
-        values, ids = patches.apply(readings.values)
+        values, ids = patches.apply(readings.values, tuple(channels))
         found = dict(zip(seen.ids, seen.values, strict=True))
         assert found.keys() == set(ids)
         for name, value in zip(ids, values, strict=True):

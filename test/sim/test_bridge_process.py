@@ -115,7 +115,7 @@ def test_without_a_policy_it_ends_with_1_and_says_why(pendulum):
     assert "/nobody/reset_state" in err and "Traceback" not in err
 
 
-@pytest.mark.parametrize("module", ["simulator", "scrambler"])
+@pytest.mark.parametrize("module", ["bridge.simulator_node", "scrambler.scrambler"])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -125,7 +125,7 @@ def test_without_a_policy_it_ends_with_1_and_says_why(pendulum):
     ],
 )
 def test_arguments_that_ros_cannot_take_end_with_2_and_one_line(capsys, module, arguments, said):
-    main = import_module(f"an_control_sim.bridge.{module}").main
+    main = import_module(f"an_control_sim.{module}").main
     assert main(["--ros-args", *arguments]) == 2
     assert said in capsys.readouterr().err
 

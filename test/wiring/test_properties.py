@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from an_control.system.share import share_path
-from an_control.wiring import ChannelTable, Wiring, WiringError, load_wiring, strict
+from an_control.wiring import ChannelTable, Wiring, WiringError, checked_yaml, load_wiring
 
 MS = 1_000_000
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -133,7 +133,7 @@ def test_a_mutated_file_loads_or_is_a_wiring_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parser: str, count: int
 ) -> None:
     if parser == "Python":
-        monkeypatch.setattr(strict, "_PARSER", yaml.SafeLoader)
+        monkeypatch.setattr(checked_yaml, "_PARSER", yaml.SafeLoader)
     path = tmp_path / "robot.yaml"
     loaded = 0
     for data in mutations(share_path("config/ant.yaml").read_bytes(), count):
