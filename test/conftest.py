@@ -45,6 +45,10 @@ os.environ["ROS_LOG_DIR"] = tempfile.mkdtemp(prefix="an_control_ros_log_")
 atexit.register(shutil.rmtree, os.environ["ROS_LOG_DIR"], ignore_errors=True)
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+# A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Drawn examples are fresh at every run by hand and the same at every run of CI.
 hypothesis.settings.register_profile("fresh", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
