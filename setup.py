@@ -18,6 +18,7 @@ DATA_FILES = [
     (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
     (f"share/{NAME}/config", sorted(glob("config/*.yaml") + glob("config/*.xml"))),
     (f"share/{NAME}/config/sros2", sorted(glob("config/sros2/*.xml"))),
+    (f"share/{NAME}/recipes", sorted(glob("recipes/*.yaml"))),
     (f"share/{NAME}/models", sorted(glob("models/*.*"))),
 ]
 # colcon puts the console scripts into lib/an_control, where `ros2 launch` looks for executables

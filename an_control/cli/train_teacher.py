@@ -21,7 +21,7 @@ class Verb:
     """
 
     task: tyro.conf.Positional[str]
-    """What to learn: a recipe of `an_control.learning.dagger.recipes`, such as ant."""
+    """What to learn: a task with a teacher of its own: ant."""
     out: OutputFolder
     """The run's folder; a run in it with the same settings is resumed."""
     iterations: int = 500
@@ -38,29 +38,28 @@ class Verb:
     def run(self) -> int:
         if importlib.util.find_spec("torch") is None:
             raise InputError("needs torch (pip install an_control[train])")
-        from an_control.learning.dagger.recipes import RECIPES
+        from an_control.learning.environments import environment_of
         from an_control.learning.runs.run_folder import RunError, RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
         from an_control.learning.teacher.ppo import PpoSettings
         from an_control.learning.teacher.ppo_learner import PpoLearner
+        from an_control.learning.teacher.teachers import own_teacher
 
         for name in ("iterations", "stop_after", "seed"):
             if (value := getattr(self, name)) is not None and value < (name != "seed"):
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be 1 or more")
-        teachers = {name: one.teacher for name, one in RECIPES.items() if one.teacher is not None}
-        if self.task not in teachers:
-            raise InputError(f"task {self.task!r} is not one of {', '.join(teachers)}")
+        teacher = own_teacher(self.task)
+        if teacher is None:
+            raise InputError(f"task {self.task!r} is not one of ant")
         settings = PpoSettings(iterations=self.iterations)
         if self.smoke:
             settings = replace(settings, iterations=2, environments=2, steps=20, batch=20)
-        layers = teachers[self.task]().layers
+        layers = teacher.layers
         if layers is None:
             raise InputError(f"task {self.task!r}: its teacher is no network")
         try:
-            learner = PpoLearner(
-                self.task, RECIPES[self.task].environment, layers, settings, self.seed
-            )
+            learner = PpoLearner(self.task, environment_of(self.task), layers, settings, self.seed)
             with closing(learner):
                 loop = RunLoop(RunFolder(self.out, learner.config), learner)
                 if not run_at_terminal(loop, command(self, "train-teacher"), self.stop_after):
