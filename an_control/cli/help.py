@@ -28,6 +28,7 @@ GROUPS = {
         "bench": "measure speed and latency on this machine",
     },
     "Train": {
+        "learn": "teacher, student, monitor and card of any gymnasium environment in one command",
         "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",
         "train-teacher": "improve a task's teacher by its return: PPO",
         "distill": "train a permutation-invariant policy on what a teacher does: DAgger",
