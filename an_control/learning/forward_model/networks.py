@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +56,7 @@ class ForwardModelSettings:
         return 60.0 * self.minutes * share if self.minutes else math.inf
 
 
-class Training:
+class Training(ABC):
     """One network's training: Adam, at a rate that falls to 1e-5 along a cosine.
 
     It is over after its updates, or after `limit_s` of processor time.
@@ -71,17 +72,17 @@ class Training:
         self._rate = rate
         self._optimiser = torch.optim.Adam(network.parameters(), rate)
 
+    @abstractmethod
     def loss(self) -> torch.Tensor:
         """The loss () of the next batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def figures(self, losses: list[float]) -> dict[str, float]:
         """For the metrics line after updates with these losses."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
         """The network as the arrays of a model file."""
-        raise NotImplementedError
 
     def further_state(self) -> dict[str, Any]:
         """What batches depend on, beside torch's generator."""
@@ -89,6 +90,7 @@ class Training:
 
     def restore_further(self, state: dict[str, Any]) -> None:
         """Take over what `further_state` gave."""
+        return
 
     @property
     def over(self) -> bool:
