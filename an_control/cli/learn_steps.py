@@ -12,6 +12,7 @@ import gymnasium
 from an_control.cli import distill, train_monitor, train_teacher
 from an_control.cli.learn_display import RunDisplay, Steps
 from an_control.learning.dagger.learner import Dagger
+from an_control.learning.environments import describe
 from an_control.learning.evaluation.scores import (
     EPISODES,
     REFERENCES,
@@ -55,6 +56,7 @@ class Lesson:
         self._given: Teacher | None = own_teacher(verb.task)
         if verb.teacher is not None:
             self._given = read_teacher(verb.teacher, env)
+        self._channels = describe(env, verb.task, verb.task)["channels"]
         self._loop: RunLoop | None = None
         self._notes: list[str] = []
         state = folder.last_checkpoint() or {"watched": False, "rows": []}
@@ -142,35 +144,34 @@ class Lesson:
             self._notes.append(
                 f"student: its time allowed {done} of {all_rounds} rounds; more --minutes help"
             )
-        best = max((line.get("validation", 0.0) for line in self._loop.metrics), default=0.0)
-        self._steps.end(f"{done} rounds, validation {best:.4g}")
+        validated = [line["validation"] for line in self._loop.metrics if "validation" in line]
+        best = f", validation {max(validated):.4g}" if validated else ""
+        self._steps.end(f"{done} rounds{best}")
         return 0
 
     def _watch(self) -> int:
-        verb, few = self._verb, {}
+        verb = self._verb
+        watch = train_monitor.Verb(
+            self._out / "student/model.safetensors",
+            out=self._model,
+            folder=self._out / "monitor",
+            task=verb.task,
+            minutes=verb.minutes * SHARES["monitor"],
+            seed=verb.seed,
+        )
         if verb.smoke:
-            few = {"steps": 300, "updates": 30, "fill_updates": 30}
+            watch = replace(watch, steps=300, updates=30, fill_updates=30)
         if not self._watched:
-            status = self._run(
-                train_monitor.Verb(
-                    self._out / "student/model.safetensors",
-                    out=self._model,
-                    folder=self._out / "monitor",
-                    task=verb.task,
-                    minutes=verb.minutes * SHARES["monitor"],
-                    seed=verb.seed,
-                    **few,
-                )
-            )
+            status = self._run(watch)
             if status:
                 return status
             self._watched = True
             self._save()
         made = read_model(self._model).trained["forward"]["updates"]
-        asked = few.get("updates", train_monitor.Verb.updates)
-        if made < asked:
+        if made < watch.updates:
             self._notes.append(
-                f"monitor: its time allowed {made} of {asked} updates; more --minutes help"
+                f"monitor: its time allowed {made} of {watch.updates} updates;"
+                " more --minutes help"
             )
         self._steps.end("")
         return 0
@@ -178,7 +179,7 @@ class Lesson:
     def _examine(self) -> int:
         teacher = self._given or read_teacher(str(self._teacher), self._env)
         model = read_model(self._model)
-        examination = Examination(self._env, self._task["channels"], teacher, model)
+        examination = Examination(self._env, self._channels, teacher, model)
         seconds = 60.0 * self._verb.minutes * SHARES["table"] / MOST_ROWS
         bounds = SMOKE_EPISODES if self._verb.smoke else EPISODES
         for case in REFERENCES[len(self._rows) :]:

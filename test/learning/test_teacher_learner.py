@@ -4,7 +4,6 @@
 from contextlib import closing
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
@@ -16,7 +15,7 @@ from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.learner import Limits, TeacherLearner
 from an_control.learning.teacher.settings import settings_for, smoke
-from an_control.policy import make_policy, read_model
+from an_control.policy import read_model
 
 KINDS = [
     ("CartPole-v1", "ppo"),
