@@ -33,6 +33,7 @@ GROUPS = {
         "train-teacher": "improve a task's teacher by its return: PPO",
         "distill": "train a permutation-invariant policy on what a teacher does: DAgger",
         "train-monitor": "train a model's monitor, which detects unannounced rewiring",
+        "new-model": "write a small random policy for a robot, for its bring-up",
         "import-authors": "convert the weights of the AttentionNeuron authors",
     },
 }

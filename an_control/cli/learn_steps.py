@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import redirect_stdout
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import gymnasium
 
@@ -27,13 +27,29 @@ from an_control.learning.runs.terminal import displayed_by
 from an_control.learning.teacher.teachers import Teacher, own_teacher, read_teacher
 from an_control.policy import read_model
 
-if TYPE_CHECKING:
-    from an_control.cli.learn import Verb
-
 SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
 """Of the minutes for all of them."""
 MOST_ROWS = 12
 SMOKE_EPISODES = 2, 2
+
+
+class Asked(Protocol):
+    """What decides a run; as the options of ``learn``."""
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def minutes(self) -> float: ...
+    @property
+    def teacher_minutes(self) -> float: ...
+    @property
+    def recipe(self) -> str | None: ...
+    @property
+    def teacher(self) -> str | None: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def smoke(self) -> bool: ...
 
 
 class _Command(Protocol):
@@ -48,15 +64,15 @@ class Lesson:
     """
 
     def __init__(
-        self, verb: Verb, folder: RunFolder, env: gymnasium.Env[Any, Any], command: str
+        self, asked: Asked, folder: RunFolder, env: gymnasium.Env[Any, Any], command: str
     ) -> None:
-        self._verb, self._folder, self._env, self._command = verb, folder, env, command
+        self._asked, self._folder, self._env, self._command = asked, folder, env, command
         self._out = folder.path.absolute()
         self._model = self._out / "model.safetensors"
-        self._given: Teacher | None = own_teacher(verb.task)
-        if verb.teacher is not None:
-            self._given = read_teacher(verb.teacher, env)
-        self._channels = describe(env, verb.task, verb.task)["channels"]
+        self._given: Teacher | None = own_teacher(asked.task)
+        if asked.teacher is not None:
+            self._given = read_teacher(asked.teacher, env)
+        self._channels = describe(env, asked.task, asked.task)["channels"]
         self._loop: RunLoop | None = None
         self._notes: list[str] = []
         state = folder.last_checkpoint() or {"watched": False, "rows": []}
@@ -79,7 +95,7 @@ class Lesson:
                 status = step()
                 if status:
                     return status
-        title = f"{self._out.name}: {self._verb.task}"
+        title = f"{self._out.name}: {self._asked.task}"
         model = read_model(self._model)
         rows = [{"protocol": one.name, **figures(one.array, None)} for one in self._rows]
         model = replace(model, trained={**model.trained, "evaluations": rows})
@@ -95,28 +111,28 @@ class Lesson:
             {"name": one.name, "score": one.score(random, teacher), **figures(one.array, None)}
             for one in self._rows
         ]
-        about = {"task": self._verb.task, "seed": self._verb.seed, "model": str(self._model)}
+        about = {"task": self._asked.task, "seed": self._asked.seed, "model": str(self._model)}
         return {**about, "rows": rows, "notes": self._notes}
 
     @property
     def _teacher(self) -> str | None:
         """The teacher as `distill` takes it, None for the task's own."""
-        if self._verb.teacher is not None or self._given is not None:
-            return self._verb.teacher
+        if self._asked.teacher is not None or self._given is not None:
+            return self._asked.teacher
         return str(self._out / "teacher/model.safetensors")
 
     def _teach(self) -> int:
         if self._given is not None:
             self._steps.end("is there already")
             return 0
-        verb = self._verb
+        asked = self._asked
         status = self._run(
             train_teacher.Verb(
-                verb.task,
+                asked.task,
                 self._out / "teacher",
-                minutes=verb.teacher_minutes,
-                seed=verb.seed,
-                smoke=verb.smoke,
+                minutes=asked.teacher_minutes,
+                seed=asked.seed,
+                smoke=asked.smoke,
             )
         )
         if not status:
@@ -124,16 +140,16 @@ class Lesson:
         return status
 
     def _distill(self) -> int:
-        verb = self._verb
+        asked = self._asked
         status = self._run(
             distill.Verb(
-                verb.task,
+                asked.task,
                 self._out / "student",
-                seed=verb.seed,
+                seed=asked.seed,
                 teacher=self._teacher,
-                recipe=verb.recipe,
-                minutes=verb.minutes * SHARES["student"],
-                smoke=verb.smoke,
+                recipe=asked.recipe,
+                minutes=asked.minutes * SHARES["student"],
+                smoke=asked.smoke,
             )
         )
         if status:
@@ -150,16 +166,16 @@ class Lesson:
         return 0
 
     def _watch(self) -> int:
-        verb = self._verb
+        asked = self._asked
         watch = train_monitor.Verb(
             self._out / "student/model.safetensors",
             out=self._model,
             folder=self._out / "monitor",
-            task=verb.task,
-            minutes=verb.minutes * SHARES["monitor"],
-            seed=verb.seed,
+            task=asked.task,
+            minutes=asked.minutes * SHARES["monitor"],
+            seed=asked.seed,
         )
-        if verb.smoke:
+        if asked.smoke:
             watch = replace(watch, steps=300, updates=30, fill_updates=30)
         if not self._watched:
             status = self._run(watch)
@@ -170,8 +186,7 @@ class Lesson:
         made = read_model(self._model).trained["forward"]["updates"]
         if made < watch.updates:
             self._notes.append(
-                f"monitor: its time allowed {made} of {watch.updates} updates;"
-                " more --minutes help"
+                f"monitor: its time allowed {made} of {watch.updates} updates; more --minutes help"
             )
         self._steps.end("")
         return 0
@@ -180,8 +195,8 @@ class Lesson:
         teacher = self._given or read_teacher(str(self._teacher), self._env)
         model = read_model(self._model)
         examination = Examination(self._env, self._channels, teacher, model)
-        seconds = 60.0 * self._verb.minutes * SHARES["table"] / MOST_ROWS
-        bounds = SMOKE_EPISODES if self._verb.smoke else EPISODES
+        seconds = 60.0 * self._asked.minutes * SHARES["table"] / MOST_ROWS
+        bounds = SMOKE_EPISODES if self._asked.smoke else EPISODES
         for case in REFERENCES[len(self._rows) :]:
             self._add(examination.play(case, seconds, bounds))
         cases = examination.cases(self._rows)
