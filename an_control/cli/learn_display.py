@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +23,7 @@ class Steps:
     """A context in which each step has a bar; on no terminal, lines now and then."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.console = Console()
+        self.console = Console(file=sys.stdout)  # a run prints to another one
         columns = "{task.description:<8}", BarColumn(), "{task.percentage:3.0f}%"
         self._progress = Progress(
             *columns,
