@@ -29,7 +29,7 @@ GROUPS = {
     },
     "Train": {
         "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",
-        "train-teacher": "improve a task's teacher by its return: PPO",
+        "train-teacher": "train a teacher for any gymnasium environment: PPO, SAC or TQC",
         "distill": "train a permutation-invariant policy on what a teacher does: DAgger",
         "train-monitor": "train a model's monitor, which detects unannounced rewiring",
         "import-authors": "convert the weights of the AttentionNeuron authors",

@@ -112,22 +112,21 @@ class Verb:
 
     def _finish(self, loop: RunLoop, env: Env[Any, Any]) -> None:
         """Evaluate the model that was kept and a random policy; write the card and the result."""
-        from an_control.learning.evaluation.evaluate import evaluate
-        from an_control.learning.evaluation.random_policy import RandomPolicy
+        from an_control.learning.evaluation.evaluate import evaluate, random_returns
         from an_control.learning.runs.card import figures, write_card
 
         model = read_model(loop.model_path)
         episodes = 1 if self.smoke else self.episodes
-        policies = {
-            "teacher": make_policy(model, "off"),
-            "random policy": RandomPolicy(model.sizes.actions, FINAL_SEED),
+        policy, channels = make_policy(model, "off"), model.task["channels"]
+        played = evaluate(policy, env, channels, episodes, FINAL_SEED, DisturbanceSettings())
+        returns = {
+            "teacher": np.array([one.total for one in played]),
+            "random policy": random_returns(env, episodes, FINAL_SEED),
         }
         evaluations = []
-        for name, policy in policies.items():
-            channels = model.task["channels"]
-            results = evaluate(policy, env, channels, episodes, FINAL_SEED, DisturbanceSettings())
-            row = {"protocol": name, **figures(np.array([one.total for one in results]), None)}
-            row["standard_error"] = round(row["sd"] / len(results) ** 0.5, 2)
+        for name, totals in returns.items():
+            row = {"protocol": name, **figures(totals, None)}
+            row["standard_error"] = round(float(totals.std() / episodes**0.5), 2)
             evaluations.append(row)
             print(f"{name}: {row['mean']} +- {row['standard_error']}, {episodes} episodes")
         model = replace(model, trained={**model.trained, "evaluations": evaluations})
