@@ -46,7 +46,7 @@ class EventLog:
 
     Args:
         logger: of the node.
-        controller: whose sources and commands are told of.
+        controller: whose sources and commands are reported.
     """
 
     def __init__(self, logger: RcutilsLogger, controller: Controller) -> None:

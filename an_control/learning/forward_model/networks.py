@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,7 @@ class ForwardModelSettings:
     monitor: Monitor = "match"
 
 
-class Training:
+class Training(ABC):
     """One network's training: Adam, at a rate that falls to 1e-5 along a cosine."""
 
     name: str
@@ -58,17 +59,17 @@ class Training:
         self._rate = rate
         self._optimiser = torch.optim.Adam(network.parameters(), rate)
 
+    @abstractmethod
     def loss(self) -> torch.Tensor:
         """The loss () of the next batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def figures(self, losses: list[float]) -> dict[str, float]:
         """For the metrics line after updates with these losses."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
         """The network as the arrays of a model file."""
-        raise NotImplementedError
 
     def further_state(self) -> dict[str, Any]:
         """What batches depend on, beside torch's generator."""
@@ -76,6 +77,7 @@ class Training:
 
     def restore_further(self, state: dict[str, Any]) -> None:
         """Take over what `further_state` gave."""
+        return
 
     def advance(self, updates: int) -> dict[str, float]:
         """So many updates, or as many as are left; their figures."""
