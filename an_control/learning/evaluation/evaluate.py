@@ -18,7 +18,6 @@ from an_control.learning.environments import Batched, HasBackgrounds
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, Watch, play_episode
 from an_control.learning.rollout.evaluation_protocol import Protocol
-from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.policy import Model, Policy
 
 
@@ -49,18 +48,6 @@ def evaluate(
         if report is not None:
             report(results[-1])
     return results
-
-
-def random_returns(env: gymnasium.Env[Any, Any], episodes: int, seed: int) -> np.ndarray:
-    """The returns (E,) of uniformly random actions in the same episodes: the zero of a score."""
-    returns = []
-    for start in evaluation_starts(seed, episodes):
-        rng = np.random.default_rng(start.environment)
-        episode = LiveEpisode(env, start.environment)
-        for _ in episode:
-            episode.act(rng.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32))
-        returns.append(episode.total)
-    return np.array(returns)
 
 
 def _show(env: gymnasium.Env[Any, Any], background: str) -> None:

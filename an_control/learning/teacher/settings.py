@@ -100,6 +100,7 @@ def settings_for(
     return replace(
         settings,
         iteration=2 * settings.iteration,
+        validate_every=settings.validate_every // 2,
         hidden=hidden,
         warm_up=WARM_UP,
         noise=0.3,
