@@ -64,6 +64,8 @@ TRAIN = [
     "distributed>=2024.1",
     "tensorboard>=2.17",
     "matplotlib>=3.8",
+    "stable-baselines3>=2.6",
+    "sb3-contrib>=2.6",
 ]
 TEST = [
     "pytest>=8",
@@ -109,7 +111,6 @@ setup(
         "camera": CAMERA,
         "sim": SIM,
         "train": TRAIN,
-        "sb3": ["stable-baselines3>=2.6"],
         "test": TEST,
         "fuzz": ["atheris>=2.3; python_version < '3.14'"],
     },

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
-from an_control.disturbance import DisturbanceSettings
-from an_control.policy import make_policy, read_model
+from an_control.policy import read_model
 from an_control.system.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
     from gymnasium import Env
 
     from an_control.learning.runs.run_loop import RunLoop
-
-FINAL_SEED = 1
-"""Of the evaluation on a model's card; training and validation take others."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +67,12 @@ class Verb:
             return 1
 
     def _check(self) -> None:
-        for name in ("minutes", "steps", "episodes"):
-            if (value := getattr(self, name)) is not None and not 0 < value < float("inf"):
+        for name in ("minutes", "steps"):
+            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 raise InputError(f"--{name} {value}: must be over 0")
-        if self.score is not None and self.score != self.score:
+        if self.episodes < 2:
+            raise InputError(f"--episodes {self.episodes}: must be 2 or more")
+        if self.score is not None and math.isnan(self.score):
             raise InputError(f"--score {self.score}: must be a number")
         if not 0.0 <= self.burst < 1.0:
             raise InputError(f"--burst {self.burst}: must be from 0 to below 1")
@@ -112,24 +110,20 @@ class Verb:
 
     def _finish(self, loop: RunLoop, env: Env[Any, Any]) -> None:
         """Evaluate the model that was kept and a random policy; write the card and the result."""
-        from an_control.learning.evaluation.evaluate import evaluate
-        from an_control.learning.evaluation.random_policy import RandomPolicy
+        from an_control.learning.evaluation.scores import REFERENCES, Examination
         from an_control.learning.runs.card import figures, write_card
+        from an_control.learning.teacher.teachers import read_teacher
 
         model = read_model(loop.model_path)
-        episodes = 1 if self.smoke else self.episodes
-        policies = {
-            "teacher": make_policy(model, "off"),
-            "random policy": RandomPolicy(model.sizes.actions, FINAL_SEED),
-        }
+        teacher = read_teacher(str(loop.model_path), env)
+        examination = Examination(env, model.task["channels"], teacher, model)
+        episodes = 2 if self.smoke else self.episodes
         evaluations = []
-        for name, policy in policies.items():
-            channels = model.task["channels"]
-            results = evaluate(policy, env, channels, episodes, FINAL_SEED, DisturbanceSettings())
-            row = {"protocol": name, **figures(np.array([one.total for one in results]), None)}
-            row["standard_error"] = round(row["sd"] / len(results) ** 0.5, 2)
-            evaluations.append(row)
-            print(f"{name}: {row['mean']} +- {row['standard_error']}, {episodes} episodes")
+        for case in REFERENCES:
+            row = examination.play(case, math.inf, (episodes, episodes))
+            known = {"protocol": row.name, **figures(row.array, None)}
+            evaluations.append({**known, "standard_error": round(row.error, 2)})
+            print(f"{row.name}: {row.mean:.1f} +- {row.error:.1f}, {episodes} episodes")
         model = replace(model, trained={**model.trained, "evaluations": evaluations})
         write_card(loop.folder, model, self.out.name, evaluations, command(self, "train-teacher"))
         print(loop.model_path)

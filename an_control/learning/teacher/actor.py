@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import nn
 
+from an_control.learning.teacher.teachers import Layers, Output
 from an_control.policy import MlpSizes, Model
-
-Layers = list[tuple[np.ndarray, np.ndarray]]
 
 
 class Normalisation(NamedTuple):
@@ -30,27 +29,29 @@ def actor_layers(algorithm: Any) -> Layers:
         parts = [*policy.mlp_extractor.policy_net, policy.action_net]
     else:
         parts = [*policy.actor.latent_pi, policy.actor.mu]
-    return [
+    return tuple(
         (part.weight.detach().double().numpy(), part.bias.detach().double().numpy())
         for part in parts
         if isinstance(part, nn.Linear)
-    ]
+    )
 
 
 def folded(layers: Layers, normalisation: Normalisation) -> Layers:
     """The same network for observations as they are."""
     (weight, bias), *others = layers
     weight = weight / normalisation.sd
-    return [(weight, bias - weight @ normalisation.mean), *others]
+    return ((weight, bias - weight @ normalisation.mean), *others)
 
 
 def centred(layers: Layers, largest: float) -> Layers:
     """The same choice: logits without their mean, divided by the largest one that was seen."""
     *hidden, (weight, bias) = layers
-    return [*hidden, ((weight - weight.mean(0)) / largest, (bias - bias.mean()) / largest)]
+    return (*hidden, ((weight - weight.mean(0)) / largest, (bias - bias.mean()) / largest))
 
 
-def mlp_model(layers: Layers, output: str, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+def mlp_model(
+    layers: Layers, output: Output, task: dict[str, Any], trained: dict[str, Any]
+) -> Model:
     """The relu network as a model; `output` is ``tanh`` or ``clip``."""
     arrays = {}
     for place, (weight, bias) in enumerate(layers):

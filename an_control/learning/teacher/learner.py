@@ -26,6 +26,9 @@ from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers
 from an_control.policy import Model, make_policy
 
+IMPROVEMENT = 0.01
+"""What a validation must gain to count as better: this share of what was gained before."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -68,7 +71,9 @@ class TeacherLearner:
         rng = np.random.default_rng([seed, 1])
         self._seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
         self._done, self._seconds = 0, 0.0
-        self._best, self._best_at, self._largest_logit = -math.inf, 0, 1.0
+        self._best, self._largest_logit = -math.inf, 1.0
+        self._first: float | None = None
+        self._marked, self._marked_at = -math.inf, 0
 
     @property
     def steps(self) -> int:
@@ -99,8 +104,9 @@ class TeacherLearner:
             return f"{limits.steps} steps are done"
         if limits.minutes is not None and self._seconds >= 60.0 * limits.minutes:
             return f"{limits.minutes:g} minutes are over"
-        if self._best_at and played - self._best_at >= max(self.settings.patience, self._best_at):
-            return f"no validation was better since step {self._best_at}"
+        since = self._marked_at
+        if since and played - since >= max(self.settings.patience, since):
+            return f"no validation was better since step {since}"
         return ""
 
     @property
@@ -128,8 +134,7 @@ class TeacherLearner:
             self._largest_logit = self._library.largest_logit()
         if self._done % self.settings.validate_every == 0:
             line["validation"] = self._validate()
-            if line["validation"] > self._best:
-                self._best, self._best_at = line["validation"], line["steps"]
+            self._judge(line["validation"], line["steps"])
         self._seconds += time.process_time() - begin
         return line
 
@@ -138,15 +143,18 @@ class TeacherLearner:
             "library": self._library.state(),
             "done": self._done,
             "seconds": self._seconds,
+            "first": self._first,
             "best": self._best,
-            "best_at": self._best_at,
+            "marked": self._marked,
+            "marked_at": self._marked_at,
             "largest_logit": self._largest_logit,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self._library.restore(state["library"])
         self._done, self._seconds = state["done"], state["seconds"]
-        self._best, self._best_at = state["best"], state["best_at"]
+        self._first, self._best = state["first"], state["best"]
+        self._marked, self._marked_at = state["marked"], state["marked_at"]
         self._largest_logit = state["largest_logit"]
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
@@ -158,6 +166,15 @@ class TeacherLearner:
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
         trained = {"how": how, "seed": self.seed, "steps": self._library.steps, **run}
         return mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
+
+    def _judge(self, validation: float, steps: int) -> None:
+        """Note a validation; one that is hardly better does not keep the run going."""
+        self._best = max(self._best, validation)
+        if self._first is None:
+            self._first = self._marked = validation
+        gained = self._marked - self._first
+        if not self._marked_at or validation > self._marked + IMPROVEMENT * gained:
+            self._marked, self._marked_at = validation, steps
 
     def _validate(self) -> float:
         """The mean return without noise or bursts, of the policy as it would be saved."""

@@ -7,6 +7,7 @@ iterations to the same bits, where the environment does.
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,17 @@ from an_control.learning.teacher.training_episodes import TrainingEpisodes
 CLIP = 10.0
 """Standard deviations at which the networks' inputs are clipped while they learn."""
 REPLAY = "replay.f32"
+BUFFER = 300_000
+"""Transitions that the off-policy algorithms remember."""
+FIGURES = (
+    "approx_kl",
+    "explained_variance",
+    "std",
+    "actor_loss",
+    "critic_loss",
+    "ent_coef",
+)
+"""Of the library's log, those that a metrics line takes over."""
 COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")
 LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 
@@ -53,7 +65,7 @@ class Library:
             for env, one in zip(envs, seeds, strict=True)
         ]
         self._vectorised = VecNormalize(
-            DummyVecEnv([lambda one=one: one for one in self._episodes]),
+            DummyVecEnv([partial(_same, one) for one in self._episodes]),
             norm_obs=start is None,
             norm_reward=settings.normalise_reward,
             clip_obs=CLIP,
@@ -78,11 +90,7 @@ class Library:
         algorithm = self._algorithm
         algorithm.learn(self._settings.iteration, log_interval=None, reset_num_timesteps=False)
         known = algorithm.logger.name_to_value
-        line = {
-            name.removeprefix("train/"): float(value)
-            for name, value in known.items()
-            if name in FIGURES
-        }
+        line = {name: float(known[f"train/{name}"]) for name in FIGURES if f"train/{name}" in known}
         returns = [total for one in self._episodes for total in one.returns]
         for one in self._episodes:
             one.returns.clear()
@@ -98,7 +106,7 @@ class Library:
             for parameter in (policy.log_std, *(p for part in parts for p in part.parameters())):
                 parameter.requires_grad_(not frozen)
 
-    def actor(self) -> tuple[list[tuple[np.ndarray, np.ndarray]], bool]:
+    def actor(self) -> tuple[Layers, bool]:
         """The actor's layers, and whether tanh squashes its output."""
         return actor_layers(self._algorithm), self._settings.algorithm != "ppo"
 
@@ -106,9 +114,9 @@ class Library:
         """Of the actor's inputs."""
         vectorised = self._vectorised
         if not vectorised.norm_obs:
-            width = self._episodes[0].observation_space.shape
+            width = actor_layers(self._algorithm)[0][0].shape[1]
             return Normalisation(np.zeros(width), np.ones(width))
-        known = vectorised.obs_rms
+        known: Any = vectorised.obs_rms
         return Normalisation(known.mean.copy(), np.sqrt(known.var + vectorised.epsilon))
 
     def largest_logit(self) -> float:
@@ -174,14 +182,15 @@ class Library:
                 part.bias.copy_(torch.from_numpy(bias))
 
 
-FIGURES = {
-    f"train/{name}"
-    for name in ("approx_kl", "explained_variance", "std", "actor_loss", "critic_loss", "ent_coef")
-}
+def _same(env: TrainingEpisodes) -> TrainingEpisodes:
+    return env
 
 
 def _algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> Any:
     """The library's algorithm with these settings."""
+    import sb3_contrib
+    import stable_baselines3
+
     options = dict(settings.options)
     network: dict[str, Any] = {
         "net_arch": list(settings.hidden),
@@ -190,22 +199,17 @@ def _algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> Any:
     if settings.noise is not None:
         network["log_std_init"] = math.log(settings.noise)
     if settings.algorithm == "ppo":
-        from stable_baselines3 import PPO as Algorithm
-
         options["n_steps"] = settings.iteration // settings.environments
-    elif settings.algorithm == "sac":
-        from stable_baselines3 import SAC as Algorithm
     else:
-        from sb3_contrib import TQC as Algorithm
-    if settings.algorithm != "ppo":
-        options |= {"buffer_size": 300_000, "train_freq": 32, "gradient_steps": 32}
+        options |= {"buffer_size": BUFFER, "train_freq": 32, "gradient_steps": 32}
 
     def rate(_: float) -> float:
         done = algorithm.num_timesteps if algorithm is not None else 0
         return settings.rate * (1.0 - 0.9 * min(1.0, done / settings.decay))
 
+    library = sb3_contrib if settings.algorithm == "tqc" else stable_baselines3
     algorithm: Any = None
-    algorithm = Algorithm(
+    algorithm = getattr(library, settings.algorithm.upper())(
         "MlpPolicy",
         vectorised,
         learning_rate=rate,

@@ -96,7 +96,17 @@ def settings_for(
     if start is None:
         return settings
     hidden = tuple(len(bias) for _, bias in start[:-1])
-    return replace(settings, hidden=hidden, warm_up=WARM_UP, noise=0.3)
+    options = {**settings.options, "batch_size": 1024, "n_epochs": 8}
+    return replace(
+        settings,
+        iteration=2 * settings.iteration,
+        validate_every=settings.validate_every // 2,
+        hidden=hidden,
+        warm_up=WARM_UP,
+        noise=0.3,
+        decay=4_000_000,
+        options=options,
+    )
 
 
 def smoke(settings: TeacherSettings) -> TeacherSettings:
