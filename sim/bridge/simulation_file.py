@@ -20,6 +20,7 @@ from an_control.wiring.messages import MESSAGE_TYPE
 from an_control_sim.bridge.expressions import ExpressionError, parse_expression
 
 _ENVIRONMENT = re.compile(r"([A-Za-z_][\w.]*:)?[\w.-]+(/[\w.-]+)?", re.ASCII)
+_ENVIRONMENTS = "a gymnasium id, NAMESPACE/NAME-vN or MODULE:ID"
 _TOPIC = re.compile(r"/?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)
 _FIELD = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _TEXT = re.compile(r"[ -~]{0,200}")

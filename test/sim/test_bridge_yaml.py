@@ -168,7 +168,8 @@ def test_any_other_text_is_a_plain_string(text):
 @pytest.mark.parametrize(
     "text",
     ["observation[0]+1", "observation[", "observation[x]", "sensors", "sensors.a.b", "sensors[0]",
-     "observation.__class__", "sensors.goal(1)", "observation[1][2]", "observation[0:4:0]", "observation[1,]"],
+     "observation.__class__", "sensors.goal(1)", "observation[1][2]",
+     "observation[0:4:0]", "observation[1,]"],
 )  # fmt: skip
 def test_nothing_in_an_expression_is_ever_evaluated(text):
     with pytest.raises(ExpressionError):
