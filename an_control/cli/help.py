@@ -21,6 +21,7 @@ GROUPS = {
         "sim": "a simulated robot and the policy node, over ROS 2",
         "run": "the policy node alone, for a robot",
         "new": "draft the YAML files of another robot, simulated or running",
+        "check": "compare a wiring with a model, and with the robot that runs",
         "rewire": "say where a running policy node's channels come from now",
     },
     "Evaluate": {

@@ -81,6 +81,29 @@ class Verb:
         self._report(texts, draft.channels, draft.actuators, {"step_s": draft.step_s})
         return 0
 
+    def _of_robot(self, path: Path) -> int:
+        from an_control.ros.draft import draft_robot
+        from an_control.ros.survey import survey
+
+        print(f"listening for {self.seconds:g} s", flush=True)
+        try:
+            draft = draft_robot(self.name, survey(self.robot, self.seconds), self.robot)
+        except ValueError as error:
+            raise InputError(f"--live: {error}") from error
+        texts = {path: draft.text()}
+        with tempfile.TemporaryDirectory() as folder:
+            _check_wiring(*_written(Path(folder), texts))
+        self._write(texts)
+        for source, about in draft.sources:
+            print(f"{source.name}: {source.topic} ({source.type}), {about}")
+        channels = [one.id for one, _ in draft.channels]
+        actuators = [one.name for one, _ in draft.actuators]
+        _show(channels, actuators)
+        live = f"--live --robot {self.robot}" if self.robot else "--live"
+        print(f"\nset the limits and safe values, then: an-control check {path} {live}")
+        self._report(texts, channels, actuators, {"rate_hz": draft.rate_hz})
+        return 0
+
     def _write(self, texts: Mapping[Path, str]) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():

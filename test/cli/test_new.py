@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,9 @@ import pytest
 
 pytest.importorskip("rclpy")
 pytest.importorskip("gymnasium")
+from live_robot import Robot
+from sensor_msgs.msg import Image, Imu, LaserScan
+from std_msgs.msg import Float64MultiArray
 
 from an_control import load_policy
 from an_control.cli import main
@@ -117,6 +123,63 @@ def test_interleaved_joints_go_out_as_joint_states_and_the_rest_by_id(tmp_path, 
     assert hip.limits[1] == float(np.float32(0.4))
     check_pair(load_simulation(simulation), wired)
     assert not_published(load_simulation(simulation), wired) == []
+
+
+@pytest.fixture
+def robot() -> Iterator[Robot]:
+    one = Robot("/bot")
+    yield one
+    one.close()
+
+
+def scan(message: LaserScan, wave: float) -> None:
+    message.ranges = array("f", [2.0 + wave] * 60)
+
+
+def turn(message: Imu, wave: float) -> None:
+    message.orientation.z, message.orientation.w = math.sin(wave / 4), math.cos(wave / 4)
+    message.angular_velocity.z = wave
+
+
+def test_a_running_robot_is_drafted_from_its_topics_types_names_rates_and_ranges(
+    tmp_path, robot, capsys
+):
+    robot.joints(("hip", "knee"))
+    robot.publish("imu/data", Imu(), turn)
+    robot.publish("scan", LaserScan(range_max=8.0), scan)
+    robot.publish("camera/image_raw", Image())
+    robot.publish("wheel_cmd", Float64MultiArray(data=[0.5]))
+    for topic in ("wheel_cmd", "leg_controller/commands"):
+        robot.node.create_subscription(Float64MultiArray, topic, lambda message: None, 10)
+    robot.start()
+    arguments = ["--live", "--robot", "/bot", "--seconds", "4", "--out", str(tmp_path)]
+    assert main(["new", "mine", *arguments]) == 0
+    said, text = capsys.readouterr().out, (tmp_path / "mine.yaml").read_text()
+    wired = load_wiring(tmp_path / "mine.yaml")
+    assert {one.name: one.topic for one in wired.sources} == {
+        "joint_states": "joint_states", "imu_data": "imu/data", "scan": "scan",
+    }  # fmt: skip
+    fields = {one.id: one.field for one in wired.channels}
+    assert fields["hip.position"] == "position[hip]" and fields["scan.ranges.*"] == "ranges[*]"
+    assert fields["imu_data.yaw"] == "yaw(orientation)" and "imu_data.roll" not in fields
+    assert "scan.range_max" not in fields and "range_max  (always 8)" in text
+    assert wired.command.names == ("hip", "knee")
+    assert wired.command.topic == "leg_controller/commands"
+    assert "somebody listens to /bot/wheel_cmd" in text
+    assert "/bot/camera/image_raw is a camera" in text
+    assert 5.0 < wired.rate_hz < 110.0
+    (hip,) = [line for line in text.splitlines() if line.startswith("  hip.position")]
+    low, high = map(float, hip.rpartition("# ")[2].split(" .. "))
+    assert -0.5 <= low < -0.3 and 0.3 < high <= 0.5
+    assert "best effort" not in said and "by /bot/robot" in said
+    assert "an-control check" in said
+
+
+def test_without_a_running_robot_it_ends_with_2(tmp_path, capsys):
+    arguments = ["--live", "--robot", "/nobody", "--seconds", "0.3", "--out", str(tmp_path)]
+    assert main(["new", "mine", *arguments]) == 2
+    assert "no topic with numbers was heard" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_it_overwrites_only_where_it_is_told_to(tmp_path, capsys):
