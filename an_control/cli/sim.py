@@ -129,7 +129,7 @@ class Verb:
             _check_disturbance(wiring, disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
-        silent = _check_pair(files.simulation, controller.wiring)
+        silent = _check_pair(files.simulation, controller.wiring, lockstep=not self.realtime)
         name = self.task or controller.wiring.robot
         print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
         if silent:
@@ -250,14 +250,14 @@ class Verb:
         }
 
 
-def _check_pair(simulation: Path, wiring: Wiring) -> list[str]:
+def _check_pair(simulation: Path, wiring: Wiring, *, lockstep: bool) -> list[str]:
     """WiringError where they do not fit; the sources that the simulation does not publish."""
     from an_control_sim.bridge.pair import check_pair, not_published
     from an_control_sim.bridge.simulation_file import load_simulation
 
     simulated = load_simulation(simulation)
-    check_pair(simulated, wiring)
-    return not_published(simulated, wiring)
+    check_pair(simulated, wiring, lockstep=lockstep)
+    return [one.name for one in not_published(simulated, wiring)]
 
 
 def _shipped(task: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from an_control.wiring import Wiring, WiringError
+from an_control.wiring import SourceConfig, Wiring, WiringError
 from an_control.wiring.errors import Shown
 from an_control_sim.bridge.simulation_file import Simulation
 
@@ -10,10 +10,11 @@ RATE_TOLERANCE = 0.1
 BY_NAME = "sensor_msgs/msg/JointState"
 
 
-def check_pair(simulation: Simulation, wiring: Wiring) -> None:
+def check_pair(simulation: Simulation, wiring: Wiring, *, lockstep: bool) -> None:
     """WiringError where the wiring commands what the simulation does not take, or at another rate.
 
-    Topics are those of one namespace.
+    And in lockstep, which waits for every source, where it reads what the simulation does not
+    publish. Topics are those of one namespace.
     """
     file, takes, sends = wiring.file, simulation.command, wiring.command
     if (sends.topic, sends.type) != (takes.topic, takes.type):
@@ -29,11 +30,15 @@ def check_pair(simulation: Simulation, wiring: Wiring) -> None:
     if abs(wiring.rate_hz * simulation.step_s - 1.0) > RATE_TOLERANCE:
         allowed = f"{1.0 / simulation.step_s:g}, one tick a step of {simulation.file}"
         raise WiringError(file, "rate_hz", wiring.rate_hz, allowed)
+    for source in not_published(simulation, wiring) if lockstep else ():
+        published = ", ".join(one.topic for one in simulation.publish)
+        allowed = f"what {simulation.file} publishes: {published}"
+        raise WiringError(file, f"sources.{source.name}.topic", source.topic, allowed)
 
 
-def not_published(simulation: Simulation, wiring: Wiring) -> list[str]:
-    """The sources of the wiring, by name, that the simulation does not publish."""
+def not_published(simulation: Simulation, wiring: Wiring) -> list[SourceConfig]:
+    """The sources of the wiring that the simulation does not publish."""
     topics = {one.topic for one in simulation.publish}
     if simulation.camera is not None:
         topics.add(simulation.camera.topic)
-    return [one.name for one in wiring.sources if one.topic not in topics]
+    return [one for one in wiring.sources if one.topic not in topics]
