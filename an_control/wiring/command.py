@@ -1,22 +1,20 @@
-"""From an action to the numbers that a command message carries, in physical units, and back.
+"""From an action to the numbers that command messages carry, in physical units, and back.
 
-Only the conversion: limits, rate of change and the watchdog belong to the safety gate.
+Only the conversion: limits, rate of change and the watchdog belong to the safety gate, the fields
+of the messages to `CommandMessage`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-COMMAND_FIELDS = {
-    "sensor_msgs/msg/JointState": ("position", "velocity", "effort"),
-    "std_msgs/msg/Float64MultiArray": ("data",),
-}
-"""The message types that can carry a command, and the fields of each that can hold it."""
+Constant = bool | float | str
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,7 @@ class ActuatorConfig:
               goes out at once
     safe      the value that does no harm, within the limits; "hold": the position measured last
     start     where bring-up moves it before the policy acts, within the limits
+    field     path of the field that holds its value; None: the message's `field` says it
     """
 
     name: str
@@ -37,6 +36,7 @@ class ActuatorConfig:
     max_rate: float
     safe: float | Literal["hold"]
     start: float | None = None
+    field: str | None = None
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,58 @@ class BringUpConfig:
 
 
 @dataclass(frozen=True)
-class CommandConfig:
-    """Where commands go, and what an action means there; the actuators in the action's order."""
+class MessageConfig:
+    """One message of a command: its topic, and the actuators whose values it carries.
+
+    field      for actuators without one of their own: an array that holds their values, by name
+               where the message has names, else in their order; or a path with a `*` for the
+               actuator's name
+    constants  what else the message says, by field path
+    measured, bring_up  of its actuators
+    """
 
     topic: str
     type: str
-    field: str
+    field: str | None
     actuators: tuple[ActuatorConfig, ...]
     measured: MeasuredConfig | None = None
     bring_up: BringUpConfig | None = None
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CommandConfig:
+    """The messages of a command, in the order in which they are sent in every tick.
+
+    Their actuators, one message after the other, are in the action's order.
+    """
+
+    messages: tuple[MessageConfig, ...]
+
+    def key(self, number: int) -> str:
+        """Where a message stands in the file."""
+        return "command" if len(self.messages) == 1 else f"command[{number}]"
+
+    @cached_property
+    def topics(self) -> dict[str, str]:
+        """By topic, where the file says so."""
+        return {one.topic: f"{self.key(i)}.topic" for i, one in enumerate(self.messages)}
+
+    @cached_property
+    def actuators(self) -> tuple[ActuatorConfig, ...]:
+        """All actuators, in the action's order."""
+        return tuple(actuator for message in self.messages for actuator in message.actuators)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The actuators' names, in the action's order."""
         return tuple(actuator.name for actuator in self.actuators)
+
+    @cached_property
+    def slices(self) -> tuple[slice, ...]:
+        """Which values each message carries."""
+        ends = np.cumsum([len(message.actuators) for message in self.messages]).tolist()
+        return tuple(slice(i, end) for i, end in zip([0, *ends], ends, strict=False))
 
     @cached_property
     def _scale(self) -> NDArray[np.float64]:
@@ -103,9 +141,9 @@ class CommandConfig:
         return (np.asarray(values, np.float64) - self._offset) / self._scale
 
     @property
-    def holds(self) -> bool:
-        """Whether the safe command holds a measured position."""
-        return any(actuator.safe == "hold" for actuator in self.actuators)
+    def measured(self) -> tuple[MeasuredConfig, ...]:
+        """Where positions are measured, of each message that needs that."""
+        return tuple(one.measured for one in self.messages if one.measured is not None)
 
     def safe_command(self) -> NDArray[np.float64]:
         """The values (A,) that the wiring names as safe, NaN for "hold"; a new array each time."""
