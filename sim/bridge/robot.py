@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.learning.environments import HasSensors
+from an_control.learning.environments import HasSensors, open_environment
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import Resolver, message_class
 from an_control_sim.bridge.commands import Commands
@@ -88,10 +88,9 @@ def _make(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
     if camera:
         options["render_mode"] = "rgb_array"
     try:
-        return gymnasium.make(simulation.environment, disable_env_checker=True, **options)
-    except (gymnasium.error.Error, TypeError) as error:
-        text = " ".join(str(error).split())
-        allowed = f"an environment registered with gymnasium, and its options; {text}"
+        return open_environment(simulation.environment, disable_env_checker=True, **options)
+    except ValueError as error:
+        allowed = f"an environment registered with gymnasium, and its options; {error}"
         raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
 
 

@@ -1,8 +1,9 @@
 """The simulation YAML: which environment is served, on which topics, under which command.
 
 Strict, as the wiring is: whatever is wrong is a WiringError that names file, key, value and what
-was allowed. Nothing in the file is evaluated or imported: expressions have one fixed form
-(`expressions.py`), and an environment is an id registered with gymnasium.
+was allowed. Nothing in the file is evaluated: expressions have one fixed form (`expressions.py`).
+An environment is an id registered with gymnasium, or MODULE:ID, where importing the module
+registers it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import MESSAGE_TYPE
 from an_control_sim.bridge.expressions import ExpressionError, parse_expression
 
-_ENVIRONMENT = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+_ENVIRONMENT = re.compile(r"([A-Za-z_][\w.]*:)?[\w.-]+(/[\w.-]+)?", re.ASCII)
+_ENVIRONMENTS = "a gymnasium id, NAMESPACE/NAME-vN or MODULE:ID"
 _TOPIC = re.compile(r"/?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)
 _FIELD = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _TEXT = re.compile(r"[ -~]{0,200}")
@@ -95,7 +97,9 @@ def load_simulation(path: str | Path) -> Simulation:
     options = dict(top["options"].items("gymnasium.make options")) if "options" in top else {}
     return Simulation(
         file=str(path),
-        environment=top["environment"].text("a gymnasium id: NAMESPACE/NAME-vN", _ENVIRONMENT),
+        environment=top["environment"].text(
+            "a gymnasium id, NAMESPACE/NAME-vN or MODULE:ID", _ENVIRONMENT
+        ),
         options={name: entry.value for name, entry in options.items()},
         step_s=top["step_s"].number("seconds, 0.000001 to 60", 1e-6, 60.0),
         publish=publish,
