@@ -202,9 +202,7 @@ class Report:
         name = self._node.get_fully_qualified_name()
         own = next((one for one in publishers if owner(one) == name), None)
         subscriptions = [
-            one
-            for one in self._node.get_subscriptions_info_by_topic(topic)
-            if owner(one) != name
+            one for one in self._node.get_subscriptions_info_by_topic(topic) if owner(one) != name
         ]
         commanding, errors, warnings = len(of_type(publishers, type_)), [], []
         if commanding > 1 and not self._output.shadow:

@@ -1,4 +1,4 @@
-"""What the node publishes: commands on the topics of the wiring, and a look inside for whoever subscribes.
+"""What the node publishes: commands, and a look inside for whoever subscribes.
 
 Every scalar is cast and every array given as bytes, since rclpy checks neither by default.
 """
@@ -59,6 +59,7 @@ class CommandOutput:
     ) -> None:
         self._node, self._messages, self._slices = node, tuple(messages), command.slices
         self._whole = len(self._messages) == 1
+        self._exact = all(one.exact for one in self._messages)
         self._lock = threading.Lock()
         self._proposed = [
             node.create_publisher(type(one.message), topic, COMMAND_QOS)
@@ -114,8 +115,12 @@ class CommandOutput:
                 message.fill(values if self._whole else values[span], stamp_ns)
             self._send()
             if self._targets and self._targets is self._publishers:
-                self._sent = values
+                self._sent = values if self._exact else self._filled()
         return True
+
+    def _filled(self) -> np.ndarray:
+        """What the messages say (A,), where their fields hold less than a float64."""
+        return np.concatenate([one.read(one.message) for one in self._messages])
 
     def repeat(self) -> None:
         """Send the last command once more."""

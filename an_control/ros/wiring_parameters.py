@@ -77,7 +77,9 @@ class WiringParameters:
         for topic, key in wiring.command.topics.items():
             resolved = self._resolved(wiring, key, topic)
             if resolved in commands:
-                raise WiringError(wiring.file, key, resolved, f"a topic other than {commands[resolved]}")
+                raise WiringError(
+                    wiring.file, key, resolved, f"a topic other than {commands[resolved]}"
+                )
             commands[resolved] = key
         sources = [
             replace(one, topic=self._resolved(wiring, f"sources.{one.name}.topic", one.topic))

@@ -7,12 +7,15 @@ of the messages to `CommandMessage`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cached_property
-from typing import Literal
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from an_control.wiring.errors import WiringError
 
 Constant = bool | float | str
 
@@ -81,17 +84,44 @@ class MessageConfig:
     actuators: tuple[ActuatorConfig, ...]
     measured: MeasuredConfig | None = None
     bring_up: BringUpConfig | None = None
-    constants: Mapping[str, Constant] = field(default_factory=dict)
+    constants: Mapping[str, Constant] = dataclass_field(default_factory=dict)
+
+
+class Actuator(Protocol):
+    """An actuator as a message knows it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def field(self) -> str | None: ...
+
+
+class MessageFields(Protocol):
+    """What of a `MessageConfig` says how the message is filled."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def field(self) -> str | None: ...
+    @property
+    def actuators(self) -> tuple[Actuator, ...]: ...
+    @property
+    def constants(self) -> Mapping[str, Constant]: ...
+
+
+M = TypeVar("M", bound=MessageFields)
 
 
 @dataclass(frozen=True)
-class CommandConfig:
+class Messages(Generic[M]):
     """The messages of a command, in the order in which they are sent in every tick.
 
     Their actuators, one message after the other, are in the action's order.
     """
 
-    messages: tuple[MessageConfig, ...]
+    messages: tuple[M, ...]
 
     def key(self, number: int) -> str:
         """Where a message stands in the file."""
@@ -103,20 +133,39 @@ class CommandConfig:
         return {one.topic: f"{self.key(i)}.topic" for i, one in enumerate(self.messages)}
 
     @cached_property
-    def actuators(self) -> tuple[ActuatorConfig, ...]:
-        """All actuators, in the action's order."""
-        return tuple(actuator for message in self.messages for actuator in message.actuators)
-
-    @cached_property
     def names(self) -> tuple[str, ...]:
         """The actuators' names, in the action's order."""
-        return tuple(actuator.name for actuator in self.actuators)
+        return tuple(actuator.name for one in self.messages for actuator in one.actuators)
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
         """Which values each message carries."""
-        ends = np.cumsum([len(message.actuators) for message in self.messages]).tolist()
+        ends = np.cumsum([len(one.actuators) for one in self.messages]).tolist()
         return tuple(slice(i, end) for i, end in zip([0, *ends], ends, strict=False))
+
+    def check_once(self, file: str) -> None:
+        """WiringError where a topic or an actuator comes twice."""
+        topics: set[str] = set()
+        names: set[str] = set()
+        for number, one in enumerate(self.messages):
+            if one.topic in topics:
+                raise WiringError(file, f"{self.key(number)}.topic", one.topic, "each topic once")
+            topics.add(one.topic)
+            for actuator in one.actuators:
+                if actuator.name in names:
+                    key = f"{self.key(number)}.actuators.{actuator.name}"
+                    raise WiringError(file, key, actuator.name, "each actuator once")
+                names.add(actuator.name)
+
+
+@dataclass(frozen=True)
+class CommandConfig(Messages[MessageConfig]):
+    """What an action means in physical units, and the messages that say so to the robot."""
+
+    @cached_property
+    def actuators(self) -> tuple[ActuatorConfig, ...]:
+        """All actuators, in the action's order."""
+        return tuple(actuator for message in self.messages for actuator in message.actuators)
 
     @cached_property
     def _scale(self) -> NDArray[np.float64]:

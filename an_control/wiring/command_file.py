@@ -31,35 +31,33 @@ _NO_POSITIONS = re.compile(
 
 def read_command(entry: Entry, sources: tuple[str, ...], rate_hz: float) -> CommandConfig:
     """The messages of a command; `rate_hz` of them go out on each topic per second."""
-    entries = [entry]
-    if isinstance(entry.value, list):
-        if len(entry.value) < 2:
-            raise entry.error("a mapping, or a list of several")
-        entries = [Entry(entry.file, f"{entry.key}[{i}]", v) for i, v in enumerate(entry.value)]
-    command = CommandConfig(tuple(_message(one, sources, 1.0 / rate_hz) for one in entries))
-    seen: dict[str, set[str]] = {"topic": set(), "actuator": set()}
-    for one, message in zip(entries, command.messages, strict=True):
-        names = [(f"actuators.{actuator.name}", actuator.name) for actuator in message.actuators]
-        for what, key, value in (
-            ("topic", "topic", message.topic),
-            *(("actuator", *name) for name in names),
-        ):
-            if value in seen[what]:
-                raise WiringError(one.file, f"{one.key}.{key}", value, f"each {what} once")
-            seen[what].add(value)
+    messages = (_message(one, sources, 1.0 / rate_hz) for one in message_entries(entry))
+    command = CommandConfig(tuple(messages))
+    command.check_once(entry.file)
     return command
+
+
+def message_entries(entry: Entry) -> list[Entry]:
+    """The entries of a command's messages: itself, or those of a list."""
+    if not isinstance(entry.value, list):
+        return [entry]
+    if len(entry.value) < 2:
+        raise entry.error("a mapping, or a list of several")
+    return [Entry(entry.file, f"{entry.key}[{i}]", one) for i, one in enumerate(entry.value)]
 
 
 def _message(entry: Entry, sources: tuple[str, ...], step_s: float) -> MessageConfig:
     fields = entry.fields(
         ("topic", "type", "actuators"), ("field", "constants", "measured", "bring_up")
     )
-    shared = _shared_field(fields["field"]) if "field" in fields else None
+    shared = shared_field(fields["field"]) if "field" in fields else None
     actuators = fields["actuators"].items("at least one actuator")
-    constants = _constants(fields["constants"]) if "constants" in fields else {}
+    constants: dict[str, Constant] = {}
     type_ = fields["type"].text("a message type such as geometry_msgs/msg/Twist", MESSAGE_TYPE)
     if type_ == _TRAJECTORY:
-        constants = {_TIME_FROM_START: step_s} | constants
+        constants[_TIME_FROM_START] = step_s
+    if "constants" in fields:
+        constants |= _constants(fields["constants"])
     config = MessageConfig(
         topic=topic(fields["topic"]),
         type=type_,
@@ -73,7 +71,7 @@ def _message(entry: Entry, sources: tuple[str, ...], step_s: float) -> MessageCo
     return config
 
 
-def _shared_field(entry: Entry) -> str:
+def shared_field(entry: Entry) -> str:
     """A path for several actuators, with at most one `*`, in brackets."""
     text = entry.value
     try:
@@ -102,11 +100,7 @@ def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
     fields = entry.fields(("limits", "safe"), ("scale", "offset", "max_rate", "start", "field"))
     limits = fields["limits"].range("[lowest, highest]", LARGEST)
     within = f"a value within the limits {limits[0]:g} to {limits[1]:g}"
-    safe, own = fields["safe"], fields.get("field")
-    if own is None and shared is None:
-        raise WiringError(entry.file, entry.key, Shown("no field"), f"a field, {_PATH}")
-    if own is not None:
-        _own_field(own)
+    safe = fields["safe"]
     return ActuatorConfig(
         name=name,
         scale=number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
@@ -115,17 +109,23 @@ def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
         max_rate=number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
         safe="hold" if safe.value == "hold" else safe.number(f"{within}, or hold", *limits),
         start=fields["start"].number(within, *limits) if "start" in fields else None,
-        field=None if own is None else str(own.value),
+        field=own_field(entry, fields.get("field"), shared),
     )
 
 
-def _own_field(entry: Entry) -> None:
+def own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str | None:
+    """The path of one actuator's value; None where the one that all share says it."""
+    if entry is None:
+        if shared is None:
+            raise WiringError(actuator.file, actuator.key, Shown("no field"), f"a field, {_PATH}")
+        return None
     try:
         field = parse_field(entry.value) if isinstance(entry.value, str) else None
     except ValueError:
         field = None
     if field is None or field.many or field.function:
         raise entry.error(_PATH)
+    return str(entry.value)
 
 
 def _measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:

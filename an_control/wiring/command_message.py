@@ -7,14 +7,14 @@ field's type: rclpy does not check, and a wrong type corrupts the number on its 
 from __future__ import annotations
 
 import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.command import CommandConfig, Constant
+from an_control.wiring.command import Actuator, CommandConfig, Constant, MessageFields
 from an_control.wiring.compile import follow, name_list
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.errors import Shown, WiringError
@@ -43,30 +43,6 @@ _RANGES = _UNIT | {
     if code in _WHOLE
 }
 """What the fields of a type can hold, where that is less than a float64."""
-
-
-class Actuator(Protocol):
-    """An actuator as a message knows it; see `ActuatorConfig`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def field(self) -> str | None: ...
-
-
-class Config(Protocol):
-    """What a message is made from; see `MessageConfig`."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def field(self) -> str | None: ...
-    @property
-    def actuators(self) -> Sequence[Actuator]: ...
-    @property
-    def constants(self) -> Mapping[str, Constant]: ...
 
 
 @dataclass
@@ -102,7 +78,9 @@ class CommandMessage:
     and where only some elements of an array are commanded.
     """
 
-    def __init__(self, config: Config, cls: Any, resolve: Resolver, file: str, key: str) -> None:
+    def __init__(
+        self, config: MessageFields, cls: Any, resolve: Resolver, file: str, key: str
+    ) -> None:
         self.topic, self.type = config.topic, config.type
         self.message = cls()
         self._resolve, self._file, self._key = resolve, file, key
@@ -144,11 +122,16 @@ class CommandMessage:
         for one in self._arrays.values():
             parent, names = _reach(message, one.hops)
             data = np.asarray(getattr(parent, one.hops[-1].name), np.float64)
-            order = one.order if one.order is not None else np.arange(self._count)
+            order = slice(None) if one.order is None else one.order
             values[order] = data[self._find(one, names, len(data))]
         if not np.isfinite(values).all():
             raise ValueError("a value that is not finite")
         return values
+
+    @property
+    def exact(self) -> bool:
+        """Whether its fields hold all that a float64 says."""
+        return all(kind.base == "double" for _, kind in self._kinds())
 
     def check_limits(self, command: CommandConfig) -> None:
         """WiringError where an actuator's limits are beyond what its field can hold."""
@@ -167,7 +150,7 @@ class CommandMessage:
             kinds.append((place, field_types(type(parent))[name]))
         return kinds
 
-    def _add(self, number: int, actuator: Actuator, config: Config) -> None:
+    def _add(self, number: int, actuator: Actuator, config: MessageFields) -> None:
         """Find an actuator's field, and make what lies on the way to it."""
         own = actuator.field is not None
         key = f"{self._key}.actuators.{actuator.name}.field" if own else f"{self._key}.field"
@@ -190,9 +173,7 @@ class CommandMessage:
             self._scalars.append((parent, last.name, _cast(kind.base), leaf.hops))
             self._places.append(number)
             return
-        one = self._arrays.setdefault(
-            (id(parent), last.name), _Array(leaf.hops, parent, kind, {})
-        )
+        one = self._arrays.setdefault((id(parent), last.name), _Array(leaf.hops, parent, kind, {}))
         place = last.key if isinstance(last.key, int) else _place(names, last.key)
         if place in one.elements:
             raise twice
@@ -220,7 +201,8 @@ class CommandMessage:
 
     def _make_way(self, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
         """The part of the message with the last field, and the list of names that counts there."""
-        node, names = self.message, None
+        names: Any = None
+        node = self.message
         for hop in hops:
             names = getattr(node, hop.names) if hop.names else names
             if isinstance(hop.key, str) and hop.key not in names:
@@ -349,7 +331,9 @@ def _cast(base: str) -> Callable[[float], Any]:
     """From a float to what a single field takes."""
     if base == "boolean":
         return lambda value: value >= 0.5
-    return float if base in ("double", "float") else round
+    if base == "float":
+        return lambda value: float(np.float32(value))
+    return float if base == "double" else round
 
 
 def _place(names: Any, name: str) -> int:

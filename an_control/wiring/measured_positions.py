@@ -37,9 +37,7 @@ class Measured:
             measured = message.measured
             if measured is None:
                 continue
-            places = {
-                command.names[i]: i for i in range(span.start, span.stop) if self.needed[i]
-            }
+            places = {command.names[i]: i for i in range(span.start, span.stop) if self.needed[i]}
             channels = [
                 ChannelConfig(name, measured.source, measured.field.replace("*", name))
                 for name in places

@@ -6,6 +6,7 @@ counts as not come. Where several topics command, all of them together are a com
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -28,11 +29,11 @@ class Commands:
     def __init__(
         self, simulation: Simulation, space: gymnasium.Space[Any], resolve: Resolver
     ) -> None:
-        self._space = space
+        self._space, command = space, simulation.command
         self._messages: list[CommandMessage] = []
-        self._stamps = []
-        for number, config in enumerate(simulation.commands):
-            key = simulation.command_key(number)
+        self._stamps: list[Callable[[Any], int | None]] = []
+        for number, config in enumerate(command.messages):
+            key = command.key(number)
             try:
                 cls = resolve(config.type)
             except LookupError as error:
@@ -40,9 +41,8 @@ class Commands:
                 raise WiringError(simulation.file, f"{key}.type", config.type, allowed) from None
             self._messages.append(CommandMessage(config, cls, resolve, simulation.file, key))
             self._stamps.append(stamp_reader(cls))
-        actuators = [actuator for config in simulation.commands for actuator in config.actuators]
-        ends = np.cumsum([len(config.actuators) for config in simulation.commands]).tolist()
-        self._slices = [slice(i, end) for i, end in zip([0, *ends], ends, strict=False)]
+        actuators = [actuator for config in command.messages for actuator in config.actuators]
+        self._slices = command.slices
         self._scales = np.array([actuator.scale for actuator in actuators])
         self._offsets = np.array([actuator.offset for actuator in actuators])
         safe = np.array([actuator.safe for actuator in actuators])

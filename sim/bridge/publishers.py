@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from an_control.wiring.errors import WiringError
-from an_control.wiring.messages import ARRAYARRAY_CODES, CASTS, FieldType, field_types
+from an_control.wiring.messages import ARRAY_CODES, CASTS, FieldType, field_types
 from an_control_sim.bridge.expressions import Expression
 from an_control_sim.bridge.simulation_file import TopicConfig
 
@@ -107,7 +107,9 @@ def _writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
     """The writer for a field, None where no number or text can be written there."""
     cast = CASTS.get(kind.base)
     if kind.array and kind.base in ARRAY_CODES:
-        return _numbers_writer(parent, name, ARRAY_CODES[kind.base], kind.size if kind.fixed else None)
+        return _numbers_writer(
+            parent, name, ARRAY_CODES[kind.base], kind.size if kind.fixed else None
+        )
     if kind.array and cast is not None:
         return lambda values: setattr(parent, name, [cast(value) for value in values])
     if cast is not None:

@@ -87,9 +87,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._measure()
         return self._observe(), {"distance_m": 0.0}
 
-    def step(
-        self, action: np.ndarray
-    ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         wanted = np.clip(np.asarray(action, np.float64), -1.0, 1.0) * (FORWARD_MPS, TURN_RADPS)
         before, left_m = self._speed, self._left_m
         change = ACCELERATION * STEP_S
@@ -185,7 +183,8 @@ MIDDLES = ANGLES.reshape(SECTORS, SECTOR).mean(axis=1)
 def teacher(observation: np.ndarray) -> np.ndarray:
     """The action (2,) in [-1, 1] that drives to the goal past what the sectors (12,) show.
 
-    It turns to the heading that is nearest to the goal's and free; what is missing counts as free.
+    It turns to the heading that is nearest to the goal's and free, and is slow beside obstacles;
+    what is missing counts as free.
     """
     free_m = np.nan_to_num((observation[:SECTORS] - NEAR_OFFSET) / NEAR_SCALE, nan=RANGE_M)
     goal = math.atan2(observation[SECTORS + 1], observation[SECTORS])
@@ -199,6 +198,7 @@ def teacher(observation: np.ndarray) -> np.ndarray:
     front = np.abs(MIDDLES) < 0.6
     ahead_m = float(free_m[front].min())
     forward = max(0.0, math.cos(heading)) * np.clip((ahead_m - 0.3) / 0.6, 0.0, 1.0)
+    forward *= np.clip((float(free_m.min()) - 0.2) / 0.5, 0.3, 1.0)
     return np.clip([forward, 1.5 * heading], -1.0, 1.0).astype(np.float32)
 
 
