@@ -24,7 +24,14 @@ from an_control.policy import (
     load_policy,
 )
 from an_control.safety import EStop, Gate
-from an_control.wiring import ChannelTable, Readings, Wiring, WiringError, load_wiring
+from an_control.wiring import (
+    ChannelTable,
+    Readings,
+    Wiring,
+    WiringError,
+    command_messages,
+    load_wiring,
+)
 from an_control.wiring.attention_picture import attended_picture, shares
 from an_control.wiring.errors import Shown
 
@@ -69,6 +76,8 @@ class Controller:
     ) -> None:
         self.wiring: Wiring = load_wiring(wiring_path)
         self.table = ChannelTable(self.wiring)
+        self.messages = command_messages(self.wiring.command, wiring_path)
+        """What carries a command."""
         self.policy: Policy = load_policy(model_path, monitor, engine=engine)
         self.model_path = model_path
         self.estop = estop or EStop()
@@ -273,9 +282,7 @@ class Controller:
 
     def _measured(self) -> bool:
         """Whether all positions that are held or moved from are known."""
-        if self.table.measured is None:
-            return True
-        return bool(np.isfinite(self.table.measured.values).all())
+        return self.table.measured is None or self.table.measured.known
 
     def attention(self, ids: tuple[str, ...]) -> np.ndarray | None:
         """(M, N) of the last tick, columns in the order of `ids`; None without attention."""

@@ -28,15 +28,13 @@ class Robot:
     ) -> None:
         self.simulation = simulation
         self._environment = _make(simulation, camera)
-        file, command = simulation.file, simulation.command
+        file = simulation.file
         try:
             self.outlets = [
                 Outlet(topic, _resolve(resolve, topic.type, file, f"publish.{topic.topic}"), file)
                 for topic in simulation.publish
             ]
-            self.command_class = _resolve(resolve, command.type, file, "command")
-            space = self._environment.action_space
-            self.commands = Commands(command, self.command_class, space, file)
+            self.commands = Commands(simulation, self._environment.action_space, resolve)
             inner = self._environment.unwrapped
             self._sensors: Callable[[], Mapping[str, Any]] = (
                 inner.sensors if isinstance(inner, HasSensors) else dict
