@@ -213,9 +213,8 @@ def _list_sources(heard: Listened, found: Findings) -> None:
         )
         if problem:
             found.problems.append(f"source {one.config.name} ({one.topic}): {problem}")
-    found.notes.append(heard.command)
-    if heard.unheard:
-        found.problems.append(heard.unheard)
+    found.notes += heard.commands
+    found.problems += heard.unheard
 
 
 def _show(found: Findings) -> None:

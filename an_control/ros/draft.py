@@ -9,7 +9,15 @@ from an_control.ros.survey import IMAGES, Survey, Taken, Topic
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
 from an_control.wiring.draft import Draft
 
-JOINT_STATE, ARRAY = "sensor_msgs/msg/JointState", "std_msgs/msg/Float64MultiArray"
+OF_JOINTS = {
+    "sensor_msgs/msg/JointState": "effort",
+    "std_msgs/msg/Float64MultiArray": "data",
+    "trajectory_msgs/msg/JointTrajectory": "points[0].positions",
+}
+"""Messages that command joints, and the field that holds the values."""
+OF_A_BASE = {"geometry_msgs/msg/Twist": "", "geometry_msgs/msg/TwistStamped": "twist."}
+"""Messages that drive a base, and what stands before the velocities."""
+MOVES = ("linear.x", "angular.z")
 LIMITS = (-1.0, 1.0)
 GAPS, LEAST_AGE_S = 3.0, 0.05
 """A message may be as old as so many of the longest gaps, and at least so old."""
@@ -41,6 +49,7 @@ def draft_robot(robot: str, found: Survey, namespace: str) -> Draft:
     if not channels:
         every = [list(_channels(names[topic.name], topic)) for topic in topics]
         channels, constant = [one for some in every for one in some], []
+    command, actuators = _command(topics, found.taken, namespace)
     return Draft(
         robot=robot,
         about=(
@@ -52,8 +61,8 @@ def draft_robot(robot: str, found: Survey, namespace: str) -> Draft:
         rate="ticks per second; must be within 10% of what the model was trained at",
         sources=[_source(names[one.name], one, namespace) for one in topics],
         channels=_unique(channels),
-        command=_command(found.taken, namespace),
-        actuators=_actuators(topics),
+        command=command,
+        actuators=actuators,
         aside=_aside(found, constant),
     )
 
@@ -122,23 +131,30 @@ def _unique(channels: Sequence[Entry]) -> list[Entry]:
     ]  # fmt: skip
 
 
-def _command(taken: Sequence[Taken], namespace: str) -> tuple[tuple[str, str, str], ...]:
-    for type_, field in ((JOINT_STATE, "effort"), (ARRAY, "data")):
+def _command(
+    topics: Sequence[Topic], taken: Sequence[Taken], namespace: str
+) -> tuple[tuple[tuple[str, str, str], ...], list[tuple[ActuatorConfig, str]]]:
+    """Key, value and comment of what says where commands go, and the actuators."""
+    joints = tuple(dict.fromkeys(name for one in topics for name in one.joints))
+    kinds = [*OF_JOINTS, *OF_A_BASE] if joints else [*OF_A_BASE, *OF_JOINTS]
+    for kind in kinds:
         for one in taken:
-            if one.type == type_:
-                about = f"heard by {', '.join(one.subscribers)}"
-                topic = ("topic", _relative(one.name, namespace), about)
-                return topic, ("type", type_, ""), ("field", field, "SET THIS: what it commands")
-    topic = ("topic", "joint_commands", "SET THIS: nobody listens for such commands now")
-    return topic, ("type", JOINT_STATE, ""), ("field", "effort", "position, velocity or effort")
+            if one.type == kind:
+                heard = f"heard by {', '.join(one.subscribers)}"
+                lines = ("topic", _relative(one.name, namespace), heard), ("type", kind, "")
+                if kind in OF_A_BASE:
+                    return lines, [_actuator(path, OF_A_BASE[kind] + path) for path in MOVES]
+                field = "field", OF_JOINTS[kind], "SET THIS: what it commands"
+                return (*lines, field), [_actuator(name) for name in joints or ["actuator"]]
+    topic = "topic", "joint_commands", "SET THIS: nobody listens for commands now"
+    lines = topic, ("type", next(iter(OF_JOINTS)), "")
+    field = "field", "effort", "position, velocity or effort"
+    return (*lines, field), [_actuator(name) for name in joints or ["actuator"]]
 
 
-def _actuators(topics: Sequence[Topic]) -> list[tuple[ActuatorConfig, str]]:
-    joints = dict.fromkeys(name for one in topics for name in one.joints)
-    return [
-        (ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0), "SET scale, limits and safe")
-        for name in joints or ["actuator"]
-    ]
+def _actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
+    one = ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
+    return one, "SET scale, limits and safe"
 
 
 def _aside(found: Survey, constant: Sequence[str]) -> list[str]:

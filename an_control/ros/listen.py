@@ -19,6 +19,7 @@ from an_control.ros.graph import of_type, owner, wrong_types
 from an_control.ros.guest import guest
 from an_control.ros.inputs import Inputs, publishers_qos
 from an_control.wiring import ChannelTable, SourceConfig, Wiring
+from an_control.wiring.command import MessageFields
 
 SLICE_S = 0.05
 FIND_S = 5.0
@@ -99,10 +100,10 @@ class Listened:
     """How often the readings were taken."""
     missing: tuple[str, ...]
     """Channels that should be there and are not, at the end."""
-    command: str
-    """Who hears the commands and who sends any now, in words."""
-    unheard: str
-    """Why nobody would hear commands, or nothing."""
+    commands: tuple[str, ...]
+    """Of each topic of the commands, who hears it and who sends on it now."""
+    unheard: tuple[str, ...]
+    """Why nobody would hear commands."""
 
 
 def listen(wiring: Wiring, namespace: str, seconds: float) -> Listened:
@@ -138,9 +139,17 @@ def _listen(
     for one in heard.values():
         _look(node, one)
     missing = tuple(id_ for status in table.status(0) for id_ in status.missing)
-    command, unheard = _command(node, wiring)
+    said = [_command(node, message) for message in wiring.command.messages]
     inputs.close()
-    return Listened(seconds, tuple(heard.values()), ranges, reads, missing, command, unheard)
+    return Listened(
+        seconds,
+        tuple(heard.values()),
+        ranges,
+        reads,
+        missing,
+        commands=tuple(text for text, _ in said),
+        unheard=tuple(why for _, why in said if why),
+    )
 
 
 def find(node: Node, executor: SingleThreadedExecutor, topics: Collection[str]) -> None:
@@ -187,8 +196,9 @@ def _quality(qos: QoSProfile) -> str:
     return ("best effort" if best_effort else "reliable") + (", transient local" if latched else "")
 
 
-def _command(node: Node, wiring: Wiring) -> tuple[str, str]:
-    topic, type_ = wiring.command.topic, wiring.command.type
+def _command(node: Node, message: MessageFields) -> tuple[str, str]:
+    """Who hears a topic of the commands and who sends on it, in words; why nobody would hear."""
+    topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
     infos = node.get_subscriptions_info_by_topic(topic)
     readers = sorted({owner(one) for one in of_type(infos, type_)})
@@ -198,6 +208,5 @@ def _command(node: Node, wiring: Wiring) -> tuple[str, str]:
     if readers:
         return said, ""
     other = wrong_types(infos, type_, name)
-    return said, f"nobody hears commands on {name}" + (
-        f": subscription of {other}" if other else ""
-    )
+    why = f": subscription of {other}" if other else ""
+    return said, f"nobody hears commands on {name}{why}"

@@ -88,5 +88,6 @@ def _actuator(one: ActuatorConfig, comment: str) -> Line:
     offset = f"offset: {number(one.offset)}, " if one.offset else ""
     limits = f"[{', '.join(map(number, one.limits))}]"
     safe = one.safe if isinstance(one.safe, str) else number(one.safe)
-    fields = f"{{scale: {number(one.scale)}, {offset}limits: {limits}, max_rate: 0, safe: {safe}}}"
-    return Line(one.name, fields, comment)
+    field = "" if one.field is None else f"field: {quoted(one.field)}, "
+    scale = f"{field}scale: {number(one.scale)}, {offset}"
+    return Line(one.name, f"{{{scale}limits: {limits}, max_rate: 0, safe: {safe}}}", comment)

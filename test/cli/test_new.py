@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("rclpy")
 pytest.importorskip("gymnasium")
+from geometry_msgs.msg import TwistStamped
 from live_robot import Robot
 from sensor_msgs.msg import Image, Imu, LaserScan
 from std_msgs.msg import Float64MultiArray
@@ -164,7 +165,7 @@ def test_a_running_robot_is_drafted_from_its_topics_types_names_rates_and_ranges
     assert fields["imu_data.yaw"] == "yaw(orientation)" and "imu_data.roll" not in fields
     assert "scan.range_max" not in fields and "range_max  (always 8)" in text
     assert wired.command.names == ("hip", "knee")
-    assert wired.command.topic == "leg_controller/commands"
+    assert list(wired.command.topics) == ["leg_controller/commands"]
     assert "somebody listens to /bot/wheel_cmd" in text
     assert "/bot/camera/image_raw is a camera" in text
     assert 5.0 < wired.rate_hz < 110.0
@@ -173,6 +174,18 @@ def test_a_running_robot_is_drafted_from_its_topics_types_names_rates_and_ranges
     assert -0.5 <= low < -0.3 and 0.3 < high <= 0.5
     assert "best effort" not in said and "by /bot/robot" in said
     assert "an-control check" in said
+
+
+def test_a_running_base_is_driven_by_its_twist(tmp_path, robot):
+    robot.publish("scan", LaserScan(), scan)
+    robot.node.create_subscription(TwistStamped, "cmd_vel", lambda message: None, 10)
+    robot.start()
+    arguments = ["--live", "--robot", "/bot", "--seconds", "3", "--out", str(tmp_path)]
+    assert main(["new", "base", *arguments]) == 0
+    (message,) = load_wiring(tmp_path / "base.yaml").command.messages
+    assert (message.topic, message.type) == ("cmd_vel", "geometry_msgs/msg/TwistStamped")
+    fields = {one.name: one.field for one in message.actuators}
+    assert fields == {"linear.x": "twist.linear.x", "angular.z": "twist.angular.z"}
 
 
 def test_without_a_running_robot_it_ends_with_2(tmp_path, capsys):
