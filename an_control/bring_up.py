@@ -22,20 +22,26 @@ class BringUp:
 
     Args:
         command: the start pose, its rate, tolerance and timeout; without bring-up it is done at
-            once.
+            once. Actuators of messages without it are sent their safe value meanwhile.
         step_s: time between two commands.
     """
 
     def __init__(self, command: CommandConfig, step_s: float) -> None:
-        self._config, self._names = command.bring_up, command.names
+        self._names = command.names
         self._step_s = step_s
-        self._pose = np.array([actuator.start or 0.0 for actuator in command.actuators])
+        ups = [one.bring_up for one in command.messages for _ in one.actuators]
+        self._moved = np.array([up is not None for up in ups])
+        self._rate = np.array([up.max_rate if up else 0.0 for up in ups])
+        self._tolerance = np.array([up.tolerance if up else np.inf for up in ups])
+        self._timeout_s = np.array([up.timeout_s if up else np.inf for up in ups])
+        starts = np.array([actuator.start or 0.0 for actuator in command.actuators])
+        self._pose = np.where(self._moved, starts, command.safe_command())
         self._target: Values | None = None
         self.done = True
 
     def begin(self) -> None:
         """Bring up from now on, from wherever the robot is."""
-        self.done = self._config is None
+        self.done = not self._moved.any()
         self._target = None
         self._waited_s = 0.0
 
@@ -48,18 +54,21 @@ class BringUp:
 
         Raises BringUpError once it takes too long.
         """
-        assert self._config is not None
         if self._target is None:
-            self._target = measured.copy()
-        change = self._config.max_rate * self._step_s
-        self._target = self._target + np.clip(self._pose - self._target, -change, change)
+            held = self._moved | np.isnan(self._pose)
+            self._target = np.where(held, measured, self._pose)
+        change = self._rate * self._step_s
+        step = np.clip(self._pose - self._target, -change, change)
+        self._target = self._target + np.where(self._moved, step, 0.0)
         self._waited_s += self._step_s
-        away = np.abs(measured - self._pose)
-        self.done = bool((away <= self._config.tolerance).all())
-        if not self.done and self._waited_s > self._config.timeout_s:
-            worst = int(np.nanargmax(away))
+        away = np.where(self._moved, np.abs(measured - self._pose), 0.0)
+        there = away <= self._tolerance
+        self.done = bool(there.all())
+        late = ~there & (self._waited_s > self._timeout_s)
+        if late.any():
+            worst = int(np.argmax(np.where(late, away, -1.0)))
             raise BringUpError(
                 f"bring-up: {self._names[worst]} is {away[worst]:.3g} from its start pose after"
-                f" {self._config.timeout_s:g} s (tolerance {self._config.tolerance:g})"
+                f" {self._timeout_s[worst]:g} s (tolerance {self._tolerance[worst]:g})"
             )
         return self._target

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.bring_up import BringUp
+from an_control.names import ActionOrder, check_channels, compare_channels, notes
 from an_control.policy import (
     EngineName,
     Model,
@@ -23,7 +24,14 @@ from an_control.policy import (
     load_policy,
 )
 from an_control.safety import EStop, Gate
-from an_control.wiring import ChannelTable, Readings, Wiring, WiringError, load_wiring
+from an_control.wiring import (
+    ChannelTable,
+    Readings,
+    Wiring,
+    WiringError,
+    command_messages,
+    load_wiring,
+)
 from an_control.wiring.attention_picture import attended_picture, shares
 from an_control.wiring.errors import Shown
 
@@ -38,6 +46,7 @@ class _Newcomer(NamedTuple):
 
     path: str
     policy: Policy
+    order: ActionOrder
     ticks: int
 
 
@@ -67,6 +76,8 @@ class Controller:
     ) -> None:
         self.wiring: Wiring = load_wiring(wiring_path)
         self.table = ChannelTable(self.wiring)
+        self.messages = command_messages(self.wiring.command, wiring_path)
+        """What carries a command."""
         self.policy: Policy = load_policy(model_path, monitor, engine=engine)
         self.model_path = model_path
         self.estop = estop or EStop()
@@ -87,21 +98,26 @@ class Controller:
         self._wanted: np.ndarray | None = None
         self._stepped_ns: int | None = None
         self.check(model_path, self.policy.model)
+        self._order = ActionOrder(self.wiring, model_path, self.policy.model)
 
     def check(self, model_path: str, model: Model) -> None:
         """WiringError where the wiring does not fit the model.
 
-        There must be an actuator for each of its actions, and what it reads, numbers or patches.
+        There must be an actuator for each of its actions, by name where it names them, and what it
+        reads, numbers or patches; for an ordered model just its channels.
         """
         self._check_images(model_path, model)
-        actuators, actions = len(self.wiring.command.actuators), model.sizes.actions
-        if actuators != actions:
-            raise WiringError(
-                self.wiring.file,
-                "command.actuators",
-                actuators,
-                f"{actions} actuators, as many as {model_path} has actions",
-            )
+        ActionOrder(self.wiring, model_path, model)
+        check_channels(self.wiring, self.table.ids, model_path, model)
+
+    def name_notes(self) -> tuple[str, ...]:
+        """What to say of channels that are not the model's, and of the model's that are not here.
+
+        Of wildcards as they are now.
+        """
+        found = compare_channels(self.wiring, self.table.ids, self.policy.model)
+        watched = self.policy.monitor_report is not None
+        return notes(found, self.model_path, watched=watched)
 
     def _check_images(self, model_path: str, model: Model) -> None:
         images, file = self.wiring.images, self.wiring.file
@@ -147,7 +163,9 @@ class Controller:
             if getattr(wiring, name) != getattr(self.wiring, name):
                 allowed = "what the node was configured with; clean up and configure to change it"
                 raise WiringError(wiring.file, name, Shown("a change"), allowed)
-        return self.table.rewired(wiring)
+        table = self.table.rewired(wiring)
+        check_channels(wiring, table.ids, self.model_path, self.policy.model)
+        return table
 
     def rewire(self, table: ChannelTable) -> None:
         """Read from this table from the next tick on; the policy's state stays with the ids."""
@@ -175,7 +193,8 @@ class Controller:
     def swap(self, model_path: str, policy: Policy) -> None:
         """Let `policy` act after it has watched for WATCH_S; callable from any thread."""
         self.new_model = f"watching {model_path}"
-        self._given.append(_Newcomer(model_path, policy, round(WATCH_S / self.step_s)))
+        order = ActionOrder(self.wiring, model_path, policy.model)
+        self._given.append(_Newcomer(model_path, policy, order, round(WATCH_S / self.step_s)))
 
     def tick(
         self, now_ns: int, stamp_ns: int | None, sent: np.ndarray | None = None
@@ -219,15 +238,15 @@ class Controller:
             return
         self._stepped_ns = stamp_ns
         if sent is not None and self._wanted is not None and (sent != self._wanted).any():
-            _set_previous_action(self.policy, self.wiring.command.action(sent))
+            _set_previous_action(self.policy, self._order.action(sent))
         if self._given:
             self._newcomer = self._given.pop()
         if self._newcomer is not None and self._wanted is None:  # nobody knows more than it does
             self._newcomer = self._newcomer._replace(ticks=0)
         if self._newcomer is not None:
-            self._watch(*self._newcomer, readings, sent)
+            self._watch(self._newcomer, readings, sent)
         action = self.policy.step_array(readings.values, readings.ids)
-        self._wanted = self.wiring.command.command(action)
+        self._wanted = self._order.command(action)
 
     def _new(self, readings: Readings, stamp_ns: int | None) -> bool:
         """Whether the policy should step on these readings."""
@@ -235,19 +254,19 @@ class Controller:
             return stamp_ns != self._stepped_ns
         return readings.new or bool(self.policy.model.task.get("repeats"))
 
-    def _watch(
-        self, path: str, policy: Policy, ticks: int, readings: Readings, sent: np.ndarray | None
-    ) -> None:
+    def _watch(self, new: _Newcomer, readings: Readings, sent: np.ndarray | None) -> None:
         """Let a new model see this tick too; when it has seen enough, it acts."""
+        path, policy, order, ticks = new
         if sent is not None:
-            _set_previous_action(policy, self.wiring.command.action(sent))
+            _set_previous_action(policy, order.action(sent))
         if ticks <= 0:
             self.model_path, self.policy, self._newcomer = path, policy, None
+            self._order = order
             if not self._given and self.new_model == f"watching {path}":
                 self.new_model = ""
         else:
             policy.step_array(readings.values, readings.ids)
-            self._newcomer = _Newcomer(path, policy, ticks - 1)
+            self._newcomer = new._replace(ticks=ticks - 1)
 
     def _too_little(self, readings: Readings) -> str:
         """Why the policy should not act on these readings, or an empty string."""
@@ -263,9 +282,7 @@ class Controller:
 
     def _measured(self) -> bool:
         """Whether all positions that are held or moved from are known."""
-        if self.table.measured is None:
-            return True
-        return bool(np.isfinite(self.table.measured.values).all())
+        return self.table.measured is None or self.table.measured.known
 
     def attention(self, ids: tuple[str, ...]) -> np.ndarray | None:
         """(M, N) of the last tick, columns in the order of `ids`; None without attention."""

@@ -14,6 +14,7 @@ ENVIRONMENTS = {
         "an_control_sim.envs.cartpole:CartPoleSwingUpHarder",
         1000,
     ),
+    "an_control/MobileBase-v0": ("an_control_sim.envs.mobile_base:MobileBaseEnv", 600),
     "an_control/PuzzlePong-v0": ("an_control_sim.envs.puzzle_pong:PuzzlePongEnv", 27_000),
 }
 """Environment id -> (entry point, steps an episode at most)."""

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from an_control.bring_up import BringUp, BringUpError
 from an_control.safety import Gate, SafeCommand
-from an_control.wiring import ActuatorConfig, CommandConfig
+from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
 from an_control.wiring.command import BringUpConfig, MeasuredConfig
 
 STEP_S = 0.01
@@ -19,7 +19,8 @@ ANYTHING = st.floats(width=64)
 
 
 def command(*actuators: ActuatorConfig) -> CommandConfig:
-    return CommandConfig("commands", "sensor_msgs/msg/JointState", "effort", actuators)
+    message = MessageConfig("commands", "sensor_msgs/msg/JointState", "effort", actuators)
+    return CommandConfig((message,))
 
 
 def actuator(
@@ -113,7 +114,7 @@ def test_changes_count_from_what_really_went_out():
 def held(*starts: float) -> CommandConfig:
     """Position commands of two actuators: one holds, one has a fixed safe value."""
     first, second = starts or (None, None)
-    return CommandConfig(
+    message = MessageConfig(
         "commands", "sensor_msgs/msg/JointState", "position",
         (
             ActuatorConfig("a", 1.0, 0.0, (-2.0, 2.0), 0.0, "hold", first),
@@ -122,6 +123,7 @@ def held(*starts: float) -> CommandConfig:
         MeasuredConfig("joints", "position[*]"),
         BringUpConfig(max_rate=1.0, tolerance=0.05, timeout_s=2.0) if starts else None,
     )  # fmt: skip
+    return CommandConfig((message,))
 
 
 def test_a_safe_command_holds_where_the_robot_was_when_it_began():

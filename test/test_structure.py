@@ -12,7 +12,7 @@ LARGEST_FILE = 400
 FLOORS = (
     {"system"},
     {"policy", "wiring"},
-    {"disturbance", "safety", "bring_up"},
+    {"disturbance", "safety", "bring_up", "names"},
     {"controller"},
     {"ros", "learning"},
     {"bench", "an_control_sim"},

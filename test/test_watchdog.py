@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from an_control.safety import EStop, Gate, Watchdog
-from an_control.wiring import ActuatorConfig, CommandConfig
+from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
 
 STEP_S = 0.01
 SAFE = [0.5, -0.25]
@@ -22,7 +22,8 @@ def command(max_rate: float = 0.0, limit: float = 8.0) -> CommandConfig:
         ActuatorConfig(name, 1.0, 0.0, (-limit, limit), max_rate, safe)
         for name, safe in zip("ab", SAFE, strict=True)
     )
-    return CommandConfig("commands", "std_msgs/msg/Float64MultiArray", "data", actuators)
+    message = MessageConfig("commands", "std_msgs/msg/Float64MultiArray", "data", actuators)
+    return CommandConfig((message,))
 
 
 @given(

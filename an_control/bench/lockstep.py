@@ -5,11 +5,11 @@ The stub does what any policy node must at least do: take all messages of a step
 
 from __future__ import annotations
 
-import array
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from std_srvs.srv import Trigger
 
 from an_control.system.children import bound
 from an_control.system.share import share_path
+from an_control.wiring import CommandMessage
 from an_control.wiring.messages import message_class, stamp_reader
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.robot import Robot
@@ -33,13 +34,15 @@ class EchoNode(Node):
     def __init__(self, simulation: Simulation, name: str = "policy", **node_options: Any) -> None:
         super().__init__(name, **node_options)
         command = simulation.command
-        message_type = message_class(command.type)
-        self._reply = message_type()
-        names = [actuator.name for actuator in command.actuators]
-        if hasattr(self._reply, "name"):
-            self._reply.name = names
-        setattr(self._reply, command.field, array.array("d", [0.0] * len(names)))
-        self._publisher = self.create_publisher(message_type, command.topic, RELIABLE)
+        self._replies = [
+            CommandMessage(one, message_class(one.type), message_class, simulation.file, key)
+            for one, key in zip(command.messages, map(command.key, count()), strict=False)
+        ]
+        self._publishers_of_replies = [
+            self.create_publisher(type(one.message), one.topic, RELIABLE) for one in self._replies
+        ]
+        self._zeros = [np.zeros(len(one.actuators)) for one in command.messages]
+        self._stamp_ns: int | None = None
         self._heard: set[str] = set()
         self._sources = {one.topic for one in simulation.publish}
         for one in simulation.publish:
@@ -51,14 +54,20 @@ class EchoNode(Node):
         stamp_of = stamp_reader(kind)
 
         def listen(message: Any) -> None:
-            if stamp_of(message) is not None and hasattr(self._reply, "header"):
-                self._reply.header.stamp = message.header.stamp
+            self._stamp_ns = stamp_of(message) or self._stamp_ns
             self._heard.add(topic)
             if self._heard == self._sources:
                 self._heard.clear()
-                self._publisher.publish(self._reply)
+                self._reply()
 
         return listen
+
+    def _reply(self) -> None:
+        for reply, zeros, publisher in zip(
+            self._replies, self._zeros, self._publishers_of_replies, strict=True
+        ):
+            reply.fill(zeros, self._stamp_ns)
+            publisher.publish(reply.message)
 
     def _on_reset(self, request: Any, response: Any) -> Any:
         self._heard.clear()

@@ -22,6 +22,9 @@ the largest number is taken.
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -149,17 +152,43 @@ def environment_of(task: str) -> str:
     return ENVIRONMENTS.get(task, task)
 
 
+def open_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
+    """The environment of an id as it is, or of ``module:id`` where the module registers it.
+
+    The module may lie in the current directory. ValueError where there is no such environment, or
+    where it does not take these arguments of `gymnasium.make`.
+    """
+    module = environment.rpartition(":")[0]
+    try:
+        if module:
+            _import_module(module)
+        return gymnasium.make(environment, **arguments)
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
+        text = " ".join(str(error).split())
+        raise ValueError(f"environment {environment!r}: {text}") from error
+
+
+def _import_module(name: str) -> None:
+    """Import what registers an environment; ImportError whatever is wrong with it."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)  # last: nothing that is installed is hidden by it
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        raise
+    except Exception as error:
+        raise ImportError(f"importing {name} failed: {error!r}") from error
+
+
 def make_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-    """The environment of an id, or of ``module:id`` where importing the module registers it.
+    """The environment of an id or ``module:id`` as policies need it, see `open_environment`.
 
     Its observations come flat and as float32, but for image patches (N, f, p, p) uint8; its
-    actions are flat and in [-1, 1]. ValueError where there is no such environment, or where its
-    spaces are no Box of readings and Box or Discrete of actions.
+    actions are flat and in [-1, 1]. ValueError also where its spaces are no Box of readings and
+    Box or Discrete of actions.
     """
-    try:
-        env: gymnasium.Env[Any, Any] = gymnasium.make(environment, **arguments)
-    except (gymnasium.error.Error, ImportError) as error:
-        raise ValueError(f"environment {environment!r}: {error}") from error
+    env = open_environment(environment, **arguments)
     readings, actions = env.observation_space, env.action_space
     if not isinstance(readings, spaces.Box):
         env.close()

@@ -178,32 +178,42 @@ class Report:
     def _wiring(self, sources: list[SourceStatus]) -> DiagnosticStatus:
         """All of the wiring; two who command one robot, or have one name, are an error."""
         node, wiring = self._node, self._controller.wiring
-        topic, type_ = wiring.command.topic, wiring.command.type
-        publishers = node.get_publishers_info_by_topic(topic)
-        name = node.get_fully_qualified_name()
-        own = next((one for one in publishers if owner(one) == name), None)
-        subscriptions = [
-            one for one in node.get_subscriptions_info_by_topic(topic) if owner(one) != name
-        ]
-        commanding, named = len(of_type(publishers, type_)), same_name_count(node)
-        errors, warnings = [], []
-        if commanding > 1 and not self._output.shadow:
-            errors.append(f"{commanding} publishers command {topic}")
+        errors, warnings, commanding = [], [], 0
+        for message in wiring.command.messages:
+            one, wrong, unheard = self._commanding(message.topic, message.type)
+            commanding = max(commanding, one)
+            errors += wrong
+            warnings += unheard
+        name, named = node.get_fully_qualified_name(), same_name_count(node)
         if named > 1:
             errors.append(f"{named} nodes are named {name}")
+        complete = sum(_complete(source) for source in sources)
+        text = f"{complete} of {len(sources)} sources complete"
+        if errors or warnings:
+            self._found["wiring"] = text = "; ".join(errors + warnings)
+        level = ERROR if errors else WARN if warnings or complete < len(sources) else OK
+        topics = ", ".join(wiring.command.topics)
+        values = {"file": wiring.file, "command": topics, "commanding": commanding}
+        return self._status("wiring", level, text, values)
+
+    def _commanding(self, topic: str, type_: str) -> tuple[int, list[str], list[str]]:
+        """How many publishers command on a topic; errors, and warnings of who cannot be heard."""
+        publishers = self._node.get_publishers_info_by_topic(topic)
+        name = self._node.get_fully_qualified_name()
+        own = next((one for one in publishers if owner(one) == name), None)
+        subscriptions = [
+            one for one in self._node.get_subscriptions_info_by_topic(topic) if owner(one) != name
+        ]
+        commanding, errors, warnings = len(of_type(publishers, type_)), [], []
+        if commanding > 1 and not self._output.shadow:
+            errors.append(f"{commanding} publishers command {topic}")
         if other := wrong_types(publishers, type_, topic):
             warnings.append(f"publisher of {other}")
         if other := wrong_types(subscriptions, type_, topic):
             warnings.append(f"subscription of {other}")
         if own and not self._output.shadow and (why := unmatched(subscriptions, own)):
             warnings.append(f"nobody hears commands on {topic}: {why}")
-        complete = sum(_complete(source) for source in sources)
-        text = f"{complete} of {len(sources)} sources complete"
-        if errors or warnings:
-            self._found["wiring"] = text = "; ".join(errors + warnings)
-        level = ERROR if errors else WARN if warnings or complete < len(sources) else OK
-        values = {"file": wiring.file, "command": topic, "commanding": commanding}
-        return self._status("wiring", level, text, values)
+        return commanding, errors, warnings
 
     def _source(self, source: SourceStatus, since_s: float) -> DiagnosticStatus:
         part, topic = f"source {source.name}", self._topics[source.name]

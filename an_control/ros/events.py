@@ -17,6 +17,8 @@ from an_control.wiring import Notice, Readings
 START_S = 1.0
 """How long the first messages of the sources may take before the log says that they are missing."""
 LINES, WINDOW_S = 6, 10.0
+NAMES = "names of channels"
+"""The subject of lines about channels that are not the model's."""
 
 
 class Throttle:
@@ -51,7 +53,10 @@ class EventLog:
 
     def __init__(self, logger: RcutilsLogger, controller: Controller) -> None:
         self._logger, self._controller = logger, controller
+        self._named: tuple[object, object] = (None, None)
+        self._noted: tuple[str, ...] = ()
         self.begin(0.0)
+        self._log_names(0.0)
 
     def begin(self, now_s: float) -> None:
         """The loop starts to act now, on the steady clock."""
@@ -66,6 +71,7 @@ class EventLog:
         for subject, count in self._throttle.ended(now_s):
             if count:
                 self._log_left_out(subject, count)
+        self._log_names(now_s)
         for notice in self._controller.table.notices():
             self._log_source(notice, now_s)
         if self._waiting and now_s >= self._patient_until_s:
@@ -81,6 +87,17 @@ class EventLog:
             if self._throttle.lets("", now_s):
                 self._log_acting(readings, shadow)
             self._acted, self._said_safe = True, False
+
+    def _log_names(self, now_s: float) -> None:
+        """How the names of wiring and model differ, where one of them is another than before."""
+        named = self._controller.table.ids, self._controller.policy
+        if named[0] is self._named[0] and named[1] is self._named[1]:
+            return
+        self._named, before = named, self._noted
+        self._noted = self._controller.name_notes()
+        for note in self._noted:
+            if note not in before and self._throttle.lets(NAMES, now_s):
+                self._logger.warning(note)
 
     def _log_source(self, notice: Notice, now_s: float) -> None:
         name = notice.source
@@ -103,6 +120,9 @@ class EventLog:
 
     def _log_left_out(self, subject: str, count: int) -> None:
         """How often a subject changed besides what was logged, and how it is now."""
+        if subject == NAMES:
+            self._logger.warning(f"channels: {count} more changes of ids in {WINDOW_S:g} s")
+            return
         if not subject:
             now = self._controller.safe_reason or "acting"
             self._logger.warning(f"commands: {count} more changes in {WINDOW_S:g} s; now {now}")

@@ -92,7 +92,9 @@ class Loop:
         )
         self._events, self._trips = EventLog(node.get_logger(), controller), Throttle()
         with ExitStack() as opened:
-            self._output = CommandOutput(node, controller.wiring.command, shadow=shadow)
+            self._output = CommandOutput(
+                node, controller.wiring.command, controller.messages, shadow=shadow
+            )
             opened.callback(self._output.close)
             self._inside = Inside(node, sees=bool(controller.wiring.images))
             opened.callback(self._inside.close)

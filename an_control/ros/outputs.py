@@ -1,4 +1,4 @@
-"""What the node publishes: commands by actuator name, and a look inside for whoever subscribes.
+"""What the node publishes: commands, and a look inside for whoever subscribes.
 
 Every scalar is cast and every array given as bytes, since rclpy checks neither by default.
 """
@@ -6,9 +6,11 @@ Every scalar is cast and every array given as bytes, since rclpy checks neither 
 from __future__ import annotations
 
 import threading
+import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
 from an_control.ros.inputs import NO_EVENTS
-from an_control.wiring import CommandConfig, Readings
+from an_control.wiring import CommandConfig, CommandMessage, Readings
 
 COMMAND_QOS = QoSProfile(depth=10)
 QUIET = PublisherEventCallbacks(use_default_callbacks=False)
@@ -40,24 +42,33 @@ def set_stamp(stamp: Any, stamp_ns: int) -> None:
 
 
 class CommandOutput:
-    """Publishes commands (A,) in physical units as the wiring's message type, from any thread.
+    """Publishes commands (A,) in physical units on the wiring's topics, from any thread.
 
-    In shadow they go out on `~/proposed` instead, and this node has no publisher that could
-    command. While it does not command, it listens to who does.
+    Of several topics all messages of a command go out together, in the wiring's order. In shadow
+    they go out on `proposed_topics` instead, and this node has no publisher that could command.
+    While it does not command, it listens to who does.
     """
 
-    def __init__(self, node: Node, command: CommandConfig, *, shadow: bool) -> None:
-        self._node, self._command = node, command
+    def __init__(
+        self,
+        node: Node,
+        command: CommandConfig,
+        messages: Sequence[CommandMessage],
+        *,
+        shadow: bool,
+    ) -> None:
+        self._node, self._messages, self._slices = node, tuple(messages), command.slices
+        self._whole = len(self._messages) == 1
+        self._exact = all(one.exact for one in self._messages)
         self._lock = threading.Lock()
-        self._field = command.field
-        stamped = command.type == "sensor_msgs/msg/JointState"
-        self._message = JointState(name=list(command.names)) if stamped else Float64MultiArray()
-        self._stamped = stamped
-        self._type = type(self._message)
-        self._proposed = node.create_publisher(self._type, "~/proposed", COMMAND_QOS)
-        self._publisher: Any = None
-        self._target: Any = None
-        self._ear: Any = None
+        self._proposed = [
+            node.create_publisher(type(one.message), topic, COMMAND_QOS)
+            for one, topic in zip(self._messages, proposed_topics(command), strict=True)
+        ]
+        self._publishers: list[Any] = []
+        self._targets: list[Any] = []
+        self._ears: list[Any] = []
+        self._heard = np.full(len(command.actuators), np.nan)
         self._sent: np.ndarray | None = None
         self.shadow = shadow
         if not shadow:
@@ -72,14 +83,14 @@ class CommandOutput:
             self._destroy()
         else:
             self._create()
-            self._close_ear()
+            self._close_ears()
         with self._lock:
-            self._target = self._proposed if shadow else self._publisher
+            self._targets = self._proposed if shadow else self._publishers
 
     def shut(self) -> None:
         """Publish nothing any more."""
         with self._lock:
-            self._target = None
+            self._targets = []
         self._listen()
 
     @property
@@ -90,79 +101,105 @@ class CommandOutput:
     def forget(self) -> None:
         """What was sent belongs to an episode that is over."""
         self._sent = None
+        self._heard[:] = np.nan
 
     def publish(self, values: np.ndarray, stamp_ns: int | None) -> bool:
         """Send finite `values`; whether they could be sent.
 
-        `stamp_ns`, by default the last one, is for a type that has a header.
+        `stamp_ns`, by default the last one, is for types that have a stamp.
         """
         if not np.isfinite(values).all():
             return False
         with self._lock:
-            setattr(self._message, self._field, doubles(values))
-            if self._stamped and stamp_ns is not None:
-                set_stamp(self._message.header.stamp, stamp_ns)
-            if self._target is not None:
-                self._target.publish(self._message)
-                if self._target is self._publisher:
-                    self._sent = values
+            for message, span in zip(self._messages, self._slices, strict=True):
+                message.fill(values if self._whole else values[span], stamp_ns)
+            self._send()
+            if self._targets and self._targets is self._publishers:
+                self._sent = values if self._exact else self._filled()
         return True
+
+    def _filled(self) -> np.ndarray:
+        """What the messages say (A,), where their fields hold less than a float64."""
+        return np.concatenate([one.read(one.message) for one in self._messages])
 
     def repeat(self) -> None:
         """Send the last command once more."""
         with self._lock:
-            if self._target is not None:
-                self._target.publish(self._message)
+            self._send()
+
+    def _send(self) -> None:
+        """Every message on its topic, also where another one cannot be sent; then that raises."""
+        failed: Exception | None = None
+        for target, message in zip(self._targets, self._messages, strict=False):
+            try:
+                target.publish(message.message)
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def close(self) -> None:
-        """Let go of the topic, once the last command has arrived where it can."""
-        self._close_ear()
+        """Let go of the topics, once the last command has arrived where it can."""
+        self._close_ears()
         self._destroy()
-        self._node.destroy_publisher(self._proposed)
+        for publisher in self._proposed:
+            self._node.destroy_publisher(publisher)
 
     def _create(self) -> None:
-        if self._publisher is None:
-            topic = self._command.topic
-            self._publisher = self._node.create_publisher(
-                self._type, topic, COMMAND_QOS, event_callbacks=QUIET
-            )
+        if not self._publishers:
+            self._publishers = [
+                self._node.create_publisher(
+                    type(one.message), one.topic, COMMAND_QOS, event_callbacks=QUIET
+                )
+                for one in self._messages
+            ]
 
     def _destroy(self) -> None:
-        """Give the publisher of commands up, once the last one has arrived where it can."""
-        if self._publisher is None:
+        """Give the publishers of commands up, once the last one has arrived where it can."""
+        if not self._publishers:
             return
-        with suppress(RuntimeError):  # rclpy was shut down already
-            self._publisher.wait_for_all_acked(Duration(seconds=ARRIVAL_S))
+        until_s = time.monotonic() + ARRIVAL_S
+        for publisher in self._publishers:
+            with suppress(RuntimeError):  # rclpy was shut down already
+                left_s = max(0.0, until_s - time.monotonic())
+                publisher.wait_for_all_acked(Duration(seconds=left_s))
         with self._lock:
-            publisher, self._publisher, self._target = self._publisher, None, None
-        self._node.destroy_publisher(publisher)
+            publishers, self._publishers, self._targets = self._publishers, [], []
+        for publisher in publishers:
+            self._node.destroy_publisher(publisher)
 
     def _listen(self) -> None:
-        if self._ear is None:
-            self._ear = self._node.create_subscription(
-                self._type,
-                self._command.topic,
-                self._receive,
-                COMMAND_QOS,
-                event_callbacks=NO_EVENTS,
+        if self._ears:
+            return
+        for message, span in zip(self._messages, self._slices, strict=True):
+            self._ears.append(
+                self._node.create_subscription(
+                    type(message.message),
+                    message.topic,
+                    partial(self._receive, message, span),
+                    COMMAND_QOS,
+                    event_callbacks=NO_EVENTS,
+                )
             )
 
-    def _close_ear(self) -> None:
-        if self._ear is not None:
-            self._node.destroy_subscription(self._ear)
-            self._ear = None
+    def _close_ears(self) -> None:
+        for ear in self._ears:
+            self._node.destroy_subscription(ear)
+        self._ears = []
 
-    def _receive(self, message: Any) -> None:
+    def _receive(self, carrier: CommandMessage, span: slice, message: Any) -> None:
         """Somebody commands the robot; what does not fit its actuators says nothing."""
-        values = np.array(getattr(message, self._field), np.float64)
-        names = self._command.names
-        if self._stamped and list(message.name) != list(names):
-            place = {name: index for index, name in enumerate(message.name)}
-            if len(values) != len(message.name) or not place.keys() >= set(names):
-                return
-            values = values[[place[name] for name in names]]
-        if values.shape == (len(names),) and np.isfinite(values).all():
-            self._sent = values
+        with suppress(ValueError):
+            self._heard[span] = carrier.read(message)
+            if np.isfinite(self._heard).all():
+                self._sent = self._heard.copy()
+
+
+def proposed_topics(command: CommandConfig) -> tuple[str, ...]:
+    """Where each message of a command goes in shadow; of several, below `~/proposed` by topic."""
+    if len(command.messages) == 1:
+        return ("~/proposed",)
+    return tuple(f"~/proposed/{one.topic.lstrip('~/')}" for one in command.messages)
 
 
 class Inside:

@@ -14,11 +14,12 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.validate_full_topic_name import validate_full_topic_name
 
+from an_control.ros.outputs import proposed_topics
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.config import check_loops
 from an_control.wiring.errors import without_middle
 
-OUTPUTS = ("~/proposed", "~/attention", "~/channels", "~/attended", "/diagnostics")
+OUTPUTS = ("~/attention", "~/channels", "~/attended", "/diagnostics")
 """What the node publishes beside commands; to read it, or to command there, closes a loop."""
 PREFIXES = ("sources", "channels")
 
@@ -72,16 +73,25 @@ class WiringParameters:
 
     def _check_topics(self, wiring: Wiring) -> None:
         """Every source's and the command's, as they are called after expansion and remapping."""
-        command = self._resolved(wiring, "command.topic", wiring.command.topic)
+        commands: dict[str, str] = {}
+        for topic, key in wiring.command.topics.items():
+            resolved = self._resolved(wiring, key, topic)
+            if resolved in commands:
+                raise WiringError(
+                    wiring.file, key, resolved, f"a topic other than {commands[resolved]}"
+                )
+            commands[resolved] = key
         sources = [
             replace(one, topic=self._resolved(wiring, f"sources.{one.name}.topic", one.topic))
             for one in wiring.sources
         ]
-        outputs = {self._node.resolve_topic_name(topic): topic for topic in OUTPUTS}
-        if command in outputs:
-            allowed = f"a topic other than {outputs[command]}, which this node publishes itself"
-            raise WiringError(wiring.file, "command.topic", command, allowed)
-        check_loops(wiring.file, sources, {**outputs, command: "command.topic"})
+        own = (*proposed_topics(wiring.command), *OUTPUTS)
+        outputs = {self._node.resolve_topic_name(topic): topic for topic in own}
+        for topic, key in commands.items():
+            if topic in outputs:
+                allowed = f"a topic other than {outputs[topic]}, which this node publishes itself"
+                raise WiringError(wiring.file, key, topic, allowed)
+        check_loops(wiring.file, sources, {**outputs, **commands})
 
     def _resolved(self, wiring: Wiring, key: str, topic: str) -> str:
         try:

@@ -1,7 +1,8 @@
 """From ROS messages to channel readings, and from actions to commands; needs no rclpy."""
 
 from an_control.wiring.channel_table import ChannelTable, Notice, Readings, SourceStatus
-from an_control.wiring.command import COMMAND_FIELDS, ActuatorConfig, CommandConfig
+from an_control.wiring.command import ActuatorConfig, CommandConfig, MessageConfig
+from an_control.wiring.command_message import CommandMessage, command_messages
 from an_control.wiring.compile import lists_names
 from an_control.wiring.config import ChannelConfig, SourceConfig, Wiring, load_wiring
 from an_control.wiring.errors import WiringError
@@ -9,18 +10,20 @@ from an_control.wiring.image import ImageConfig
 from an_control.wiring.messages import message_class, stamp_reader
 
 __all__ = [
-    "COMMAND_FIELDS",
     "ActuatorConfig",
     "ChannelConfig",
     "ChannelTable",
     "CommandConfig",
+    "CommandMessage",
     "ImageConfig",
+    "MessageConfig",
     "Notice",
     "Readings",
     "SourceConfig",
     "SourceStatus",
     "Wiring",
     "WiringError",
+    "command_messages",
     "lists_names",
     "load_wiring",
     "message_class",

@@ -107,9 +107,8 @@ class ChannelTable:
         self._required = [feed for feed in self._feeds.values() if feed.config.required]
         self.measured: Measured | None = None
         """Where the actuators are, for a wiring that says where that is measured."""
-        if (measured := wiring.command.measured) is not None:
-            cls = self.message_classes[measured.source]
-            self.measured = Measured(wiring.command, cls, resolve, wiring.file)
+        if wiring.command.measured:
+            self.measured = Measured(wiring.command, self.message_classes, resolve, wiring.file)
         self._of_images = bool(wiring.images)
         self._ids: tuple[str, ...] = ()
         self._fine = np.zeros(0, bool)
@@ -203,8 +202,9 @@ class ChannelTable:
                 self._lay_out()
                 self._notice_new()
             if self.measured is not None:
-                for message, _, _ in self._feeds[self.measured.source].unread:
-                    self.measured.read(message)
+                for source in self.measured.sources:
+                    for message, _, _ in self._feeds[source].unread:
+                        self.measured.read(source, message)
             for feed in feeds:
                 if feed.unread:
                     feed.extract(lockstep)

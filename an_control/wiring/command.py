@@ -1,22 +1,23 @@
-"""From an action to the numbers that a command message carries, in physical units, and back.
+"""From an action to the numbers that command messages carry, in physical units, and back.
 
-Only the conversion: limits, rate of change and the watchdog belong to the safety gate.
+Only the conversion: limits, rate of change and the watchdog belong to the safety gate, the fields
+of the messages to `CommandMessage`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cached_property
-from typing import Literal
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-COMMAND_FIELDS = {
-    "sensor_msgs/msg/JointState": ("position", "velocity", "effort"),
-    "std_msgs/msg/Float64MultiArray": ("data",),
-}
-"""The message types that can carry a command, and the fields of each that can hold it."""
+from an_control.wiring.errors import WiringError
+
+Constant = bool | float | str
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class ActuatorConfig:
               goes out at once
     safe      the value that does no harm, within the limits; "hold": the position measured last
     start     where bring-up moves it before the policy acts, within the limits
+    field     path of the field that holds its value; None: the message's `field` says it
     """
 
     name: str
@@ -37,6 +39,7 @@ class ActuatorConfig:
     max_rate: float
     safe: float | Literal["hold"]
     start: float | None = None
+    field: str | None = None
 
 
 @dataclass(frozen=True)
@@ -65,20 +68,104 @@ class BringUpConfig:
 
 
 @dataclass(frozen=True)
-class CommandConfig:
-    """Where commands go, and what an action means there; the actuators in the action's order."""
+class MessageConfig:
+    """One message of a command: its topic, and the actuators whose values it carries.
+
+    field      for actuators without one of their own: an array that holds their values, by name
+               where the message has names, else in their order; or a path with a `*` for the
+               actuator's name
+    constants  what else the message says, by field path
+    measured, bring_up  of its actuators
+    """
 
     topic: str
     type: str
-    field: str
+    field: str | None
     actuators: tuple[ActuatorConfig, ...]
     measured: MeasuredConfig | None = None
     bring_up: BringUpConfig | None = None
+    constants: Mapping[str, Constant] = dataclass_field(default_factory=dict)
+
+
+class Actuator(Protocol):
+    """An actuator as a message knows it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def field(self) -> str | None: ...
+
+
+class MessageFields(Protocol):
+    """What of a `MessageConfig` says how the message is filled."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def field(self) -> str | None: ...
+    @property
+    def actuators(self) -> tuple[Actuator, ...]: ...
+    @property
+    def constants(self) -> Mapping[str, Constant]: ...
+
+
+M = TypeVar("M", bound=MessageFields)
+
+
+@dataclass(frozen=True)
+class Messages(Generic[M]):
+    """The messages of a command, in the order in which they are sent in every tick.
+
+    Their actuators, one message after the other, are in the action's order.
+    """
+
+    messages: tuple[M, ...]
+
+    def key(self, number: int) -> str:
+        """Where a message stands in the file."""
+        return "command" if len(self.messages) == 1 else f"command[{number}]"
+
+    @cached_property
+    def topics(self) -> dict[str, str]:
+        """By topic, where the file says so."""
+        return {one.topic: f"{self.key(i)}.topic" for i, one in enumerate(self.messages)}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The actuators' names, in the action's order."""
-        return tuple(actuator.name for actuator in self.actuators)
+        return tuple(actuator.name for one in self.messages for actuator in one.actuators)
+
+    @cached_property
+    def slices(self) -> tuple[slice, ...]:
+        """Which values each message carries."""
+        ends = np.cumsum([len(one.actuators) for one in self.messages]).tolist()
+        return tuple(slice(i, end) for i, end in zip([0, *ends], ends, strict=False))
+
+    def check_once(self, file: str) -> None:
+        """WiringError where a topic or an actuator comes twice."""
+        topics: set[str] = set()
+        names: set[str] = set()
+        for number, one in enumerate(self.messages):
+            if one.topic in topics:
+                raise WiringError(file, f"{self.key(number)}.topic", one.topic, "each topic once")
+            topics.add(one.topic)
+            for actuator in one.actuators:
+                if actuator.name in names:
+                    key = f"{self.key(number)}.actuators.{actuator.name}"
+                    raise WiringError(file, key, actuator.name, "each actuator once")
+                names.add(actuator.name)
+
+
+@dataclass(frozen=True)
+class CommandConfig(Messages[MessageConfig]):
+    """What an action means in physical units, and the messages that say so to the robot."""
+
+    @cached_property
+    def actuators(self) -> tuple[ActuatorConfig, ...]:
+        """All actuators, in the action's order."""
+        return tuple(actuator for message in self.messages for actuator in message.actuators)
 
     @cached_property
     def _scale(self) -> NDArray[np.float64]:
@@ -103,9 +190,9 @@ class CommandConfig:
         return (np.asarray(values, np.float64) - self._offset) / self._scale
 
     @property
-    def holds(self) -> bool:
-        """Whether the safe command holds a measured position."""
-        return any(actuator.safe == "hold" for actuator in self.actuators)
+    def measured(self) -> tuple[MeasuredConfig, ...]:
+        """Where positions are measured, of each message that needs that."""
+        return tuple(one.measured for one in self.messages if one.measured is not None)
 
     def safe_command(self) -> NDArray[np.float64]:
         """The values (A,) that the wiring names as safe, NaN for "hold"; a new array each time."""

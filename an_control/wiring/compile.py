@@ -72,9 +72,14 @@ class Leaf:
         return ".".join(part for hop in self.hops for part in hop.labels(hop.key) if part != ALL)
 
 
-def follow(config: ChannelConfig, cls: Any, resolve: Resolver, file: str) -> list[Leaf]:
-    """The numbers that a channel's field path leads to; WiringError where there are none."""
-    field = parse_field(config.field)
+def follow(
+    config: ChannelConfig, cls: Any, resolve: Resolver, file: str, field: Field | None = None
+) -> list[Leaf]:
+    """The numbers that a channel's field path leads to; WiringError where there are none.
+
+    field: the path, where it is parsed already.
+    """
+    field = field or parse_field(config.field)
     leaves = list(_Follower(config, field, resolve, file).follow(field.steps, cls, ()))
     if not leaves:
         raise WiringError(
@@ -163,7 +168,7 @@ class _Follower:
     ) -> Iterator[Leaf]:
         """The leaves of a path from a message of class cls; named: whether names are above it."""
         types = field_types(cls)
-        names = _name_list(types)
+        names = name_list(types)
         step, rest = steps[0], steps[1:]
         if step.name == ALL:
             if self._function:
@@ -207,7 +212,7 @@ class _Follower:
         if len(hops) > _MAX_DEPTH:
             self._fail(f"a message of at most {_MAX_DEPTH} levels")
         types = field_types(cls)
-        names = _name_list(types)
+        names = name_list(types)
         for name, type_ in types.items():
             if type_.base == TIME or (type_.base == DURATION and name == "stamp"):
                 continue
@@ -241,7 +246,7 @@ class _Follower:
         raise WiringError(self._file, key, self._config.field, allowed)
 
 
-def _name_list(types: dict[str, FieldType]) -> str | None:
+def name_list(types: dict[str, FieldType]) -> str | None:
     """The field that lists the names of a message's elements."""
     for name in NAME_LISTS:
         type_ = types.get(name)
@@ -252,7 +257,7 @@ def _name_list(types: dict[str, FieldType]) -> str | None:
 
 def lists_names(cls: Any) -> bool:
     """Whether messages of this class name their elements."""
-    return _name_list(field_types(cls)) is not None
+    return name_list(field_types(cls)) is not None
 
 
 def _keys(key: int | str | None, type_: FieldType) -> Sequence[int | str | None]:

@@ -9,33 +9,21 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from an_control.wiring.checked_yaml import Entry, read_yaml
-from an_control.wiring.command import (
-    COMMAND_FIELDS,
-    ActuatorConfig,
-    BringUpConfig,
-    CommandConfig,
-    MeasuredConfig,
-)
+from an_control.wiring.command import CommandConfig
+from an_control.wiring.command_file import read_command
+from an_control.wiring.entries import field_path, max_age, number, source_name, topic
 from an_control.wiring.errors import Shown, WiringError
-from an_control.wiring.fields import SYNTAX, parse_field
 from an_control.wiring.image import ImageConfig, read_image
 from an_control.wiring.messages import MESSAGE_TYPE
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
-_TOPIC = re.compile(r"(~/|/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)
-_WORD = re.compile(r"[!-~]{1,200}")
 _ID = re.compile(r"(?=.{1,200}$)[!-)+-~]*\*?[!-)+-~]*")
-_TEXT = re.compile(r".{1,200}", re.DOTALL)
-_ANY = sys.float_info.max
 _FLOAT32 = 3.4028234e38
-_LIMIT_S = 1e6
-_LEAST = 1e-9
 
 
 @dataclass(frozen=True)
@@ -125,22 +113,22 @@ class Wiring:
             name, _, part = rest.rpartition(".")
             entry = Entry(self.file, key, value)
             if (kind, part) == ("sources", "topic") and name in sources:
-                sources[name] = replace(sources[name], topic=_topic(entry))
+                sources[name] = replace(sources[name], topic=topic(entry))
             elif (kind, part) == ("channels", "source") and name in channels:
-                source = _source_name(entry, tuple(sources))
+                source = source_name(entry, tuple(sources))
                 channels[name] = replace(channels[name], source=source)
             elif (
                 (kind, part) == ("channels", "field")
                 and name in channels
                 and not channels[name].image
             ):
-                channels[name] = replace(channels[name], field=_field(entry, "*" in name))
+                channels[name] = replace(channels[name], field=field_path(entry, many="*" in name))
             else:
                 near = difflib.get_close_matches(key, self.rewirable, 1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 allowed = f"a sources.NAME.topic or channels.ID.source, .field of the wiring{hint}"
                 raise WiringError(self.file, key, Shown("this key"), allowed)
-        check_loops(self.file, sources.values(), {self.command.topic: "command.topic"})
+        check_loops(self.file, sources.values(), self.command.topics)
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
     def changes(self, before: Wiring) -> list[str]:
@@ -178,12 +166,13 @@ def load_wiring(path: str | Path) -> Wiring:
         _channel(id_, e, names) for id_, e in top["channels"].items("at least one channel")
     )
     _check_images(top["channels"], channels)
-    command = _command(top["command"], names)
-    check_loops(str(path), sources, {command.topic: "command.topic"})
+    rate_hz = top["rate_hz"].number("ticks per second, 0.001 to 100000", 1e-3, 1e5)
+    command = read_command(top["command"], names, rate_hz)
+    check_loops(str(path), sources, command.topics)
     return Wiring(
         file=str(path),
         robot=top["robot"].text("a name (letters, digits, _)", _NAME),
-        rate_hz=top["rate_hz"].number("ticks per second, 0.001 to 100000", 1e-3, 1e5),
+        rate_hz=rate_hz,
         min_present_share=top["min_present_share"].number("a share from 0 to 1", 0.0, 1.0),
         sources=sources,
         channels=channels,
@@ -211,9 +200,9 @@ def _source(name: str, entry: Entry) -> SourceConfig:
         raise required.error("true or false")
     return SourceConfig(
         name=name,
-        topic=_topic(fields["topic"]),
+        topic=topic(fields["topic"]),
         type=fields["type"].text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
-        max_age_s=_max_age(fields["max_age_s"]),
+        max_age_s=max_age(fields["max_age_s"]),
         required=required is not None and bool(required.value),
     )
 
@@ -228,18 +217,18 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         if "*" not in id_:
             raise WiringError(entry.file, entry.key, id_, "an id with a *, for ROW.COLUMN")
         fields = entry.fields(("source", "image"), ("max_age_s",))
-        max_age_s = _max_age(fields["max_age_s"]) if "max_age_s" in fields else None
-        source, image = _source_name(fields["source"], sources), read_image(fields["image"])
+        max_age_s = max_age(fields["max_age_s"]) if "max_age_s" in fields else None
+        source, image = source_name(fields["source"], sources), read_image(fields["image"])
         return ChannelConfig(id_, source, max_age_s=max_age_s, image=image)
     fields = entry.fields(("source", "field"), ("scale", "offset", "clip", "max_age_s"))
     return ChannelConfig(
         id=id_,
-        source=_source_name(fields["source"], sources),
-        field=_field(fields["field"], "*" in id_),
-        scale=_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
-        offset=_number(fields.get("offset"), 0.0, "a finite number"),
+        source=source_name(fields["source"], sources),
+        field=field_path(fields["field"], many="*" in id_),
+        scale=number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
+        offset=number(fields.get("offset"), 0.0, "a finite number"),
         clip=fields["clip"].range("[lowest, highest]", _FLOAT32) if "clip" in fields else None,
-        max_age_s=_max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
+        max_age_s=max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
     )
 
 
@@ -252,116 +241,3 @@ def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
         raise WiringError(
             entry.file, entry.key, Shown("images of several forms"), "one patch and one stack"
         )
-
-
-def _source_name(entry: Entry, sources: tuple[str, ...]) -> str:
-    if entry.value not in sources:
-        raise entry.error(f"one of the sources {', '.join(sources)}")
-    return str(entry.value)
-
-
-def _field(entry: Entry, pattern: bool) -> str:
-    text = entry.text(SYNTAX, _TEXT)
-    try:
-        many = parse_field(text).many
-    except ValueError:
-        raise entry.error(SYNTAX) from None
-    if many and not pattern:
-        raise entry.error("one number, or a * in the channel's id")
-    if pattern and not many:
-        raise entry.error("several numbers (with a *), as the channel's id has a *")
-    return text
-
-
-def _command(entry: Entry, sources: tuple[str, ...]) -> CommandConfig:
-    fields = entry.fields(("topic", "type", "field", "actuators"), ("measured", "bring_up"))
-    type_, field = fields["type"], fields["field"]
-    if type_.value not in tuple(COMMAND_FIELDS):
-        raise type_.error(" or ".join(COMMAND_FIELDS))
-    if field.value not in COMMAND_FIELDS[str(type_.value)]:
-        raise field.error(" or ".join(COMMAND_FIELDS[str(type_.value)]))
-    actuators = fields["actuators"].items("at least one actuator")
-    config = CommandConfig(
-        topic=_topic(fields["topic"]),
-        type=str(type_.value),
-        field=str(field.value),
-        actuators=tuple(_actuator(name, e) for name, e in actuators),
-        measured=_measured(fields["measured"], sources) if "measured" in fields else None,
-        bring_up=_bring_up(fields["bring_up"]) if "bring_up" in fields else None,
-    )
-    _check_measured(entry, config)
-    return config
-
-
-def _actuator(name: str, entry: Entry) -> ActuatorConfig:
-    if not _WORD.fullmatch(name):
-        raise WiringError(entry.file, entry.key, name, "a name of visible ASCII characters")
-    fields = entry.fields(("limits", "safe"), ("scale", "offset", "max_rate", "start"))
-    limits = fields["limits"].range("[lowest, highest]", _ANY)
-    within = f"a value within the limits {limits[0]:g} to {limits[1]:g}"
-    safe = fields["safe"]
-    return ActuatorConfig(
-        name=name,
-        scale=_number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
-        offset=_number(fields.get("offset"), 0.0, "a finite number"),
-        limits=limits,
-        max_rate=_number(fields.get("max_rate"), 0.0, "units per second, 0 = off", low=0.0),
-        safe="hold" if safe.value == "hold" else safe.number(f"{within}, or hold", *limits),
-        start=fields["start"].number(within, *limits) if "start" in fields else None,
-    )
-
-
-def _measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
-    fields = entry.fields(("source", "field"))
-    field = fields["field"]
-    if not isinstance(field.value, str) or field.value.count("*") != 1:
-        raise field.error("a field path with one *, for the actuator's name: position[*]")
-    _field(Entry(field.file, field.key, field.value), True)
-    return MeasuredConfig(_source_name(fields["source"], sources), field.value)
-
-
-def _bring_up(entry: Entry) -> BringUpConfig:
-    fields = entry.fields(("max_rate", "tolerance", "timeout_s"))
-    return BringUpConfig(
-        max_rate=fields["max_rate"].number("units per second, more than 0", _LEAST),
-        tolerance=fields["tolerance"].number("a distance of more than 0", _LEAST),
-        timeout_s=fields["timeout_s"].number(f"seconds, up to {_LIMIT_S:g}", _LEAST, _LIMIT_S),
-    )
-
-
-def _check_measured(entry: Entry, config: CommandConfig) -> None:
-    """Who holds or moves to a pose must know where the actuators are; all start or none."""
-    without = next((one.name for one in config.actuators if one.start is None), None)
-    if config.bring_up is not None and without is not None:
-        key = f"{entry.key}.actuators.{without}"
-        raise WiringError(entry.file, key, Shown("no start"), "a start for bring_up")
-    if config.bring_up is None and any(one.start is not None for one in config.actuators):
-        raise WiringError(entry.file, entry.key, Shown("no bring_up"), "bring_up, for start")
-    if config.measured is None and (config.holds or config.bring_up is not None):
-        why = "safe: hold" if config.holds else "bring_up"
-        raise WiringError(
-            entry.file, entry.key, Shown("no measured"), f"measured: {{source, field}}, for {why}"
-        )
-    if config.measured is not None and config.field not in ("position", "data"):
-        allowed = "position or data, as measured positions are sent in it"
-        raise WiringError(entry.file, f"{entry.key}.field", config.field, allowed)
-
-
-def _topic(entry: Entry) -> str:
-    return entry.text("a topic name such as joint_states or /ant/joint_states", _TOPIC)
-
-
-def _max_age(entry: Entry) -> float:
-    return entry.number(f"seconds, 0 (off) to {_LIMIT_S:g}", 0.0, _LIMIT_S)
-
-
-def _number(
-    entry: Entry | None, default: float, what: str, *, low: float = -_ANY, zero: bool = True
-) -> float:
-    """An optional number."""
-    if entry is None:
-        return default
-    value = entry.number(what, low, _ANY)
-    if not zero and value == 0.0:
-        raise entry.error(what)
-    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,33 +13,73 @@ from an_control.wiring.compile import compile_source, follow
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import Resolver
+from an_control.wiring.readers import Names, Reader
 
 
 class Measured:
-    """Reads the actuators' positions from messages of one source.
+    """Reads the actuators' positions from messages of the sources that the command names.
 
-    `values` (A,) float64 in the units of the commands: the last finite position of each actuator,
-    NaN before the first. WiringError where the field leads to no number.
+    Only of those that hold their position or are moved to a start pose. `values` (A,) float64 in
+    the units of the commands: the last finite position of each, NaN before the first and of all
+    others. WiringError where a field leads to no number.
     """
 
-    def __init__(self, command: CommandConfig, cls: Any, resolve: Resolver, file: str) -> None:
-        assert command.measured is not None
-        self.source, field = command.measured.source, command.measured.field
-        channels = [
-            ChannelConfig(name, self.source, field.replace("*", name)) for name in command.names
-        ]
-        try:
-            leaves = [leaf for one in channels for leaf in follow(one, cls, resolve, file)]
-        except WiringError as error:
-            raise WiringError(file, "command.measured.field", field, error.allowed) from None
-        self._readers, self._names = compile_source(leaves, set())
-        found = [name for reader in self._readers for name in reader.ids]
-        self._places = np.array([found.index(name) for name in command.names], np.int64)
-        self._row = np.full(len(found), np.nan)
-        self.values: NDArray[np.float64] = np.full(len(found), np.nan)
+    def __init__(
+        self, command: CommandConfig, classes: Mapping[str, Any], resolve: Resolver, file: str
+    ) -> None:
+        self.values: NDArray[np.float64] = np.full(len(command.actuators), np.nan)
+        self.needed = np.array([a.safe == "hold" or a.start is not None for a in command.actuators])
+        """(A,) of which actuators the position is needed."""
+        self._readers: dict[str, list[_Positions]] = {}
+        for number, (message, span) in enumerate(
+            zip(command.messages, command.slices, strict=True)
+        ):
+            measured = message.measured
+            if measured is None:
+                continue
+            places = {command.names[i]: i for i in range(span.start, span.stop) if self.needed[i]}
+            channels = [
+                ChannelConfig(name, measured.source, measured.field.replace("*", name))
+                for name in places
+            ]
+            cls = classes[measured.source]
+            try:
+                leaves = [leaf for one in channels for leaf in follow(one, cls, resolve, file)]
+            except WiringError as error:
+                key = f"{command.key(number)}.measured.field"
+                raise WiringError(file, key, measured.field, error.allowed) from None
+            positions = _Positions(*compile_source(leaves, set()), places)
+            self._readers.setdefault(measured.source, []).append(positions)
 
-    def read(self, message: Any) -> None:
-        """Take what this message says; what it does not say, or not finitely, stays."""
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that measure positions."""
+        return tuple(self._readers)
+
+    @property
+    def known(self) -> bool:
+        """Whether every position that is needed has been measured."""
+        return bool(np.isfinite(self.values[self.needed]).all())
+
+    def read(self, source: str, message: Any) -> None:
+        """Take what this message of a source says; what it does not say, or not finitely, stays."""
+        for positions in self._readers[source]:
+            self.values = positions.read(message, self.values)
+
+
+class _Positions:
+    """The positions that one message of a source holds; `places` by name in the command."""
+
+    def __init__(
+        self, readers: list[Reader], names: list[Names], places: Mapping[str, int]
+    ) -> None:
+        self._readers, self._names = readers, names
+        found = [name for reader in readers for name in reader.ids]
+        self._places = np.array([places[name] for name in found], np.intp)
+        self._row = np.full(len(found), np.nan)
+
+    def read(self, message: Any, before: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A new array with what this message says."""
         start = 0
         try:
             for names in self._names:
@@ -47,6 +88,7 @@ class Measured:
                 reader.read(message, self._row[start : start + len(reader.ids)])
                 start += len(reader.ids)
         except Exception:  # the table says what is wrong with a message that cannot be read
-            return
-        new = self._row[self._places]
-        self.values = np.where(np.isfinite(new), new, self.values)
+            return before
+        values, finite = before.copy(), np.isfinite(self._row)
+        values[self._places[finite]] = self._row[finite]
+        return values

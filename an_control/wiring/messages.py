@@ -21,6 +21,17 @@ TIME = "builtin_interfaces/Time"
 DURATION = "builtin_interfaces/Duration"
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NUMERIC = {"boolean", "octet", "char", "float", "double", "long double"} | _INTEGERS
+ARRAY_CODES = {
+    "double": "d", "float": "f", "octet": "B", "char": "B",
+    "int8": "b", "uint8": "B", "int16": "h", "uint16": "H",
+    "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q",
+}  # fmt: skip
+"""The code of Python's arrays and numpy for each type of number that has one."""
+CASTS: dict[str, Callable[[Any], Any]] = {
+    "double": float, "float": float, "boolean": bool, "string": str,
+    **{name: int for name in NUMERIC if "int" in name},
+}  # fmt: skip
+"""What makes a value exactly what a field of that type takes; rclpy does not check it."""
 _FIELD_TYPE = re.compile(
     r"sequence<(?P<item>[^<>,]+(?:<\d+>)?)(?:,\s*(?P<bound>\d+))?>"
     r"|(?P<base>[^\[\]]+)(?:\[(?P<size>\d+)\])?"

@@ -10,6 +10,7 @@ steady clock: nothing ever waits on the ROS time that this node itself makes.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -92,8 +93,7 @@ class Bridge:
             command_timeout_s = TOO_OLD * robot.simulation.step_s if realtime else 1.0
         self._command_timeout_s, self._start_timeout_s = command_timeout_s, start_timeout_s
         self._stamp_ns = int(time.time()) * 1_000_000_000
-        self._answer: NDArray[np.float64] | None = None
-        self._answered_s = self._heard_s = -np.inf
+        self._heard_s = -np.inf
         self._started = self._running = self._paused = self._stopping = False
         self._refusal = ""
         self._steps_asked: list[Future[str]] = []
@@ -116,13 +116,15 @@ class Bridge:
             (one.topic, one.message, node.create_publisher(type(one.message), one.topic, RELIABLE))
             for one in self.robot.outlets
         ]
-        command, message_class = simulation.command, self.robot.command_class
-        self._commands = node.create_subscription(
-            message_class, command.topic, self._on_command, RELIABLE
-        )
+        self._commands = [
+            node.create_subscription(cls, topic, partial(self._on_command, number), RELIABLE)
+            for number, (topic, cls) in enumerate(self.robot.commands.topics)
+        ]
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(LOOK_S, self._check_for_other_simulators, clock=steady)
-        self._link = PolicyLink(node, policy, command.topic, self._spin, self._start_timeout_s)
+        self._link = PolicyLink(
+            node, policy, tuple(simulation.command.topics), self._spin, self._start_timeout_s
+        )
         self._figures = PolicyFigures(node, self._link.name) if policy else None
         node.create_service(SetBool, "~/pause", self._on_pause)
         node.create_service(Trigger, "~/step", self._on_step)
@@ -142,13 +144,15 @@ class Bridge:
 
         In real time nobody is waited for where the policy has no name. Another simulator on the
         same topics is refused, once it was given until the timeout to end: one that was killed
-        stays in the graph for a while.
+        stays in the graph for a while. So is a policy that does not read what the tap publishes.
         """
         self._refuse_rivals()
         if self._link.named or not self._realtime:
             topics = {publisher.topic_name for _, _, publisher in self._outlets}
             self._link.wait(topics if self.tap is None else {*topics, self.tap.topic})
             self._refuse_rivals()
+        if self.tap is not None:
+            self._link.require_reader(self.tap.topic)
         self._started = True
 
     def reset(self, seed: int, episode: int) -> None:
@@ -157,7 +161,7 @@ class Bridge:
         self.robot.reset(seed)
         if self.tap is not None:
             self.tap.reset(episode)
-        self._answer = None
+        self.robot.commands.forget()
         self._count = 0
         self._link.reset()
         self._next_s = self._heard_s = time.monotonic()
@@ -272,20 +276,22 @@ class Bridge:
 
     def _replied(self) -> NDArray[np.float64] | None:
         """Lockstep: the command that answers this step, or None after the timeout."""
-        self._answer = None
+        answer, commands = None, self.robot.commands
+        commands.forget()
         begin_s = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):
             until = begin_s + self._command_timeout_s * attempt / ATTEMPTS
             self._publish()
-            while self._answer is None and self._spin(until):
+            while (answer := commands.answer) is None and self._spin(until):
                 pass
-            if self._answer is not None:
+            if answer is not None:
                 self._heard_s = time.monotonic()
                 self.latency_s.append(self._heard_s - begin_s)
-                return self._answer
+                return answer
         if time.monotonic() - self._heard_s > self._start_timeout_s:
+            topics = ", ".join(one.topic_name for one in self._commands)
             raise BridgeError(
-                f"no command on {self._commands.topic_name} for {self._start_timeout_s:g} s: "
+                f"no command on {topics} for {self._start_timeout_s:g} s: "
                 f"is {self._link.name} still active?"
             )
         return None
@@ -297,21 +303,21 @@ class Bridge:
         self._next_s = max(self._next_s + self.robot.simulation.step_s, now)
         while self._spin(self._next_s):
             pass
-        age_s = time.monotonic() - self._answered_s
-        return self._answer if age_s <= self._command_timeout_s else None
+        commands = self.robot.commands
+        age_s = time.monotonic() - commands.answered_s
+        return commands.answer if age_s <= self._command_timeout_s else None
 
-    def _on_command(self, message: Any) -> None:
-        stamp_ns = self.robot.commands.stamp_ns(message)
+    def _on_command(self, number: int, message: Any) -> None:
+        stamp_ns = self.robot.commands.stamp_ns(message, number)
         if not self._realtime and stamp_ns is not None and stamp_ns != self._stamp_ns:
             return
         try:
-            self._answer = self.robot.commands.read(message)
-            self._answered_s = time.monotonic()
+            self.robot.commands.take(message, time.monotonic(), number)
             refusal = ""
         except ValueError as error:
             refusal = str(error)
         if refusal and refusal != self._refusal:
-            topic = self._commands.topic_name
+            topic = self._commands[number].topic_name
             self.node.get_logger().warning(f"command refused on {topic}: {refusal}")
         self._refusal = refusal
 

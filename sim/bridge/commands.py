@@ -1,63 +1,92 @@
-"""From a command message to an environment's action, by actuator name where there are names.
+"""From command messages to an environment's action, by actuator name where there are names.
 
-A command is taken or refused as one: one actuator missing or one number that is not finite,
-and the message counts as not come.
+A message is taken or refused as one: one actuator missing or one number that is not finite, and it
+counts as not come. Where several topics command, all of them together are a command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.wiring import CommandMessage
 from an_control.wiring.errors import WiringError
-from an_control.wiring.messages import FieldType, field_types, stamp_reader
-from an_control_sim.bridge.simulation_file import CommandConfig
+from an_control.wiring.messages import Resolver, stamp_reader
+from an_control_sim.bridge.simulation_file import Simulation
 
 
 class Commands:
     """Reads the command messages of one environment.
 
-    `safe` (A,) float64 are the actuators' safe values in the unit of the action.
+    `safe` (A,) float64 are the actuators' safe values in the unit of the action. `answer` (A,) is
+    the newest command in that unit, None before every topic has one.
     """
 
     def __init__(
-        self, config: CommandConfig, message_class: Any, space: gymnasium.Space[Any], file: str
+        self, simulation: Simulation, space: gymnasium.Space[Any], resolve: Resolver
     ) -> None:
-        self._field = config.field
-        self._names = [actuator.name for actuator in config.actuators]
-        self._scales = np.array([actuator.scale for actuator in config.actuators])
-        self._offsets = np.array([actuator.offset for actuator in config.actuators])
-        safe = np.array([actuator.safe for actuator in config.actuators])
+        self._space, command = space, simulation.command
+        self._messages: list[CommandMessage] = []
+        self._stamps: list[Callable[[Any], int | None]] = []
+        for number, config in enumerate(command.messages):
+            key = command.key(number)
+            try:
+                cls = resolve(config.type)
+            except LookupError as error:
+                allowed = f"a message type ({error})"
+                raise WiringError(simulation.file, f"{key}.type", config.type, allowed) from None
+            self._messages.append(CommandMessage(config, cls, resolve, simulation.file, key))
+            self._stamps.append(stamp_reader(cls))
+        actuators = [actuator for config in command.messages for actuator in config.actuators]
+        self._slices = command.slices
+        self._scales = np.array([actuator.scale for actuator in actuators])
+        self._offsets = np.array([actuator.offset for actuator in actuators])
+        safe = np.array([actuator.safe for actuator in actuators])
         self.safe = (safe - self._offsets) / self._scales
-        self._space = space
-        self.stamp_ns = stamp_reader(message_class)
-        """The stamp of the readings that a command answers; None where it has none."""
-        types = field_types(message_class)
-        floats = [name for name, kind in types.items() if kind.base in ("double", "float")]
-        if self._field not in floats:
-            allowed = f"a field of floats: {', '.join(floats) or '(none)'}"
-            raise WiringError(file, "command.field", self._field, allowed)
-        self._several = types[self._field].array
-        self._named = types.get("name") == FieldType("string", True)
-        self._known_names: list[str] = []
-        self._places: list[int] = []
-        self._check(len(self._names), file)
+        self._check(len(actuators), simulation)
+        self.forget()
 
-    def read(self, message: Any) -> NDArray[np.float64]:
-        """(A,) commands in the unit of the action. ValueError says why one cannot be taken."""
-        data = getattr(message, self._field)
-        commands = np.array(data if self._several else [data], dtype=np.float64)
-        if self._named:
-            commands = commands[self._order(message.name, len(commands))]
-        elif len(commands) != len(self._names):
-            raise ValueError(f"{len(commands)} values for {len(self._names)} actuators")
-        if not np.isfinite(commands).all():
-            raise ValueError("a value that is not finite")
-        return (commands - self._offsets) / self._scales
+    @property
+    def topics(self) -> list[tuple[str, Any]]:
+        """Each topic that commands, and its message class."""
+        return [(one.topic, type(one.message)) for one in self._messages]
+
+    def stamp_ns(self, message: Any, number: int = 0) -> int | None:
+        """The stamp of the readings that a message of a topic answers; None where it has none."""
+        return self._stamps[number](message)
+
+    def read(self, message: Any, number: int = 0) -> NDArray[np.float64]:
+        """The commands (n,) of a topic's message in the unit of the action.
+
+        ValueError says why it cannot be taken.
+        """
+        span = self._slices[number]
+        values = self._messages[number].read(message)
+        return (values - self._offsets[span]) / self._scales[span]
+
+    def take(self, message: Any, now_s: float, number: int = 0) -> None:
+        """Keep what a topic's message says; ValueError as of `read`."""
+        self._parts[number] = self.read(message, number)
+        self._taken_s[number] = now_s
+
+    def forget(self) -> None:
+        """What was taken answers another step."""
+        self._parts: list[NDArray[np.float64] | None] = [None] * len(self._messages)
+        self._taken_s = [-np.inf] * len(self._messages)
+
+    @property
+    def answer(self) -> NDArray[np.float64] | None:
+        parts = [part for part in self._parts if part is not None]
+        return np.concatenate(parts) if len(parts) == len(self._parts) else None
+
+    @property
+    def answered_s(self) -> float:
+        """When the oldest part of `answer` was taken."""
+        return min(self._taken_s)
 
     def action(self, commands: NDArray[np.float64]) -> Any:
         """The environment's action: within a Box; for Discrete the index, or the largest of n."""
@@ -70,25 +99,17 @@ class Commands:
             return int(self._space.start + np.argmax(commands))
         return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
 
-    def _order(self, names: Sequence[str], count: int) -> list[int]:
-        """Where each actuator is in a message with these names; kept while they do not change."""
-        if names != self._known_names or count != len(self._known_names):
-            missing = [name for name in self._names if name not in names]
-            if missing or count != len(names):
-                why = f"no actuator {missing[0]}" if missing else f"{count} values"
-                raise ValueError(f"{why} for the names {list(names)}")
-            self._places = [list(names).index(name) for name in self._names]
-            self._known_names = list(names)
-        return self._places
-
-    def _check(self, count: int, file: str) -> None:
+    def _check(self, count: int, simulation: Simulation) -> None:
         if isinstance(self._space, gymnasium.spaces.Box):
             wanted = [int(np.prod(self._space.shape))]
         elif isinstance(self._space, gymnasium.spaces.Discrete):
             wanted = sorted({1, int(self._space.n)})
         else:
             kind = type(self._space).__name__
-            raise WiringError(file, "environment", kind, "an action space Box or Discrete")
+            raise WiringError(
+                simulation.file, "environment", kind, "an action space Box or Discrete"
+            )
         if count not in wanted:
             allowed = f"{' or '.join(map(str, wanted))} actuators, as the environment's action has"
-            raise WiringError(file, "command.actuators", count, allowed)
+            key = "command.actuators" if len(self._messages) == 1 else "command"
+            raise WiringError(simulation.file, key, count, allowed)

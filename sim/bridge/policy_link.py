@@ -31,10 +31,10 @@ class PolicyLink:
     """
 
     def __init__(
-        self, node: Node, policy: str, command_topic: str, spin: Spin, timeout_s: float
+        self, node: Node, policy: str, command_topics: Collection[str], spin: Spin, timeout_s: float
     ) -> None:
         self._node, self._spin, self._timeout_s = node, spin, timeout_s
-        self._command_topic = node.resolve_topic_name(command_topic)
+        self._command_topics = [node.resolve_topic_name(topic) for topic in command_topics]
         self._client: Any = None
         self._service = ""
         self._estops: dict[bool, Any] = {}
@@ -67,9 +67,29 @@ class PolicyLink:
             if not self._spin(until_s):
                 raise BridgeError(
                     f"waited {self._timeout_s:g} s in vain for {self.name} to publish "
-                    f"{self._command_topic} and for a subscription to one of "
+                    f"{', '.join(self._command_topics)} and for a subscription to one of "
                     f"{', '.join(sorted(sensor_topics))}"
                 )
+
+    def require_reader(self, topic: str) -> None:
+        """Raise BridgeError unless the policy subscribes to this topic.
+
+        Where it is nobody in particular somebody must, within the timeout.
+        """
+        if self.named:
+            read, who = topic in self._subscribed(), self.name
+        else:
+            until_s, who = time.monotonic() + self._timeout_s, "nobody"
+            while not self._node.count_subscribers(topic) and self._spin(until_s):
+                pass
+            read = self._node.count_subscribers(topic) > 0
+        if not read:
+            does = "does not read" if self.named else "reads"
+            raise BridgeError(
+                f"{who} {does} {topic}, so that nothing would be disturbed: its wiring must take"
+                " its channels from there, as the one does that `an-control sim` and"
+                " sim.launch.py derive from the robot's"
+            )
 
     def reset(self) -> None:
         """Call the policy's reset_state until it succeeds, which it does only when active."""
@@ -121,7 +141,7 @@ class PolicyLink:
         Another node may stand between the sensors and the policy. The graph tells of a node's
         subscriptions one by one: a first lull is no proof.
         """
-        ready = self._node.count_publishers(self._command_topic) > 0
+        ready = all(self._node.count_publishers(topic) for topic in self._command_topics)
         if self._client is None:
             return ready
         topics = self._subscribed()

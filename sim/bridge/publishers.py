@@ -14,22 +14,12 @@ from typing import Any
 import numpy as np
 
 from an_control.wiring.errors import WiringError
-from an_control.wiring.messages import NUMERIC, FieldType, field_types
+from an_control.wiring.messages import ARRAY_CODES, CASTS, FieldType, field_types
 from an_control_sim.bridge.expressions import Expression
 from an_control_sim.bridge.simulation_file import TopicConfig
 
 Writer = Callable[[Any], None]
 """Writes one value into one field; raises ValueError or TypeError where it does not fit."""
-
-_CODES = {
-    "double": "d", "float": "f", "octet": "B", "char": "B",
-    "int8": "b", "uint8": "B", "int16": "h", "uint16": "H",
-    "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q",
-}  # fmt: skip
-_CASTS: dict[str, Callable[[Any], Any]] = {
-    "double": float, "float": float, "boolean": bool, "string": str,
-    **{name: int for name in NUMERIC if "int" in name},
-}  # fmt: skip
 
 
 class Outlet:
@@ -115,9 +105,11 @@ class Outlet:
 
 def _writer(parent: Any, name: str, kind: FieldType) -> Writer | None:
     """The writer for a field, None where no number or text can be written there."""
-    cast = _CASTS.get(kind.base)
-    if kind.array and kind.base in _CODES:
-        return _numbers_writer(parent, name, _CODES[kind.base], kind.size if kind.fixed else None)
+    cast = CASTS.get(kind.base)
+    if kind.array and kind.base in ARRAY_CODES:
+        return _numbers_writer(
+            parent, name, ARRAY_CODES[kind.base], kind.size if kind.fixed else None
+        )
     if kind.array and cast is not None:
         return lambda values: setattr(parent, name, [cast(value) for value in values])
     if cast is not None:

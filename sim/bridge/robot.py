@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.learning.environments import HasSensors
+from an_control.learning.environments import HasSensors, open_environment
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import Resolver, message_class
 from an_control_sim.bridge.commands import Commands
@@ -28,15 +28,13 @@ class Robot:
     ) -> None:
         self.simulation = simulation
         self._environment = _make(simulation, camera)
-        file, command = simulation.file, simulation.command
+        file = simulation.file
         try:
             self.outlets = [
                 Outlet(topic, _resolve(resolve, topic.type, file, f"publish.{topic.topic}"), file)
                 for topic in simulation.publish
             ]
-            self.command_class = _resolve(resolve, command.type, file, "command")
-            space = self._environment.action_space
-            self.commands = Commands(command, self.command_class, space, file)
+            self.commands = Commands(simulation, self._environment.action_space, resolve)
             inner = self._environment.unwrapped
             self._sensors: Callable[[], Mapping[str, Any]] = (
                 inner.sensors if isinstance(inner, HasSensors) else dict
@@ -88,10 +86,9 @@ def _make(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
     if camera:
         options["render_mode"] = "rgb_array"
     try:
-        return gymnasium.make(simulation.environment, disable_env_checker=True, **options)
-    except (gymnasium.error.Error, TypeError) as error:
-        text = " ".join(str(error).split())
-        allowed = f"an environment registered with gymnasium, and its options; {text}"
+        return open_environment(simulation.environment, disable_env_checker=True, **options)
+    except ValueError as error:
+        allowed = f"an environment registered with gymnasium, and its options; {error}"
         raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
 
 

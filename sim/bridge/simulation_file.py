@@ -1,8 +1,9 @@
 """The simulation YAML: which environment is served, on which topics, under which command.
 
 Strict, as the wiring is: whatever is wrong is a WiringError that names file, key, value and what
-was allowed. Nothing in the file is evaluated or imported: expressions have one fixed form
-(`expressions.py`), and an environment is an id registered with gymnasium.
+was allowed. Nothing in the file is evaluated: expressions have one fixed form (`expressions.py`).
+An environment is an id registered with gymnasium, or MODULE:ID, where importing the module
+registers it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Any
 
 from an_control.wiring.checked_yaml import Entry, read_yaml
+from an_control.wiring.command import Messages
+from an_control.wiring.command_file import message_entries, own_field, shared_field
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import MESSAGE_TYPE
 from an_control_sim.bridge.expressions import ExpressionError, parse_expression
 
-_ENVIRONMENT = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+_ENVIRONMENT = re.compile(r"([A-Za-z_][\w.]*:)?[\w.-]+(/[\w.-]+)?", re.ASCII)
+_ENVIRONMENTS = "a gymnasium id, NAMESPACE/NAME-vN or MODULE:ID"
 _TOPIC = re.compile(r"/?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)
 _FIELD = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _TEXT = re.compile(r"[ -~]{0,200}")
@@ -41,16 +46,18 @@ class ActuatorConfig:
     scale: float
     offset: float
     safe: float
+    field: str | None = None
 
 
 @dataclass(frozen=True)
-class CommandConfig:
-    """The topic that drives the environment; the actuators in the order of its action."""
+class MessageConfig:
+    """A topic that drives the environment; `field` as in the wiring."""
 
     topic: str
     type: str
-    field: str
+    field: str | None
     actuators: tuple[ActuatorConfig, ...]
+    constants: Mapping[str, Any] = dataclass_field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class Simulation:
     options: Mapping[str, Any]
     step_s: float
     publish: tuple[TopicConfig, ...]
-    command: CommandConfig
+    command: Messages[MessageConfig]
     camera: CameraConfig | None
 
     @property
@@ -87,15 +94,17 @@ def load_simulation(path: str | Path) -> Simulation:
     version = top["an_control_simulation"]
     if version.number("1, the version of the format") != 1:
         raise version.error("1, the version of the format")
-    command = _command(top["command"])
+    command = Messages(tuple(_message(one) for one in message_entries(top["command"])))
+    command.check_once(str(path))
     publish = tuple(_topic(*item) for item in top["publish"].items("at least one topic"))
-    if command.topic in {one.topic for one in publish}:
-        allowed = "a topic that is not under publish: the robot would command itself"
-        raise WiringError(path, "command.topic", command.topic, allowed)
+    for topic, key in command.topics.items():
+        if topic in {one.topic for one in publish}:
+            allowed = "a topic that is not under publish: the robot would command itself"
+            raise WiringError(path, key, topic, allowed)
     options = dict(top["options"].items("gymnasium.make options")) if "options" in top else {}
     return Simulation(
         file=str(path),
-        environment=top["environment"].text("a gymnasium id: NAMESPACE/NAME-vN", _ENVIRONMENT),
+        environment=top["environment"].text(_ENVIRONMENTS, _ENVIRONMENT),
         options={name: entry.value for name, entry in options.items()},
         step_s=top["step_s"].number("seconds, 0.000001 to 60", 1e-6, 60.0),
         publish=publish,
@@ -129,24 +138,27 @@ def _value(path: str, entry: Entry) -> Any:
     return value
 
 
-def _command(entry: Entry) -> CommandConfig:
-    parts = entry.fields(("topic", "type", "field", "actuators"))
+def _message(entry: Entry) -> MessageConfig:
+    parts = entry.fields(("topic", "type", "actuators"), ("field",))
     actuators = parts["actuators"].items("at least one actuator, in the action's order")
-    return CommandConfig(
+    shared = shared_field(parts["field"]) if "field" in parts else None
+    return MessageConfig(
         topic=parts["topic"].text("a topic name", _TOPIC),
         type=_type(parts["type"]),
-        field=parts["field"].text("a field of the message", _FIELD),
-        actuators=tuple(_actuator(*item) for item in actuators),
+        field=shared,
+        actuators=tuple(_actuator(*item, shared) for item in actuators),
     )
 
 
-def _actuator(name: str, entry: Entry) -> ActuatorConfig:
-    parts = entry.fields(("scale", "safe"), ("offset",))
+def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
+    parts = entry.fields(("scale", "safe"), ("offset", "field"))
     scale = parts["scale"].number("a finite number other than 0")
     if scale == 0.0:
         raise parts["scale"].error("a finite number other than 0")
     offset = parts["offset"].number("a finite number") if "offset" in parts else 0.0
-    return ActuatorConfig(name, scale, offset, parts["safe"].number("a finite number"))
+    safe = parts["safe"].number("a finite number")
+    field = own_field(entry, parts.get("field"), shared)
+    return ActuatorConfig(name, scale, offset, safe, field)
 
 
 def _camera(entry: Entry) -> CameraConfig:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from an_control.system.files import write_whole
-from an_control.wiring import ChannelConfig, ImageConfig, SourceConfig, Wiring
+from an_control.wiring import ChannelConfig, ImageConfig, MessageConfig, SourceConfig, Wiring
 
 TOPIC = "scrambled"
 
@@ -24,10 +24,10 @@ def scrambled_wiring(wiring: Wiring) -> Wiring:
     oldest_s = max(ages) if all(ages) else 0.0
     required = any(source.required for source in wiring.sources)
     type_ = "sensor_msgs/msg/Image" if wiring.images else "sensor_msgs/msg/JointState"
-    measured = wiring.command.measured
+    measured = {one.source for one in wiring.command.measured}
     sources = (
         SourceConfig(TOPIC, TOPIC, type_, oldest_s, required),
-        *(one for one in wiring.sources if measured is not None and one.name == measured.source),
+        *(one for one in wiring.sources if one.name in measured),
     )
     channels: tuple[ChannelConfig, ...] = (ChannelConfig("*", TOPIC, "position[*]"),)
     if wiring.images:
@@ -45,7 +45,7 @@ def _seen(channel: ChannelConfig) -> ChannelConfig:
 
 def write_wiring(wiring: Wiring, path: str | Path) -> None:
     """Write a wiring as the YAML that `load_wiring` reads back to the same."""
-    command = wiring.command
+    commands = [_message(one) for one in wiring.command.messages]
     content = {
         "an_control_wiring": 1,
         "robot": wiring.robot,
@@ -53,17 +53,20 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
         "min_present_share": wiring.min_present_share,
         "sources": {one.name: _entry(one, "name") for one in wiring.sources},
         "channels": {one.id: _entry(one, "id") for one in wiring.channels},
-        "command": {
-            "topic": command.topic,
-            "type": command.type,
-            "field": command.field,
-            **({"measured": _entry(command.measured)} if command.measured else {}),
-            **({"bring_up": _entry(command.bring_up)} if command.bring_up else {}),
-            "actuators": {one.name: _entry(one, "name") for one in command.actuators},
-        },
+        "command": commands if len(commands) > 1 else commands[0],
     }
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=False)
     write_whole(path, text)
+
+
+def _message(message: MessageConfig) -> dict[str, Any]:
+    entry = _entry(replace(message, actuators=(), measured=None, bring_up=None))
+    for name in ("measured", "bring_up"):
+        if (config := getattr(message, name)) is not None:
+            entry[name] = _entry(config)
+    if not message.constants:
+        del entry["constants"]
+    return entry | {"actuators": {one.name: _entry(one, "name") for one in message.actuators}}
 
 
 def _entry(config: Any, key: str = "") -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
 from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool
 
 from an_control.system.share import share_path
@@ -105,7 +106,7 @@ class RobotUnderTest:
         self.open()
         self.estop = node.create_publisher(Bool, "policy/estop", 10)
         node.create_subscription(
-            self._robot.command_class, command.topic, self._receive, QoSProfile(depth=1000)
+            JointState, command.messages[0].topic, self._receive, QoSProfile(depth=1000)
         )
         self.deliver: Deliver = self.publish
         self.broken_s = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,17 @@ def robot(tmp_path: Path, *changes: tuple[str, str], text: str = GOOD) -> Robot:
         (("step_s: 0.02\n", ""), "", "'step_s'"),
         (("simulation: 1", "simulation: 2"), "an_control_simulation", "the version"),
         (("test/Still-v0", "test/Gone-v0"), "environment", "registered with gymnasium"),
-        (("test/Still-v0", "os:test/Still-v0"), "environment", "gymnasium id"),
+        (("test/Still-v0", "../os:test/Still-v0"), "environment", "MODULE:ID"),
+        (("test/Still-v0", "no_such_robots:a/Still-v0"), "environment", "No module named"),
+        (("test/Still-v0", "broken_robots:a/Still-v0"), "environment", "ZeroDivisionError"),
         (("step_s", "options: {wings: 2}\nstep_s"), "environment", "wings"),
         (("JointState", "JointStat"), "publish.joints.type", "JointStat"),
         (("sensor_msgs/msg/J", "no_msgs/msg/J"), "publish.joints.type", "no_msgs"),
         (("position:", "place:"), "publish.joints.fields.place", "velocity"),
         (("header.frame_id", "header.frame"), "publish.joints.fields.header.frame", "frame_id"),
         (("[0:2]", "[0:4]"), "publish.joints.fields.position", "4"),
+        (("[0:2]", "[1:4:2]"), "publish.joints.fields.position", "4"),
+        (("[0:2]", "[0,3]"), "publish.joints.fields.position", "out of bounds"),
         (("[0:2]", "[0+1]"), "publish.joints.fields.position", "observation[a:b]"),
         (("observation[0:2]", "sensors.wind"), "publish.joints.fields.position", "none"),
         (("observation[0:2]", "hello"), "publish.joints.fields.position", "double[]"),
@@ -98,8 +103,10 @@ def robot(tmp_path: Path, *changes: tuple[str, str], text: str = GOOD) -> Robot:
     ],
 )
 def test_what_does_not_fit_is_refused_by_file_key_value_and_what_is_allowed(
-    tmp_path, change, key, said
+    tmp_path, monkeypatch, change, key, said
 ):
+    (tmp_path / "broken_robots.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(WiringError) as raised:
         robot(tmp_path, change)
     assert raised.value.key == key
@@ -119,7 +126,33 @@ def test_a_missing_file_is_named():
         load_simulation("gone.yaml")
 
 
-@pytest.mark.parametrize("text", ["observation", "observation[2]", "sensors.goal[0:2]"])
+def test_an_environment_of_a_module_in_the_current_directory_is_served(tmp_path, monkeypatch):
+    (tmp_path / "my_robots.py").write_text(
+        "import gymnasium\nstill = gymnasium.registry['test/Still-v0'].entry_point\n"
+        "gymnasium.register('mine/Still-v0', still)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(tmp_path))])
+    one = robot(tmp_path, ("test/Still-v0", "my_robots:mine/Still-v0"))
+    one.fill(0)
+    assert list(one.outlets[0].message.position) == [0.5, -0.25]
+
+
+def test_interleaved_positions_and_velocities_become_a_proper_joint_state(tmp_path):
+    text = GOOD.replace(
+        'name: [a, b], position: "observation[0:2]"',
+        'name: [a, b], position: "observation[0:3:2]", velocity: "observation[2, 1]"',
+    )
+    one = robot(tmp_path, text=text)
+    one.fill(0)
+    message = one.outlets[0].message
+    assert list(message.position) == [0.5, 2.0] and list(message.velocity) == [2.0, -0.25]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["observation", "observation[2]", "sensors.goal[0:2]", "observation[1:9:2]", "sensors.a[0, 2]"],
+)
 def test_expressions_are_recognised_by_their_form(text):
     expression = parse_expression(text)
     assert expression is not None and expression.text == text
@@ -135,7 +168,8 @@ def test_any_other_text_is_a_plain_string(text):
 @pytest.mark.parametrize(
     "text",
     ["observation[0]+1", "observation[", "observation[x]", "sensors", "sensors.a.b", "sensors[0]",
-     "observation.__class__", "sensors.goal(1)", "observation[1][2]"],
+     "observation.__class__", "sensors.goal(1)", "observation[1][2]",
+     "observation[0:4:0]", "observation[1,]"],
 )  # fmt: skip
 def test_nothing_in_an_expression_is_ever_evaluated(text):
     with pytest.raises(ExpressionError):

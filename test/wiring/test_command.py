@@ -5,16 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from an_control.wiring import ActuatorConfig, CommandConfig
+from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
 
 ARM = CommandConfig(
-    "commands",
-    "sensor_msgs/msg/JointState",
-    "effort",
     (
-        ActuatorConfig("hip", 250.0, 0.0, (-250.0, 250.0), 0.0, 0.0),
-        ActuatorConfig("grip", 0.5, 0.5, (0.0, 1.0), 2.0, 1.0),
-    ),
+        MessageConfig(
+            "commands",
+            "sensor_msgs/msg/JointState",
+            "effort",
+            (
+                ActuatorConfig("hip", 250.0, 0.0, (-250.0, 250.0), 0.0, 0.0),
+                ActuatorConfig("grip", 0.5, 0.5, (0.0, 1.0), 2.0, 1.0),
+            ),
+        ),
+    )
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ ACTUATOR = {"limits": [-1, 1], "safe": 0.0}
 
 def command(**changes: Any) -> dict[str, Any]:
     base = {"topic": "c", "type": "std_msgs/msg/Float64MultiArray", "field": "data"}
-    return {**base, "actuators": {"a": ACTUATOR}, **changes}
+    return {**base, "actuators": {"a": copy.deepcopy(ACTUATOR)}, **changes}
 
 
 def test_a_file_is_read_as_written(load: Load) -> None:
@@ -113,9 +114,53 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("one for many", {"channels": {"*.x": CHANNEL}}, "channels.*.x.field", "several numbers"),
     ("two stars", {"channels": {"*.*": CHANNEL}}, "channels.*.*", "at most one *"),
     ("id", {"channels": {"a b": CHANNEL}}, "channels.a b", "visible ASCII"),
-    ("command type", {"command": command(type="std_msgs/msg/Bool")}, "command.type", "JointState"),
-    ("command type a list", {"command": command(type=[])}, "command.type", "JointState"),
-    ("command field", {"command": command(field="effort")}, "command.field", "data"),
+    ("command type", {"command": command(type="Twist")}, "command.type", "a message type"),
+    ("command type a list", {"command": command(type=[])}, "command.type", "a message type"),
+    ("command field", {"command": command(field="a b")}, "command.field", "a path such as effort"),
+    ("an angle as command", {"command": command(field="yaw(q)")}, "command.field", "a path"),
+    ("two stars as command", {"command": command(field="a[*].b[*]")}, "command.field", "one *"),
+    (
+        "no command field",
+        {"command": {k: v for k, v in command().items() if k != "field"}},
+        "command.actuators.a",
+        "a field, a path",
+    ),
+    (
+        "several numbers for one actuator",
+        {"command": command(actuators={"a": {**ACTUATOR, "field": "data[*]"}})},
+        "command.actuators.a.field",
+        "a path of one number",
+    ),
+    ("a list of one command", {"command": [command()]}, "command", "a list of several"),
+    (
+        "a topic twice",
+        {"command": [command(), command(actuators={"b": copy.deepcopy(ACTUATOR)})]},
+        "command[1].topic",
+        "each topic once",
+    ),
+    (
+        "an actuator twice",
+        {"command": [command(), command(topic="d")]},
+        "command[1].actuators.a",
+        "each actuator once",
+    ),
+    (
+        "a constant that is a list",
+        {"command": command(constants={"header.frame_id": []})},
+        "command.constants.header.frame_id",
+        "a number, a text",
+    ),
+    (
+        "a velocity that is held",
+        {
+            "command": command(
+                measured={"source": "joints", "field": "position[*]"},
+                actuators={"a": {**ACTUATOR, "safe": "hold", "field": "velocity[a]"}},
+            )
+        },
+        "command.actuators.a.field",
+        "a field of positions",
+    ),
     ("no actuator", {"command": command(actuators={})}, "command.actuators", "at least one"),
     (
         "no safe value",

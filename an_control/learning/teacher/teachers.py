@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -100,17 +101,20 @@ ALGORITHMS = ("a2c", "ddpg", "ppo", "sac", "td3")
 
 
 def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
-    """An ordered policy's model file, or ``ALGORITHM:FILE.zip`` of stable-baselines3, for `env`.
+    """An ordered policy's model file, ``ALGORITHM:FILE.zip`` of stable-baselines3, or
+    ``python:MODULE:FUNCTION`` from an observation (N,) to an action (A,), for `env`.
 
-    ValueError naming the text where it is neither, or acts on other readings or actuators.
+    ValueError naming the text where it is none of these, or acts on other readings or actuators.
     """
     algorithm, colon, path = text.partition(":")
+    if algorithm == "python":
+        return _imported(text, path, env)
     if colon and algorithm in ALGORITHMS:
         return _from_stable_baselines(algorithm, Path(path), env)
     if not text.endswith(".safetensors"):
         raise ValueError(
-            f"teacher {text!r}: must be a model file, or one of {', '.join(ALGORITHMS)},"
-            " a colon and a .zip"
+            f"teacher {text!r}: must be a model file, one of {', '.join(ALGORITHMS)}, a colon and"
+            " a .zip, or python:MODULE:FUNCTION"
         )
     model = read_model(Path(text))
     if not isinstance(model.sizes, MlpSizes):
@@ -122,6 +126,22 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     policy = make_policy(model, "off")
     ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))
     return FunctionTeacher(lambda observation: policy.step_array(observation, ids))
+
+
+def _imported(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
+    """A scripted teacher; it is tried on the observation that a reset gives."""
+    module, _, name = place.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+        action = np.asarray(function(env.reset(seed=0)[0]), np.float32)
+    except (ImportError, AttributeError, ValueError, TypeError, IndexError) as error:
+        raise ValueError(f"teacher {text}: {error}") from error
+    if action.shape != env.action_space.shape:
+        raise ValueError(
+            f"teacher {text}: gives an action of shape {action.shape}, but the environment has"
+            f" {env.action_space.shape}"
+        )
+    return FunctionTeacher(function)
 
 
 def _from_stable_baselines(

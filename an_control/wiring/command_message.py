@@ -1,0 +1,360 @@
+"""One message of a command: the actuators' values into its fields, and out of them again.
+
+The message object is made once and filled for every tick. Every value is cast to exactly its
+field's type: rclpy does not check, and a wrong type corrupts the number on its way out.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from an_control.wiring.command import Actuator, CommandConfig, Constant, MessageFields
+from an_control.wiring.compile import follow, name_list
+from an_control.wiring.config import ChannelConfig
+from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.fields import ALL, Field, parse_field
+from an_control.wiring.messages import (
+    ARRAY_CODES,
+    CASTS,
+    DURATION,
+    TIME,
+    FieldType,
+    Resolver,
+    field_types,
+    message_class,
+)
+from an_control.wiring.nested_fields import Hop
+
+Values = NDArray[np.float64]
+STARTS_NOW = ("trajectory_msgs/msg/JointTrajectory",)
+"""Types whose stamp is a time to start at; joint_trajectory_controller refuses a trajectory that
+ends in the past, and takes a stamp of zero for now."""
+_UNIT = {"boolean": (0.0, 1.0), "float": (-3.4028234e38, 3.4028234e38)}
+_WHOLE = {code: np.iinfo(code) for name, code in ARRAY_CODES.items() if "int" in name}
+_RANGES = _UNIT | {
+    name: (float(_WHOLE[code].min), float(_WHOLE[code].max))
+    for name, code in ARRAY_CODES.items()
+    if code in _WHOLE
+}
+"""What the fields of a type can hold, where that is less than a float64."""
+
+
+@dataclass
+class _Array:
+    """An array whose elements are all commanded; element i is value `order[i]`.
+
+    names: the list beside it that names them, empty where they are known by their place.
+    """
+
+    hops: tuple[Hop, ...]
+    parent: Any
+    kind: FieldType
+    elements: dict[int, int]
+    names: tuple[str, ...] = ()
+    order: NDArray[np.intp] | None = None
+    known: Sequence[str] = ()
+    places: NDArray[np.intp] | None = None
+
+
+class CommandMessage:
+    """Writes values (A,) into `message`, and reads them from messages of others.
+
+    A command is read as one: one actuator missing or one number that is not finite, and it counts
+    as not come.
+
+    Args:
+        config: the topic, and a field for each actuator.
+        cls: the message class.
+        resolve: gives the classes of its parts.
+        file, key: where the configuration stands, for errors.
+
+    Raises WiringError where a field does not exist, cannot hold a number, or is commanded twice,
+    and where only some elements of an array are commanded.
+    """
+
+    def __init__(
+        self, config: MessageFields, cls: Any, resolve: Resolver, file: str, key: str
+    ) -> None:
+        self.topic, self.type = config.topic, config.type
+        self.message = cls()
+        self._resolve, self._file, self._key = resolve, file, key
+        self._count = len(config.actuators)
+        self._scalars: list[tuple[Any, str, Callable[[Any], Any], tuple[Hop, ...]]] = []
+        self._places: list[int] = []
+        self._arrays: dict[tuple[int, str], _Array] = {}
+        for number, actuator in enumerate(config.actuators):
+            self._add(number, actuator, config)
+        for one in self._arrays.values():
+            self._complete(one)
+        for path, value in config.constants.items():
+            self._write_constant(path, value)
+        stamp = getattr(self.message, "stamp", None)
+        if hasattr(self.message, "header"):
+            stamp = self.message.header.stamp
+        self._stamp = None if config.type in STARTS_NOW else stamp
+
+    def fill(self, values: Values, stamp_ns: int | None) -> None:
+        """Write finite values (A,) and, where the type has one, the stamp; None keeps the last."""
+        for one in self._arrays.values():
+            ordered = values if one.order is None else values[one.order]
+            setattr(one.parent, one.hops[-1].name, _elements(ordered, one.kind))
+        if self._scalars:
+            numbers = values.tolist()
+            for place, (parent, name, cast, _) in zip(self._places, self._scalars, strict=True):
+                setattr(parent, name, cast(numbers[place]))
+        if stamp_ns is not None and self._stamp is not None:
+            self._stamp.sec, self._stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
+
+    def read(self, message: Any) -> Values:
+        """The values (A,) that a message of the same type holds; ValueError says why it holds none.
+
+        Names may come in another order, and others with them.
+        """
+        values = np.empty(self._count)
+        for place, (_, name, _, hops) in zip(self._places, self._scalars, strict=True):
+            values[place] = getattr(_reach(message, hops)[0], name)
+        for one in self._arrays.values():
+            parent, names = _reach(message, one.hops)
+            data = np.asarray(getattr(parent, one.hops[-1].name), np.float64)
+            order = slice(None) if one.order is None else one.order
+            values[order] = data[self._find(one, names, len(data))]
+        if not np.isfinite(values).all():
+            raise ValueError("a value that is not finite")
+        return values
+
+    @property
+    def exact(self) -> bool:
+        """Whether its fields hold all that a float64 says."""
+        return all(kind.base == "double" for _, kind in self._kinds())
+
+    def check_limits(self, command: CommandConfig) -> None:
+        """WiringError where an actuator's limits are beyond what its field can hold."""
+        (message,) = [one for one in command.messages if one.topic == self.topic]
+        for number, kind in self._kinds():
+            low, high = _RANGES.get(kind.base, (-np.inf, np.inf))
+            actuator = message.actuators[number]
+            if actuator.limits[0] < low or actuator.limits[1] > high:
+                key = f"{self._key}.actuators.{actuator.name}.limits"
+                allowed = f"{low:g} to {high:g}, which its field, a {kind.base}, can hold"
+                raise WiringError(self._file, key, list(actuator.limits), allowed)
+
+    def _kinds(self) -> list[tuple[int, FieldType]]:
+        kinds = [(n, one.kind) for one in self._arrays.values() for n in one.elements.values()]
+        for place, (parent, name, _, _) in zip(self._places, self._scalars, strict=True):
+            kinds.append((place, field_types(type(parent))[name]))
+        return kinds
+
+    def _add(self, number: int, actuator: Actuator, config: MessageFields) -> None:
+        """Find an actuator's field, and make what lies on the way to it."""
+        own = actuator.field is not None
+        key = f"{self._key}.actuators.{actuator.name}.field" if own else f"{self._key}.field"
+        text = actuator.field or config.field or ""
+        path = parse_field(text) if own else self._shared(text, number, actuator.name)
+        try:
+            channel = ChannelConfig(actuator.name, "", text)
+            (leaf,) = follow(channel, type(self.message), self._resolve, self._file, path)
+        except WiringError as error:
+            raise WiringError(self._file, key, text, error.allowed) from None
+        parent, names = self._make_way(leaf.hops)
+        last = leaf.hops[-1]
+        kind = field_types(type(parent))[last.name]
+        if kind.base not in CASTS or (kind.array and kind.base not in (*ARRAY_CODES, "boolean")):
+            raise WiringError(self._file, key, text, f"a field of numbers, not of {kind.base}")
+        twice = WiringError(self._file, key, text, "a field that no other actuator writes")
+        if last.key is None:
+            if any(one is parent and name == last.name for one, name, _, _ in self._scalars):
+                raise twice
+            self._scalars.append((parent, last.name, _cast(kind.base), leaf.hops))
+            self._places.append(number)
+            return
+        one = self._arrays.setdefault((id(parent), last.name), _Array(leaf.hops, parent, kind, {}))
+        place = last.key if isinstance(last.key, int) else _place(names, last.key)
+        if place in one.elements:
+            raise twice
+        one.elements[place] = number
+        if isinstance(last.key, str):
+            one.names = names
+
+    def _shared(self, text: str, number: int, name: str) -> Field:
+        """The path that the message's field is for one actuator."""
+        field = parse_field(text)
+        steps = tuple(replace(s, key=name) if s.key == ALL else s for s in field.steps)
+        cls, named = type(self.message), False
+        for step in steps[:-1]:
+            types = field_types(cls)
+            named |= name_list(types) is not None
+            kind = types.get(step.name)
+            if kind is None or not kind.message:
+                return Field(steps)
+            cls = self._resolve(kind.message)
+        types, last = field_types(cls), steps[-1]
+        if last.key is None and last.name in types and types[last.name].array:
+            named |= name_list(types) is not None
+            steps = (*steps[:-1], replace(last, key=name if named else number))
+        return Field(steps)
+
+    def _make_way(self, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
+        """The part of the message with the last field, and the list of names that counts there."""
+        names: Any = None
+        node = self.message
+        for hop in hops:
+            names = getattr(node, hop.names) if hop.names else names
+            if isinstance(hop.key, str) and hop.key not in names:
+                names.append(hop.key)
+            if hop is hops[-1]:
+                break
+            inner = getattr(node, hop.name)
+            if hop.key is not None:
+                place = hop.key if isinstance(hop.key, int) else _place(names, hop.key)
+                kind = field_types(type(node))[hop.name]
+                while len(inner) <= place:
+                    inner.append(self._resolve(kind.message or "")())
+                inner = inner[place]
+            node = inner
+        return node, names
+
+    def _complete(self, one: _Array) -> None:
+        """Every element of an array is commanded; one of fixed size may have more, which stay 0."""
+        count = len(one.names) or 1 + max(one.elements)
+        missing = next((place for place in range(count) if place not in one.elements), None)
+        if missing is not None:
+            element = one.names[missing] if one.names else missing
+            what = Shown(f"no actuator for {one.hops[-1].name}[{element}]")
+            allowed = "an actuator for each element, or none; other ones on another topic"
+            raise WiringError(self._file, f"{self._key}.actuators", what, allowed)
+        order = np.array([one.elements[place] for place in range(count)], np.intp)
+        if not np.array_equal(order, np.arange(self._count)):
+            one.order = order
+        one.names = tuple(one.names)
+
+    def _write_constant(self, path: str, value: Constant) -> None:
+        """Write what no actuator says; a duration takes seconds."""
+        key = f"{self._key}.constants.{path}"
+
+        def fail(allowed: str) -> NoReturn:
+            raise WiringError(self._file, key, value, allowed)
+
+        try:
+            steps = parse_field(path).steps
+        except ValueError:
+            fail("a path of one field, such as header.frame_id")
+        node, kind = self.message, FieldType("")
+        for step in steps:
+            types = field_types(type(node)) if hasattr(node, "get_fields_and_field_types") else {}
+            if step.name not in types:
+                fail(f"the fields here are {', '.join(types) or '(none)'}")
+            parent, kind, node = node, types[step.name], getattr(node, step.name)
+            if kind.array and not (isinstance(step.key, int) and 0 <= step.key < len(node)):
+                fail(f"a single value; {step.name} has {len(node)} elements")
+            if kind.array and step is not steps[-1]:
+                assert isinstance(step.key, int)
+                node = node[step.key]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if kind.base == DURATION and number:
+            node.sec, node.nanosec = divmod(round(float(value) * 1e9), 1_000_000_000)
+        elif kind.array or kind.base in (TIME, DURATION) or kind.base not in CASTS:
+            fail("a single number or text, or a duration in seconds")
+        elif kind.base == "boolean" and not isinstance(value, bool):
+            fail("true or false")
+        elif (kind.base == "string") != isinstance(value, str) or (
+            kind.base != "boolean" and isinstance(value, bool)
+        ):
+            fail(f"a {kind.base}")
+        else:
+            setattr(parent, step.name, CASTS[kind.base](value))
+
+    def _find(self, one: _Array, names: Any, count: int) -> Any:
+        """Where the elements are in an array of so many beside these names."""
+        if not one.names:
+            if count != len(one.elements) and not one.kind.fixed:
+                raise ValueError(f"{count} values for {len(one.elements)} actuators")
+            return slice(len(one.elements))
+        if one.places is None or names != one.known:
+            listed = list(names)
+            missing = [name for name in one.names if name not in listed]
+            if missing:
+                raise ValueError(f"no actuator {missing[0]} for the names {listed}")
+            one.known = listed
+            one.places = np.array([listed.index(name) for name in one.names], np.intp)
+        if count != len(names):
+            raise ValueError(f"{count} values for the names {list(names)}")
+        return one.places
+
+
+def command_messages(
+    command: CommandConfig, file: str, resolve: Resolver = message_class
+) -> tuple[CommandMessage, ...]:
+    """The messages of a command, in the order in which they are sent.
+
+    Raises WiringError where a type is not installed or a field does not fit.
+    """
+    messages = []
+    for number, config in enumerate(command.messages):
+        key = command.key(number)
+        try:
+            cls = resolve(config.type)
+        except LookupError as error:
+            raise WiringError(
+                file, f"{key}.type", config.type, f"an installed type ({error})"
+            ) from None
+        message = CommandMessage(config, cls, resolve, file, key)
+        message.check_limits(command)
+        messages.append(message)
+    return tuple(messages)
+
+
+def _elements(values: Values, kind: FieldType) -> Any:
+    """Values as an array field takes them."""
+    if kind.base == "double" and not kind.fixed:
+        return array.array("d", np.ascontiguousarray(values).tobytes())
+    if kind.base == "boolean":
+        return [*(values >= 0.5).tolist(), *[False] * _spare(len(values), kind)]
+    code = ARRAY_CODES[kind.base]
+    cast = (values if code in "df" else np.rint(values)).astype(code)
+    if not kind.fixed:
+        return array.array(code, cast.tobytes())
+    return np.concatenate([cast, np.zeros(_spare(len(cast), kind), code)])
+
+
+def _spare(count: int, kind: FieldType) -> int:
+    """Elements of an array of fixed size that are not commanded, and so 0."""
+    return (kind.size or count) - count if kind.fixed else 0
+
+
+def _cast(base: str) -> Callable[[float], Any]:
+    """From a float to what a single field takes."""
+    if base == "boolean":
+        return lambda value: value >= 0.5
+    if base == "float":
+        return lambda value: float(np.float32(value))
+    return float if base == "double" else round
+
+
+def _place(names: Any, name: str) -> int:
+    """Where a name stands among the names beside an element; ValueError where it does not."""
+    listed = list(names)
+    if name not in listed:
+        raise ValueError(f"no actuator {name} for the names {listed}")
+    return listed.index(name)
+
+
+def _reach(message: Any, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
+    """The part of a message with the last field, and the names that count there."""
+    node, names = message, None
+    for hop in hops[:-1]:
+        names = getattr(node, hop.names) if hop.names else names
+        inner = getattr(node, hop.name)
+        if hop.key is not None:
+            place = hop.key if isinstance(hop.key, int) else _place(names, hop.key)
+            if place >= len(inner):
+                raise ValueError(f"no {hop.name}[{hop.key}]")
+            inner = inner[place]
+        node = inner
+    last = hops[-1].names
+    return node, getattr(node, last) if last else names

@@ -1,0 +1,207 @@
+"""A wheeled base among walls and pillars that drives to a goal by its laser scanner.
+
+What the robot's sensors measure comes first, then the observation by the arithmetic of the wiring
+(config/mobile_base.yaml): beams without an echo read as the scanner's range, lost ones are
+missing, each sector reads as its nearest beam. So a policy over ROS 2 gets the same bits as one
+in this process.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+STEP_S = 0.05
+ARENA_M, PILLARS, PILLAR_M = 4.0, 9, (0.15, 0.45)
+"""Half the width of the room, how many pillars at most, and their radii."""
+ROBOT_M, GOAL_M, FAR_M = 0.2, 0.3, 4.0
+"""Radius of the robot, how near it must come to the goal, and how far off that is at least."""
+FORWARD_MPS, TURN_RADPS = 0.8, 2.0
+ACCELERATION = np.array([2.0, 8.0])
+"""m/s^2 and rad/s^2."""
+BEAMS, SECTOR, RANGE_M, RANGE_SD_M = 60, 5, 3.0, 0.01
+ANGLES = (np.arange(BEAMS) + 0.5) * (2.0 * np.pi / BEAMS) - np.pi
+"""Of the beams, from the robot's nose to the left (rad)."""
+GYRO_SD_RADPS, ACCELERATION_SD_MPS2 = 0.02, 0.1
+SECTORS = BEAMS // SECTOR
+MOBILE_BASE_CHANNELS = (
+    *(f"scan.{sector}" for sector in range(SECTORS)),
+    "goal.x",
+    "goal.y",
+    "goal.distance",
+    "velocity.forward",
+    "velocity.turn",
+    "gyro",
+    "acceleration",
+)
+"""Ids of the channels, in the order of the observation."""
+NEAR_SCALE, NEAR_OFFSET = -1.0, 3.0
+DISTANCE_SCALE, ACCELERATION_SCALE = 0.3, 0.5
+ARRIVED, CRASHED = 10.0, -10.0
+Values = NDArray[np.float64]
+
+
+class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
+    """Drive to the goal without touching anything; forward and turning speed, 20 steps a second.
+
+    Observation (19,) float32 in the order of `MOBILE_BASE_CHANNELS`, NaN where all beams of a
+    sector are lost. Action (2,): FORWARD_MPS and TURN_RADPS times -1..1. Reward = metres towards
+    the goal, + 10 there, - 10 for a crash; both end the episode.
+
+    Args:
+        lost_beams: share of the beams that give no reading, others in each episode.
+    """
+
+    channels = MOBILE_BASE_CHANNELS
+    actuators = ("forward", "turn")
+    step_s = STEP_S
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, lost_beams: float = 0.0) -> None:
+        if not 0.0 <= lost_beams <= 1.0:
+            raise ValueError(f"lost_beams {lost_beams}: must be a share from 0 to 1")
+        self._lost_count = round(lost_beams * BEAMS)
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (19,), np.float32)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        rng = self.np_random
+        self._place, self._goal = self._two_places()
+        count = int(rng.integers(4, PILLARS + 1))
+        self._pillars = rng.uniform(-ARENA_M, ARENA_M, (count, 2))
+        room = np.minimum(*(np.hypot(*(self._pillars - p).T) for p in (self._place, self._goal)))
+        self._radii = np.minimum(rng.uniform(*PILLAR_M, count), room - 3.0 * ROBOT_M)
+        solid = self._radii > 0.0
+        self._pillars, self._radii = self._pillars[solid], self._radii[solid]
+        self._heading = float(rng.uniform(-np.pi, np.pi))
+        self._speed = np.zeros(2)
+        self._acceleration = 0.0
+        self._lost = rng.permutation(BEAMS)[: self._lost_count]
+        self._measure()
+        return self._observe(), {"distance_m": 0.0}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        wanted = np.clip(np.asarray(action, np.float64), -1.0, 1.0) * (FORWARD_MPS, TURN_RADPS)
+        before, left_m = self._speed, self._left_m
+        change = ACCELERATION * STEP_S
+        self._speed = before + np.clip(wanted - before, -change, change)
+        self._acceleration = float(self._speed[0] - before[0]) / STEP_S
+        self._heading += float(self._speed[1]) * STEP_S
+        ahead = np.array([math.cos(self._heading), math.sin(self._heading)])
+        self._place = self._place + self._speed[0] * STEP_S * ahead
+        self._measure()
+        arrived = self._left_m < GOAL_M
+        crashed = bool(self._clearance_m() < ROBOT_M)
+        reward = left_m - self._left_m + ARRIVED * arrived + CRASHED * crashed
+        return self._observe(), reward, arrived or crashed, False, {}
+
+    def sensors(self) -> dict[str, Any]:
+        """What the robot measures, in SI units; the goal in the robot's frame."""
+        half = self._heading / 2.0
+        return {
+            "ranges": self._ranges,
+            "position": self._place,
+            "orientation": np.array([0.0, 0.0, math.sin(half), math.cos(half)]),
+            "velocity": self._speed,
+            "gyro": self._gyro,
+            "acceleration": self._accelerometer,
+            "goal": self._direction,
+            "goal_distance": self._left_m,
+        }
+
+    def _measure(self) -> None:
+        """Read all sensors, as after each step."""
+        rng = self.np_random
+        ranges = self._cast() + RANGE_SD_M * rng.standard_normal(BEAMS)
+        ranges[ranges > RANGE_M] = np.inf
+        ranges[self._lost] = np.nan
+        self._ranges = ranges.astype(np.float32)
+        self._gyro = float(self._speed[1] + GYRO_SD_RADPS * rng.standard_normal())
+        noise = ACCELERATION_SD_MPS2 * rng.standard_normal()
+        self._accelerometer = float(self._acceleration + noise)
+        east, north = self._goal - self._place
+        self._left_m = math.hypot(east, north)
+        angle = math.atan2(north, east) - self._heading
+        self._direction = np.array([math.cos(angle), math.sin(angle)])
+
+    def _observe(self) -> np.ndarray:
+        ranges = self._ranges.astype(np.float64)
+        ranges[np.isposinf(ranges)] = RANGE_M
+        nearest = np.fmin.reduceat(ranges, np.arange(0, BEAMS, SECTOR))
+        return np.array(
+            [
+                *(nearest * NEAR_SCALE + NEAR_OFFSET),
+                *self._direction,
+                self._left_m * DISTANCE_SCALE,
+                *self._speed,
+                self._gyro,
+                self._accelerometer * ACCELERATION_SCALE,
+            ],
+            np.float32,
+        )
+
+    def _two_places(self) -> tuple[Values, Values]:
+        """A start and a goal that are FAR_M apart, clear of the walls."""
+        while True:
+            inside = ARENA_M - 3.0 * ROBOT_M
+            start, goal = self.np_random.uniform(-inside, inside, (2, 2))
+            if np.hypot(*(goal - start)) >= FAR_M:
+                return start, goal
+
+    def _cast(self) -> Values:
+        """Metres along each beam to the first wall or pillar."""
+        angles = self._heading + ANGLES
+        along = np.stack([np.cos(angles), np.sin(angles)], 1)
+        with np.errstate(divide="ignore"):
+            walls = ((np.sign(along) * ARENA_M - self._place) / along).min(axis=1)
+        if not len(self._radii):
+            return walls
+        to = self._pillars - self._place
+        middle = along @ to.T
+        half = self._radii**2 - (to**2).sum(1) + middle**2
+        hit = middle - np.sqrt(np.maximum(half, 0.0))
+        hit[(half < 0.0) | (hit < 0.0)] = np.inf
+        return np.minimum(walls, hit.min(axis=1))
+
+    def _clearance_m(self) -> float:
+        """From the robot's middle to the nearest wall or pillar."""
+        pillars = np.hypot(*(self._pillars - self._place).T) - self._radii
+        return float(min(ARENA_M - np.abs(self._place).max(), pillars.min(initial=np.inf)))
+
+
+HEADINGS = np.linspace(-np.pi, np.pi, 48, endpoint=False)
+MIDDLES = ANGLES.reshape(SECTORS, SECTOR).mean(axis=1)
+
+
+def teacher(observation: np.ndarray) -> np.ndarray:
+    """The action (2,) in [-1, 1] that drives to the goal past what the sectors (12,) show.
+
+    It turns to the heading that is nearest to the goal's and free, and is slow beside obstacles;
+    what is missing counts as free.
+    """
+    free_m = np.nan_to_num((observation[:SECTORS] - NEAR_OFFSET) / NEAR_SCALE, nan=RANGE_M)
+    goal = math.atan2(observation[SECTORS + 1], observation[SECTORS])
+    left_m = observation[SECTORS + 2] / DISTANCE_SCALE
+    apart = np.abs(_wrapped(HEADINGS[:, None] - MIDDLES))
+    needed_m = min(1.2, left_m)
+    blocked = np.clip((needed_m - free_m) / 0.8, 0.0, 1.0) * np.clip(1.6 - apart / 0.5, 0.0, 1.0)
+    cost = np.abs(_wrapped(HEADINGS - goal)) + 0.3 * np.abs(HEADINGS) + 4.0 * blocked.max(axis=1)
+    weight = np.exp(-8.0 * (cost - cost.min()))
+    heading = math.atan2(weight @ np.sin(HEADINGS), weight @ np.cos(HEADINGS))
+    front = np.abs(MIDDLES) < 0.6
+    ahead_m = float(free_m[front].min())
+    forward = max(0.0, math.cos(heading)) * np.clip((ahead_m - 0.3) / 0.6, 0.0, 1.0)
+    forward *= np.clip((float(free_m.min()) - 0.2) / 0.5, 0.3, 1.0)
+    return np.clip([forward, 1.5 * heading], -1.0, 1.0).astype(np.float32)
+
+
+def _wrapped(angle: Any) -> Any:
+    """The same angle within +-pi."""
+    return (angle + np.pi) % (2.0 * np.pi) - np.pi

@@ -1,0 +1,160 @@
+"""Commands of any type, and of several topics in one tick, over real ROS 2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+from geometry_msgs.msg import TwistStamped
+from rclpy.qos import QoSProfile
+from stand import WIRING, Stand, nanoseconds, stamp_of
+from std_msgs.msg import Float64MultiArray
+from std_srvs.srv import Trigger
+from trajectory_msgs.msg import JointTrajectory
+
+BASE = """command:
+  - topic: cmd_vel
+    type: geometry_msgs/msg/TwistStamped
+    constants: {header.frame_id: base_link}
+    actuators: {forward: {scale: 10.0, limits: [-8, 8], safe: 0.5, field: twist.linear.x}}
+  - topic: arm
+    type: %s
+    field: %s
+    actuators: {lift: {scale: 10.0, limits: [-8, 8], safe: -0.25}}
+"""
+ARRAY = ("std_msgs/msg/Float64MultiArray", "data")
+TRAJECTORY = ("trajectory_msgs/msg/JointTrajectory", "points[0].positions")
+TYPES = {"cmd_vel": TwistStamped, "arm": Float64MultiArray}
+
+
+class Heard:
+    """All messages on some topics, in the order in which they came."""
+
+    def __init__(self, stand: Stand, types: dict[str, Any], prefix: str = "") -> None:
+        self.all: list[tuple[str, Any]] = []
+        for topic, type_ in types.items():
+            stand.peer.create_subscription(
+                type_,
+                f"{prefix}{topic}",
+                lambda message, topic=topic: self.all.append((topic, message)),
+                QoSProfile(depth=100),
+            )
+
+    def on(self, topic: str) -> list[Any]:
+        return [message for name, message in self.all if name == topic]
+
+
+def wire(stand: Stand, arm: tuple[str, str] = ARRAY) -> None:
+    stand.wiring.write_text(WIRING[: WIRING.index("command:")] + BASE % arm)
+
+
+def start(stand: Stand, types: dict[str, Any], **parameters: Any) -> None:
+    """The node, active, and heard on all topics."""
+    node = stand.start(activate=False, **parameters)
+    assert node.trigger_configure().to_label() == "transition_success"
+    assert node.trigger_activate().to_label() == "transition_success"
+    stand.until(lambda: stand.joints.get_subscription_count() == 1, "joint_states matched")
+    stand.until(lambda: stand.tilt.get_subscription_count() == 1, "tilt matched")
+    prefix = "policy/proposed/" if parameters.get("shadow") else ""
+    for topic in types:
+        stand.until(lambda t=topic: stand.peer.count_publishers(f"{prefix}{t}") == 1, topic)
+
+
+def test_every_tick_sends_all_topics_the_values_of_one_action(stand, reference):
+    wire(stand)
+    heard = Heard(stand, TYPES)
+    start(stand, TYPES)
+    for step in (1, 2, 3):
+        stand.send(step)
+        stand.until(lambda n=step: len(heard.all) == 2 * n, f"both commands of step {step}")
+        twist, arm = heard.on("cmd_vel")[-1], heard.on("arm")[-1]
+        assert nanoseconds(twist) == stamp_of(step)
+        assert twist.header.frame_id == "base_link"
+        assert [twist.twist.linear.x, arm.data[0]] == reference.step(step)
+
+
+def test_estop_and_shutdown_send_the_safe_command_on_every_topic(stand):
+    wire(stand)
+    heard = Heard(stand, TYPES)
+    start(stand, TYPES)
+    stand.send(1)
+    stand.until(lambda: len(heard.all) == 2, "the command")
+    stand.call(Trigger, "policy/estop")
+    stand.until(lambda: len(heard.all) >= 4, "the safe command")
+    stand.node.trigger_deactivate()
+    stand.until(lambda: len(heard.all) >= 6, "the last command")
+    assert heard.on("cmd_vel")[-1].twist.linear.x == 0.5
+    assert heard.on("arm")[-1].data.tolist() == [-0.25]
+
+
+def test_shadow_proposes_below_one_topic_each_and_commands_nothing(stand, reference):
+    wire(stand)
+    commanded = Heard(stand, TYPES)
+    proposed = Heard(stand, TYPES, "policy/proposed/")
+    start(stand, TYPES, shadow=True)
+    stand.send(1)
+    stand.until(lambda: len(proposed.all) == 2, "both proposals")
+    values = [proposed.on("cmd_vel")[0].twist.linear.x, proposed.on("arm")[0].data[0]]
+    assert values == reference.step(1) and not commanded.all
+    assert not stand.peer.count_publishers("cmd_vel")
+
+
+def test_a_topic_that_cannot_be_sent_keeps_the_safe_command_from_no_other(stand, monkeypatch):
+    wire(stand)
+    heard = Heard(stand, TYPES)
+    start(stand, TYPES)
+    (first,) = [one for one in stand.node.publishers if one.topic_name == "/cmd_vel"]
+
+    def fail(message: Any) -> None:
+        raise RuntimeError("no network")
+
+    monkeypatch.setattr(first, "publish", fail)
+    stand.send(1)
+    stand.until(lambda: len(heard.on("arm")) >= 2, "the command and the safe command of the arm")
+    assert heard.on("arm")[-1].data.tolist() == [-0.25]
+    assert stand.state() == "unconfigured"
+
+
+def test_a_trajectory_is_sent_to_start_now(stand, reference):
+    wire(stand, TRAJECTORY)
+    types = {"cmd_vel": TwistStamped, "arm": JointTrajectory}
+    heard = Heard(stand, types)
+    start(stand, types)
+    stand.send(1)
+    stand.until(lambda: len(heard.all) == 2, "both commands")
+    trajectory = heard.on("arm")[0]
+    assert nanoseconds(trajectory) == 0 and trajectory.joint_names == ["lift"]
+    assert trajectory.points[0].positions.tolist() == reference.step(1)[1:]
+    assert trajectory.points[0].time_from_start.nanosec == 10_000_000
+
+
+def test_while_it_does_not_command_it_hears_who_does_on_all_topics(stand):
+    wire(stand)
+    publishers = {t: stand.peer.create_publisher(type_, t, 10) for t, type_ in TYPES.items()}
+    start(stand, {}, shadow=True)
+    twist = TwistStamped()
+    twist.twist.linear.x = 2.0
+    for publisher in publishers.values():
+        stand.until(publisher.get_subscription_count, "heard")
+    publishers["cmd_vel"].publish(twist)
+    publishers["arm"].publish(Float64MultiArray(data=[3.0]))
+    stand.until(lambda: stand.node.sent is not None, "both parts")
+    np.testing.assert_array_equal(stand.node.sent, [2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("remap", "said"),
+    [
+        ("arm:=cmd_vel", "command[1].topic"),
+        ("tilt:=cmd_vel", "sources.tilt.topic"),
+        ("arm:=policy/proposed/cmd_vel", "command[1].topic"),
+    ],
+)
+def test_topics_that_fall_together_are_refused(stand, capfd, remap, said):
+    wire(stand)
+    node = stand.start(activate=False, options={"cli_args": ["--ros-args", "-r", remap]})
+    assert node.trigger_configure().to_label() == "transition_failure"
+    assert said in capfd.readouterr().err
