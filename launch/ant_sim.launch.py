@@ -22,6 +22,8 @@ from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
 from an_control.policy import load_policy
 from an_control.system.share import share_path
 from an_control.wiring import Wiring, load_wiring
+from an_control_sim.bridge.pair import check_pair
+from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
 
 SHARE = share_path("config").parent
@@ -48,6 +50,7 @@ ARGUMENTS = {
     "stop_at_s": (-1.0, "latch the e-stop so far into each episode; -1 = never"),
     "stop_spread_s": (0.0, "or up to so much later, drawn for each episode"),
     "stop_for_s": (2.0, "and clear it after this"),
+    "monitor": ("model", "what to do about unannounced rewiring: off, reset, match or model"),
     "engine": ("auto", "what computes the policy: auto, numpy or numba"),
     "namespace": ("ant", "the robot's namespace"),
 }
@@ -76,6 +79,8 @@ def nodes(context: LaunchContext) -> list[Node]:
     given = {name: argument(context, name) for name in ARGUMENTS}
     wiring = load_wiring(given["wiring"])
     load_policy(given["model"])
+    simulation = load_simulation(given["simulation"])
+    check_pair(simulation, wiring, lockstep=not given["realtime"])
     disturbance = DisturbanceSettings.read({one.name: given[one.name] for one in SETTINGS})
     if given["schedule"]:
         load_schedule(given["schedule"])
@@ -87,7 +92,7 @@ def nodes(context: LaunchContext) -> list[Node]:
         "check_rate": given["check_rate"],
         "engine": given["engine"],
         "executor": "events",
-        **{name: given[name] for name in ("trigger", "ramp_s", "shadow")},
+        **{name: given[name] for name in ("trigger", "ramp_s", "shadow", "monitor")},
     }
     simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
     return [

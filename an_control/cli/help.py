@@ -20,6 +20,8 @@ GROUPS = {
     "Run": {
         "sim": "a simulated robot and the policy node, over ROS 2",
         "run": "the policy node alone, for a robot",
+        "new": "draft the YAML files of another robot, simulated or running",
+        "check": "compare a wiring with a model, and with the robot that runs",
         "rewire": "say where a running policy node's channels come from now",
     },
     "Evaluate": {
@@ -122,8 +124,10 @@ def described(verb: type[Verb]) -> type[Verb]:
 
 def _is_word(hint: Any) -> bool:
     """Whether an argument is positional and any word will do."""
-    positional = tyro.conf.Positional in getattr(hint, "__metadata__", ())
-    return positional and get_origin(get_args(hint)[0]) is not Literal
+    if tyro.conf.Positional not in getattr(hint, "__metadata__", ()):
+        return False
+    kind = get_args(hint)[0]
+    return all(get_origin(one) is not Literal for one in (kind, *get_args(kind)))
 
 
 def _texts(verb: type) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""``an-control sim TASK``: the simulator here, the policy node beside it, topics between them."""
+"""``an-control sim``: the simulator here, the policy node beside it, topics between them."""
 
 from __future__ import annotations
 
@@ -46,12 +46,31 @@ COMMAND_S, SOURCES_S = 10.0, 5.0
 depends on its seed alone."""
 
 
+Task = tyro.conf.Positional[Literal["ant", "cartpole", "car_racing", "pong"] | None]
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What a simulation runs on."""
+
+    simulation: Path
+    wiring: Path
+    model: Path
+
+
 @dataclass(frozen=True)
 class Verb:
-    """Run a simulated robot and the policy node as two processes over ROS 2, in lockstep."""
+    """Run a simulated robot and the policy node as two processes over ROS 2, in lockstep.
 
-    task: tyro.conf.Positional[Literal["ant", "cartpole", "car_racing", "pong"]]
-    """The robot."""
+    The robot is one that ships, by its name, or your own by its two YAML files.
+    """
+
+    task: Task = None
+    """The robot that ships; or else give --simulation, --wiring and --model."""
+    simulation: Path | None = None
+    """The simulation YAML; by default the task's. `an-control new` drafts one."""
+    wiring: Path | None = None
+    """The robot's wiring YAML; by default the task's."""
     model: Path | None = None
     """A .safetensors model file; by default the one that ships for the task."""
     episodes: int = 2
@@ -90,7 +109,7 @@ class Verb:
     def run(self) -> int:
         end_at_once(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
         need("ros", "rclpy")
-        need("sim", "gymnasium", "numba", *SIMULATORS[self.task])
+        need("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         for name in ("seed", "ramp", "stop_at", "stop_spread", "stop_for"):
@@ -98,8 +117,8 @@ class Verb:
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be 0 or more")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
-        model = self.model or _shipped(self.task)
-        wiring = share_path(f"config/{self.task}.yaml")
+        files = self._files()
+        model, wiring = files.model, files.wiring
         controller = Controller(str(wiring), str(model), "numpy", monitor=self.monitor)
         refusal = controller.rate_refusal()
         if refusal:
@@ -110,16 +129,34 @@ class Verb:
             _check_disturbance(wiring, disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
-        print(
-            f"{self.task}: {model.name}, {self.episodes} episodes, {disturbance}",
-            flush=True,
+        silent = _check_pair(files.simulation, controller.wiring, lockstep=not self.realtime)
+        name = self.task or controller.wiring.robot
+        print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
+        if silent:
+            print(f"{files.simulation} publishes nothing for: {', '.join(silent)}", flush=True)
+        return self._simulate(files, name, disturbance, schedule)
+
+    def _files(self) -> _Files:
+        """The three files; InputError where one is not given and no task has it."""
+        given = {name: getattr(self, name) for name in ("simulation", "wiring", "model")}
+        if self.task is None:
+            if lacking := [f"--{name}" for name, path in given.items() if path is None]:
+                tasks, missing = ", ".join(SIMULATORS), ", ".join(lacking)
+                raise InputError(
+                    f"give a robot ({tasks}), or --simulation, --wiring and --model; {missing}"
+                    " not given"
+                )
+            return _Files(**given)
+        return _Files(
+            self.simulation or share_path(f"config/{self.task}_sim.yaml"),
+            self.wiring or share_path(f"config/{self.task}.yaml"),
+            self.model or _shipped(self.task),
         )
-        return self._simulate(model, wiring, disturbance, schedule)
 
     def _simulate(
         self,
-        model: Path,
-        wiring: Path,
+        files: _Files,
+        name: str,
         disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> int:
@@ -131,10 +168,10 @@ class Verb:
         from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-        wired = load_wiring(wiring)
+        wired = load_wiring(files.wiring)
         settings = SimulatorSettings(
-            simulation=str(share_path(f"config/{self.task}_sim.yaml")),
-            wiring=str(wiring),
+            simulation=str(files.simulation),
+            wiring=str(files.wiring),
             episodes=self.episodes,
             seed=self.seed,
             realtime=self.realtime,
@@ -149,18 +186,18 @@ class Verb:
         )
         with ExitStack() as stack:
             stopped = stack.enter_context(signals())
-            seen = wiring
+            seen = files.wiring
             if settings.uses_scrambler:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
                 write_wiring(scrambled_wiring(wired), seen)
-            node = stack.enter_context(ros_node("simulator", self.task))
+            node = stack.enter_context(ros_node("simulator", name))
             try:
                 wait_until_alone(node, stopped)
             except BridgeError as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
-            died = stack.enter_context(self._policy_node(seen, model))
+            died = stack.enter_context(self._policy_node(name, seen, files.model))
             report = stack.enter_context(progress(self.episodes))
             recorder = None if self.video is None else _recorder(node, self.video, wired)
             if stopped():
@@ -177,14 +214,16 @@ class Verb:
                 file=sys.stderr,
             )
             return 1
-        summary = replace(summary, walk_m=WALK_M.get(self.task))
+        summary = replace(summary, walk_m=WALK_M.get(self.task or ""))
         print("\n".join(summary.lines()))
         if not summary.episodes:
             return INTERRUPTED
-        write_json(self.json, self._result(model, summary))
+        write_json(self.json, self._result(name, files.model, summary))
         return 0
 
-    def _policy_node(self, wiring: Path, model: Path) -> AbstractContextManager[list[int]]:
+    def _policy_node(
+        self, name: str, wiring: Path, model: Path
+    ) -> AbstractContextManager[list[int]]:
         values = {
             "wiring": wiring,
             "model": model,
@@ -196,18 +235,29 @@ class Verb:
             "trigger": self.trigger,
             "ramp_s": -1.0 if self.ramp is None else float(self.ramp),
         }
-        return _policy_node(self.task, values)
+        return _policy_node(name, values)
 
-    def _result(self, model: Path, summary: Any) -> dict[str, Any]:
-        success = float((summary.returns > SUCCESS[self.task]).mean())
+    def _result(self, name: str, model: Path, summary: Any) -> dict[str, Any]:
+        enough = SUCCESS.get(self.task or "")
+        success = None if enough is None else float((summary.returns > enough).mean())
         return {
-            "task": self.task,
+            "task": name,
             "model": str(model),
             "seed": self.seed,
             **vars(self.disturbance),
             "success_share": success,
             **summary.as_dict(),
         }
+
+
+def _check_pair(simulation: Path, wiring: Wiring, *, lockstep: bool) -> list[str]:
+    """WiringError where they do not fit; the sources that the simulation does not publish."""
+    from an_control_sim.bridge.pair import check_pair, not_published
+    from an_control_sim.bridge.simulation_file import load_simulation
+
+    simulated = load_simulation(simulation)
+    check_pair(simulated, wiring, lockstep=lockstep)
+    return [one.name for one in not_published(simulated, wiring)]
 
 
 def _shipped(task: str) -> Path:

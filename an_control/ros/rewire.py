@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import rclpy
-from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.parameter_client import AsyncParameterClient
 from rclpy.task import Future
 from std_srvs.srv import Trigger
 
+from an_control.ros.guest import guest
 from an_control.ros.wiring_parameters import PREFIXES
 
 ANSWER_S = 1.0
@@ -66,15 +66,12 @@ def _unknown(key: str, names: list[str]) -> str:
 
 @contextmanager
 def _caller(node: str) -> Iterator[Node]:
-    rclpy.init(args=[])
-    caller = rclpy.create_node("an_control_rewire")
+    """Calls this node; ValueError where that is no node's name."""
     try:
-        yield caller
-    except NameValidationException as error:
+        with guest("an_control_rewire") as caller:
+            yield caller
+    except ValueError as error:
         raise ValueError(f"{node!r} is not the name of a node") from error
-    finally:
-        caller.destroy_node()
-        rclpy.try_shutdown()
 
 
 def _answer(caller: Node, call: Callable[[], Future[Any]], until_s: float) -> Any:

@@ -144,13 +144,15 @@ class Bridge:
 
         In real time nobody is waited for where the policy has no name. Another simulator on the
         same topics is refused, once it was given until the timeout to end: one that was killed
-        stays in the graph for a while.
+        stays in the graph for a while. So is a policy that does not read what the tap publishes.
         """
         self._refuse_rivals()
         if self._link.named or not self._realtime:
             topics = {publisher.topic_name for _, _, publisher in self._outlets}
             self._link.wait(topics if self.tap is None else {*topics, self.tap.topic})
             self._refuse_rivals()
+        if self.tap is not None:
+            self._link.require_reader(self.tap.topic)
         self._started = True
 
     def reset(self, seed: int, episode: int) -> None:

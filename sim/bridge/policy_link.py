@@ -71,6 +71,26 @@ class PolicyLink:
                     f"{', '.join(sorted(sensor_topics))}"
                 )
 
+    def require_reader(self, topic: str) -> None:
+        """Raise BridgeError unless the policy subscribes to this topic.
+
+        Where it is nobody in particular somebody must, within the timeout.
+        """
+        if self.named:
+            read, who = topic in self._subscribed(), self.name
+        else:
+            until_s, who = time.monotonic() + self._timeout_s, "nobody"
+            while not self._node.count_subscribers(topic) and self._spin(until_s):
+                pass
+            read = self._node.count_subscribers(topic) > 0
+        if not read:
+            does = "does not read" if self.named else "reads"
+            raise BridgeError(
+                f"{who} {does} {topic}, so that nothing would be disturbed: its wiring must take"
+                " its channels from there, as the one does that `an-control sim` and"
+                " sim.launch.py derive from the robot's"
+            )
+
     def reset(self) -> None:
         """Call the policy's reset_state until it succeeds, which it does only when active."""
         until_s, answer = time.monotonic() + self._timeout_s, "there is no such service"

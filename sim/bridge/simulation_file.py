@@ -104,9 +104,7 @@ def load_simulation(path: str | Path) -> Simulation:
     options = dict(top["options"].items("gymnasium.make options")) if "options" in top else {}
     return Simulation(
         file=str(path),
-        environment=top["environment"].text(
-            "a gymnasium id, NAMESPACE/NAME-vN or MODULE:ID", _ENVIRONMENT
-        ),
+        environment=top["environment"].text(_ENVIRONMENTS, _ENVIRONMENT),
         options={name: entry.value for name, entry in options.items()},
         step_s=top["step_s"].number("seconds, 0.000001 to 60", 1e-6, 60.0),
         publish=publish,

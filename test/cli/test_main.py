@@ -151,6 +151,7 @@ def outputs():
 
 NEEDED = {
     "sim": ["ant"],
+    "new": ["mine", "--env", "CartPole-v1"],
     "run": ["--wiring", "w", "--model", "m"],
     "rewire": ["/ant/policy"],
     "bench": ["inference"],

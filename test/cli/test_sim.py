@@ -166,6 +166,37 @@ def test_bad_input_ends_it_with_2_and_one_line_and_leaves_nothing(
     assert not program.processes()
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("topic: cart_force", "topic: other"), "command: other of sensor_msgs"),
+        (("    cart:", "    wagon:"), "command.actuators: wagon"),
+        (("rate_hz: 100", "rate_hz: 60"), "one tick a step"),
+        (("topic: pole_direction", "topic: nowhere"), "sources.pole.topic: 'nowhere'"),
+        (None, "--simulation, --wiring not given"),
+    ],
+)
+def test_a_wiring_that_does_not_fit_the_simulation_ends_it_with_2(program, tmp_path, change, said):
+    from an_control.policy import AttentionSizes, write_model
+    from an_control.policy.random_model import random_model
+    from an_control.system.share import share_path
+
+    model, wiring = tmp_path / "m.safetensors", tmp_path / "wiring.yaml"
+    sizes = AttentionSizes(1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
+    write_model(model, random_model(sizes))
+    arguments = ["--model", model]
+    if change is not None:
+        text = share_path("config/cartpole.yaml").read_text()
+        assert change[0] in text
+        wiring.write_text(text.replace(*change))
+        simulation = share_path("config/cartpole_sim.yaml")
+        arguments += ["--wiring", wiring, "--simulation", simulation]
+    ended = program.run("sim", *arguments)
+    assert ended.returncode == 2, ended.stderr
+    assert said in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1, ended.stderr
+
+
 def endless(program, ant_model: Path, *more: object):
     return program.started("sim", "ant", "--model", ant_model, "--episodes", 100000, *more)
 

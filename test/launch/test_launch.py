@@ -149,6 +149,42 @@ def test_the_shipped_cartpole_balances_under_its_own_names(launch: Callable[...,
     assert "Traceback" not in cart.text
 
 
+def test_a_robot_of_ones_own_is_simulated_under_its_own_name(
+    launch: Callable[..., Launch], tmp_path: Path
+) -> None:
+    from an_control.cli import main
+    from an_control.policy import AttentionSizes, write_model
+    from an_control.policy.random_model import random_model
+
+    arguments = ["--env", "Pendulum-v1", "--out", str(tmp_path)]
+    assert main(["new", "pendulum", *arguments]) == 0
+    model = tmp_path / "pendulum.safetensors"
+    sizes = AttentionSizes(1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
+    write_model(model, random_model(sizes))
+    files = {"simulation": "pendulum_sim.yaml", "wiring": "pendulum.yaml", "model": model.name}
+    given = [f"{name}:={tmp_path / file}" for name, file in files.items()]
+    pendulum = launch("sim.launch.py", *given, "shuffle:=reset")
+    assert pendulum.end() == 0, pendulum.text
+    assert "pendulum.simulator" in pendulum.text and "in 200 steps" in pendulum.text
+    assert "Traceback" not in pendulum.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["wiring:={config}/ant.yaml"], "simulation:=, model:="),
+        (["task:=cartpole", "wiring:={config}/ant.yaml"], "joint_commands of sensor_msgs"),
+    ],
+)
+def test_a_simulation_whose_files_do_not_say_it_all_starts_nothing(
+    launch: Callable[..., Launch], arguments: list[str], named: str
+) -> None:
+    config = share_path("config")
+    robot = launch("sim.launch.py", *(one.format(config=config) for one in arguments))
+    assert robot.end() == 1
+    assert named in robot.text and "process started" not in robot.text
+
+
 def test_in_real_time_the_ant_is_stopped_on_its_way_and_its_arguments_are_taken(
     launch: Callable[..., Launch],
 ) -> None:
@@ -236,7 +272,7 @@ SIMULATED = {
        for one in SETTINGS},
     "scrambler": "true", "rate": "30.0", "check_rate": "false", "camera_hz": "5.0",
     "command_timeout_s": "0.5", "stop_at_s": "30.0", "stop_spread_s": "1.5", "stop_for_s": "1.25",
-    "engine": "numpy",
+    "engine": "numpy", "monitor": "off",
 }  # fmt: skip
 VALUES = {
     "policy.launch.py": POLICY,

@@ -203,6 +203,33 @@ def test_a_policy_gone_silent_for_good_ends_the_run(serve, responder):
         run_episodes(bridge, episodes=0, seed=0)
 
 
+class Tap:
+    """Publishes nothing by itself, on a topic of the node that the bridge is made with."""
+
+    topic, shuffles = "/scrambled", 0
+
+    def __getattr__(self, name):
+        return lambda *arguments: None
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"), [("policy", "/policy does not read"), ("", "nobody reads")]
+)
+@pytest.mark.parametrize("realtime", [True, False])
+def test_a_disturbance_that_the_policy_would_not_read_is_refused(serve, policy, said, realtime):
+    bridge = serve(tap=Tap(), policy=policy, realtime=realtime, start_timeout_s=2.0)
+    with pytest.raises(BridgeError, match=f"{said} /scrambled, so that nothing would be disturbed"):
+        bridge.start()
+
+
+@pytest.mark.parametrize("policy", ["policy", ""])
+def test_a_disturbance_that_the_policy_reads_is_taken(serve, responder, policy):
+    bridge = serve(tap=Tap(), policy=policy)
+    responder.create_subscription(JointState, "scrambled", lambda message: None, 10)
+    bridge.node.create_publisher(JointState, "scrambled", 10)
+    bridge.start()
+
+
 def test_all_topics_are_reliable(serve):
     bridge = serve(camera_hz=10.0)
     begin(bridge)

@@ -139,6 +139,14 @@ class ForwardModel:
         return costs
 
 
+def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
+    """What each channel read in training, lowest and highest, by id; empty where no model knows."""
+    if model.forward is None or not model.forward.imputation:
+        return {}
+    _, low, high = model.arrays["imputation.typical"].tolist()
+    return dict(zip(model.task["channels"], zip(low, high, strict=True), strict=True))
+
+
 def identity_features(
     reads: np.ndarray, change: np.ndarray, actions: np.ndarray, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

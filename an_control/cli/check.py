@@ -1,0 +1,244 @@
+"""``an-control check WIRING``: does it fit the model, and the robot that runs?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from an_control.cli.common import InputError, OutputFile, need, write_json
+from an_control.controller import Controller
+from an_control.names import ActionOrder, actuators_of, compare_channels, notes
+from an_control.policy import MlpSizes, Model, read_model
+from an_control.policy.monitor.forward_model import trained_ranges
+from an_control.wiring import ChannelTable, Wiring, WiringError, load_wiring
+
+if TYPE_CHECKING:
+    from an_control.ros.listen import Listened
+
+FACTOR = 3.0
+"""A channel that reads so many times as much as in training may come in another unit."""
+UNITS = {57.3: "degrees instead of radians", 1000.0: "millimetres instead of metres"}
+NEAR = 2.0
+"""A unit is named where the factor is within this factor of the unit's."""
+
+
+@dataclass
+class Findings:
+    """What a check has found; any problem makes the exit status 1."""
+
+    channels: list[dict[str, Any]] = field(default_factory=list)
+    actuators: list[dict[str, Any]] = field(default_factory=list)
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Compare a wiring with a model, and with the robot that runs.
+
+    Prints tables of the channels, the actuators and, with --live, the sources. Exit status 0:
+    nothing is wrong; 1: something is; 2: bad input.
+    """
+
+    wiring: tyro.conf.Positional[Path]
+    """The robot's wiring YAML."""
+    model: Path | None = None
+    """A .safetensors model file."""
+    live: bool = False
+    """Listen to the running robot; nothing is sent."""
+    robot: str = ""
+    """With --live, the robot's namespace."""
+    seconds: float = 5.0
+    """With --live, for how long to listen."""
+    json: OutputFile | None = None
+    """Also write what was found here as JSON."""
+
+    def run(self) -> int:
+        if not 0.0 < self.seconds <= 3600.0:
+            raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
+        if self.robot and not self.live:
+            raise InputError("--robot: only with --live")
+        need("ros", "rclpy")
+        wiring = load_wiring(self.wiring)
+        table = ChannelTable(wiring)
+        model = None if self.model is None else read_model(self.model)
+        found = Findings()
+        if model is not None:
+            self._check_model(wiring, table, model, found)
+        heard = self._listen(wiring) if self.live else None
+        _list_channels(wiring, table, model, heard, found)
+        _list_actuators(wiring, str(self.model), model, found)
+        if heard is not None:
+            _list_sources(heard, found)
+        _show(found)
+        asked = {"wiring": str(self.wiring), "model": None if model is None else str(self.model)}
+        write_json(self.json, {**asked, **vars(found)})
+        return 1 if found.problems else 0
+
+    def _check_model(
+        self, wiring: Wiring, table: ChannelTable, model: Model, found: Findings
+    ) -> None:
+        """Why the node would refuse the two, and what it would say of their names."""
+        try:
+            controller = Controller(str(self.wiring), str(self.model), "numpy")
+        except WiringError as error:
+            found.problems.append(str(error))
+        else:
+            if refusal := controller.rate_refusal():
+                found.problems.append(refusal)
+        if isinstance(model.sizes, MlpSizes):
+            return  # refused where they differ
+        names = compare_channels(wiring, table.ids, model)
+        watched = model.forward is not None and model.forward.monitor != "off"
+        found.problems += notes(names, str(self.model), watched=watched)
+
+    def _listen(self, wiring: Wiring) -> Listened:
+        from an_control.ros.listen import listen
+
+        try:
+            return listen(wiring, self.robot, self.seconds)
+        except WiringError:
+            raise
+        except ValueError as error:
+            raise InputError(f"--robot {self.robot}: {error}") from error
+
+
+def _list_channels(
+    wiring: Wiring,
+    table: ChannelTable,
+    model: Model | None,
+    heard: Listened | None,
+    found: Findings,
+) -> None:
+    """All channels of the wiring and the model, with what they read where the robot was heard."""
+    trained = () if model is None else model.task.get("channels", ())
+    ranges = {} if model is None else trained_ranges(model)
+    seen = {} if heard is None else heard.ranges
+    configs = {one.id: one for one in wiring.channels}
+    ids = dict.fromkeys([*configs, *table.ids, *seen])
+    wildcards = [id_ for id_ in configs if "*" in id_]
+    lacking = () if model is None else compare_channels(wiring, table.ids, model).missing
+    for id_ in [*ids, *lacking]:
+        config = configs.get(id_)
+        row: dict[str, Any] = {
+            "channel": id_,
+            "from": "" if config is None else f"{config.source}: {config.field or 'image'}",
+            "model": "",
+        }
+        if trained and id_ not in wildcards:
+            row["model"] = "known" if id_ in trained else "unknown"
+        if id_ in lacking:
+            row["model"] = "not wired"
+        if heard is not None:
+            row |= _read(id_, heard, ranges, found)
+        found.channels.append(row)
+
+
+def _read(
+    id_: str, heard: Listened, ranges: dict[str, tuple[float, float]], found: Findings
+) -> dict[str, Any]:
+    """What a channel read, and what the model has seen of it."""
+    one = heard.ranges.get(id_)
+    if one is None:
+        if id_ in heard.missing:
+            found.problems.append(f"channel {id_}: no reading in {heard.seconds:g} s")
+        return {"present": 0.0, "low": None, "high": None}
+    row = {"present": one.count / max(1, heard.reads), "low": one.low, "high": one.high}
+    if one.clipped > one.count / 2:
+        found.problems.append(f"channel {id_}: at the ends of its clip most of the time")
+    if id_ in ranges:
+        low, high = ranges[id_]
+        row |= {"trained_low": low, "trained_high": high}
+        most = max(abs(low), abs(high))
+        factor = max(abs(one.low), abs(one.high)) / most if most else 0.0
+        if factor > FACTOR:
+            units = [
+                f"; {text} would be {unit:g}"
+                for unit, text in UNITS.items()
+                if unit / NEAR < factor < unit * NEAR
+            ]
+            found.problems.append(
+                f"channel {id_}: reads {one.low:.3g} .. {one.high:.3g}, in training"
+                f" {low:.3g} .. {high:.3g}: {factor:.0f} times as much{''.join(units)}"
+            )
+    return row
+
+
+def _list_actuators(wiring: Wiring, model_path: str, model: Model | None, found: Findings) -> None:
+    """The actuators in the wiring's order, and the action that each one gets."""
+    places: list[int] | None = list(range(len(wiring.command.names)))
+    trained = () if model is None else actuators_of(model)
+    if model is not None:
+        try:
+            order = ActionOrder(wiring, model_path, model)
+        except WiringError:  # said already
+            places = None
+        else:
+            if order.places is not None:
+                places = order.places.tolist()
+                found.notes.append(
+                    "the model has its actuators in another order; each gets its own action"
+                )
+    for number, one in enumerate(wiring.command.actuators):
+        row = {"actuator": one.name, "scale": one.scale, "limits": list(one.limits)}
+        row["safe"] = one.safe
+        if trained:
+            row["action"] = "none" if places is None else trained[places[number]]
+        found.actuators.append(row)
+
+
+def _list_sources(heard: Listened, found: Findings) -> None:
+    for one in heard.sources:
+        problem = one.problem(heard.seconds)
+        found.sources.append(
+            {
+                "source": one.config.name,
+                "topic": one.topic,
+                "type": one.config.type,
+                "publishers": ", ".join(one.publishers),
+                "qos": one.quality,
+                "messages": len(one.times_s),
+                "rate_hz": one.rate_hz,
+                "longest_gap_s": one.longest_gap_s,
+                "max_age_s": one.config.max_age_s,
+                "stamp_to_arrival_s": one.delay_s,
+            }
+        )
+        if problem:
+            found.problems.append(f"source {one.config.name} ({one.topic}): {problem}")
+    found.notes += heard.commands
+    found.problems += heard.unheard
+
+
+def _show(found: Findings) -> None:
+    console = Console()
+    for title, rows in (
+        ("sources", found.sources),
+        ("channels", found.channels),
+        ("actuators", found.actuators),
+    ):
+        if rows:
+            columns = list(dict.fromkeys(key for row in rows for key in row))
+            table = Table(*columns, title=title, title_justify="left")
+            for row in rows:
+                table.add_row(*(_cell(row.get(column)) for column in columns))
+            console.print(table)
+    for note in found.notes:
+        print(f"note: {note}")
+    for problem in found.problems:
+        print(f"problem: {problem}")
+    if not found.problems:
+        print("nothing is wrong")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else escape(str(value))

@@ -1,0 +1,139 @@
+"""``an-control new NAME --env ID`` or ``--live``: drafts of the YAML files of another robot."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
+from an_control.system.files import write_whole
+from an_control.wiring import ChannelTable, load_wiring
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Draft the YAML files of another robot, with comments, for you to complete.
+
+    From a gymnasium environment both files that `an-control sim --simulation F --wiring F --model
+    M` runs on; from a running robot its wiring.
+    """
+
+    name: tyro.conf.Positional[str]
+    """The robot's name: letters, digits and _; the files are NAME.yaml and NAME_sim.yaml."""
+    env: str | None = None
+    """A gymnasium id, or MODULE:ID where importing the module registers it."""
+    live: bool = False
+    """Instead listen to the robot that runs now: its topics, types, names, rates and ranges."""
+    robot: str = ""
+    """With --live, the robot's namespace: only its topics; by default all."""
+    seconds: float = 10.0
+    """With --live, for how long to listen."""
+    out: OutputFolder = Path()
+    """The folder of the files."""
+    force: bool = False
+    """Overwrite files that are there."""
+    json: OutputFile | None = None
+    """Also write the channels and actuators here as JSON."""
+
+    def run(self) -> int:
+        if not NAME.fullmatch(self.name):
+            raise InputError(f"{self.name}: must be a name (letters, digits, _)")
+        if (self.env is None) == (not self.live):
+            raise InputError("give either --env ID or --live")
+        if not 0.0 < self.seconds <= 3600.0:
+            raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
+        need("ros", "rclpy")
+        paths = [self.out / f"{self.name}.yaml"]
+        if self.env is not None:
+            paths.append(self.out / f"{self.name}_sim.yaml")
+        for path in paths:
+            if path.exists() and not self.force:
+                raise InputError(f"{path}: is there already (--force overwrites it)")
+        return self._of_robot(*paths) if self.env is None else self._of_environment(*paths)
+
+    def _of_environment(self, wiring: Path, simulation: Path) -> int:
+        need("sim", "gymnasium")
+        from an_control_sim.bridge.draft import draft_environment
+        from an_control_sim.bridge.robot import Robot
+        from an_control_sim.bridge.simulation_file import load_simulation
+
+        assert self.env is not None
+        try:
+            draft = draft_environment(self.name, self.env)
+        except ValueError as error:
+            raise InputError(f"--env {error}") from error
+        texts = {wiring: draft.wiring, simulation: draft.simulation}
+        with tempfile.TemporaryDirectory() as folder:
+            first, second = _written(Path(folder), texts)
+            _check_wiring(first)
+            Robot(load_simulation(second)).close()
+        self._write(texts)
+        _show(draft.channels, draft.actuators)
+        print(f"\nan-control sim --simulation {simulation} --wiring {wiring} --model MODEL")
+        self._report(texts, draft.channels, draft.actuators, {"step_s": draft.step_s})
+        return 0
+
+    def _of_robot(self, path: Path) -> int:
+        from an_control.ros.draft import draft_robot
+        from an_control.ros.survey import survey
+
+        print(f"listening for {self.seconds:g} s", flush=True)
+        try:
+            draft = draft_robot(self.name, survey(self.robot, self.seconds), self.robot)
+        except ValueError as error:
+            raise InputError(f"--live: {error}") from error
+        texts = {path: draft.text()}
+        with tempfile.TemporaryDirectory() as folder:
+            _check_wiring(*_written(Path(folder), texts))
+        self._write(texts)
+        for source, about in draft.sources:
+            print(f"{source.name}: {source.topic} ({source.type}), {about}")
+        channels = [one.id for one, _ in draft.channels]
+        actuators = [one.name for one, _ in draft.actuators]
+        _show(channels, actuators)
+        live = f"--live --robot {self.robot}" if self.robot else "--live"
+        print(f"\nset the limits and safe values, then: an-control check {path} {live}")
+        self._report(texts, channels, actuators, {"rate_hz": draft.rate_hz})
+        return 0
+
+    def _write(self, texts: Mapping[Path, str]) -> None:
+        self.out.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            write_whole(path, text)
+            print(f"wrote {path}")
+
+    def _report(
+        self,
+        files: Mapping[Path, str],
+        channels: Sequence[str],
+        actuators: Sequence[str],
+        more: Mapping[str, Any],
+    ) -> None:
+        shown = {"files": list(map(str, files)), "channels": list(channels)}
+        write_json(self.json, {**shown, "actuators": list(actuators), **more})
+
+
+def _written(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
+    """The texts as files in a folder, to be read as the user's will be."""
+    paths = [folder / path.name for path in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text, encoding="utf-8")
+    return paths
+
+
+def _check_wiring(path: Path) -> None:
+    """WiringError where the draft cannot be used as it is."""
+    ChannelTable(load_wiring(path))
+
+
+def _show(channels: Sequence[str], actuators: Sequence[str]) -> None:
+    for title, names in (("channels", channels), ("actuators", actuators)):
+        print(f"{len(names)} {title}: {', '.join(names)}")

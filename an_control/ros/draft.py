@@ -1,0 +1,171 @@
+"""Drafts the wiring of a robot from what was heard of it (`survey`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from an_control.ros.survey import IMAGES, Survey, Taken, Topic
+from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
+from an_control.wiring.draft import Draft
+
+OF_JOINTS = {
+    "sensor_msgs/msg/JointState": "effort",
+    "std_msgs/msg/Float64MultiArray": "data",
+    "trajectory_msgs/msg/JointTrajectory": "points[0].positions",
+}
+"""Messages that command joints, and the field that holds the values."""
+OF_A_BASE = {"geometry_msgs/msg/Twist": "", "geometry_msgs/msg/TwistStamped": "twist."}
+"""Messages that drive a base, and what stands before the velocities."""
+MOVES = ("linear.x", "angular.z")
+LIMITS = (-1.0, 1.0)
+GAPS, LEAST_AGE_S = 3.0, 0.05
+"""A message may be as old as so many of the longest gaps, and at least so old."""
+VAGUE = ("data", "raw", "out", "output", "state", "states", "value")
+"""Last names of topics that say too little without the name before."""
+RATE_HZ = 10.0
+"""For a robot of which no rate was heard."""
+Entry = tuple[ChannelConfig, str]
+_PATH_PARTS = re.compile(r"[\[\]().]+")
+_ANGLE = re.compile(r"(roll|pitch|yaw)\(.*\)")
+
+
+def draft_robot(robot: str, found: Survey, namespace: str) -> Draft:
+    """The draft; ValueError where nothing was heard that a wiring could read."""
+    topics = [one for one in found.topics if one.ranges]
+    if not topics:
+        heard = ", ".join(one.name for one in found.topics) or "none"
+        raise ValueError(f"no topic with numbers was heard (topics: {heard})")
+    names = _source_names(topics)
+    channels: list[Entry] = []
+    constant: list[str] = []
+    for topic in topics:
+        for entry in _channels(names[topic.name], topic):
+            low, high = topic.ranges[entry[0].field]
+            if low < high or topic.joints:
+                channels.append(entry)
+            else:
+                constant.append(f"{names[topic.name]}: {entry[0].field}  (always {low:.6g})")
+    if not channels:
+        every = [list(_channels(names[topic.name], topic)) for topic in topics]
+        channels, constant = [one for some in every for one in some], []
+    command, actuators = _command(topics, found.taken, namespace)
+    return Draft(
+        robot=robot,
+        about=(
+            f"The wiring of {robot}, as an-control new has drafted it from what it heard.",
+            "Rename the ids to those of your model (an-control check compares them), scale and",
+            "clip the readings as in training, and set the limits and safe values below.",
+        ),
+        rate_hz=_rate(topics),
+        rate="ticks per second; must be within 10% of what the model was trained at",
+        sources=[_source(names[one.name], one, namespace) for one in topics],
+        channels=_unique(channels),
+        command=command,
+        actuators=actuators,
+        aside=_aside(found, constant),
+    )
+
+
+def _rate(topics: Sequence[Topic]) -> float:
+    """That of the joints, or else of the fastest topic."""
+    joints = [one.rate_hz for one in topics if one.joints and one.rate_hz]
+    every = joints or [one.rate_hz for one in topics if one.rate_hz]
+    return float(f"{max(every, default=RATE_HZ):.3g}")
+
+
+def _source_names(topics: Sequence[Topic]) -> dict[str, str]:
+    """A short name for each topic."""
+    names: dict[str, str] = {}
+    for topic in topics:
+        parts = [re.sub(r"\W", "_", part) for part in topic.name.strip("/").split("/")]
+        first = 2 if parts[-1] in VAGUE else 1
+        short = next(
+            name for n in range(min(first, len(parts)), len(parts) + 1)
+            if (name := "_".join(parts[-n:])) not in names.values() or n == len(parts)
+        )  # fmt: skip
+        names[topic.name] = short if short[0].isalpha() else f"s{short}"
+    return names
+
+
+def _source(name: str, topic: Topic, namespace: str) -> tuple[SourceConfig, str]:
+    age_s = float(f"{max(LEAST_AGE_S, GAPS * topic.gap_s):.2g}")
+    heard = f"{topic.rate_hz:.3g} Hz" if topic.rate_hz else "one message"
+    by = ", ".join(topic.publishers)
+    stamp = "" if topic.stamped else "; not stamped: not alone in lockstep"
+    config = SourceConfig(name, _relative(topic.name, namespace), topic.type, age_s)
+    return config, f"{heard}, gaps up to {topic.gap_s:.2g} s, by {by}{stamp}"
+
+
+def _relative(topic: str, namespace: str) -> str:
+    """A topic as seen from the namespace, so that the wiring serves any robot of this kind."""
+    prefix = f"/{namespace.strip('/')}/"
+    return topic.removeprefix(prefix) if namespace.strip("/") else topic
+
+
+def _channels(source: str, topic: Topic) -> Iterator[Entry]:
+    for path, (low, high) in topic.ranges.items():
+        yield ChannelConfig(_id(source, path, topic), source, path), f"{low:.4g} .. {high:.4g}"
+
+
+def _id(source: str, path: str, topic: Topic) -> str:
+    """hip.position for position[hip], imu.roll for roll(orientation), scan.ranges.* ..."""
+    field, _, key = path.partition("[")
+    if topic.joints and key:
+        return f"{key.rstrip(']')}.{field}"
+    if angle := _ANGLE.fullmatch(path):
+        return f"{source}.{angle[1]}"
+    return f"{source}.{_PATH_PARTS.sub('.', path).strip('.')}"
+
+
+def _unique(channels: Sequence[Entry]) -> list[Entry]:
+    """The same channels, each with an id of its own."""
+    count: dict[str, int] = {}
+    for config, _ in channels:
+        count[config.id] = count.get(config.id, 0) + 1
+    return [
+        (one, about) if count[one.id] == 1
+        else (ChannelConfig(f"{one.source}.{one.field}".replace("[", ".").replace("]", ""),
+                            one.source, one.field), about)
+        for one, about in channels
+    ]  # fmt: skip
+
+
+def _command(
+    topics: Sequence[Topic], taken: Sequence[Taken], namespace: str
+) -> tuple[tuple[tuple[str, str, str], ...], list[tuple[ActuatorConfig, str]]]:
+    """Key, value and comment of what says where commands go, and the actuators."""
+    joints = tuple(dict.fromkeys(name for one in topics for name in one.joints))
+    kinds = [*OF_JOINTS, *OF_A_BASE] if joints else [*OF_A_BASE, *OF_JOINTS]
+    for kind in kinds:
+        for one in taken:
+            if one.type == kind:
+                heard = f"heard by {', '.join(one.subscribers)}"
+                lines = ("topic", _relative(one.name, namespace), heard), ("type", kind, "")
+                if kind in OF_A_BASE:
+                    return lines, [_actuator(path, OF_A_BASE[kind] + path) for path in MOVES]
+                field = "field", OF_JOINTS[kind], "SET THIS: what it commands"
+                return (*lines, field), [_actuator(name) for name in joints or ["actuator"]]
+    topic = "topic", "joint_commands", "SET THIS: nobody listens for commands now"
+    lines = topic, ("type", next(iter(OF_JOINTS)), "")
+    field = "field", "effort", "position, velocity or effort"
+    return (*lines, field), [_actuator(name) for name in joints or ["actuator"]]
+
+
+def _actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
+    one = ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
+    return one, "SET scale, limits and safe"
+
+
+def _aside(found: Survey, constant: Sequence[str]) -> list[str]:
+    """What was heard and is no channel."""
+    aside = [
+        f"{one.name} is a camera ({one.type}): see docs/camera.md"
+        for one in found.topics
+        if one.type in IMAGES
+    ]
+    aside += [f"somebody listens to {one.name} ({one.type})" for one in found.taken]
+    if constant:
+        aside += ["Did not change while it was heard, and so is no channel here:"]
+        aside += [f"  {one}" for one in constant]
+    return aside

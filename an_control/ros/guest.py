@@ -1,0 +1,29 @@
+"""A node that visits a running system for a moment: for verbs that ask or listen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import rclpy
+from rclpy.exceptions import NameValidationException
+from rclpy.node import Node
+
+
+@contextmanager
+def guest(name: str, namespace: str = "") -> Iterator[Node]:
+    """A node, with rclpy from here to the end of the block.
+
+    Raises ValueError where ROS takes no such name, also for one that is used in the block.
+    """
+    rclpy.init(args=[])
+    try:
+        node = Node(name, namespace=namespace)
+        try:
+            yield node
+        finally:
+            node.destroy_node()
+    except NameValidationException as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    finally:
+        rclpy.try_shutdown()

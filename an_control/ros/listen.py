@@ -1,0 +1,212 @@
+"""What a wiring's sources say on a running robot, for a while: rates, gaps, stamps and readings.
+
+Nothing is sent, and the topics are read by the very table that the policy node reads them by.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+
+from an_control.ros.graph import of_type, owner, wrong_types
+from an_control.ros.guest import guest
+from an_control.ros.inputs import Inputs, publishers_qos
+from an_control.wiring import ChannelTable, SourceConfig, Wiring
+from an_control.wiring.command import MessageFields
+
+SLICE_S = 0.05
+FIND_S = 5.0
+"""How long the publishers may take to be found."""
+KEPT = 100_000
+"""Messages of a source whose times are kept."""
+
+
+@dataclass
+class Heard:
+    """One source: how its messages came. Times are of the steady clock, in seconds."""
+
+    config: SourceConfig
+    topic: str = ""
+    """With its namespace."""
+    publishers: tuple[str, ...] = ()
+    quality: str = ""
+    other_types: str = ""
+    """Publishers of other types, in words."""
+    times_s: list[float] = field(default_factory=list)
+    stamps_ns: list[int | None] = field(default_factory=list)
+    delays_s: list[float] = field(default_factory=list)
+    """From each stamp to the arrival, by the node's clock."""
+
+    @property
+    def rate_hz(self) -> float | None:
+        """Messages per second; None where fewer than two came."""
+        if len(self.times_s) < 2 or self.times_s[-1] <= self.times_s[0]:
+            return None
+        return (len(self.times_s) - 1) / (self.times_s[-1] - self.times_s[0])
+
+    @property
+    def longest_gap_s(self) -> float | None:
+        """Between two messages."""
+        return float(np.diff(self.times_s).max()) if len(self.times_s) > 1 else None
+
+    @property
+    def delay_s(self) -> float | None:
+        """The usual one; None without stamps."""
+        return float(np.median(self.delays_s)) if self.delays_s else None
+
+    def problem(self, seconds: float) -> str:
+        """What is wrong with it, or nothing."""
+        if self.other_types:
+            return f"publisher of {self.other_types}"
+        if not self.publishers:
+            return "no publisher"
+        if not self.times_s:
+            return f"no message in {seconds:g} s"
+        gap_s, limit_s = self.longest_gap_s, self.config.max_age_s
+        if gap_s is not None and 0.0 < limit_s < gap_s:
+            return f"up to {gap_s:.3g} s without a message, but max_age_s is {limit_s:g}"
+        stamps = [one for one in self.stamps_ns if one is not None]
+        if len(stamps) > 2 and len(set(stamps)) == 1:
+            return "every message has the same stamp, and so only the first one counts"
+        return ""
+
+
+@dataclass
+class Range:
+    """What a channel read, scaled and clipped as the policy gets it."""
+
+    count: int = 0
+    low: float = np.inf
+    high: float = -np.inf
+    clipped: int = 0
+
+
+@dataclass(frozen=True)
+class Listened:
+    """All that was heard in `seconds`."""
+
+    seconds: float
+    sources: tuple[Heard, ...]
+    ranges: dict[str, Range]
+    """By channel id; a camera's patches are not among them."""
+    reads: int
+    """How often the readings were taken."""
+    missing: tuple[str, ...]
+    """Channels that should be there and are not, at the end."""
+    commands: tuple[str, ...]
+    """Of each topic of the commands, who hears it and who sends on it now."""
+    unheard: tuple[str, ...]
+    """Why nobody would hear commands."""
+
+
+def listen(wiring: Wiring, namespace: str, seconds: float) -> Listened:
+    """Listen to a wiring's sources in a namespace.
+
+    WiringError where it does not fit its types, ValueError where that is no namespace.
+    """
+    table = ChannelTable(wiring)
+    with guest("an_control_check", namespace) as node:
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        try:
+            return _listen(node, executor, table, seconds)
+        finally:
+            executor.remove_node(node)
+            executor.shutdown()
+
+
+def _listen(
+    node: Node, executor: SingleThreadedExecutor, table: ChannelTable, seconds: float
+) -> Listened:
+    wiring = table.wiring
+    heard = {one.name: Heard(one) for one in wiring.sources}
+    ranges: dict[str, Range] = {}
+    inputs = Inputs(node, table, time.monotonic_ns, partial(_note, node, heard), 1)
+    find(node, executor, [one.topic for one in wiring.sources])
+    until_s, reads, read_s = time.monotonic() + seconds, 0, 0.0
+    while (now_s := time.monotonic()) < until_s:
+        executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
+        if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
+            read_s, reads = time.monotonic(), reads + 1
+            _range(table, ranges)
+    for one in heard.values():
+        _look(node, one)
+    missing = tuple(id_ for status in table.status(0) for id_ in status.missing)
+    said = [_command(node, message) for message in wiring.command.messages]
+    inputs.close()
+    return Listened(
+        seconds,
+        tuple(heard.values()),
+        ranges,
+        reads,
+        missing,
+        commands=tuple(text for text, _ in said),
+        unheard=tuple(why for _, why in said if why),
+    )
+
+
+def find(node: Node, executor: SingleThreadedExecutor, topics: Collection[str]) -> None:
+    """Wait until each of these topics has a publisher, FIND_S at most: a guest knows nobody yet."""
+    until_s = time.monotonic() + FIND_S
+    while time.monotonic() < until_s and not all(map(node.count_publishers, topics)):
+        executor.spin_once(timeout_sec=SLICE_S)
+
+
+def _note(node: Node, heard: dict[str, Heard], source: str, stamp_ns: int | None) -> None:
+    one = heard[source]
+    if len(one.times_s) < KEPT:
+        one.times_s.append(time.monotonic())
+        one.stamps_ns.append(stamp_ns)
+        if stamp_ns is not None:
+            one.delays_s.append((node.get_clock().now().nanoseconds - stamp_ns) / 1e9)
+
+
+def _range(table: ChannelTable, ranges: dict[str, Range]) -> None:
+    readings = table.read(time.monotonic_ns())
+    if readings.values.ndim > 1:
+        return
+    clips = {one.id: one.clip for one in table.wiring.channels}
+    for id_, value in zip(readings.ids, readings.values.tolist(), strict=True):
+        one = ranges.setdefault(id_, Range())
+        one.count, one.low, one.high = one.count + 1, min(one.low, value), max(one.high, value)
+        clip = clips.get(id_)
+        one.clipped += clip is not None and not clip[0] < value < clip[1]
+
+
+def _look(node: Node, one: Heard) -> None:
+    """Who publishes a source's topic, and with which quality of service."""
+    one.topic = node.resolve_topic_name(one.config.topic)
+    infos = node.get_publishers_info_by_topic(one.config.topic)
+    right = of_type(infos, one.config.type)
+    one.publishers = tuple(sorted({owner(info) for info in right}))
+    one.other_types = wrong_types(infos, one.config.type, one.topic)
+    one.quality = _quality(publishers_qos(node, one.config.topic, 1)) if right else ""
+
+
+def _quality(qos: QoSProfile) -> str:
+    best_effort = qos.reliability == ReliabilityPolicy.BEST_EFFORT
+    latched = qos.durability == DurabilityPolicy.TRANSIENT_LOCAL
+    return ("best effort" if best_effort else "reliable") + (", transient local" if latched else "")
+
+
+def _command(node: Node, message: MessageFields) -> tuple[str, str]:
+    """Who hears a topic of the commands and who sends on it, in words; why nobody would hear."""
+    topic, type_ = message.topic, message.type
+    name = node.resolve_topic_name(topic)
+    infos = node.get_subscriptions_info_by_topic(topic)
+    readers = sorted({owner(one) for one in of_type(infos, type_)})
+    senders = sorted({owner(one) for one in node.get_publishers_info_by_topic(topic)})
+    said = f"{name}: heard by {', '.join(readers) or 'nobody'}"
+    said += f"; commanded now by {', '.join(senders)}" if senders else ""
+    if readers:
+        return said, ""
+    other = wrong_types(infos, type_, name)
+    why = f": subscription of {other}" if other else ""
+    return said, f"nobody hears commands on {name}{why}"

@@ -1,0 +1,233 @@
+"""Drafts the two YAML files by which an environment is served: the robot's wiring, the simulation.
+
+The channels and actuators are those that a model of this environment names (`describe`). Joints,
+where the environment's ids name them (hip.position, hip.velocity), go out as joint states, and
+everything else by id on one topic. Both as JointState: messages with a stamp, as lockstep needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from an_control.learning.environments import (
+    HasSensors,
+    describe,
+    make_environment,
+    of_patches,
+    open_environment,
+)
+from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
+from an_control.wiring.draft import Draft, Line, entries, number, quoted
+
+JOINT_STATE = "sensor_msgs/msg/JointState"
+COMMANDS = "joint_commands"
+AGE_STEPS = 5
+PICTURE_DIMENSIONS = 3
+Actuator = tuple[ActuatorConfig, str]
+"""One actuator, and a comment on it."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What one message carries: names, and for each of its fields the places in the observation."""
+
+    topic: str
+    names: tuple[str, ...]
+    fields: dict[str, tuple[int, ...]]
+    about: str
+
+
+@dataclass(frozen=True)
+class EnvironmentDraft:
+    """The texts of both files, and what they name."""
+
+    wiring: str
+    simulation: str
+    channels: tuple[str, ...]
+    actuators: tuple[str, ...]
+    step_s: float
+
+
+def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
+    """The draft for a gymnasium id or ``module:id``; ValueError for what cannot be served so."""
+    with closing(make_environment(environment)) as env:
+        if of_patches(env):
+            raise ValueError(
+                f"environment {environment!r}: shows image patches; see docs/camera.md"
+            )
+        task = describe(env, robot, environment)
+    with closing(open_environment(environment)) as env:
+        space: Any = env.observation_space
+        if len(space.shape) == PICTURE_DIMENSIONS and space.dtype == np.uint8:
+            raise ValueError(f"environment {environment!r}: shows an image; see docs/camera.md")
+        topics = _topics(task["channels"], len(space.shape) == 1)
+        actuators = _actuators(env.action_space, task["actuators"])
+        about = f"{robot}: {environment}, as an-control new has drafted it."
+        step_s = task["step_s"]
+        return EnvironmentDraft(
+            wiring=_wiring(robot, about, step_s, topics, space, actuators).text(),
+            simulation=_simulation(about, environment, env, step_s, topics, actuators),
+            channels=tuple(task["channels"]),
+            actuators=tuple(task["actuators"]),
+            step_s=step_s,
+        )
+
+
+def _topics(channels: Sequence[str], flat: bool) -> list[Topic]:
+    """Which message carries which channel; `flat`: the observation has one dimension."""
+    place = {id_: i for i, id_ in enumerate(channels)}
+    joints = [id_.removesuffix(".position") for id_ in channels if id_.endswith(".position")]
+    joints = [one for one in joints if f"{one}.velocity" in place] if flat else []
+    fields = {
+        quantity: tuple(place.pop(f"{one}.{quantity}") for one in joints)
+        for quantity in ("position", "velocity")
+    }
+    topics = []
+    if joints:
+        topics.append(Topic("joint_states", tuple(joints), fields, "joints by name"))
+    if place:
+        rest = {"position": tuple(place.values())}
+        topics.append(Topic("readings", tuple(place), rest, "numbers by channel id"))
+    return topics
+
+
+def _actuators(
+    space: gymnasium.Space[Any], names: Sequence[str]
+) -> list[tuple[ActuatorConfig, str]]:
+    """Actuators of the environment's own units; the safe command is what is nearest to nothing."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        about = "of all actuators the largest is taken"
+        return [(ActuatorConfig(one, 1.0, 0.0, (-1.0, 1.0), 0.0, 0.0), about) for one in names]
+    assert isinstance(space, gymnasium.spaces.Box)
+    found = []
+    low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+    for name, least, most in zip(names, low.tolist(), high.tolist(), strict=True):
+        if not np.isfinite([least, most]).all():
+            one = ActuatorConfig(name, 1.0, 0.0, (-1.0, 1.0), 0.0, 0.0)
+            found.append((one, "has no bounds in the environment"))
+            continue
+        scale, offset = (most - least) / 2.0, (least + most) / 2.0
+        safe = 0.0 if least <= 0.0 <= most else offset
+        found.append((ActuatorConfig(name, scale, offset, (least, most), 0.0, safe), ""))
+    return found
+
+
+def _wiring(
+    robot: str,
+    about: str,
+    step_s: float,
+    topics: Sequence[Topic],
+    space: gymnasium.spaces.Box,
+    actuators: Sequence[Actuator],
+) -> Draft:
+    low, high = space.low.ravel(), space.high.ravel()
+    channels = [
+        (place, ChannelConfig(_id(topic, name, field), topic.topic, f"{field}[{name}]"))
+        for topic in topics
+        for field, places in topic.fields.items()
+        for name, place in zip(topic.names, places, strict=True)
+    ]
+    return Draft(
+        robot=robot,
+        about=(
+            f"The wiring of {about}",
+            "Ids and actuators are those that a model of this environment names: keep them.",
+        ),
+        rate_hz=1.0 / step_s,
+        rate=f"one tick in {step_s:.6g} s, the environment's step",
+        sources=[
+            (SourceConfig(one.topic, one.topic, JOINT_STATE, max(0.05, AGE_STEPS * step_s)), "")
+            for one in topics
+        ],
+        channels=[
+            (channel, _range(low[place], high[place]))
+            for place, channel in sorted(channels, key=lambda pair: pair[0])
+        ],
+        command=(
+            ("topic", COMMANDS, ""),
+            ("type", JOINT_STATE, ""),
+            ("field", "effort", "the environment's own unit"),
+        ),
+        actuators=actuators,
+    )
+
+
+def _id(topic: Topic, name: str, field: str) -> str:
+    """The channel's id."""
+    return name if topic.topic == "readings" else f"{name}.{field}"
+
+
+def _range(low: float, high: float) -> str:
+    """The bounds that the environment states, where it states any."""
+    return f"{low:g} .. {high:g}" if np.isfinite([low, high]).all() else ""
+
+
+def _simulation(
+    about: str,
+    environment: str,
+    env: gymnasium.Env[Any, Any],
+    step_s: float,
+    topics: Sequence[Topic],
+    actuators: Sequence[Actuator],
+) -> str:
+    size = int(np.prod(env.observation_space.shape or (1,)))
+    sensors = _sensors(env)
+    lines = [
+        f"# The simulation of {about}",
+        "# Values: a literal, observation, observation[i], [a:b], [a:b:c] or [i,j,k].",
+        *([f"# And the same of sensors.NAME with NAME of {sensors}."] if sensors else []),
+        "an_control_simulation: 1",
+        f"environment: {quoted(environment)}",
+        f"step_s: {number(step_s)}",
+        "",
+        "publish:",
+    ]
+    for topic in topics:
+        names = ", ".join(map(quoted, topic.names))
+        lines += [f"  {topic.topic}:    # {topic.about}", f"    type: {JOINT_STATE}"]
+        lines += ["    fields:", f"      name: [{names}]"]
+        lines += [
+            f"      {field}: {quoted(expression(places, size))}"
+            for field, places in topic.fields.items()
+        ]
+    lines += ["", "command:", f"  topic: {COMMANDS}", f"  type: {JOINT_STATE}", "  field: effort"]
+    lines += ["  actuators:    # in the order of the action: action = command / scale"]
+    lines += entries(
+        (
+            Line(one.name, f"{{scale: 1.0, safe: {number(float(one.safe))}}}")
+            for one, _ in actuators
+        ),
+        indent=4,
+    )
+    if "rgb_array" in env.unwrapped.metadata.get("render_modes", ()):
+        lines += ["", "camera:", "  topic: camera/image_raw", "  frame_id: camera"]
+    return "\n".join(lines) + "\n"
+
+
+def _sensors(env: gymnasium.Env[Any, Any]) -> str:
+    """The names of its physical readings beside the observation, where it has any."""
+    inner = env.unwrapped
+    if not isinstance(inner, HasSensors):
+        return ""
+    env.reset(seed=0)
+    return ", ".join(inner.sensors())
+
+
+def expression(places: Sequence[int], size: int) -> str:
+    """The text that names these places of an observation of `size` numbers."""
+    if len(places) == 1:
+        return f"observation[{places[0]}:{places[0] + 1}]"
+    steps: NDArray[np.int64] = np.diff(places)
+    first, last, step = places[0], places[-1] + 1, int(steps[0])
+    if step < 1 or (steps != step).any():
+        return f"observation[{','.join(map(str, places))}]"
+    if step > 1:
+        return f"observation[{first}:{last}:{step}]"
+    return "observation" if (first, last) == (0, size) else f"observation[{first}:{last}]"

@@ -1,0 +1,168 @@
+"""`an-control check`: what is wrong with a wiring, by itself and on a robot that runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("rclpy")
+from live_robot import Robot
+from sensor_msgs.msg import JointState
+from stand import IDS, WIRING
+from std_msgs.msg import Float64MultiArray
+
+from an_control.cli import main
+from an_control.policy import AttentionSizes, MlpSizes, write_model
+from an_control.policy.random_model import random_model
+from an_control.system.share import share_path
+
+TASK = {"channels": list(IDS), "actuators": ["left", "right"], "step_s": 0.01}
+
+
+def files(folder: Path, *changes: tuple[str, str], ordered: bool = False, **task: Any) -> list[str]:
+    """A wiring with these changes and a model; the arguments that check them."""
+    text = WIRING
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "wiring.yaml").write_text(text)
+    sizes = (
+        MlpSizes(4, 2, [8])
+        if ordered
+        else AttentionSizes(2, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
+    )
+    write_model(folder / "m.safetensors", random_model(sizes, task=TASK | task))
+    return [str(folder / "wiring.yaml"), "--model", str(folder / "m.safetensors")]
+
+
+def checked(arguments: list[str], folder: Path) -> tuple[int, dict[str, Any]]:
+    status = main(["check", *arguments, "--json", str(folder / "found.json")])
+    return status, json.loads((folder / "found.json").read_text())
+
+
+def test_what_fits_is_listed_and_ends_with_0(tmp_path, capsys):
+    status, found = checked(files(tmp_path), tmp_path)
+    assert status == 0 and found["problems"] == []
+    assert [row["model"] for row in found["channels"]] == ["known"] * 4
+    assert [row["action"] for row in found["actuators"]] == ["left", "right"]
+    shown = capsys.readouterr().out
+    assert "nothing is wrong" in shown and "joints: position[left]" in shown
+
+
+def test_actuators_in_another_order_are_a_note_and_show_their_action(tmp_path, capsys):
+    status, found = checked(files(tmp_path, actuators=["right", "left"]), tmp_path)
+    assert status == 0
+    assert [row["action"] for row in found["actuators"]] == ["left", "right"]
+    assert "another order; each gets its own action" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "said"),
+    [
+        ((("left.position:", "a:"),), {}, "does not know: a;"),
+        ((("left.position:", "a:"),), {}, "1 of the 4 channels"),
+        ((), {"actuators": ["left", "top"]}, "top has no actuator here"),
+        ((("left.position:", "a:"),), {"ordered": True}, "an ordered model"),
+        ((), {"step_s": 0.02}, "trained at 50 Hz"),
+        ((), {"actuators": ["x", "y"]}, "left, right is not allowed"),
+    ],
+)
+def test_what_differs_from_the_model_is_a_problem_and_ends_with_1(
+    tmp_path, capsys, changes, more, said
+):
+    status, found = checked(files(tmp_path, *changes, **more), tmp_path)
+    assert status == 1
+    assert any(said in one for one in found["problems"]), found["problems"]
+    assert f"problem: {found['problems'][0]}" in capsys.readouterr().out
+
+
+def test_renamed_and_lacking_channels_stand_in_the_table(tmp_path):
+    _, found = checked(files(tmp_path, ("left.position:", "a:")), tmp_path)
+    by_id = {row["channel"]: row["model"] for row in found["channels"]}
+    assert (by_id["a"], by_id["left.position"]) == ("unknown", "not wired")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gone.yaml"], "gone.yaml"),
+        (["{wiring}", "--model", "gone.safetensors"], "gone.safetensors"),
+        (["{wiring}", "--robot", "/x"], "--robot: only with --live"),
+        (["{wiring}", "--live", "--seconds", "-1"], "--seconds -1"),
+        (["{wiring}", "--live", "--robot", "no name"], "--robot no name: "),
+    ],
+)
+def test_bad_input_ends_it_with_2(tmp_path, capsys, arguments, said):
+    wiring, *_ = files(tmp_path)
+    assert main(["check", *(one.format(wiring=wiring) for one in arguments)]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.fixture
+def robot() -> Iterator[Robot]:
+    one = Robot("/bot")
+    yield one
+    one.close()
+
+
+LIVE = ["--live", "--robot", "/bot", "--seconds", "2"]
+
+
+def test_a_robot_that_fits_is_heard_with_its_rates_quality_and_ranges(tmp_path, robot):
+    robot.joints(("left", "right"))
+    robot.tilt()
+    robot.node.create_subscription(JointState, "commands", lambda message: None, 10)
+    robot.start()
+    slow = ("max_age_s: 0.05", "max_age_s: 1.5")
+    status, found = checked([*files(tmp_path, slow), *LIVE], tmp_path)
+    assert status == 0, found["problems"]
+    joints, tilt = found["sources"]
+    assert joints["topic"] == "/bot/joint_states" and joints["publishers"] == "/bot/robot"
+    assert (joints["qos"], tilt["qos"]) == ("best effort", "reliable")
+    assert 10.0 < joints["rate_hz"] < 110.0 and 0.0 <= joints["stamp_to_arrival_s"] < 1.0
+    left = found["channels"][0]
+    assert left["channel"] == "left.position" and -0.5 <= left["low"] < left["high"] <= 0.5
+    assert any("heard by /bot/robot" in one for one in found["notes"])
+
+
+def test_what_is_wrong_with_a_running_robot_is_named(tmp_path, robot):
+    robot.joints(("left",))
+    robot.node.create_publisher(Float64MultiArray, "tilt", 10)
+    robot.start()
+    status, found = checked([*files(tmp_path), *LIVE], tmp_path)
+    assert status == 1
+    said = "\n".join(found["problems"])
+    assert "channel right.position: no reading in 2 s" in said
+    assert "std_msgs/msg/Float64MultiArray (/bot/robot) on /bot/tilt" in said
+    assert "nobody hears commands on /bot/commands" in said
+
+
+def test_a_silent_robot_has_no_publishers(tmp_path):
+    status, found = checked([*files(tmp_path), *LIVE[:-1], "0.5"], tmp_path)
+    assert status == 1
+    assert "source joints (/bot/joint_states): no publisher" in found["problems"]
+
+
+def test_frozen_stamps_are_named(tmp_path, robot):
+    robot.joints(("left", "right"))
+    robot.tilt(frozen=True)
+    robot.start()
+    _, found = checked([*files(tmp_path), *LIVE], tmp_path)
+    assert any("every message has the same stamp" in one for one in found["problems"])
+
+
+def test_degrees_instead_of_radians_are_guessed_by_what_the_model_saw_in_training(tmp_path, robot):
+    model = share_path("models/ant.safetensors")
+    robot.joints(("hip_1", "ankle_1"), value=50.0)
+    robot.start()
+    text = share_path("config/ant.yaml").read_text().replace("clip: [-5, 5]", "clip: [-500, 500]")
+    (tmp_path / "ant.yaml").write_text(text)
+    arguments = [str(tmp_path / "ant.yaml"), "--model", str(model), *LIVE]
+    status, found = checked(arguments, tmp_path)
+    assert status == 1
+    (said,) = [one for one in found["problems"] if "channel hip_1.position" in one]
+    assert "times as much; degrees instead of radians" in said
