@@ -155,6 +155,7 @@ NEEDED = {
     "run": ["--wiring", "w", "--model", "m"],
     "rewire": ["/ant/policy"],
     "bench": ["inference"],
+    "learn": ["cartpole", "--out", "run"],
     "train": ["cartpole", "--out", "run"],
     "train-teacher": ["ant", "--out", "run"],
     "distill": ["cartpole", "--out", "run"],
