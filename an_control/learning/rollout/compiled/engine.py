@@ -77,7 +77,8 @@ class FusedEngine:
         if not disturbance.compiled:
             able = ", ".join(one.word for one in SETTINGS if one.compiled)
             raise ValueError(
-                f"{disturbance}: compiled rollouts can do {able} alone, --engine processes can do all"
+                f"{disturbance}: compiled rollouts can do {able} alone;"
+                " --engine processes can do all"
             )
         disturbance.check_channels(len(self.channels))
         signals, present, noise, copied = [], [], [], []
