@@ -24,7 +24,7 @@ BIN = $(VENV)/bin
 # More than four at a time keep each other from the processor, where tests run in real time.
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
-          $(wildcard scripts/* launch/* config/* models/*)
+          $(wildcard scripts/* launch/* config/* models/* recipes/*)
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
           --constraint constraints.txt --editable
 
@@ -103,15 +103,15 @@ tables: $(VENV)/.test
 ant-policy: $(VENV)/.test
 	$(BIN)/an-control distill ant --out runs/ant --seed 2
 	$(BIN)/an-control train-teacher ant --out runs/ant_teacher --stop-after 180
-	$(BIN)/an-control distill ant --recipe ant-again --teacher runs/ant_teacher/model.safetensors \
+	$(BIN)/an-control distill ant --recipe ant-second --teacher runs/ant_teacher/model.safetensors \
 	  --start runs/ant/model.safetensors --out runs/ant_again --seed 3
-	$(BIN)/an-control distill ant --recipe ant-remembering \
+	$(BIN)/an-control distill ant --recipe ant-memory \
 	  --teacher runs/ant_teacher/model.safetensors \
 	  --start runs/ant_again/model.safetensors --out runs/ant_memory --seed 3
 	$(BIN)/an-control distill ant --recipe ant-rewired \
 	  --teacher runs/ant_teacher/model.safetensors \
 	  --start runs/ant_memory/model.safetensors --out runs/ant_rewired --seed 7
-	$(BIN)/an-control distill ant --recipe ant-lacking \
+	$(BIN)/an-control distill ant --recipe ant-missing \
 	  --teacher runs/ant_teacher/model.safetensors \
 	  --start runs/ant_rewired/model.safetensors --out runs/ant_lacking --seed 11
 

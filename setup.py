@@ -18,6 +18,7 @@ DATA_FILES = [
     (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
     (f"share/{NAME}/config", sorted(glob("config/*.yaml") + glob("config/*.xml"))),
     (f"share/{NAME}/config/sros2", sorted(glob("config/sros2/*.xml"))),
+    (f"share/{NAME}/recipes", sorted(glob("recipes/*.yaml"))),
     (f"share/{NAME}/models", sorted(glob("models/*.*"))),
 ]
 # colcon puts the console scripts into lib/an_control, where `ros2 launch` looks for executables
@@ -63,6 +64,8 @@ TRAIN = [
     "distributed>=2024.1",
     "tensorboard>=2.17",
     "matplotlib>=3.8",
+    "stable-baselines3>=2.6",
+    "sb3-contrib>=2.6",
 ]
 TEST = [
     "pytest>=8",
@@ -108,7 +111,6 @@ setup(
         "camera": CAMERA,
         "sim": SIM,
         "train": TRAIN,
-        "sb3": ["stable-baselines3>=2.6"],
         "test": TEST,
         "fuzz": ["atheris>=2.3; python_version < '3.14'"],
     },

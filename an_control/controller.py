@@ -275,9 +275,12 @@ class Controller:
         if not self._measured():
             return "the actuators' positions have not been measured"
         needed = self.wiring.min_present_share
-        present = len(readings.ids)
-        if present and present >= needed * readings.expected:
+        if readings.enough(needed):
             return ""
+        present = len(readings.ids)
+        if readings.weights is not None:
+            share = readings.present_share
+            return f"{share:.0%} of the channels present by weight, {needed:.0%} are needed"
         return f"{present} of {readings.expected} channels present, {needed:.0%} are needed"
 
     def _measured(self) -> bool:

@@ -40,7 +40,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the source tree, as a workspace's src/an_control, for builds to write beside."""
     workspace = tmp_path_factory.mktemp("workspace")
     parts = ["package.xml", "setup.py", "setup.cfg", "pyproject.toml", "LICENSE"]
-    parts += ["an_control", "sim", "launch", "config", "models", "resource", "scripts"]
+    parts += ["an_control", "sim", "launch", "config", "recipes", "models", "resource", "scripts"]
     copy = workspace / "src" / "an_control"
     copy.mkdir(parents=True)
     for part in parts:
@@ -70,7 +70,7 @@ def colcon(workspace: Path, *arguments: str) -> str:
 def assert_serves_ros2(prefix: Path, site: Path) -> None:
     """The prefix holds what ros2 looks for, and its code finds its files there."""
     assert (prefix / "share/ament_index/resource_index/packages/an_control").is_file()
-    for folder in ("launch", "config", "models"):
+    for folder in ("launch", "config", "recipes", "models"):
         shipped = {one.name for one in (ROOT / folder).iterdir() if one.is_file()}
         installed = prefix / "share/an_control" / folder
         assert {one.name for one in installed.iterdir() if one.is_file()} == shipped

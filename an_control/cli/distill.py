@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from an_control.system.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
     from an_control.learning.dagger.image_patches.learner import PatchDagger
+    from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
     from an_control.learning.dagger.learner import Dagger
     from an_control.learning.dagger.settings import DaggerSettings
 
@@ -40,6 +42,9 @@ class Verb:
     """DAgger rounds, where not the recipe's."""
     updates: int | None = None
     """Updates a round, where not the recipe's."""
+    minutes: float | None = None
+    """End the run with the round in which so many minutes of processor time are over; the learning
+    rates fall with the time. By default the recipe's, which is no limit in those that ship."""
     teacher: str | None = None
     """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
     stable-baselines3; the ant and the camera tasks bring their own teachers."""
@@ -49,7 +54,8 @@ class Verb:
     """A model file of the student to begin with. Its neurons, keys and queries are taken, and the
     head begins as the teacher's; in the paper's form everything is taken."""
     recipe: str | None = None
-    """Settings of `learning.dagger.recipes`, where not those of the task's own name."""
+    """A recipe that ships, by its name (ant, ant-rewired, cartpole, quick, robust and others), or
+    a YAML file of settings; by default that of the task's name, robust where it has none."""
     rate: float | None = None
     """The first learning rate, where not the recipe's."""
     missing_patches: tuple[float, ...] = ()
@@ -83,7 +89,8 @@ class Verb:
     def run(self) -> int:
         if importlib.util.find_spec("torch") is None:
             raise InputError("needs torch (pip install an_control[train])")
-        from an_control.learning.dagger.recipes import PATCH_RECIPES
+        from an_control.learning.dagger.recipes import read_recipe, recipe_of
+        from an_control.learning.dagger.settings import DaggerSettings
 
         for name, least in (
             ("seed", 0),
@@ -91,44 +98,45 @@ class Verb:
             ("updates", 0),
             ("stack", 0),
             ("neuron", 1),
+            ("minutes", 0),
         ):
             if (value := getattr(self, name)) is not None and value < least:
                 raise InputError(f"--{name} {value}: must be {least} or more")
-        if self.task in PATCH_RECIPES:
-            return self._learn(self._patches)
+        try:
+            settings = read_recipe(self.recipe or recipe_of(self.task))
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        if not isinstance(settings, DaggerSettings):
+            return self._learn(partial(self._patches, settings))
         for name in ("missing_patches", "backgrounds"):
             if getattr(self, name) not in (None, ()):
                 option = name.replace("_", "-")
                 raise InputError(f"--{option}: not for {self.task}, only for what a camera shows")
-        return self._learn(self._channels)
+        return self._learn(partial(self._channels, settings))
 
-    def _channels(self) -> Dagger:
+    def _channels(self, settings: DaggerSettings) -> Dagger:
         """DAgger for scalar channels; ValueError where teacher and task do not fit."""
         from an_control.learning.dagger.learner import Dagger
-        from an_control.learning.dagger.recipes import RECIPES, smoke
-        from an_control.learning.dagger.settings import DaggerSettings
+        from an_control.learning.dagger.recipes import smoke
         from an_control.learning.environments import environment_of, make_environment
-        from an_control.learning.teacher.teachers import read_teacher
+        from an_control.learning.teacher.teachers import own_teacher, read_teacher
 
-        if self.recipe is not None and self.recipe not in RECIPES:
-            raise ValueError(f"--recipe {self.recipe!r} is not one of {', '.join(RECIPES)}")
-        recipe = RECIPES.get(self.recipe or self.task)
         environment = environment_of(self.task)
-        settings = DaggerSettings() if recipe is None else recipe.settings
         with closing(make_environment(environment)) as env:
-            teacher = None if self.teacher is None else read_teacher(self.teacher, env)
-        if teacher is None:
-            if recipe is None or recipe.teacher is None:
+            if self.teacher is not None:
+                teacher = read_teacher(self.teacher, env)
+            elif (own := own_teacher(self.task)) is not None:
+                teacher = own
+            else:
                 raise ValueError(
                     f"--teacher: {self.task} has none of its own; this makes one:"
-                    f" an-control train {self.task} --form mlp --out RUN"
+                    f" an-control train-teacher {self.task} --out RUN"
                 )
-            teacher = recipe.teacher()
         settings = smoke(settings) if self.smoke else settings
         student = settings.student
         if teacher.layers is not None:
             head = tuple(len(bias) for _, bias in teacher.layers[:-1])
-            student = replace(student, head=head)
+            student = replace(student, head=head, output=teacher.output)
         names = ("neuron", "stack", "products")
         chosen = {name: getattr(self, name) for name in names}
         student = replace(student, **{k: v for k, v in chosen.items() if v is not None})
@@ -144,6 +152,7 @@ class Verb:
             rate=settings.rate if self.rate is None else self.rate,
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
+            minutes=settings.minutes if self.minutes is None else self.minutes,
         )
         return Dagger(
             self.out,
@@ -171,10 +180,10 @@ class Verb:
             collection=replace(settings.collection, **episodes),
         )
 
-    def _patches(self) -> PatchDagger:
+    def _patches(self, settings: PatchDaggerSettings) -> PatchDagger:
         """DAgger from what the environment's own teacher knows, into image patches."""
         from an_control.learning.dagger.image_patches.learner import PatchDagger
-        from an_control.learning.dagger.recipes import PATCH_RECIPES, patch_smoke
+        from an_control.learning.dagger.recipes import patch_smoke
         from an_control.learning.environments import describe, environment_of, make_environment
 
         for name in ("teacher", "neuron", "stack", "products", "normalise", *DISTURBED):
@@ -188,7 +197,6 @@ class Verb:
             raise InputError(
                 f"--missing-patches {missing}: must be a share, or the minimum and the maximum"
             )
-        settings = PATCH_RECIPES[self.task]
         if self.smoke:
             settings = patch_smoke(settings)
         settings = replace(

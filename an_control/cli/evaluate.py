@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import Field, dataclass, field, fields, replace
@@ -14,7 +15,8 @@ import tyro
 from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
 from an_control.cli.disturbance import Options, defaults
 from an_control.cli.identification import TABLES, evaluate_identification
-from an_control.policy import Model, Monitor, Policy, make_policy, monitor_of, read_model
+from an_control.disturbance import Shuffle
+from an_control.policy import MlpSizes, Model, Monitor, Policy, make_policy, monitor_of, read_model
 from an_control.policy.tasks import SUCCESS
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ class Verb:
     seed: int = 1
     """Seed of starts and disturbances; not one that training used."""
     disturbance: Options = field(default_factory=partial(defaults, shuffle="reset"))
-    """What is done to the readings."""
+    """What is done to the readings. By default they are shuffled at each reset, also those of a
+    model that needs them in order; then it is said."""
     memory: Literal["kept", "reset", "zeroed"] = "kept"
     """What becomes of the neurons' state: kept (left in its slot, or carried with --announce),
     reset (when signals move on the way), zeroed (at every step)."""
@@ -100,6 +103,7 @@ class Verb:
             env = self._environment(task, model)
         except ValueError as error:
             raise InputError(str(error)) from error
+        self._warn_of_order(model, protocols)
         with closing(env):
             if self.normalise:
                 model = self._normalised(model, env)
@@ -109,6 +113,22 @@ class Verb:
             except ValueError as error:
                 raise InputError(str(error)) from error
         return 0
+
+    def _warn_of_order(self, model: Model, protocols: dict[str, Protocol]) -> None:
+        """Say that a policy which needs its channels in order gets them permuted."""
+        if not isinstance(model.sizes, MlpSizes):
+            return
+        moved = [
+            text
+            for text, one in protocols.items()
+            if one.disturbance.shuffle != Shuffle() and not one.disturbance.announce
+        ]
+        if moved:
+            print(
+                f"{self.model} needs its channels in order, and {' '.join(moved)} permutes them;"
+                " --shuffle none does not",
+                file=sys.stderr,
+            )
 
     def _check_marks(self) -> None:
         """InputError where the Markdown file lacks the marks of what is to be written."""

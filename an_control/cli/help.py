@@ -30,10 +30,12 @@ GROUPS = {
         "bench": "measure speed and latency on this machine",
     },
     "Train": {
+        "learn": "teacher, student, monitor and card of any gymnasium environment in one command",
         "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",
-        "train-teacher": "improve a task's teacher by its return: PPO",
+        "train-teacher": "train a teacher for any gymnasium environment: PPO, SAC or TQC",
         "distill": "train a permutation-invariant policy on what a teacher does: DAgger",
         "train-monitor": "train a model's monitor, which detects unannounced rewiring",
+        "new-model": "write a small random policy for a robot, for its bring-up",
         "import-authors": "convert the weights of the AttentionNeuron authors",
     },
 }

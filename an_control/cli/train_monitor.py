@@ -45,6 +45,9 @@ class Verb:
     """Gradient updates of the forward model; the identity classifier takes half as many."""
     fill_updates: int = 8_000
     """Gradient updates of the imputation network, made twice; 0: no imputation network."""
+    minutes: float = 0.0
+    """Processor time that this may take: with less than it needs, fewer steps and updates are made;
+    0: no limit."""
     monitor: Monitor = "match"
     """What the monitor does with this model by default: off, reset or match (see `evaluate`)."""
     seed: int = 1
@@ -63,7 +66,13 @@ class Verb:
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
 
-        for name, least in (("steps", 1), ("updates", 1), ("fill_updates", 0), ("seed", 0)):
+        for name, least in (
+            ("steps", 1),
+            ("updates", 1),
+            ("fill_updates", 0),
+            ("minutes", 0),
+            ("seed", 0),
+        ):
             if getattr(self, name) < least:
                 option = name.replace("_", "-")
                 raise InputError(f"--{option} {getattr(self, name)}: must be {least} or more")
@@ -86,6 +95,7 @@ class Verb:
             imputation=hidden[-1],
             imputation_updates=self.fill_updates,
             monitor=self.monitor,
+            minutes=self.minutes,
         )
         with closing(env), TemporaryDirectory() as beside:
             if channels != describe(env, name, name)["channels"]:

@@ -1,74 +1,131 @@
-"""``an-control train-teacher TASK --out RUN``."""
+"""``an-control train-teacher ENV --out RUN``."""
 
 from __future__ import annotations
 
-import importlib.util
+import math
 import sys
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
+from an_control.policy import read_model
 from an_control.system.interrupts import INTERRUPTED
+
+if TYPE_CHECKING:
+    from gymnasium import Env
+
+    from an_control.learning.runs.run_loop import RunLoop
 
 
 @dataclass(frozen=True)
 class Verb:
-    """Improve a task's teacher, an MLP policy, by its return (PPO); `distill` imitates it.
+    """Train a teacher by its return (PPO, SAC or TQC); `distill` makes a student of it.
 
-    A run that was stopped is resumed.
+    The teacher is an MLP policy, which needs its channels in order. A task that has a teacher of
+    its own (ant) starts from that one. The same command continues a stopped run, also with other
+    limits: minutes, steps, score. A run also ends when validation has not improved for half of it.
     """
 
     task: tyro.conf.Positional[str]
-    """What to learn: a recipe of `an_control.learning.dagger.recipes`, such as ant."""
+    """A task known by name (ant, cartpole), or a gymnasium id, also as module:id."""
     out: OutputFolder
-    """The run's folder; a run in it with the same settings is resumed."""
-    iterations: int = 500
-    """Iterations of 8,192 steps; the learning rates fall over this many."""
-    stop_after: int | None = None
-    """Stop after this many iterations, before the rates have fallen to the end."""
+    """The run's folder; its model.safetensors is the best one that was validated so far."""
+    algorithm: Literal["auto", "ppo", "sac", "tqc"] = "auto"
+    """What learns, of stable-baselines3 and sb3-contrib; auto is ppo."""
+    minutes: float | None = 45.0
+    """Stop after so many minutes of processor time; one thread is used."""
+    steps: int | None = None
+    """Stop after so many steps of the environment."""
+    score: float | None = None
+    """Stop once a validation's mean return is this high."""
+    burst: float = 0.003
+    """Chance a step that a burst of up to 20 random or missing actions begins, from which the
+    teacher learns the way back; 0: none."""
+    episodes: int = 100
+    """Number of episodes of the evaluation at the end, for the model's card."""
     seed: int = 1
     """Decides everything random."""
     smoke: bool = False
     """A run of seconds, to check that everything works; it learns almost nothing."""
     json: OutputFile | None = None
-    """Also write the iterations' figures here as JSON."""
+    """Also write the result here as JSON."""
 
     def run(self) -> int:
-        if importlib.util.find_spec("torch") is None:
-            raise InputError("needs torch (pip install an_control[train])")
-        from an_control.learning.dagger.recipes import RECIPES
-        from an_control.learning.runs.run_folder import RunError, RunFolder
-        from an_control.learning.runs.run_loop import RunLoop
-        from an_control.learning.runs.terminal import run_at_terminal
-        from an_control.learning.teacher.ppo import PpoSettings
-        from an_control.learning.teacher.ppo_learner import PpoLearner
+        need("train", "torch", "gymnasium", "stable_baselines3", "sb3_contrib")
+        from an_control.learning.runs.run_folder import RunError
 
-        for name in ("iterations", "stop_after", "seed"):
-            if (value := getattr(self, name)) is not None and value < (name != "seed"):
-                raise InputError(f"--{name.replace('_', '-')} {value}: must be 1 or more")
-        teachers = {name: one.teacher for name, one in RECIPES.items() if one.teacher is not None}
-        if self.task not in teachers:
-            raise InputError(f"task {self.task!r} is not one of {', '.join(teachers)}")
-        settings = PpoSettings(iterations=self.iterations)
-        if self.smoke:
-            settings = replace(settings, iterations=2, environments=2, steps=20, batch=20)
-        layers = teachers[self.task]().layers
-        if layers is None:
-            raise InputError(f"task {self.task!r}: its teacher is no network")
+        self._check()
         try:
-            learner = PpoLearner(
-                self.task, RECIPES[self.task].environment, layers, settings, self.seed
-            )
-            with closing(learner):
-                loop = RunLoop(RunFolder(self.out, learner.config), learner)
-                if not run_at_terminal(loop, command(self, "train-teacher"), self.stop_after):
-                    return INTERRUPTED
+            return self._teach()
+        except ValueError as error:
+            raise InputError(str(error)) from error
         except RunError as error:
             print(f"an-control train-teacher: {error}", file=sys.stderr)
             return 1
-        print(loop.model_path)
-        result = {"task": self.task, "iterations": loop.metrics, "model": str(loop.model_path)}
-        write_json(self.json, result)
+
+    def _check(self) -> None:
+        for name in ("minutes", "steps"):
+            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
+                raise InputError(f"--{name} {value}: must be over 0")
+        if self.episodes < 2:
+            raise InputError(f"--episodes {self.episodes}: must be 2 or more")
+        if self.score is not None and math.isnan(self.score):
+            raise InputError(f"--score {self.score}: must be a number")
+        if not 0.0 <= self.burst < 1.0:
+            raise InputError(f"--burst {self.burst}: must be from 0 to below 1")
+        if self.seed < 0:
+            raise InputError(f"--seed {self.seed}: must be 0 or more")
+
+    def _teach(self) -> int:
+        from an_control.learning.environments import environment_of, make_environment
+        from an_control.learning.runs.run_folder import RunFolder
+        from an_control.learning.runs.run_loop import RunLoop
+        from an_control.learning.runs.terminal import run_at_terminal
+        from an_control.learning.teacher.learner import Limits, TeacherLearner
+        from an_control.learning.teacher.settings import settings_for, smoke
+        from an_control.learning.teacher.teachers import own_teacher
+
+        environment = environment_of(self.task)
+        own = own_teacher(self.task)
+        start = own.layers if own is not None and self.algorithm in ("auto", "ppo") else None
+        limits = Limits(self.minutes, self.steps, self.score)
+        with closing(make_environment(environment)) as env:
+            settings = replace(settings_for(env, self.algorithm, start), burst=self.burst)
+            if self.smoke:
+                settings = smoke(settings)
+                limits = Limits(steps=2 * settings.iteration)
+            learner = TeacherLearner(
+                self.out, self.task, environment, settings, limits, self.seed, start
+            )
+            with closing(learner):
+                loop = RunLoop(RunFolder(self.out, learner.config), learner)
+                if not run_at_terminal(loop, command(self, "train-teacher")):
+                    return INTERRUPTED
+                print(f"ended: {learner.end}")
+                self._finish(loop, env)
         return 0
+
+    def _finish(self, loop: RunLoop, env: Env[Any, Any]) -> None:
+        """Evaluate the model that was kept and a random policy; write the card and the result."""
+        from an_control.learning.evaluation.scores import REFERENCES, Examination
+        from an_control.learning.runs.card import figures, write_card
+        from an_control.learning.teacher.teachers import read_teacher
+
+        model = read_model(loop.model_path)
+        teacher = read_teacher(str(loop.model_path), env)
+        examination = Examination(env, model.task["channels"], teacher, model)
+        episodes = 2 if self.smoke else self.episodes
+        evaluations = []
+        for case in REFERENCES:
+            row = examination.play(case, math.inf, (episodes, episodes))
+            known = {"protocol": row.name, **figures(row.array, None)}
+            evaluations.append({**known, "standard_error": round(row.error, 2)})
+            print(f"{row.name}: {row.mean:.1f} +- {row.error:.1f}, {episodes} episodes")
+        model = replace(model, trained={**model.trained, "evaluations": evaluations})
+        write_card(loop.folder, model, self.out.name, evaluations, command(self, "train-teacher"))
+        print(loop.model_path)
+        result = {"task": self.task, "seed": self.seed, "model": str(loop.model_path)}
+        write_json(self.json, {**result, "evaluations": evaluations, "iterations": loop.metrics})

@@ -59,7 +59,7 @@ class Disturber:
         self.reset(0)
 
     def reset(self, episode: int) -> None:
-        """Start an episode: step 0, and all random streams anew from (seed, episode)."""
+        """Start an episode: step 0, and all random streams from (seed, episode)."""
         count = len(self.ids)
         self._streams = Streams.of(self._seed, episode)
         self._step = 0
@@ -159,7 +159,7 @@ class Disturber:
         return settings
 
     def _adopt(self, settings: DisturbanceSettings) -> None:
-        """Draw anew what a changed setting decides, and nothing else."""
+        """Draw again what a changed setting decides, and nothing else."""
         old, self.settings = self.settings, settings
         if settings.missing != old.missing:
             self._present = draw_present(self._streams.missing, len(self.ids), settings.missing)

@@ -261,7 +261,7 @@ SETTINGS = tuple(
 """The table, in the order of the fields."""
 TABLE = {one.name: one for one in SETTINGS}
 WORDS = {one.word: one for one in SETTINGS if one.kind is not Shuffle}
-"""The settings by their words; the shuffle comes first and without a word."""
+"""The settings by their words; the shuffle comes first and has no word."""
 ALLOWED_WORDS = ", ".join(
     word if one.kind is bool else f"{word}=NUMBER" for word, one in WORDS.items()
 )

@@ -215,6 +215,11 @@ def of_patches(env: gymnasium.Env[Any, Any]) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
+def of_choices(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether an environment of `make_environment` takes the largest action's place: Discrete."""
+    return isinstance(env, _Largest)
+
+
 def _single(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """The environment with float32 observations, which is what policies read."""
     space = env.observation_space

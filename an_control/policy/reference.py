@@ -1,9 +1,9 @@
 """The AttentionNeuron as the paper defines it, in plain numpy: read this first.
 
 Tang & Ha 2021, "The Sensory Neuron as a Transformer: Permutation-Invariant Neural Networks for
-Reinforcement Learning", sections 3.1 and 3.2, for scalar channels. Nothing here is fast: the
-engines compute the same and are tested against it. `reference_extensions` holds what our models
-add, `vision` the form for image patches (section 3.3).
+Reinforcement Learning", equations 1 and 2, for scalar channels. Nothing here is fast: the engines
+compute the same and are tested against it. `reference_extensions` holds what our models add,
+`vision` the form for image patches (section 3.3).
 
 N channels, A actions, M queries, d units of a neuron, k the width of a key.
 """
@@ -48,26 +48,26 @@ class Reference:
         return self.previous_action
 
     def message(self, readings: dict[str, float]) -> np.ndarray:
-        """(M,): m = tanh(W o), W (M, N) the attention, o (N,) the raw readings (section 3.2)."""
+        """(M,): tanh(W V), equation 2 in the tanh of the authors' code; V (N,): the readings."""
         message = np.zeros(self.sizes.queries)
         for name, reading in readings.items():
             message += self.attention(self.key(name, reading)) * reading
         return np.tanh(message)
 
     def attention(self, key: np.ndarray) -> np.ndarray:
-        """(M,): one column of W = tanh(Q K^T); Q (M, k) is fixed (section 3.2).
+        """(M,): equation 2, one column of W = tanh([Q W_q] [K W_k]^T / sqrt(k)); Q is fixed.
 
-        The projection of the queries and the scale 1 / sqrt(k) are already in the file's Q.
+        The file holds [Q W_q] / sqrt(k) (M, k).
         """
         return np.tanh(self.weight["attention.queries"] @ key)
 
     def key(self, name: str, reading: float) -> np.ndarray:
-        """(k,): a row of K = f_k(o_t[i], a_{t-1}) W_k (section 3.1)."""
+        """(k,): equation 2, one row of K W_k."""
         output = self.neuron(name, reading)
         return self.weight["attention.key"] @ output + self.weight["attention.key_bias"]
 
     def neuron(self, name: str, reading: float) -> np.ndarray:
-        """(d,): f_k, an LSTM that sees the reading and the previous action (section 3.1)."""
+        """(d,): equation 1, one row of K: f_k(o_t[i], a_{t-1}), an LSTM."""
         state = self.neurons.get(name) or Neuron(*np.zeros((2, self.sizes.neuron)))
         self.neurons[name] = state = self.lstm(state, np.array([reading]))
         return state.output

@@ -236,6 +236,7 @@ class Report:
             "expected": source.expected,
             "present share": f"{source.present / max(1, source.expected):.2f}",
             "missing": ", ".join(source.missing[:SHOWN]) + ", ..." * (len(source.missing) > SHOWN),
+            "missing because": "; ".join(source.reasons),
             "not yet expected": source.unexpected,
             "dropped": source.dropped,
         }

@@ -48,7 +48,7 @@ class EventLog:
 
     Args:
         logger: of the node.
-        controller: whose sources and commands are told of.
+        controller: whose sources and commands are reported.
     """
 
     def __init__(self, logger: RcutilsLogger, controller: Controller) -> None:

@@ -1,4 +1,4 @@
-"""Finds the files that ship beside the code: config/, models/ and launch/.
+"""Finds the files that ship beside the code: config/, recipes/, models/ and launch/.
 
 In a source tree (also behind an editable or symlinked install) they lie beside the package; an
 installation by pip or colcon puts them into `share/an_control` of the prefix that holds the code.

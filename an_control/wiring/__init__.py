@@ -1,13 +1,21 @@
 """From ROS messages to channel readings, and from actions to commands; needs no rclpy."""
 
-from an_control.wiring.channel_table import ChannelTable, Notice, Readings, SourceStatus
+from an_control.wiring.channel_table import ChannelTable
 from an_control.wiring.command import ActuatorConfig, CommandConfig, MessageConfig
 from an_control.wiring.command_message import CommandMessage, command_messages
 from an_control.wiring.compile import lists_names
-from an_control.wiring.config import ChannelConfig, SourceConfig, Wiring, load_wiring
+from an_control.wiring.config import (
+    ChannelConfig,
+    PoolConfig,
+    SourceConfig,
+    Wiring,
+    load_wiring,
+)
 from an_control.wiring.errors import WiringError
+from an_control.wiring.feed import SourceStatus
 from an_control.wiring.image import ImageConfig
 from an_control.wiring.messages import message_class, stamp_reader
+from an_control.wiring.readings import Notice, Readings
 
 __all__ = [
     "ActuatorConfig",
@@ -18,6 +26,7 @@ __all__ = [
     "ImageConfig",
     "MessageConfig",
     "Notice",
+    "PoolConfig",
     "Readings",
     "SourceConfig",
     "SourceStatus",

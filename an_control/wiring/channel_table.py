@@ -8,10 +8,10 @@ What has not come, is stale, or is not finite counts as missing, never as zero.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from operator import is_
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,58 +23,14 @@ from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.feed import NEVER_NS, Feed, SourceStatus, limit_ns
 from an_control.wiring.measured_positions import Measured
 from an_control.wiring.messages import Resolver, message_class
+from an_control.wiring.readings import Notice, Readings
+from an_control.wiring.weights import Weights, weighs
 from an_control.wiring.wildcards import PROVEN_NS
 
 _FLOAT32 = float(np.finfo(np.float32).max)
 _KEPT_PATTERNS = 16
 _KEPT_NOTICES = 256
-_SHOWN_CHANNELS = 5
-
-
-class Readings(NamedTuple):
-    """What the channels say at one tick.
-
-    values    float32 (N,), of the channels that are present, all finite; of cameras the patches,
-              uint8 (N, stack, patch, patch)
-    ids       their ids (N,), the same tuple object for as long as the same ones are present
-    expected  how many channels there should be; a wildcard that nothing matched yet counts as one
-    new       whether any of them came since the read before
-    since_ns  when the oldest of what came since then arrived, or else the newest of all
-    """
-
-    values: NDArray[Any]
-    ids: tuple[str, ...]
-    expected: int
-    new: bool = True
-    since_ns: int = 0
-
-    @property
-    def present_share(self) -> float:
-        """Share of the expected channels that is present, 0..1."""
-        return len(self.ids) / self.expected
-
-
-@dataclass(frozen=True)
-class Notice:
-    """A source, or with `channels` some channels of it, was lost or came back; told once.
-
-    `never` of a source that was never there; `new` are elements of a wildcard that were not in its
-    first message.
-    """
-
-    kind: Literal["lost", "recovered", "new"]
-    source: str
-    channels: tuple[str, ...] = ()
-    reason: str = ""
-    never: bool = False
-
-    def __str__(self) -> str:
-        what = f"source {self.source!r}"
-        if self.channels:
-            more = len(self.channels) - _SHOWN_CHANNELS
-            shown = ", ".join(self.channels[:_SHOWN_CHANNELS])
-            what = f"{what}: {shown}{f' and {more} more' if more > 0 else ''}"
-        return f"{what} {self.kind}" + (f": {self.reason}" if self.reason else "")
+_EXPLAINED = 8
 
 
 class ChannelTable:
@@ -97,6 +53,7 @@ class ChannelTable:
         """The message class of each source."""
         self._resolve = resolve
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
+        self._read_ns: int | None = None
         self._channels: dict[str, list[ChannelConfig]] = {one.name: [] for one in wiring.sources}
         for channel in wiring.channels:
             self._channels[channel.source].append(channel)
@@ -175,6 +132,7 @@ class ChannelTable:
         stop = 0
         for feed in self._feeds.values():
             stop = feed.lay_out(stop, self._raw)
+        self._weights = Weights(self._feeds.values()) if weighs(self._feeds.values()) else None
 
     def store(self, source: str, message: Any, stamp_ns: int | None, arrival_ns: int) -> None:
         """Keep a source's newest message; cheap, and it never fails on what the message holds.
@@ -197,6 +155,7 @@ class ChannelTable:
         message that came since the last read.
         """
         feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
+        self._read_ns = None if lockstep else now_ns
         with np.errstate(over="ignore", invalid="ignore"):
             if any([feed.unread and feed.scan(lockstep) for feed in feeds]):
                 self._lay_out()
@@ -236,7 +195,8 @@ class ChannelTable:
             values = self._values.astype(np.float32)
         else:
             values = self._values[ok].astype(np.float32)
-        return Readings(values, ids, max(self.expected, len(ids)), new, since_ns)
+        weights = None if self._weights is None else self._weights(ok)
+        return Readings(values, ids, max(self.expected, len(ids)), new, since_ns, weights)
 
     @property
     def cameras(self) -> list[CameraReader]:
@@ -350,6 +310,7 @@ class ChannelTable:
                 present=int(np.count_nonzero(self._ok[feed.start : feed.stop])),
                 expected=feed.expected,
                 missing=self._missing(feed),
+                reasons=self._reasons(feed),
                 unexpected=sum(reader.unexpected for reader in feed.growing),
                 dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
@@ -361,6 +322,15 @@ class ChannelTable:
         """The ids of the channels that should be there and are not."""
         wanted = feed.listed() & ~self._ok[feed.start : feed.stop]
         return tuple(compress(self._ids[feed.start : feed.stop], wanted.tolist()))
+
+    def _reasons(self, feed: Feed) -> tuple[str, ...]:
+        """Why the first of a source's channels are missing; nothing where the source itself is."""
+        if not feed.fresh or not feed.messages:
+            return ()
+        read_ns = feed.arrival_ns if self._read_ns is None else self._read_ns
+        missing = feed.explained() & ~self._ok[feed.start : feed.stop]
+        places = np.flatnonzero(missing)[:_EXPLAINED].tolist()
+        return tuple(dict.fromkeys(feed.why_missing(place, read_ns) for place in places))
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
         """A table of another wiring, which keeps the message of each source of the same type.

@@ -15,18 +15,19 @@ from typing import Any, NoReturn
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.errors import WiringError
 from an_control.wiring.fields import ALL, Field, Step, parse_field
+from an_control.wiring.listings import Names
 from an_control.wiring.messages import DURATION, TIME, FieldType, Resolver, field_types
 from an_control.wiring.nested_fields import Hop, Walk
 from an_control.wiring.readers import (
     Angles,
     Channel,
     Elements,
-    Names,
     Reader,
     Scalars,
     Wildcard,
     array_getter,
 )
+from an_control.wiring.repairs import pooled
 
 NAME_LISTS = ("name", "names", "joint_names")
 """Fields that name the elements of the arrays beside them, where they are lists of strings."""
@@ -59,6 +60,11 @@ class Leaf:
         on_list = self.function is not None and self.hops[-1].key is not None
         return lists or on_list or (self.base == "octet" and self.hops[-1].key is None)
 
+    @property
+    def pools(self) -> bool:
+        """Whether its elements are known by their places alone."""
+        return self.hops[-1].key == ALL and not self.nested and self.names is None
+
     @cached_property
     def names(self) -> str | None:
         """Path of the nearest list that names the last hop's elements."""
@@ -81,6 +87,9 @@ def follow(
     """
     field = field or parse_field(config.field)
     leaves = list(_Follower(config, field, resolve, file).follow(field.steps, cls, ()))
+    if config.pool is not None and not all(leaf.pools for leaf in leaves):
+        allowed = "a list of numbers known by their places, such as ranges[*]"
+        raise WiringError(file, f"channels.{config.id}.pool", config.field, allowed)
     if not leaves:
         raise WiringError(
             file,
@@ -153,6 +162,8 @@ def _open_reader(leaf: Leaf, names: Names | None, taken: set[str]) -> Reader:
         leaf.config, f"{prefix}." if prefix else "", taken, by_name=names is not None
     )
     get = array_getter(leaf.path, leaf.base == "octet")
+    if leaf.config.pool is not None:
+        get = pooled(get, leaf.config)
     return Elements(get, names=names, wildcard=wildcard)
 
 
@@ -181,7 +192,7 @@ class _Follower:
             self._fail(f"the fields here are {', '.join(types)}{hint}")
         type_ = types[step.name]
         self._check_key(step, type_, named or names is not None)
-        for key in _keys(step.key, type_):
+        for key in self._keys(step.key, type_):
             shown = (False, step.key == ALL)
             new = (*hops, Hop(step.name, key, names, shown))
             yield from self._after(rest, type_, new, named or names is not None)
@@ -216,7 +227,7 @@ class _Follower:
         for name, type_ in types.items():
             if type_.base == TIME or (type_.base == DURATION and name == "stamp"):
                 continue
-            for key in _keys(ALL if type_.array else None, type_):
+            for key in self._keys(ALL if type_.array else None, type_):
                 shown = (True, type_.array)
                 new = (*hops, Hop(name, key, names, shown))
                 if type_.message:
@@ -234,6 +245,12 @@ class _Follower:
             self._fail(f"{step.name}[0] to {step.name}[{type_.size - 1}]")
         if isinstance(step.key, str) and step.key != ALL and not named:
             self._fail(f"an index, as in {step.name}[0]: the message has no list of names")
+
+    def _keys(self, key: int | str | None, type_: FieldType) -> Sequence[int | str | None]:
+        """A key, or for all of an array of fixed size its indices, unless they are pooled."""
+        if key == ALL and type_.fixed and type_.size is not None and self._config.pool is None:
+            return range(type_.size)
+        return (key,)
 
     def _class(self, name: str) -> Any:
         try:
@@ -258,10 +275,3 @@ def name_list(types: dict[str, FieldType]) -> str | None:
 def lists_names(cls: Any) -> bool:
     """Whether messages of this class name their elements."""
     return name_list(field_types(cls)) is not None
-
-
-def _keys(key: int | str | None, type_: FieldType) -> Sequence[int | str | None]:
-    """A key, or for all of an array of fixed size its indices."""
-    if key == ALL and type_.fixed and type_.size is not None:
-        return range(type_.size)
-    return (key,)

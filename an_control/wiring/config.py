@@ -12,11 +12,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from an_control.wiring.checked_yaml import Entry, read_yaml
 from an_control.wiring.command import CommandConfig
 from an_control.wiring.command_file import read_command
-from an_control.wiring.entries import field_path, max_age, number, source_name, topic
+from an_control.wiring.entries import LARGEST, field_path, max_age, number, source_name, topic
 from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.image import ImageConfig, read_image
 from an_control.wiring.messages import MESSAGE_TYPE
@@ -24,13 +25,15 @@ from an_control.wiring.messages import MESSAGE_TYPE
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ID = re.compile(r"(?=.{1,200}$)[!-)+-~]*\*?[!-)+-~]*")
 _FLOAT32 = 3.4028234e38
+_REPAIRS = ("nan", "inf", "-inf", "valid", "outside", "pool")
 
 
 @dataclass(frozen=True)
 class SourceConfig:
     """One topic subscription; a message older than max_age_s (0 = off) does not count.
 
-    While a required one has no message that counts, the safe command goes out.
+    While a required one has no message that counts, the safe command goes out. `weight`, where
+    given, is what all its channels together count for min_present_share, instead of 1 each.
     """
 
     name: str
@@ -38,6 +41,15 @@ class SourceConfig:
     type: str
     max_age_s: float
     required: bool = False
+    weight: float | None = None
+
+
+@dataclass(frozen=True)
+class PoolConfig:
+    """Every `size` neighbouring elements become one reading: the least of them, or their mean."""
+
+    size: int
+    by: Literal["min", "mean"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,12 @@ class ChannelConfig:
     name or index: a wildcard.  max_age_s, where given, overrides the source's.  With `image` the
     channels are the patches of the source's images, the `*` their ROW.COLUMN, and there is no
     field.
+
+    nan, inf, minus_inf, outside  what stands for a reading of that kind; None: it is missing
+    valid   lowest and highest reading that is not `outside`
+    pool    applied to elements by index after these and before scale, offset and clip
+    weight  what the channel counts for min_present_share, with a wildcard all its elements
+            together; None: each counts 1
     """
 
     id: str
@@ -58,6 +76,19 @@ class ChannelConfig:
     clip: tuple[float, float] | None = None
     max_age_s: float | None = None
     image: ImageConfig | None = None
+    nan: float | None = None
+    inf: float | None = None
+    minus_inf: float | None = None
+    valid: tuple[float, float] | None = None
+    outside: float | None = None
+    pool: PoolConfig | None = None
+    weight: float | None = None
+
+    @property
+    def repaired(self) -> bool:
+        """Whether its readings are not taken as they are."""
+        values = self.nan, self.inf, self.minus_inf, self.valid, self.outside
+        return any(value is not None for value in values)
 
 
 @dataclass(frozen=True)
@@ -65,7 +96,8 @@ class Wiring:
     """A robot's wiring; `file` is where it came from, for errors.
 
     rate_hz            control rate
-    min_present_share  share of present channels below which the safe command goes out (0..1)
+    min_present_share  share of present channels, by weight, below which the safe command goes out
+                       (0..1)
     """
 
     file: str
@@ -166,6 +198,7 @@ def load_wiring(path: str | Path) -> Wiring:
         _channel(id_, e, names) for id_, e in top["channels"].items("at least one channel")
     )
     _check_images(top["channels"], channels)
+    _check_weights(top["channels"], sources, channels)
     rate_hz = top["rate_hz"].number("ticks per second, 0.001 to 100000", 1e-3, 1e5)
     command = read_command(top["command"], names, rate_hz)
     check_loops(str(path), sources, command.topics)
@@ -194,7 +227,7 @@ def check_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str
 def _source(name: str, entry: Entry) -> SourceConfig:
     if not _NAME.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, "a name (letters, digits, _)")
-    fields = entry.fields(("topic", "type", "max_age_s"), ("required",))
+    fields = entry.fields(("topic", "type", "max_age_s"), ("required", "weight"))
     required = fields.get("required")
     if required is not None and not isinstance(required.value, bool):
         raise required.error("true or false")
@@ -204,6 +237,7 @@ def _source(name: str, entry: Entry) -> SourceConfig:
         type=fields["type"].text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
         max_age_s=max_age(fields["max_age_s"]),
         required=required is not None and bool(required.value),
+        weight=_weight(fields.get("weight")),
     )
 
 
@@ -220,7 +254,13 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         max_age_s = max_age(fields["max_age_s"]) if "max_age_s" in fields else None
         source, image = source_name(fields["source"], sources), read_image(fields["image"])
         return ChannelConfig(id_, source, max_age_s=max_age_s, image=image)
-    fields = entry.fields(("source", "field"), ("scale", "offset", "clip", "max_age_s"))
+    fields = entry.fields(
+        ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", *_REPAIRS)
+    )
+    if "outside" in fields and "valid" not in fields:
+        raise fields["outside"].error("valid: [lowest, highest] beside it")
+    if "pool" in fields and "*" not in id_:
+        raise fields["pool"].error("a channel with a * in its id")
     return ChannelConfig(
         id=id_,
         source=source_name(fields["source"], sources),
@@ -228,8 +268,51 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         scale=number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
         offset=number(fields.get("offset"), 0.0, "a finite number"),
         clip=fields["clip"].range("[lowest, highest]", _FLOAT32) if "clip" in fields else None,
+        nan=_stand_in(fields.get("nan")),
+        inf=_stand_in(fields.get("inf")),
+        minus_inf=_stand_in(fields.get("-inf")),
+        valid=fields["valid"].range("[lowest, highest]", LARGEST) if "valid" in fields else None,
+        outside=_stand_in(fields.get("outside")),
+        pool=_pool(fields["pool"]) if "pool" in fields else None,
+        weight=_weight(fields.get("weight")),
         max_age_s=max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
     )
+
+
+def _stand_in(entry: Entry | None) -> float | None:
+    """The reading that stands for a number that is none."""
+    if entry is None or entry.value == "missing":
+        return None
+    return number(entry, 0.0, "a finite number, or missing")
+
+
+def _weight(entry: Entry | None) -> float | None:
+    return None if entry is None else number(entry, 1.0, "a weight of 0 or more", low=0.0)
+
+
+def _pool(entry: Entry) -> PoolConfig:
+    fields = entry.fields(("size", "by"))
+    size = fields["size"].number("a whole number of elements, 2 or more", 2, 1e6)
+    if size != int(size):
+        raise fields["size"].error("a whole number of elements, 2 or more")
+    if fields["by"].value not in ("min", "mean"):
+        raise fields["by"].error("min or mean")
+    return PoolConfig(int(size), "min" if fields["by"].value == "min" else "mean")
+
+
+def _check_weights(
+    entry: Entry, sources: Iterable[SourceConfig], channels: Iterable[ChannelConfig]
+) -> None:
+    """A source's weight is shared by its channels, which then have none of their own."""
+    weighed = {source.name for source in sources if source.weight is not None}
+    for channel in channels:
+        if channel.weight is not None and channel.source in weighed:
+            raise WiringError(
+                entry.file,
+                f"{entry.key}.{channel.id}.weight",
+                channel.weight,
+                f"no weight, as source {channel.source} has one, which its channels share",
+            )
 
 
 def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.wiring.config import SourceConfig
-from an_control.wiring.readers import Elements, Growing, Names, Reader, Row
+from an_control.wiring.listings import Names
+from an_control.wiring.readers import Elements, Growing, Reader, Row
 
 NEVER_NS = 1 << 62
 """An age that no message reaches; as a limit, no limit."""
@@ -45,9 +46,9 @@ class SourceStatus:
     """How a source is doing, for diagnostics.
 
     age_s is None before the first message; `present` of `expected` channels as of the last read,
-    `missing` the ids of the others; `unexpected` elements of wildcards have not come long enough to
-    be expected yet, `dropped` ones came only briefly; `error` says why the newest message could not
-    be read, empty where it could.
+    `missing` the ids of the others and `reasons` why, each once; `unexpected` elements of wildcards
+    have not come long enough to be expected yet, `dropped` ones came only briefly; `error` says why
+    the newest message could not be read, empty where it could.
     """
 
     name: str
@@ -59,6 +60,7 @@ class SourceStatus:
     present: int
     expected: int
     missing: tuple[str, ...]
+    reasons: tuple[str, ...]
     unexpected: int
     dropped: int
     error: str
@@ -183,6 +185,16 @@ class Feed:
     def listed(self) -> NDArray[np.bool_]:
         """(stop - start,): which channels' loss is worth a notice."""
         masks = [reader.listed() for reader in self.readers]
+        return np.concatenate(masks) if masks else np.zeros(0, bool)
+
+    def explained(self) -> NDArray[np.bool_]:
+        """(stop - start,): which channels' absence has a reason; of elements by index all."""
+        masks = [
+            np.ones(len(reader.ids), bool)
+            if reader in self.growing and not reader.merges
+            else reader.listed()
+            for reader in self.readers
+        ]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def age_ns(self, now_ns: int) -> int:
@@ -333,6 +345,6 @@ class Feed:
             return f"{what} for more than {self.limits[index] / 1e9:g} s"
         for reader in self.readers:
             if index < len(reader.ids):
-                return reader.absence(index) or reader.invalid
+                return reader.absence(index) or reader.why_invalid(index)
             index -= len(reader.ids)
         raise IndexError(index)

@@ -12,8 +12,9 @@ from an_control.wiring.command import CommandConfig
 from an_control.wiring.compile import compile_source, follow
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.errors import WiringError
+from an_control.wiring.listings import Names
 from an_control.wiring.messages import Resolver
-from an_control.wiring.readers import Names, Reader
+from an_control.wiring.readers import Reader
 
 
 class Measured:

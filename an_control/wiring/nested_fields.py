@@ -55,7 +55,7 @@ class Walk(Growing):
     def read(self, message: Any, row: Row) -> Mask | None:
         found = self._found = self._walk_all(message)
         there = np.array([key in found for key in self._keys], bool)
-        row[there] = [found[key] for key in self._keys if key in found]
+        self._put(row, there, [found[key] for key in self._keys if key in found])
         return None if there.all() else there
 
     def absence(self, index: int) -> str | None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,8 @@ from numpy.typing import NDArray
 
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.fields import ALL, ANGLES
+from an_control.wiring.listings import KEPT_LISTINGS, MISSING, TWICE, Names
+from an_control.wiring.repairs import repairs
 from an_control.wiring.wildcards import Presence
 
 Row = NDArray[np.float64]
@@ -27,9 +28,7 @@ Channel = tuple[str, ChannelConfig]
 """A channel's id, and the entry of the wiring that it comes from."""
 MAX_ELEMENTS = 20_000
 """Channels that one wildcard may grow to; a message with more counts as unreadable."""
-MISSING, TWICE = -1, -2
-"""Where a name stands that the message does not have, or has twice."""
-_KEPT_LISTINGS = 16
+_ALL = slice(None)
 
 
 class Reader:
@@ -40,13 +39,14 @@ class Reader:
     """
 
     invalid = "the value is not finite"
-    """Why a channel is missing whose number is there."""
+    """Why a number counts as missing, as a rule."""
     merges = False
     """Whether messages may each hold some of the channels, distinguished by name."""
 
     def __init__(self, channels: Sequence[Channel]) -> None:
         self.ids = [id_ for id_, _ in channels]
         self.configs = [config for _, config in channels]
+        self._repairs = repairs(self.configs)
 
     @property
     def expected(self) -> int:
@@ -63,6 +63,19 @@ class Reader:
         Returns which channels the message has, None for all; the others' places stay as they are.
         """
         raise NotImplementedError
+
+    def why_invalid(self, index: int) -> str:
+        """Why a channel is missing whose number is there."""
+        config = self.configs[index]
+        if config.pool is not None:
+            return f"none of its {config.pool.size} elements is valid"
+        if config.valid is not None and config.outside is None:
+            return "the value is not finite, or outside {:g} to {:g}".format(*config.valid)
+        return self.invalid
+
+    def _put(self, row: Row, where: slice | Mask, numbers: Any) -> None:
+        """Write what a message says about the channels `where`."""
+        row[where] = numbers if self._repairs is None else self._repairs(numbers, where)
 
     def note(self, there: Mask | None, time_ns: int) -> None:
         """A message of that time had these channels, None for all."""
@@ -86,7 +99,7 @@ class Scalars(Reader):
         self._get = attrgetter(*paths)
 
     def read(self, message: Any, row: Row) -> Mask | None:
-        row[:] = self._get(message)
+        self._put(row, _ALL, self._get(message))
         return None
 
 
@@ -102,8 +115,7 @@ class Angles(Reader):
 
     def read(self, message: Any, row: Row) -> Mask | None:
         x, y, z, w = self._get(message)
-        for index, function in enumerate(self._functions):
-            row[index] = function(x, y, z, w)
+        self._put(row, _ALL, [function(x, y, z, w) for function in self._functions])
         return None
 
 
@@ -132,53 +144,6 @@ class Wildcard:
         self._taken.discard(id_)
 
 
-class Listing:
-    """One list of names, and where each stands."""
-
-    def __init__(self, number: int, names: Sequence[str]) -> None:
-        self.number = number
-        self.names = list(names)
-        self._places = dict(zip(names, range(len(names)), strict=True))
-        if len(self._places) < len(names):
-            self._places |= {name: TWICE for name, count in Counter(names).items() if count > 1}
-
-    def places(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """The index of each name (n,), MISSING or TWICE where it has none."""
-        try:
-            found = itemgetter(*names)(self._places) if names else ()
-        except KeyError:
-            found = [self._places.get(name, MISSING) for name in names]
-        return np.array(found, np.intp).reshape(-1)
-
-
-class Names:
-    """The names beside an array; shared by all arrays of the message.
-
-    Lists that come again and again, as where several publishers share a topic, are kept.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._get = attrgetter(path)
-        self._kept: dict[tuple[str, ...], Listing] = {}
-        self._count = 0
-        self.listing = Listing(0, ())
-
-    def update(self, message: Any) -> int:
-        """Take over the message's names; the number of their listing."""
-        names = self._get(message)
-        if names != self.listing.names:
-            key = tuple(names)
-            listing = self._kept.get(key)
-            if listing is None:
-                self._count += 1
-                listing = Listing(self._count, key)
-                if len(self._kept) >= _KEPT_LISTINGS:
-                    self._kept.clear()
-                self._kept[key] = listing
-            self.listing = listing
-        return self.listing.number
-
-
 class Growing(Reader):
     """Channels known by a key each; with a wildcard, those that messages show."""
 
@@ -186,6 +151,8 @@ class Growing(Reader):
         self, channels: Sequence[Channel], keys: Sequence[Any], wildcard: Wildcard | None
     ) -> None:
         super().__init__(channels)
+        if wildcard is not None and wildcard.config.pool is None:
+            self._repairs = repairs([wildcard.config])
         self.wildcard = wildcard
         self._keys = list(keys)
         self._seen: set[Any] = set()
@@ -332,10 +299,10 @@ class Elements(Growing):
             self._aim()
         length = self._length = len(data)
         if length >= self._reach:
-            row[:] = data[self._index]
+            self._put(row, _ALL, data[self._index])
             return None
         here = (self._index >= 0) & (self._index < length)
-        row[here] = data[self._index[here]]
+        self._put(row, here, data[self._index[here]])
         if not self._names:
             return here
         there = (self._index != MISSING) & (length > 0)
@@ -359,7 +326,7 @@ class Elements(Growing):
         self._number = self._names.listing.number if self._names else 0
         index = self._aims.get(self._number)
         if index is None:
-            if len(self._aims) >= _KEPT_LISTINGS:
+            if len(self._aims) >= KEPT_LISTINGS:
                 self._aims.clear()
             names = self._names
             index = names.listing.places(self._keys) if names else np.array(self._keys, np.intp)

@@ -9,7 +9,14 @@ from typing import Any
 import yaml
 
 from an_control.system.files import write_whole
-from an_control.wiring import ChannelConfig, ImageConfig, MessageConfig, SourceConfig, Wiring
+from an_control.wiring import (
+    ChannelConfig,
+    ImageConfig,
+    MessageConfig,
+    PoolConfig,
+    SourceConfig,
+    Wiring,
+)
 
 TOPIC = "scrambled"
 
@@ -74,11 +81,15 @@ def _entry(config: Any, key: str = "") -> dict[str, Any]:
     fields = {name: value for name, value in vars(config).items() if name != key}
     if fields.get("image") is not None:
         fields = {name: fields[name] for name in ("source", "image", "max_age_s")}
-    return {name: _plain(value) for name, value in fields.items() if value is not None}
+    return {
+        "-inf" if name == "minus_inf" else name: _plain(value)
+        for name, value in fields.items()
+        if value is not None
+    }
 
 
 def _plain(value: Any) -> Any:
     """A value as YAML has it."""
-    if isinstance(value, ImageConfig):
+    if isinstance(value, ImageConfig | PoolConfig):
         return _entry(value)
     return [_plain(one) for one in value] if isinstance(value, tuple) else value

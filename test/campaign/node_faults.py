@@ -89,7 +89,7 @@ def hostile_parameters(robot: RobotUnderTest) -> Iterator[None]:
 
 @contextmanager
 def garbage_model(robot: RobotUnderTest, seed: int = 0) -> Iterator[None]:
-    """The model's file turns into noise, and the node is told to take it."""
+    """The model's file turns into noise, and the parameter `model` names it."""
     good = robot.policy.model.read_bytes()
     robot.policy.model.write_bytes(random.Random(seed).randbytes(len(good)))
     _set(robot, "model", str(robot.policy.model))
@@ -128,7 +128,7 @@ def inactive(robot: RobotUnderTest) -> Iterator[None]:
 
 @contextmanager
 def other_model(robot: RobotUnderTest, name: str) -> Iterator[None]:
-    """Another model that ships takes over while the Ant walks, and goes on walking it."""
+    """Another model that ships takes over while the Ant walks, and the Ant keeps walking."""
     _set(robot, "model", str(share_path(f"models/{name}.safetensors")))
     yield
     _set(robot, "model", str(robot.policy.model))

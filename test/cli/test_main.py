@@ -38,6 +38,7 @@ def test_help_lists_each_verb_under_its_group(capsys):
 
 def test_every_verb_has_a_module_and_every_module_of_the_folder_is_known():
     shared = {"__init__", "common", "disturbance", "help", "identification", "sim_view"}
+    shared |= {"learn_display", "learn_steps"}
     files = {path.stem for path in (PACKAGE / "cli").glob("*.py")} - shared
     assert {module_of(verb).rpartition(".")[2] for verb in VERBS} == files
 
@@ -155,6 +156,7 @@ NEEDED = {
     "run": ["--wiring", "w", "--model", "m"],
     "rewire": ["/ant/policy"],
     "bench": ["inference"],
+    "learn": ["cartpole", "--out", "run"],
     "train": ["cartpole", "--out", "run"],
     "train-teacher": ["ant", "--out", "run"],
     "distill": ["cartpole", "--out", "run"],

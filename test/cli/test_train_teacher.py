@@ -1,10 +1,11 @@
-"""`an-control train-teacher` improves a teacher from the command line and leaves one to distill."""
+"""`an-control train-teacher` trains a teacher from the command line and leaves one to distill."""
 
 import json
 
 import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("stable_baselines3", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
@@ -12,43 +13,58 @@ from an_control.learning.runs.run_folder import CHECKPOINT
 from an_control.policy import load_policy
 
 
-def test_it_leaves_a_teacher_that_distill_takes(tmp_path):
+def test_it_leaves_a_teacher_with_a_card_that_distill_takes(tmp_path):
     figures, run = tmp_path / "figures.json", tmp_path / "teacher"
-    train = ["train-teacher", "ant", "--smoke", "--out", str(run), "--json", str(figures)]
+    train = ["train-teacher", "Pendulum-v1", "--smoke", "--out", str(run), "--json", str(figures)]
     assert main(train) == 0
     written = json.loads(figures.read_text())
     assert [line["iteration"] for line in written["iterations"]] == [1, 2]
+    chance, teacher = written["evaluations"]
+    assert teacher["protocol"] == "teacher" and chance["protocol"] == "random policy"
+    assert teacher["mean"] != chance["mean"] and teacher["standard_error"] > 0
     policy = load_policy(written["model"])
-    assert policy.model.kind == "mlp" and len(policy.nominal_ids) == 28
+    assert policy.model.kind == "mlp" and len(policy.nominal_ids) == 3
+    assert policy.model.trained["steps"] in (64, 128)
+    assert "random policy" in (run / "model.md").read_text()
     before = (run / CHECKPOINT).read_bytes()
     assert main(train) == 0, "a run that is done stays as it is"
     assert (run / CHECKPOINT).read_bytes() == before
-    distill = ["distill", "ant", "--smoke", "--rounds", "0", "--out", str(tmp_path / "student")]
+    distill = ["distill", "Pendulum-v1", "--smoke", "--out", str(tmp_path / "student")]
     assert main([*distill, "--teacher", written["model"]]) == 0
 
 
-def test_a_stopped_run_continues_to_the_same_bits_and_another_is_refused(tmp_path, capsys):
-    def teach(name, *more):
-        return main(["train-teacher", "ant", "--smoke", "--out", str(tmp_path / name), *more])
+def test_a_task_with_a_teacher_of_its_own_starts_from_it(tmp_path):
+    """The packaged Ant walks; no network learns that in 128 steps."""
+    figures = tmp_path / "figures.json"
+    train = ["train-teacher", "ant", "--smoke", "--out", str(tmp_path / "run")]
+    assert main([*train, "--json", str(figures)]) == 0
+    assert json.loads(figures.read_text())["evaluations"][1]["mean"] > 1500
 
-    assert teach("whole") == 0
-    assert teach("part", "--stop-after", "1") == 0
-    assert teach("part") == 0
-    models = [
-        load_policy(tmp_path / name / "model.safetensors").model for name in ("whole", "part")
-    ]
-    for name, array in models[0].arrays.items():
-        assert array.tobytes() == models[1].arrays[name].tobytes()
-    lines = (tmp_path / "part/metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["iteration"] for line in lines] == [1, 2]
-    assert teach("part", "--seed", "2") == 1
+
+def test_another_seed_is_refused_in_the_same_folder(tmp_path, capsys):
+    train = ["train-teacher", "CartPole-v1", "--smoke", "--out", str(tmp_path / "run")]
+    assert main(train) == 0
+    assert main([*train, "--seed", "2"]) == 1
     assert "other settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [(["nothing"], "'nothing' is not one of"), (["ant", "--iterations", "0"], "--iterations 0")],
+    [
+        (["nothing-v0"], "'nothing-v0'"),
+        (["no_such_module:Nothing-v0"], "no_such_module"),
+        (["pong"], "image patches"),
+        (["CartPole-v1", "--algorithm", "tqc"], "'tqc': a Discrete action space allows ppo"),
+        (["CartPole-v1", "--minutes", "0"], "--minutes 0"),
+        (["CartPole-v1", "--steps", "-5"], "--steps -5"),
+        (["CartPole-v1", "--episodes", "1"], "--episodes 1"),
+        (["CartPole-v1", "--score", "nan"], "--score nan"),
+        (["CartPole-v1", "--burst", "1.5"], "--burst 1.5"),
+        (["CartPole-v1", "--seed", "-1"], "--seed -1"),
+    ],
 )
-def test_bad_input_ends_with_2_and_names_it(arguments, named, tmp_path, capsys):
-    assert main(["train-teacher", *arguments, "--out", str(tmp_path)]) == 2
+def test_bad_input_ends_with_2_names_it_and_leaves_nothing(arguments, named, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["train-teacher", *arguments, "--out", str(out)]) == 2
     assert named in capsys.readouterr().err
+    assert not out.exists()

@@ -20,10 +20,10 @@ from an_control.learning.dagger.episodes import (
     record,
 )
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.recipes import RECIPES, smoke
+from an_control.learning.dagger.recipes import read_recipe, smoke
 from an_control.learning.dagger.streams import Batch, Streams, StreamSettings
 from an_control.learning.dagger.student import Student, StudentSizes
-from an_control.learning.environments import describe, make_environment
+from an_control.learning.environments import ENVIRONMENTS, describe, make_environment
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
@@ -31,26 +31,27 @@ from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import packaged_ant_teacher
 from an_control.policy import load_policy, make_policy, read_model, write_model
 
-RECIPE = RECIPES["ant"]
+RECIPE = read_recipe("ant")
+ENVIRONMENT = ENVIRONMENTS["ant"]
 TEACHER = packaged_ant_teacher()
 
 
 @pytest.fixture(scope="module")
 def env():
-    env = make_environment(RECIPE.environment)
+    env = make_environment(ENVIRONMENT)
     yield env
     env.close()
 
 
 def dagger(folder, settings=None, seed=3) -> RunLoop:
-    settings = smoke(RECIPE.settings) if settings is None else settings
-    learner = Dagger(folder, "ant", RECIPE.environment, TEACHER, settings, seed)
+    settings = smoke(RECIPE) if settings is None else settings
+    learner = Dagger(folder, "ant", ENVIRONMENT, TEACHER, settings, seed)
     return RunLoop(RunFolder(folder, learner.config), learner)
 
 
-@pytest.mark.parametrize("recipe", ["ant-remembering", "ant-rewired", "ant-lacking"])
+@pytest.mark.parametrize("recipe", ["ant-memory", "ant-rewired", "ant-missing"])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
-    settings = smoke(RECIPES[recipe].settings)
+    settings = smoke(read_recipe(recipe))
     whole = dagger(tmp_path / "whole", settings)
     whole.run()
     for stop in (1, 3):
@@ -65,7 +66,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
 def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
     means = {}
     for averaged in (False, True):
-        settings = replace(smoke(RECIPES["ant-rewired"].settings), averaged=averaged)
+        settings = replace(smoke(read_recipe("ant-rewired")), averaged=averaged)
         learner = dagger(tmp_path / str(averaged), settings).learner
         students = []
         for _ in range(learner.steps):
@@ -77,7 +78,7 @@ def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
 
 
 def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):
-    settings = replace(smoke(RECIPE.settings), min_return=1e9, rounds=1)
+    settings = replace(smoke(RECIPE), min_return=1e9, rounds=1)
     run = dagger(tmp_path, settings)
     run.run()
     stored = [Recordings(tmp_path, Episode).read(number) for number in range(2)]
@@ -118,7 +119,7 @@ def test_a_full_disk_ends_a_run_with_its_last_round_intact(tmp_path, monkeypatch
 
 @pytest.fixture(scope="module")
 def episode():
-    env, rng = make_environment(RECIPE.environment), np.random.default_rng(0)
+    env, rng = make_environment(ENVIRONMENT), np.random.default_rng(0)
     episode = record(env, TEACHER, NoisyTeacher(rng, 0.1), rng)
     env.close()
     return episode
@@ -150,7 +151,7 @@ def test_the_exported_policy_acts_as_the_student_through_a_reshuffle(
     student = Student(28, 8, sizes)
     student.start_head(TEACHER.layers)
     path = tmp_path / "student.safetensors"
-    write_model(path, student.model(describe(env, "ant", RECIPE.environment), {}))
+    write_model(path, student.model(describe(env, "ant", ENVIRONMENT), {}))
     policy = load_policy(path, engine=engine)
     acted, previous, last = [], np.zeros(8, np.float32), episode.observations[0]
     state = student.start(1, 28)

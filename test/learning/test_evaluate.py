@@ -14,6 +14,7 @@ from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import describe, make_environment
 from an_control.learning.evaluation.evaluate import Result, evaluate, summary
 from an_control.policy import MlpSizes, Model, load_policy, write_model
+from an_control.policy.random_model import random_model
 
 ANT = "an_control_sim:an_control/Ant-v0"
 
@@ -102,6 +103,15 @@ def test_the_command_writes_what_it_printed(still, tmp_path, capsys):
     written = json.loads(out.read_text())
     assert written["task"] == "ant" and len(written["episodes"]) == 2
     assert f"mean: {written['mean']:.4g}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("shuffle", "said"), [([], True), (["--shuffle", "none"], False)])
+def test_it_is_said_that_a_model_which_needs_its_order_is_shuffled(tmp_path, capsys, shuffle, said):
+    path = tmp_path / "ordered.safetensors"
+    task = {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
+    write_model(path, random_model(MlpSizes(4, 2, [3]), task=task))
+    assert main(["evaluate", str(path), "--episodes", "1", *shuffle]) == 0
+    assert ("needs its channels in order" in capsys.readouterr().err) == said
 
 
 @pytest.mark.parametrize(

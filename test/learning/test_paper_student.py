@@ -13,7 +13,7 @@ from an_control.cli import main
 from an_control.learning.dagger.episodes import NoisyTeacher, record
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.paper_student import PaperStudent
-from an_control.learning.dagger.recipes import RECIPES, smoke
+from an_control.learning.dagger.recipes import read_recipe, smoke
 from an_control.learning.dagger.streams import Streams, StreamSettings
 from an_control.learning.dagger.student import StudentSizes
 from an_control.learning.environments import ENVIRONMENTS
@@ -58,7 +58,7 @@ def test_the_policy_acts_as_the_student_that_it_was(cartpole, stack, normalise, 
 
 
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
-    settings = replace(smoke(RECIPES["cartpole"].settings), kept=4)
+    settings = replace(smoke(read_recipe("cartpole")), kept=4)
 
     def run(name, stop_after=None):
         learner = Dagger(

@@ -15,7 +15,7 @@ from an_control.learning.dagger.image_patches.batches import Batches, compact  #
 from an_control.learning.dagger.image_patches.episodes import Episode, record  # noqa: E402
 from an_control.learning.dagger.image_patches.learner import PatchDagger  # noqa: E402
 from an_control.learning.dagger.image_patches.training import new_student  # noqa: E402
-from an_control.learning.dagger.recipes import PATCH_RECIPES, patch_smoke  # noqa: E402
+from an_control.learning.dagger.recipes import patch_smoke, read_recipe  # noqa: E402
 from an_control.learning.environments import describe, environment_of, make_environment  # noqa: E402
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
 from an_control.learning.rollout.episode import DisturbedPatches  # noqa: E402
@@ -24,6 +24,7 @@ from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
 from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
 from an_control.policy import make_policy  # noqa: E402
 
+PATCH_RECIPES = {task: read_recipe(task) for task in ("car_racing", "pong")}
 TASKS = sorted(PATCH_RECIPES)
 
 

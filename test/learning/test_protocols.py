@@ -128,6 +128,14 @@ def test_differences_are_of_the_same_episodes():
     assert "| `100` | 2 +- 1 | 1 | 2 | 3 | 50% | -1 +- 1 | 1 of 2 |" in text
 
 
+def test_a_table_shows_standard_errors_of_its_means():
+    rows = compare({"none": results(0.0, 10.0, 20.0), "100": results(1.0, 1.0, 1.0)})
+    text = markdown(rows)  # sample standard deviation 10 over three episodes: 10 / sqrt(3)
+    assert "| `none` | 10 +- 6 | 0 | 10 | 20 |" in text
+    assert "| -9 +- 6 | 0 of 3 |" in text
+    assert "| `none` | 5 +- ? |" in markdown(compare({"none": results(5.0)}))
+
+
 def test_a_table_takes_its_place_in_a_page_and_no_other(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- table x -->\nold\n<!-- end of table -->\nb\n")

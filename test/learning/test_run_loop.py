@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
-from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
+from an_control.learning.runs.run_folder import CHECKPOINT, LIMITS, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model
 from an_control.policy.random_model import random_model
@@ -15,10 +15,11 @@ from an_control.policy.random_model import random_model
 class Walk:
     """Learns nothing: a random walk, whose steps `values` validate."""
 
-    unit, steps = "step", 6
+    unit = "step"
 
-    def __init__(self, values=(), killed_after=None) -> None:
+    def __init__(self, values=(), killed_after=None, steps=6) -> None:
         self.place, self.number, self.values, self.killed_after = 0.0, 0, values, killed_after
+        self.steps = steps
 
     def step(self):
         if self.number == self.killed_after:
@@ -99,6 +100,39 @@ def test_a_killed_run_repeats_to_the_same_lines(tmp_path, monkeypatch, every_s):
         assert [json.loads(line)["step"] for line in written] == [1, 2, 3, 4, 5, 6]
     places = [[line["place"] for line in run.metrics] for run in (whole, part)]
     assert places[0] == places[1]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_first_step_that_fails_leaves_nothing_that_refuses_the_corrected_command(tmp_path, there):
+    folder = tmp_path / "run"
+    if there:
+        folder.mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        loop(folder, Walk(killed_after=0), rate=1).run()
+    assert folder.exists() == there and not list(tmp_path.rglob("*.json"))
+    run = loop(folder, Walk(), rate=2)
+    run.run()
+    assert run.finished
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_refuses_no_other(tmp_path):
+    run = loop(tmp_path, Walk(), rate=1)
+    run.folder.begin([])
+    loop(tmp_path, Walk(), rate=2).run()
+    assert json.loads((tmp_path / "config.json").read_text())["rate"] == 2
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_run_is_continued_with_more_steps_than_it_was_begun_with(tmp_path, limit):
+    loop(tmp_path, Walk(steps=3), settings={limit: 3, "rate": 1}).run()
+    longer = loop(tmp_path, Walk(steps=5), settings={limit: 5, "rate": 1})
+    assert longer.done == 3
+    longer.run()
+    assert longer.done == 5 and read_model(longer.model_path).trained["steps"] == 5
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["settings"] == {limit: 5, "rate": 1}
+    with pytest.raises(RunError, match="other settings"):
+        loop(tmp_path, Walk(steps=5), settings={limit: 5, "rate": 2})
 
 
 def test_a_folder_of_other_settings_or_a_broken_checkpoint_is_refused(tmp_path):

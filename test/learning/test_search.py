@@ -93,9 +93,6 @@ def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
     reached = unpack((folder / CHECKPOINT).read_bytes())["done"]
     written = len((folder / "metrics.jsonl").read_text().splitlines())
     assert reached > 0
-    config = json.loads((folder / "config.json").read_text())
-    config["settings"]["generations"] = written + 5
-    (folder / "config.json").write_text(json.dumps(config))
     arguments = command[len(COMMAND) :]
     ours = [*arguments, str(folder), "--generations", str(written + 5), "--resume"]
     assert main(ours) == 0
@@ -108,7 +105,8 @@ def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
     assert timeless(lines[0])[:-1] == timeless(lines[1])[:-1]
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path, number):
     process = subprocess.Popen(
         [
             *COMMAND,
@@ -128,7 +126,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
         (tmp_path / "run/metrics.jsonl").stat().st_size == 0
     ):
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     said = process.communicate(timeout=30)[0]
     assert process.returncode == 130
     assert "to continue: an-control train cartpole" in said

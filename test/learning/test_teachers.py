@@ -31,7 +31,7 @@ def pendulum():
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
     """A policy of stable-baselines3, hardly trained, and its file."""
-    sb3 = pytest.importorskip("stable_baselines3", reason="needs the sb3 extra")
+    sb3 = pytest.importorskip("stable_baselines3", reason="needs the train extra")
     learner = sb3.PPO("MlpPolicy", PENDULUM, n_steps=16, batch_size=16, n_epochs=1, device="cpu")
     learner.learn(16)
     path = tmp_path_factory.mktemp("sb3") / "ppo.zip"
@@ -109,7 +109,7 @@ def test_a_teacher_that_cannot_teach_this_is_named(
     write_model(tmp_path / "wide.safetensors", random_model(MlpSizes(5, 1, [4]), seed=0))
     write_model(tmp_path / "student.safetensors", people[0])
     if teacher.startswith("ppo"):
-        pytest.importorskip("stable_baselines3", reason="needs the sb3 extra")
+        pytest.importorskip("stable_baselines3", reason="needs the train extra")
     assert main(["distill", PENDULUM, "--out", "run", "--teacher", teacher]) == 2
     assert named in capsys.readouterr().err
 

@@ -107,6 +107,12 @@ def resolve(name: str) -> Any:
         raise LookupError(f"no {name}") from None
 
 
+@pytest.fixture
+def resolver() -> Callable[[str], Any]:
+    """Gives the fake message classes by name."""
+    return resolve
+
+
 def document(**changes: Any) -> dict[str, Any]:
     """A wiring of one source and one channel, with the top-level entries that are given."""
     base: dict[str, Any] = {

@@ -6,12 +6,15 @@ An episode is driven by the teacher, by a blend of disturbances, or by the stude
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
 
+from an_control.disturbance.seeds import Streams
+from an_control.disturbance.sensor_faults import Faults
+from an_control.learning.dagger.faults import FaultSettings
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.teacher.teachers import Teacher
@@ -124,13 +127,14 @@ class RolloutSettings:
     missing: float = 0.0
     noise_channels: float = 0.0
     copies: float = 0.0
+    faults: FaultSettings = field(default_factory=FaultSettings)
 
 
 class StudentRollout:
     """The student on shuffled channels, the teacher taking over in between.
 
-    Some channels may be missing, others come several times, and up to a fifth as many noise
-    channels be added.
+    Some channels may be missing, others come several times, up to a fifth as many noise channels
+    be added, and all readings come late or with noise.
     """
 
     def __init__(
@@ -150,6 +154,10 @@ class StudentRollout:
         slots = len(self._order) + self._noise_channels
         self._ids = tuple(str(slot) for slot in range(slots))
         self._teaching, self._left = False, 0
+        drawn = how.faults.draw(rng)
+        self._faults: Faults | None = None
+        if drawn.active:
+            self._faults = Faults(channels, Streams.of(int(rng.integers(2**31)), 0), drawn)
         policy.reset()
 
     def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
@@ -161,5 +169,7 @@ class StudentRollout:
         self._left -= 1
         self._policy.previous_action = previous
         noise = self._rng.standard_normal(self._noise_channels)
+        if self._faults is not None:
+            observation = self._faults.apply(observation)
         own = self._policy.step_array(np.concatenate([observation[self._order], noise]), self._ids)
         return self._noise.act(observation, label if self._teaching else own, previous)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from an_control.learning.dagger.episodes import (
     Episode,
     NoisyTeacher,
     PerturbedTeacher,
+    RolloutSettings,
     StudentRollout,
     record,
 )
@@ -24,12 +26,15 @@ from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
-from an_control.learning.environments import describe, make_environment
+from an_control.learning.environments import describe, make_environment, of_choices
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.teachers import Teacher
+from an_control.learning.teacher.teachers import ChoiceTeacher, Teacher
 from an_control.policy import Model, make_policy
+
+VALIDATION = 2**20 + 7
+"""Of the validation episodes' seed."""
 
 
 class Dagger:
@@ -59,19 +64,26 @@ class Dagger:
         torch.set_num_threads(1)
         self._device, self._taught_by = device, taught_by
         self.settings, self.seed = settings, seed
-        self._teacher, self._start = teacher, start
         self._env = make_environment(environment)
+        self._teacher = ChoiceTeacher(teacher) if of_choices(self._env) else teacher
+        self._start = start
         self._task = describe(self._env, name, environment)
         self._recordings = Recordings(folder, Episode)
         self._student = self._new_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
         self._average = AveragedModel(self._student) if settings.averaged else None
         self._episodes: list[Episode] = []
-        self._round = 0
+        self._round, self._cpu_s, self._identified_s = 0, 0.0, 0.0
 
     @property
     def steps(self) -> int:
-        return 1 + self.settings.rounds
+        return self._round if self.progress >= 1.0 else 1 + self.settings.rounds
+
+    @property
+    def progress(self) -> float:
+        """How much of the run is over, from 0 to 1, by its rounds or by its time."""
+        minutes, rounds = self.settings.minutes, self._round / (1 + self.settings.rounds)
+        return max(rounds, self._cpu_s / (60.0 * minutes)) if minutes else rounds
 
     @property
     def config(self) -> dict[str, Any]:
@@ -88,24 +100,33 @@ class Dagger:
         self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """One round: record, then learn from all that is kept."""
+        """One round: record, learn from all that is kept, validate."""
+        started = time.process_time()
         rng = np.random.default_rng([self.seed, self._round])
         recorded = self._record(rng)
         kept = self._worth_learning(recorded)
         self._recordings.write(self._round, kept)
         self._episodes = self._newest(self._episodes + kept)
-        figures = train_round(
-            self._student, self._optimiser, self._episodes, self.settings, self._round, rng
-        )
+        what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
+        line: dict[str, Any] = train_round(*what, self._round_progress)
         if self._average is not None:
             self._average.update_parameters(self._student)
+        line |= {
+            "episodes": len(recorded),
+            "return": float(np.mean([episode.total for episode in recorded])),
+        }
+        if self.settings.validation_episodes:
+            line["validation"] = self._validate()
+        self._cpu_s += time.process_time() - started
+        if self._round == 0:
+            self._identified_s = self._cpu_s
         self._round += 1
-        mean = float(np.mean([episode.total for episode in recorded]))
-        return {**figures, "episodes": len(recorded), "return": mean}
+        return line
 
     def state(self) -> dict[str, Any]:
         return {
             "round": self._round,
+            "cpu_s": [self._cpu_s, self._identified_s],
             "student": self._student.state_dict(),
             "optimiser": self._optimiser.state_dict(),
             "average": None if self._average is None else self._average.state_dict(),
@@ -118,6 +139,7 @@ class Dagger:
         if self._average is not None:
             self._average.load_state_dict(tensors["average"])
         self._round = state["round"]
+        self._cpu_s, self._identified_s = state["cpu_s"]
         recorded = (self._recordings.read(number) for number in range(self._round))
         self._episodes = self._newest([episode for part in recorded for episode in part])
 
@@ -144,25 +166,59 @@ class Dagger:
             student.start_neurons(self._start)
         return student.to(self._device)
 
+    @property
+    def _round_progress(self) -> float:
+        """How much of the rounds after the first one is over, from 0 to 1, as rates fall by it."""
+        rounds = max(0, self._round - 1) / max(1, self.settings.rounds)
+        left_s = 60.0 * self.settings.minutes - self._identified_s
+        if not self._round or left_s <= 0.0:
+            return rounds
+        return min(1.0, max(rounds, (self._cpu_s - self._identified_s) / left_s))
+
     def _record(self, rng: np.random.Generator) -> list[Episode]:
         """This round's episodes: the teacher's in the first one, then the student's."""
         plan = self.settings.collection
+        makers: list[tuple[int, Callable[[], Driver]]]
         if self._round == 0:
-            makers: list[Callable[[], Driver]] = [
-                *[partial(NoisyTeacher, rng, 0.0)] * plan.clean,
-                *[partial(NoisyTeacher, rng, plan.noisy_noise)] * plan.noisy,
-                *[partial(PerturbedTeacher, rng, self._teacher, plan.perturbed_noise)]
-                * plan.perturbed,
+            makers = [
+                (plan.clean, partial(NoisyTeacher, rng, 0.0)),
+                (plan.noisy, partial(NoisyTeacher, rng, plan.noisy_noise)),
+                (
+                    plan.perturbed,
+                    partial(PerturbedTeacher, rng, self._teacher, plan.perturbed_noise),
+                ),
             ]
         else:
             policy = make_policy(self._student.model(self._task, {}))
             channels = len(self._task["channels"])
-            progress = (self._round - 1) / max(1, self.settings.rounds - 1)
+            rounds = (self._round - 1) / max(1, self.settings.rounds - 1)
             makers = [
-                partial(StudentRollout, rng, policy, channels, how)
-                for how in plan.rewirings(progress)
+                (count, partial(StudentRollout, rng, policy, channels, how))
+                for count, how in plan.rewirings(
+                    max(rounds, self._round_progress), self.settings.faults
+                )
             ]
-        return [record(self._env, self._teacher, make(), rng) for make in makers]
+        return [episode for count, make in makers for episode in self._some(count, make, rng)]
+
+    def _some(
+        self, count: int, make: Callable[[], Driver], rng: np.random.Generator
+    ) -> Iterator[Episode]:
+        """So many episodes, or as many as have so many times `episode_steps` steps."""
+        unit, left = self.settings.collection.episode_steps, count
+        if unit:
+            left *= unit
+        while left > 0:
+            episode = record(self._env, self._teacher, make(), rng)
+            left -= len(episode.labels) if unit else 1
+            yield episode
+
+    def _validate(self) -> float:
+        """The mean return of the student on shuffled channels, in episodes of its own."""
+        rng = np.random.default_rng([self.seed, VALIDATION])
+        policy, channels = make_policy(self.model(), "off"), len(self._task["channels"])
+        alone = partial(StudentRollout, rng, policy, channels, RolloutSettings())
+        episodes = self._some(self.settings.validation_episodes, alone, rng)
+        return float(np.mean([episode.total for episode in episodes]))
 
     def _newest(self, episodes: list[Episode]) -> list[Episode]:
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]

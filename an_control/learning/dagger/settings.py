@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from an_control.learning.dagger.episodes import RolloutSettings
+from an_control.learning.dagger.faults import FaultSettings
 from an_control.learning.dagger.streams import StreamSettings
 from an_control.learning.dagger.student import StudentSizes
+from an_control.learning.yaml_settings import AnyNumber, Positive, Share
+
+IDENTIFY_SHARE = 0.25
+"""Of a limited run's time, for the updates of the first round."""
 
 
 @dataclass(frozen=True)
 class Collection:
     """Episodes to record before the first round and in each of the others."""
 
+    episode_steps: int = 0
+    """Where it is not 0, each number of episodes below stands for so many times this many steps,
+    in episodes of any length."""
     clean: int = 25
     noisy: int = 25
     perturbed: int = 70
@@ -22,26 +31,28 @@ class Collection:
     mixed: int = 6
     perturbed_noise: float = 0.15
     noisy_noise: float = 0.4
-    missing: float = 0.3
+    missing: Share = 0.3
     """Share of the rewired and mixed episodes in which some channels are missing."""
-    noise: float = 0.3
+    noise: Share = 0.3
     """Share of the rewired and mixed episodes with noise channels."""
-    copies: float = 0.0
+    copies: Share = 0.0
     """Share of the rewired and mixed episodes in which channels come several times."""
-    reshuffle: float = 0.01
+    reshuffle: Share = 0.01
     """Chance a step, in rewired and mixed episodes."""
-    teacher_share: float = 0.5
+    teacher_share: Share = 0.5
     """Of the first mixed round; it falls to a tenth of it in the last."""
 
-    def rewirings(self, progress: float) -> list[RolloutSettings]:
-        """How the episodes of a DAgger round are driven, at `progress` (0..1) of the run."""
+    def rewirings(
+        self, progress: float, faults: FaultSettings
+    ) -> list[tuple[int, RolloutSettings]]:
+        """How many episodes of a DAgger round are driven how, at `progress` (0..1) of the run."""
         teaching = self.teacher_share * 0.1**progress
-        how = self.reshuffle, self.missing, self.noise, self.copies
-        mixed, alone = (
-            RolloutSettings(teaching, self.perturbed_noise, *how),
-            RolloutSettings(0.0, 0.0, *how),
-        )
-        return [mixed] * self.mixed + [alone] * self.rewired + [RolloutSettings()] * self.on_policy
+        how = self.reshuffle, self.missing, self.noise, self.copies, faults
+        return [
+            (self.mixed, RolloutSettings(teaching, self.perturbed_noise, *how)),
+            (self.rewired, RolloutSettings(0.0, 0.0, *how)),
+            (self.on_policy, RolloutSettings()),
+        ]
 
 
 @dataclass(frozen=True)
@@ -51,17 +62,20 @@ class DaggerSettings:
     student: StudentSizes = field(default_factory=StudentSizes)
     collection: Collection = field(default_factory=Collection)
     streams: StreamSettings = field(default_factory=StreamSettings)
+    faults: FaultSettings = field(default_factory=FaultSettings)
+    """Of the streams' rows, and of the rewired and mixed episodes. The teacher sees the present."""
     memory_updates: int = 0
     """Before the first round, of a head with memory alone: it is told the true message."""
     identify_updates: int = 2000
     rounds: int = 20
     updates: int = 600
-    batch: int = 16
-    steps: int = 50
+    batch: Positive = 16
+    steps: Positive = 50
     """An update learns from so many steps in each row of the batch."""
     newest: int = 40
-    """Episodes that are drawn more often than the older ones, after the first round."""
-    kept: int | None = None
+    """Episodes that are drawn more often than the older ones, after the first round; counted as
+    the collection's."""
+    kept: Positive | None = None
     """Newest episodes that are learned from, None for all."""
     identify_rate: float = 4e-3
     rate: float = 2e-3
@@ -71,14 +85,27 @@ class DaggerSettings:
     action_loss: float = 1.0
     ordered_loss: float = 0.5
     expectation_loss: float = 5.0
-    min_return: float | None = None
+    min_return: AnyNumber | None = None
     """Own episodes with a return below it are left out, unless all are: then the best one stays."""
+    validation_episodes: int = 0
+    """After each round, of the student on shuffled channels, counted as the collection's; the best
+    round's student is kept. 0: none, and the last one is."""
+    minutes: float = 0.0
+    """Processor time after which the run ends with the round at hand, a quarter of it for the
+    first round's updates; the rates fall with it. 0: no limit."""
     averaged: bool = False
     """The model is the mean of the students after each round."""
 
-    def rates(self, number: int) -> tuple[float, float]:
-        """The learning rate at the begin and the end of a round."""
+    def rates(self, number: int, progress: float) -> tuple[float, float]:
+        """The learning rate at the begin and the end of a round that begins at this progress."""
         if number == 0:
             return self.identify_rate, 0.1 * self.identify_rate
-        begin = self.rate * (self.final_rate / self.rate) ** ((number - 1) / max(1, self.rounds))
+        begin = self.rate * (self.final_rate / self.rate) ** progress
         return begin, 0.5 * begin
+
+    def limit_s(self, number: int) -> float:
+        """Processor time for the updates of a round, infinite where the run has no limit."""
+        if not self.minutes:
+            return math.inf
+        share = IDENTIFY_SHARE if number == 0 else (1.0 - IDENTIFY_SHARE) / self.rounds
+        return 60.0 * self.minutes * share

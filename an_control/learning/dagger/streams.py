@@ -16,28 +16,31 @@ import torch
 from torch import Tensor
 
 from an_control.learning.dagger.episodes import Episode
+from an_control.learning.dagger.faults import FaultSettings, faulty
+from an_control.learning.yaml_settings import Share
 
 REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
 """A row changes to another episode at its end, or after so many steps by chance."""
 NEWER_SHARE = 0.4
 CUTS = 2
 """Of a batch, where its rows may be reshuffled if that resets the neurons."""
+NO_FAULTS = FaultSettings()
 
 
 @dataclass(frozen=True)
 class StreamSettings:
     """Chances that a row is reshuffled on the way, has noise, missing, frozen, copied channels."""
 
-    reshuffled: float = 0.4
-    noise: float = 0.3
-    missing: float = 0.2
-    frozen: float = 0.0
+    reshuffled: Share = 0.4
+    noise: Share = 0.3
+    missing: Share = 0.2
+    frozen: Share = 0.0
     """They keep the reading that they began with."""
-    copies: float = 0.0
+    copies: Share = 0.0
     """Slots repeat another slot's channel, their own is missing."""
     reshuffle_every: tuple[int, ...] = (30, 60, 120, 250)
     """Mean steps between two reshuffles of a row, drawn for the row."""
-    max_missing: float = 0.25
+    max_missing: Share = 0.25
     """Of a row's slots, as a share."""
     action_noise: float = 0.05
     added: int = 0
@@ -96,8 +99,10 @@ class Streams:
         newest: int,
         rng: np.random.Generator,
         reset_on_jump: bool = False,
+        faults: FaultSettings = NO_FAULTS,
     ) -> None:
         self._episodes, self._steps, self._rng = episodes, steps, rng
+        self._faults = faults
         self._reset_on_jump = reset_on_jump
         self._cuts: list[np.ndarray] = []
         self._number = 0
@@ -157,7 +162,8 @@ class Streams:
             for at in self._cut(steps, mean) if self._reset_on_jump else self._moments(steps, mean):
                 channel[at:] = rng.permutation(channels)
                 moved[at] = self._reset_on_jump
-        values = np.take_along_axis(episode.observations, channel, 1)
+        observations = faulty(episode.observations, self._faults.draw(rng), rng)
+        values = np.take_along_axis(observations, channel, 1)
         present = np.ones((steps, channels), np.float32)
         if how.copies and rng.random() < how.copies:
             slots = rng.permutation(channels)[: 2 * int(rng.integers(1, 1 + _some(channels)))]
@@ -176,7 +182,7 @@ class Streams:
             gone = rng.choice(channels, int(rng.integers(1, 1 + maximum)), False)
             values[:, gone] = present[:, gone] = 0.0
         if how.added:
-            shown, which, there = self._added(episode.observations)
+            shown, which, there = self._added(observations)
             values = np.concatenate([values, shown], 1)
             channel = np.concatenate([channel, which], 1)
             present = np.concatenate([present, there], 1)

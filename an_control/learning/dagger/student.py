@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from an_control.learning.dagger.streams import Batch
 from an_control.learning.dagger.student_neurons import LstmNeuron, StackedNeuron, array_of
 from an_control.learning.teacher.teachers import Layers
+from an_control.learning.yaml_settings import Positive
 from an_control.policy import AttentionSizes, Model
 
 
@@ -35,8 +36,8 @@ class StudentSizes:
     others it takes `neuron`, `stack` and `normalise`.
     """
 
-    neuron: int = 32
-    key: int = 32
+    neuron: Positive = 32
+    key: Positive = 32
     head: tuple[int, ...] = (128, 64)
     products: bool = False
     memory: int = 0
@@ -47,6 +48,8 @@ class StudentSizes:
     normalise: bool = False
     """Divide the sums over channels by their attention where that is over 1."""
     paper: bool = False
+    output: Literal["clip", "tanh"] = "clip"
+    """What is done to the head's last layer; by `distill` as the teacher does."""
 
 
 class State(NamedTuple):
@@ -312,7 +315,7 @@ class Student(nn.Module):
         for layer in hidden:
             message = torch.relu(layer(message))
         out: Tensor = last(message)
-        return out
+        return torch.tanh(out) if self.sizes.output == "tanh" else out
 
     def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
         """This student as a policy's model."""
@@ -342,7 +345,7 @@ class Student(nn.Module):
             products=self.sizes.products,
             attention="softmax",
             activation="relu",
-            output="clip",
+            output=self.sizes.output,
             memory=self.sizes.memory,
             stack=self.sizes.stack,
             outlier_weighting=self.sizes.outlier_weighting,

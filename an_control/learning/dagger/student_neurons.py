@@ -18,7 +18,7 @@ CHANGE_GAIN = 3.0
 """Changes between steps enter as this multiple (folded on export)."""
 
 State = tuple[Tensor, Tensor]
-"""Two parts (B, N, .), zeros where a neuron starts anew."""
+"""Two parts (B, N, .), zeros where a neuron is reset."""
 
 
 class LstmNeuron(nn.LSTM):

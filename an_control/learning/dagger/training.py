@@ -9,6 +9,7 @@ often, the student must only be beyond it: there a hinge, or its gradient dies.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,11 +33,14 @@ def train_round(
     settings: DaggerSettings,
     number: int,
     rng: np.random.Generator,
+    progress: float,
 ) -> dict[str, float]:
-    """One round of updates in place; returns the means of its last 150 updates."""
+    """One round of updates in place, which begins at `progress` (0..1) of the rounds after the
+    first one; returns the means of its last 150 updates.
+    """
     device = next(student.parameters()).device
     updates = settings.updates if number else settings.identify_updates
-    newest = settings.newest if number else len(episodes)
+    newest = _newest(episodes, settings) if number else len(episodes)
     if number == 0 and settings.memory_updates:
         assert isinstance(student, Student)
         train_memory(student, episodes, settings, rng)
@@ -48,21 +52,28 @@ def train_round(
         newest,
         rng,
         student.sizes.reset_on_jump,
+        settings.faults,
     )
-    begin, end = settings.rates(number)
+    begin, end = settings.rates(number, progress)
+    started, limit_s = time.process_time(), settings.limit_s(number)
     state: State | None = None
     history = []
     for update in range(updates):
+        over = (time.process_time() - started) / limit_s
+        if over >= 1.0:
+            break
+        angle = max(math.pi * update / updates, math.pi * over)
+        over = angle / math.pi
         for group in optimiser.param_groups:
-            group["lr"] = end + (begin - end) * 0.5 * (1.0 + math.cos(math.pi * update / updates))
+            group["lr"] = end + (begin - end) * 0.5 * (1.0 + math.cos(angle))
         batch = streams.batch().to(device)
         told = None
         if number == 0 and settings.memory_updates:
-            told = _told(batch, 0.8 - 1.2 * update / updates)
+            told = _told(batch, 0.8 - 1.2 * over)
         state = _at_start(student, state, batch)
         if isinstance(student, PaperStudent):
-            progress = (number + update / updates) / (1 + settings.rounds)
-            loss, state, figures = student.loss(batch, state, settings.channel_loss, progress)
+            so_far = (number + over) / (1 + settings.rounds)
+            loss, state, figures = student.loss(batch, state, settings.channel_loss, so_far)
         else:
             loss, state, figures = _loss(student, batch, state, settings, told)
         optimiser.zero_grad()
@@ -72,6 +83,15 @@ def train_round(
         history.append(figures)
     last = history[-150:]
     return {name: float(np.mean([figures[name] for figures in last])) for name in last[0]}
+
+
+def _newest(episodes: Sequence[Episode], settings: DaggerSettings) -> int:
+    """How many of the last episodes count as the newest."""
+    unit = settings.collection.episode_steps
+    if not unit:
+        return settings.newest
+    steps = np.cumsum([len(episode.labels) for episode in reversed(episodes)])
+    return 1 + int(np.searchsorted(steps, settings.newest * unit))
 
 
 def train_memory(

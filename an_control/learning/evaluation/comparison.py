@@ -13,6 +13,7 @@ from an_control.learning.rollout.episode import Result
 from an_control.system.files import read_regular, write_whole
 
 HEAD = "| protocol | return | min | median | max | successes | difference | same to the last bit |"
+"""Of a table; returns and differences are means +- standard errors over episodes."""
 BACK_STEPS, BACK_SHARE = (150, 350), 0.95
 """An episode is back if, in these steps after the last move, its mean reward is this share of that
 which the first protocol's episodes have there."""
@@ -70,7 +71,7 @@ def _back(results: Sequence[Result], first: Sequence[Result], until: int | None)
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The entries of `compare` as a table."""
+    """The entries of `compare` as a table; means +- standard errors."""
     lines = [HEAD, f"|{'---|' * HEAD.count(' | ')}---|"]
     lines += [_row(row, first=row is rows[0]) for row in rows]
     if all(row["back"] is None for row in rows):
@@ -82,15 +83,21 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _row(row: Mapping[str, Any], *, first: bool) -> str:
     share, apart = row["success_share"], row["difference"]
+    episodes = len(row["episodes"])
     cells = [
         f"`{row['protocol']}`",
-        f"{row['mean']:.0f} +- {row['sd']:.0f}",
+        f"{row['mean']:.0f} {error(row['sd'], episodes)}",
         *(f"{row[name]:.0f}" for name in ("min", "median", "max")),
         "" if share is None else f"{share:.0%}",
-        "" if first else f"{apart['mean']:+.0f} +- {apart['sd']:.0f}",
-        "" if first else f"{apart['same']} of {len(row['episodes'])}",
+        "" if first else f"{apart['mean']:+.0f} {error(apart['sd'], episodes)}",
+        "" if first else f"{apart['same']} of {episodes}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def error(sd: float, episodes: int) -> str:
+    """The standard error of a mean over episodes whose standard deviation is `sd`, after "+-"."""
+    return f"+- {sd / np.sqrt(episodes - 1):.0f}" if episodes > 1 else "+- ?"
 
 
 def missing_marks(path: Path, titles: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
+from an_control.learning.evaluation.comparison import error
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, play_episode
 from an_control.policy import AttentionSizes, Policy
@@ -137,10 +138,8 @@ def frozen_table(frozen: dict[str, list[Result]]) -> str:
     for name in sorted(frozen, key=lambda name: means[name]):
         totals = np.array([result.total for result in frozen[name]])
         walked = np.mean([result.distance_m or 0.0 for result in frozen[name]])
-        rows.append(
-            f"| `{name}` | {totals.mean():.0f} +- {totals.std():.0f} | {totals.min():.0f}"
-            f" | {walked:.1f} |"
-        )
+        mean = f"{totals.mean():.0f} {error(totals.std(), len(totals))}"
+        rows.append(f"| `{name}` | {mean} | {totals.min():.0f} | {walked:.1f} |")
     return "\n".join(rows)
 
 

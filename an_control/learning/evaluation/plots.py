@@ -1,7 +1,7 @@
 """Pictures of an evaluation: attention and keys around a permutation, and recovery after it.
 
-Columns and points are contents, in the nominal order, wherever they are shown at the moment: a
-policy that knows its channels again shows the same picture again.
+Columns and points are signals, in the nominal order, whichever channel carries them: a policy that
+has identified its channels again shows the same picture again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Trace:
         self.keys: list[np.ndarray] = []
 
     def see(self, policy: Policy, disturber: Disturber) -> None:
-        """Keep attention (M, N) and keys (N, k) by content, NaN for what is not there.
+        """Keep attention (M, N) and keys (N, k) by signal, NaN for a missing one.
 
         For `evaluate`'s `watch`; a policy without attention leaves no trace.
         """
@@ -47,20 +47,20 @@ class Trace:
             return
         matched = report is not None and report.setting == "match"
         nominal = self.channels
-        content = {name: place for place, name in enumerate(nominal)}
+        signals = {name: place for place, name in enumerate(nominal)}
         shown = dict(zip(disturber.ids, disturber.order, strict=True))
         announced = disturber.settings.announce or matched
         places, columns = [], []
         for column, name in enumerate(policy.channel_order):
             owner = name if announced else shown.get(name, name)
-            if owner in content:
-                places.append(content[owner])
+            if owner in signals:
+                places.append(signals[owner])
                 columns.append(column)
-        by_content = np.full((len(attention), len(nominal)), np.nan)
-        by_content[:, places] = attention[:, columns]
+        by_signal = np.full((len(attention), len(nominal)), np.nan)
+        by_signal[:, places] = attention[:, columns]
         kept = np.full((len(nominal), keys.shape[1]), np.nan)
         kept[places] = keys[columns]
-        self.attention.append(by_content)
+        self.attention.append(by_signal)
         self.keys.append(kept)
 
 
@@ -74,7 +74,7 @@ def moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
 
 
 def attention_maps(trace: Trace, rewired: Sequence[int]) -> Figure:
-    """Queries x contents at moments around a permutation."""
+    """Queries x signals at moments around a permutation."""
     at, steps = moments(len(trace.attention), rewired)
     reach = float(np.nanmax(np.abs(np.array([trace.attention[step] for step in steps]))))
     figure, axes = plt.subplots(1, len(steps), figsize=(3.1 * len(steps), 4.4), squeeze=False)
@@ -89,12 +89,12 @@ def attention_maps(trace: Trace, rewired: Sequence[int]) -> Figure:
     figure.tight_layout(rect=(0, 0, 0.95, 0.94))
     bar = figure.add_axes((0.955, 0.25, 0.008, 0.6))
     figure.colorbar(image, cax=bar).ax.tick_params(labelsize=6)
-    figure.suptitle("Attention on each content, wherever it is shown", fontsize=11)
+    figure.suptitle("Attention on each signal, whichever channel carries it", fontsize=11)
     return figure
 
 
 def key_map(trace: Trace, rewired: Sequence[int]) -> Figure:
-    """Each content's key on the two main axes of all keys of the episode, with a short trail."""
+    """Each signal's key on the two main axes of all keys of the episode, with a short trail."""
     at, steps = moments(len(trace.keys), rewired)
     points = principal_axes(np.array(trace.keys))
     colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, len(trace.channels)))
@@ -110,7 +110,7 @@ def key_map(trace: Trace, rewired: Sequence[int]) -> Figure:
         axis.tick_params(labelsize=6)
     for number in range(len(trace.channels)):
         axes[0][0].annotate(str(number), points[steps[0], number], fontsize=5)
-    figure.suptitle("Keys of the contents, two main axes; trail: the last 10 steps", fontsize=11)
+    figure.suptitle("Keys of the signals, two main axes; trail: the last 10 steps", fontsize=11)
     figure.tight_layout()
     return figure
 
@@ -190,10 +190,11 @@ def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float])
         returns = [np.array([result.total for result in runs[name]]) for name in ordered]
         shares = [100.0 * lost[name] for name in ordered]
         means = [one.mean() for one in returns]
-        bars = axis.errorbar(shares, means, [one.std() for one in returns], label=label)
+        errors = [one.std() / np.sqrt(max(len(one) - 1, 1)) for one in returns]
+        bars = axis.errorbar(shares, means, errors, label=label)
         bars[0].set_marker("o")
     axis.set_xlabel("channels that are missing, %")
-    axis.set_ylabel("return, mean and sd")
+    axis.set_ylabel("return, mean and standard error")
     axis.set_ylim(bottom=0)
     axis.legend(fontsize=8)
     figure.tight_layout()

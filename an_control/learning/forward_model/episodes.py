@@ -6,6 +6,8 @@ takes when some of its channels are swapped; or by the monitored policy while ch
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -141,11 +143,17 @@ def explore(
     explorer: Explorer | MissingChannels,
     min_steps: int,
     rng: np.random.Generator,
+    limit_s: float = math.inf,
 ) -> list[Trace]:
-    """Whole episodes until there are this many steps."""
-    steps = 0
+    """Whole episodes until there are this many steps, or so much processor time is spent.
+
+    At least one of each kind.
+    """
+    steps, begun = 0, time.process_time()
     traces: list[Trace] = []
-    while steps < min_steps:
+    while steps < min_steps and (
+        len(traces) < len(EPISODES) or time.process_time() - begun < limit_s
+    ):
         episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)))
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start(modes)

@@ -28,6 +28,8 @@ from an_control.policy.monitor.forward_model import NETWORKS, ForwardModel
 from an_control.policy.sizes import ForwardSizes
 
 CHUNK = 1000
+TIME = {"record": (0.25, 0.15), "learn": (0.2, 0.14, 0.13, 0.13)}
+"""Shares of a limited run's time: of both recordings, and of the networks one after the other."""
 
 
 class ForwardModelLearner:
@@ -85,8 +87,9 @@ class ForwardModelLearner:
             self._training = self._begin()
         figures = self._training.advance(CHUNK)
         line = {"learns": self._training.name, "update": self._training.done, **figures}
-        if self._training.done == self._training.updates:
+        if self._training.over:
             self._take(self._training)
+            self._updates[self._stage] = self._training.done
             self._stage, self._training = self._stage + 1, None
         return line
 
@@ -94,6 +97,7 @@ class ForwardModelLearner:
         known = self._known
         return {
             "stage": self._stage,
+            "updates": self._updates,
             "training": None if self._training is None else self._training.state(),
             "torch": torch.get_rng_state(),
             "rng": self._rng.bit_generator.state,
@@ -107,24 +111,26 @@ class ForwardModelLearner:
         self._known = replace(self._own(), forward=forward)
         self._known.arrays.update(state["arrays"])
         self._stage, self._predicting = state["stage"], state["predicting"]
+        self._updates = state["updates"]
         if self._stage or state["training"] is not None:
             recorded = 2 if self._stage == 3 and state["training"] is not None else 1
             for number in range(recorded):
                 self._traces += self._recordings.read(number)
         if state["training"] is not None:
-            self._training = self._stages[self._stage]()
+            self._training = self._next()
             self._training.restore(state["training"])
         self._rng.bit_generator.state = state["rng"]
         torch.set_rng_state(torch.tensor(state["torch"]))
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """The model with the networks that are learned; `run` has no place in it."""
-        settings = self.settings
-        forward = {
-            "steps": settings.steps,
-            "updates": settings.updates,
-            "fill_updates": settings.imputation_updates,
+        forward: dict[str, float] = {
+            "steps": self.settings.steps,
+            "updates": self._updates[0],
+            "fill_updates": self._updates[2] if len(self._updates) > 2 else 0,
         }
+        if self.settings.minutes:
+            forward["minutes"] = self.settings.minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
     def _begin(self) -> Training:
@@ -140,10 +146,16 @@ class ForwardModelLearner:
                     1, MissingChannels(self._known, *how, self._rng), self.settings.steps // 2
                 )
             torch.manual_seed(self.seed)
-        return self._stages[self._stage]()
+        return self._next()
+
+    def _next(self) -> Training:
+        training = self._stages[self._stage]()
+        training.limit_s = self.settings.limit_s(TIME["learn"][self._stage])
+        return training
 
     def _record(self, number: int, explorer: Explorer | MissingChannels, steps: int) -> None:
-        traces = explore(self._env, explorer, steps, self._rng)
+        limit_s = self.settings.limit_s(TIME["record"][number])
+        traces = explore(self._env, explorer, steps, self._rng, limit_s)
         self._recordings.write(number, traces)
         self._traces += traces
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,30 +47,42 @@ class ForwardModelSettings:
     noise: float = 0.4
     """The most that the normal noise of a noisy stretch has as sd."""
     monitor: Monitor = "match"
+    minutes: float = 0.0
+    """Processor time in which the episodes and updates above are made, or as many as that allows;
+    0: no limit."""
+
+    def limit_s(self, share: float) -> float:
+        """A share of that time, infinite where there is no limit."""
+        return 60.0 * self.minutes * share if self.minutes else math.inf
 
 
-class Training:
-    """One network's training: Adam, at a rate that falls to 1e-5 along a cosine."""
+class Training(ABC):
+    """One network's training: Adam, at a rate that falls to 1e-5 along a cosine.
+
+    It is over after its updates, or after `limit_s` of processor time.
+    """
 
     name: str
     """What its metrics lines call it."""
+    limit_s = math.inf
 
     def __init__(self, network: nn.Module, rate: float, updates: int) -> None:
         self.network, self.updates, self.done = network, updates, 0
+        self._cpu_s = 0.0
         self._rate = rate
         self._optimiser = torch.optim.Adam(network.parameters(), rate)
 
+    @abstractmethod
     def loss(self) -> torch.Tensor:
         """The loss () of the next batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def figures(self, losses: list[float]) -> dict[str, float]:
         """For the metrics line after updates with these losses."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
         """The network as the arrays of a model file."""
-        raise NotImplementedError
 
     def further_state(self) -> dict[str, Any]:
         """What batches depend on, beside torch's generator."""
@@ -76,12 +90,21 @@ class Training:
 
     def restore_further(self, state: dict[str, Any]) -> None:
         """Take over what `further_state` gave."""
+        return
+
+    @property
+    def over(self) -> bool:
+        """Whether no updates are left."""
+        return self.done >= self.updates or self._cpu_s >= self.limit_s
 
     def advance(self, updates: int) -> dict[str, float]:
         """So many updates, or as many as are left; their figures."""
-        losses = []
-        for _ in range(min(updates, self.updates - self.done)):
-            rate = self._rate * 0.5 * (1.0 + math.cos(math.pi * self.done / self.updates)) + 1e-5
+        losses: list[float] = []
+        last = self.done + updates
+        while self.done < last and not self.over:
+            begun = time.process_time()
+            angle = math.pi * max(self.done / self.updates, self._cpu_s / self.limit_s)
+            rate = self._rate * 0.5 * (1.0 + math.cos(angle)) + 1e-5
             for group in self._optimiser.param_groups:
                 group["lr"] = rate
             loss = self.loss()
@@ -91,18 +114,20 @@ class Training:
             self._optimiser.step()
             losses.append(loss.item())
             self.done += 1
+            self._cpu_s += time.process_time() - begun
         return self.figures(losses)
 
     def state(self) -> dict[str, Any]:
         return {
             "done": self.done,
+            "cpu_s": self._cpu_s,
             "network": self.network.state_dict(),
             "optimiser": self._optimiser.state_dict(),
             "further": self.further_state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.done = state["done"]
+        self.done, self._cpu_s = state["done"], state["cpu_s"]
         self.network.load_state_dict(as_tensors(state["network"]))
         self._optimiser.load_state_dict(as_tensors(state["optimiser"]))
         self.restore_further(state["further"])

@@ -34,8 +34,12 @@ def write_card(
     title: str,
     evaluations: Sequence[Mapping[str, Any]],
     command: str,
+    scores: str = "",
 ) -> None:
-    """`model.safetensors` and `model.md`; each evaluation has a "protocol" and its figures."""
+    """`model.safetensors` and `model.md`; each evaluation has a "protocol" and its figures.
+
+    `scores` is a further table in Markdown.
+    """
     write_model(folder.path / "model.safetensors", model)
     trained = {key: value for key, value in model.trained.items() if key != "evaluations"}
     lines = [
@@ -59,6 +63,8 @@ def write_card(
             f"| {row['protocol']} | {row['episodes']} | {row['mean']} | {row['sd']} |"
             f" {row.get('success_share', '')} | {deciles} |"
         )
+    if scores:
+        lines += ["", scores]
     folder.write("model.md", "\n".join(lines) + "\n")
 
 

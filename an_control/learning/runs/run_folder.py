@@ -7,8 +7,9 @@
     tensorboard/            the metrics, where tensorboard is installed
 
 Every file is written whole or not at all, so that a run that is stopped at any moment leaves its
-last checkpoint whole. The same command continues the run of its folder; a folder that holds a run
-with other settings is refused.
+last checkpoint whole. The same command continues the run of its folder, also with another limit
+(`LIMITS`); a folder that holds a run with other settings is refused. What never reached a
+checkpoint is no run.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
 from an_control.system.files import read_regular, write_whole
 
 CHECKPOINT = "checkpoint.safetensors"
+LIMITS = ("generations", "rounds", "minutes")
+"""Settings that say how long a run takes, which the command that continues it may change."""
 PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")
 
 
@@ -41,19 +44,19 @@ class RunFolder:
     def __init__(self, path: Path, config: Mapping[str, Any], resume: bool = False) -> None:
         self.path = path
         self._config = json.loads(json.dumps(config))
-        known = self._read_config()
-        if known is None and resume:
+        self._known = self._read_config()
+        if self._known is None and resume:
             raise RunError(f"{path}: there is no run to resume")
-        if known is not None and {k: v for k, v in known.items() if k != "versions"} != (
-            self._config
-        ):
+        if self._known is None or without_limits(self._known) == without_limits(self._config):
+            return
+        if (path / CHECKPOINT).exists() or "versions" not in self._known:
             raise RunError(f"{path}: this folder holds a run with other settings; take another")
+        self._known = None
 
     def begin(self, metrics: Sequence[Mapping[str, Any]]) -> None:
-        """Write the settings of a new run, and the metrics lines that are kept of an older one."""
-        if not (self.path / "config.json").exists():
-            config = {**self._config, "versions": versions()}
-            self.write("config.json", json.dumps(config, indent=2) + "\n")
+        """Write the settings, and the metrics lines that are kept of the run so far."""
+        known = (self._known or {}).get("versions") or versions()
+        self.write("config.json", json.dumps({**self._config, "versions": known}, indent=2) + "\n")
         self.write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in metrics))
 
     def write(self, name: str, content: str | bytes) -> None:
@@ -110,6 +113,14 @@ class RunFolder:
         except ValueError as error:
             raise RunError(f"{self.path / 'config.json'}: {error}") from error
         return config
+
+
+def without_limits(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a run's settings must be the same when it is continued."""
+    decisive = {name: value for name, value in config.items() if name != "versions"}
+    if isinstance(settings := decisive.get("settings"), dict):
+        decisive["settings"] = {k: v for k, v in settings.items() if k not in LIMITS}
+    return decisive
 
 
 def versions() -> dict[str, str]:

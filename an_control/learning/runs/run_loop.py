@@ -8,12 +8,14 @@ for all of them:
   where a learner has none, each checkpoint comes with the newest model;
 - a checkpoint every `save_every_s` seconds, and at the end. A run that is killed repeats the steps
   since then, to the same bits;
-- a stop request (Ctrl-C, `stop_after`) ends the run after the step at hand.
+- a stop request (Ctrl-C, SIGTERM, `stop_after`) ends the run after the step at hand;
+- a run whose first step fails leaves no settings, and no folder that was not there before.
 """
 
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,7 +39,7 @@ class Learner(Protocol):
 
     @property
     def steps(self) -> int:
-        """How many steps the whole run has."""
+        """How many steps the whole run has; where time ends it, those done once it is over."""
 
     def step(self) -> dict[str, Any]:
         """One step; its figures. With "validation" among them, the largest one's model is kept."""
@@ -85,25 +87,33 @@ class RunLoop:
         RunError where the disk refuses; what a step raises passes through. Both leave the last
         checkpoint.
         """
-        last = min(self.learner.steps, stop_after or self.learner.steps)
-        if self.done >= last:
-            return
-        self.folder.begin(self.metrics)
-        board = Board(self.folder, self.done)
-        saved = time.monotonic()
+        made = not self.folder.path.exists()
+        board: Board | None = None
+        saved, more = time.monotonic(), True
         try:
-            more = True
-            while more and self.done < last:
+            while more and not self.finished and (stop_after is None or self.done < stop_after):
                 line = self._step()
+                if board is None:
+                    self.folder.begin(self.metrics)
+                    board = Board(self.folder, self.done - 1)
+                else:
+                    self.folder.add_metrics(line)
+                self._validated(line)
                 board.add(line, self.learner.unit)
                 if time.monotonic() - saved >= self.save_every_s:
                     self._save()
                     saved = time.monotonic()
                 more = report is None or report(line) is not False
+        except BaseException:
+            if board is None and made:
+                shutil.rmtree(self.folder.path, ignore_errors=True)
+            raise
         finally:
-            board.close()
-        self._save()
-        write_curve(self.folder, self.metrics, self.learner.unit)
+            if board is not None:
+                board.close()
+        if board is not None:
+            self._save()
+            write_curve(self.folder, self.metrics, self.learner.unit)
 
     def model(self) -> Model:
         """The learner's model as it is now, with the run's figures."""
@@ -124,11 +134,13 @@ class RunLoop:
         times = {"wall_s": round(self._wall_s, 2), "cpu_s": round(self._cpu_s, 2)}
         line = {self.learner.unit: self.done, **figures, **times}
         self.metrics.append(line)
-        self.folder.add_metrics(line)
+        return line
+
+    def _validated(self, line: Mapping[str, Any]) -> None:
+        """Keep the model that gave this line, if its validation is the best."""
         if "validation" in line and line["validation"] >= self._best:
             self._best = line["validation"]
             self._keep()
-        return line
 
     def _keep(self) -> None:
         try:

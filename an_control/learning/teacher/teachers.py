@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import gymnasium
 import numpy as np
@@ -28,6 +28,7 @@ PACKAGED_ARRAYS = (
 )
 
 Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
+Output = Literal["clip", "tanh"]
 
 
 class Teacher(Protocol):
@@ -35,16 +36,23 @@ class Teacher(Protocol):
 
     @property
     def layers(self) -> Layers | None:
-        """(weight (out, in), bias (out,)) of a relu network with clipped output, or None."""
+        """(weight (out, in), bias (out,)) of a relu network, or None."""
+
+    @property
+    def output(self) -> Output:
+        """What that network does with its last layer."""
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """The action (A,) float32 in [-1, 1] for an observation (N,)."""
 
 
 class NetworkTeacher:
-    """A relu network whose output is clipped to [-1, 1]."""
+    """A relu network whose output is clipped to [-1, 1], or squashed by tanh."""
 
-    def __init__(self, layers: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+    def __init__(
+        self, layers: Sequence[tuple[np.ndarray, np.ndarray]], output: Output = "clip"
+    ) -> None:
+        self.output: Output = output
         self.layers: Layers | None = tuple(
             (np.asarray(weight, np.float64), np.asarray(bias, np.float64))
             for weight, bias in layers
@@ -56,19 +64,36 @@ class NetworkTeacher:
         x = observation
         for hidden_weight, hidden_bias in hidden:
             x = np.maximum(hidden_weight @ x + hidden_bias, 0.0)
-        return np.clip(weight @ x + bias, -1.0, 1.0).astype(np.float32)
+        x = weight @ x + bias
+        x = np.tanh(x) if self.output == "tanh" else np.clip(x, -1.0, 1.0)
+        return x.astype(np.float32)
 
 
 class FunctionTeacher:
     """Any function from an observation (N,) to an action (A,) in [-1, 1]."""
 
     layers: Layers | None = None
+    output: Output = "clip"
 
     def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
         self._function = function
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         return np.clip(self._function(observation), -1.0, 1.0).astype(np.float32)
+
+
+class ChoiceTeacher:
+    """A teacher of a Discrete action: 1 for the action that it takes, -1 for the others."""
+
+    def __init__(self, teacher: Teacher) -> None:
+        self._teacher = teacher
+        self.layers, self.output = teacher.layers, teacher.output
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        own = self._teacher(observation)
+        label = np.full_like(own, -1.0)
+        label[np.argmax(own)] = 1.0
+        return label
 
 
 ALGORITHMS = ("a2c", "ddpg", "ppo", "sac", "td3")
@@ -95,8 +120,9 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     if not isinstance(model.sizes, MlpSizes):
         raise ValueError(f"teacher {text}: must be an MLP policy, not {model.kind}")
     _check_sizes(text, env, (model.sizes.channels,), (model.sizes.actions,))
-    if (model.sizes.activation, model.sizes.output) == ("relu", "clip"):
-        return NetworkTeacher(head_of(model.arrays, len(model.sizes.head) + 1))
+    if model.sizes.activation == "relu":
+        layers = head_of(model.arrays, len(model.sizes.head) + 1)
+        return NetworkTeacher(layers, model.sizes.output)
     policy = make_policy(model, "off")
     ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))
     return FunctionTeacher(lambda observation: policy.step_array(observation, ids))
@@ -125,7 +151,7 @@ def _from_stable_baselines(
     if importlib.util.find_spec("stable_baselines3") is None:
         raise ValueError(
             f"teacher {algorithm}:{path}: stable-baselines3 is not installed"
-            " (pip install an_control[sb3])"
+            " (pip install an_control[train])"
         )
     import stable_baselines3
 
@@ -158,6 +184,11 @@ def _check_sizes(
             f"teacher {name}: takes {readings[0]} readings and gives {actions[0]} actions, but the"
             f" environment has {wanted[0]} and {wanted[1]}"
         )
+
+
+def own_teacher(task: str) -> Teacher | None:
+    """The teacher that a task has without being given one, None where it has none."""
+    return packaged_ant_teacher() if task == "ant" else None
 
 
 def packaged_ant_teacher() -> NetworkTeacher:

@@ -13,6 +13,7 @@ import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING, ORDINARY, round_terms
 from an_control.policy.model_file import Model
+from an_control.policy.previous_action import PreviousAction
 from an_control.policy.protocol import Policy
 from an_control.policy.sizes import AttentionSizes
 
@@ -43,7 +44,7 @@ class Engine(Protocol):
     def message(self) -> np.ndarray: ...
 
 
-class AttentionNeuron(Policy):
+class AttentionNeuron(PreviousAction, Policy):
     """A permutation-invariant policy for scalar channels (Tang & Ha 2021, sections 3.1-3.2).
 
     Args:
@@ -177,20 +178,6 @@ class AttentionNeuron(Policy):
             self._column = {names[old]: new for new, old in enumerate(stay)}
             self._idle = self._idle[stay]
             self._arrange(self._ids)
-
-    @property
-    def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1], which every neuron gets; set it where others act."""
-        return self._previous.copy()
-
-    @previous_action.setter
-    def previous_action(self, action: np.ndarray) -> None:
-        action = np.asarray(action, np.float32)
-        if action.shape != self._previous.shape or not (np.abs(action) <= 1.0).all():
-            raise ValueError(
-                f"previous action {action!r} is not of shape {self._previous.shape} in [-1, 1]"
-            )
-        self._previous = action.copy()
 
     @property
     def channel_order(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from an_control.policy.sizes.shapes import Shapes, head_shapes, memory_shapes
@@ -11,7 +12,7 @@ MAX_GRID = 64
 
 
 @dataclass(frozen=True)
-class VisionSizes:
+class VisionSizes(ABC):
     """The AttentionNeuron for image patches (Tang & Ha 2021, section 3.3, table 1).
 
     A channel is a patch of `patch` x `patch` pixels in the last `stack` gray frames. Its key comes
@@ -53,9 +54,9 @@ class VisionSizes:
             }
         return shapes | self.head_shapes()
 
+    @abstractmethod
     def head_shapes(self) -> Shapes:
         """The shapes of the arrays behind the message."""
-        raise NotImplementedError
 
     def check(self) -> None:
         """ValueError where the numbers do not fit each other."""

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.model_file import Model
+from an_control.policy.previous_action import PreviousAction
 from an_control.policy.protocol import Policy
 from an_control.policy.sizes import VisionSizes
 from an_control.policy.vision.heads import VisionHead
 from an_control.policy.vision.numpy_engine import VisionEngine
 
 
-class VisionNeuron(Policy):
+class VisionNeuron(PreviousAction, Policy):
     """A permutation-invariant policy for image patches (Tang & Ha 2021, section 3.3).
 
     Args:
@@ -73,23 +74,6 @@ class VisionNeuron(Policy):
     def no_patches(self) -> np.ndarray:
         """(0, stack, patch, patch) uint8, for a tick that brings none."""
         return np.zeros((0, *self.reading_shape), np.uint8)
-
-    @property
-    def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1], which every key and a head's memory get.
-
-        Set it where others act.
-        """
-        return self._previous.copy()
-
-    @previous_action.setter
-    def previous_action(self, action: np.ndarray) -> None:
-        action = np.asarray(action, np.float32)
-        if action.shape != self._previous.shape or not (np.abs(action) <= 1.0).all():
-            raise ValueError(
-                f"previous action {action!r} is not of shape {self._previous.shape} in [-1, 1]"
-            )
-        self._previous = action.copy()
 
     @property
     def channel_order(self) -> tuple[str, ...]:

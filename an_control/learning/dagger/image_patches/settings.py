@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from an_control.learning.yaml_settings import Positive, Share
 from an_control.policy.sizes import ConvolutionSizes
 
 
@@ -21,16 +22,16 @@ class PatchDaggerSettings:
     updates: int = 300
     first_updates: int = 1500
     """In the first round, where the student is new."""
-    batch: int = 32
+    batch: Positive = 32
     """Rows: steps that are learned from side by side."""
-    piece: int = 1
+    piece: Positive = 1
     """Steps in a row of each row in an update. A student with a memory learns from whole episodes,
     piece by piece; one without from steps at random."""
     steps: int = 1000
     """To record in a round, of one episode or several."""
     longest: int = 1000
     """Steps of an episode at most; few of them are more starts."""
-    led: float = 0.0
+    led: Share = 0.0
     """Share of the episodes that the teacher begins and the student takes over on the way."""
     first_episodes: int = 8
     """Of the teacher with noise, before the first round."""
@@ -45,13 +46,13 @@ class PatchDaggerSettings:
     missing: tuple[float, float] = (0.0, 0.0)
     max_moving: int = 144
     """Patches that show a change: an example with more of them loses some at random."""
-    backgrounds: float = 0.0
+    backgrounds: Share = 0.0
     """Share of the episodes and of the rows of CarRacing in which a random pattern stands where
     the grass is."""
     mirrored: tuple[int, ...] = ()
     """Actions that change their sign where left and right are exchanged, as they are for half of
     the rows; where there are none, no example is mirrored."""
-    average: float = 0.998
+    average: Share = 0.998
     """How slowly the weights that drive follow those that learn."""
     loss_scale: tuple[float, ...] = (12.0, 1.0, 1.0)
     """Weight of each action's error, where the actions are no choice."""

@@ -72,15 +72,15 @@ class Conditions(NamedTuple):
     """What is done to the readings of E episodes with N channels; empty arrays do nothing."""
 
     order: np.ndarray
-    """(E, B, N) int64: the content that each slot shows, in block b of `every` steps."""
+    """(E, B, N) int64: the signal that each channel carries, in block b of `every` steps."""
     every: int
     """Steps until the next block; 0 for never."""
     noise: np.ndarray
-    """(E, steps, K) float32: readings of K further channels."""
+    """(E, steps, K) float32: readings of K noise channels."""
     present: np.ndarray
-    """(E, N) float64: 0 where a content is absent, 1 elsewhere."""
+    """(E, N) float64: 0 where a signal is missing, 1 elsewhere."""
     copied: np.ndarray
-    """(E, C) int64: the contents that further channels repeat."""
+    """(E, C) int64: the signals that the copies repeat."""
 
 
 def as_they_are() -> Conditions:
@@ -158,7 +158,7 @@ def run(
     widest = max(widest, 2 * queries)
 
     state = np.zeros((states, LANES))
-    content, shown = np.zeros((channels, LANES), F32), np.zeros((slots, LANES), F32)
+    signal, shown = np.zeros((channels, LANES), F32), np.zeros((slots, LANES), F32)
     present, place = np.ones((slots, LANES)), np.zeros((channels, LANES), np.int64)
     h, c = np.zeros((slots, padded, LANES), F32), np.zeros((slots, d, LANES), F32)
     last = np.zeros((slots, LANES), F32)
@@ -209,11 +209,11 @@ def run(
         if active == 0:
             break
 
-        observe(state, content)
+        observe(state, signal)
         if order.shape[0] == 0:
             for i in range(channels):
                 for lane in range(LANES):
-                    shown[i, lane] = content[i, lane]
+                    shown[i, lane] = signal[i, lane]
         else:
             for lane in range(LANES):
                 e, t = max(0, episode[lane]), at[lane]
@@ -222,10 +222,10 @@ def run(
                     for i in range(channels):
                         place[i, lane] = order[e, block, i]
                 for i in range(channels):
-                    shown[i, lane] = content[place[i, lane], lane]
+                    shown[i, lane] = signal[place[i, lane], lane]
         for i in range(channels, copies):
             for lane in range(LANES):
-                shown[i, lane] = content[copied[max(0, episode[lane]), i - channels], lane]
+                shown[i, lane] = signal[copied[max(0, episode[lane]), i - channels], lane]
         for i in range(copies, slots):
             for lane in range(LANES):
                 shown[i, lane] = noise[max(0, episode[lane]), at[lane], i - copies]

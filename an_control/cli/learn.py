@@ -1,0 +1,93 @@
+"""``an-control learn ENV --out RUN``: teacher, student, monitor, table and card in one command."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import tyro
+
+from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
+from an_control.system.interrupts import INTERRUPTED
+
+
+@dataclass(frozen=True)
+class Verb:
+    """From a gymnasium id to a policy that runs: teacher, student, monitor, table of scores, card.
+
+    Each step is also a verb of its own: train-teacher, distill, train-monitor, evaluate --table.
+    The same command continues a run that was stopped or killed.
+    """
+
+    task: tyro.conf.Positional[str]
+    """A gymnasium id, also as module:id, or a task known by name (ant, cartpole)."""
+    out: OutputFolder
+    """The run's folder: model.safetensors and model.md are the result; teacher, student and monitor
+    are the folders of the steps."""
+    minutes: float = 30.0
+    """Processor time for student, monitor and table, in minutes."""
+    teacher_minutes: float = 45.0
+    """Processor time for the teacher at most."""
+    recipe: str | None = None
+    """A recipe of distill, by name (quick, robust and others) or as a YAML file; by default that of
+    the task's name, robust where it has none."""
+    teacher: str | None = None
+    """A teacher that is there already, as distill takes it: a model file of an MLP policy, or
+    ppo:FILE.zip of stable-baselines3. By default train-teacher makes one; the ant has its own."""
+    seed: int = 1
+    """Decides everything random."""
+    smoke: bool = False
+    """Seconds instead of minutes: proves that it runs, learns next to nothing."""
+    json: OutputFile | None = None
+    """Also write the table here as JSON."""
+
+    def run(self) -> int:
+        need("train", "torch", "gymnasium")
+        from an_control.cli.learn_steps import Lesson
+        from an_control.learning.environments import environment_of, make_environment
+        from an_control.learning.runs.run_folder import RunError, RunFolder
+
+        self._check()
+        try:
+            folder = RunFolder(self.out, self._config)
+            with closing(make_environment(environment_of(self.task))) as env:
+                lesson = Lesson(self, folder, env, command(self, "learn"))
+                status = lesson.run()
+        except (ValueError, RunError) as error:
+            raise InputError(str(error)) from error
+        if status == INTERRUPTED:
+            print(f"stopped; to continue: {command(self, 'learn')}")
+        if status == 0:
+            write_json(self.json, lesson.result())
+        return status
+
+    @property
+    def _config(self) -> dict[str, Any]:
+        options = asdict(self)
+        names = ("minutes", "teacher_minutes", "recipe", "smoke")
+        settings = {name: options[name] for name in names}
+        return {
+            "task": self.task,
+            "seed": self.seed,
+            "teacher": self.teacher,
+            "settings": settings,
+        }
+
+    def _check(self) -> None:
+        """InputError for what would be refused only after hours."""
+        from an_control.learning.dagger.recipes import read_recipe, recipe_of
+        from an_control.learning.dagger.settings import DaggerSettings
+
+        for name in ("minutes", "teacher_minutes"):
+            if not 0.0 < getattr(self, name) < float("inf"):
+                option = name.replace("_", "-")
+                raise InputError(f"--{option} {getattr(self, name)}: must be over 0")
+        if self.seed < 0:
+            raise InputError(f"--seed {self.seed}: must be 0 or more")
+        try:
+            recipe = read_recipe(self.recipe or recipe_of(self.task))
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        if not isinstance(recipe, DaggerSettings):
+            raise InputError(f"{self.task}: learns from image patches; an-control distill does")

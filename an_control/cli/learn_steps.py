@@ -1,0 +1,242 @@
+"""The steps of ``an-control learn``: other verbs, one after the other, then table and card."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from contextlib import redirect_stdout
+from dataclasses import replace
+from typing import Any, Protocol
+
+import gymnasium
+
+from an_control.cli import distill, train_monitor, train_teacher
+from an_control.cli.learn_display import RunDisplay, Steps
+from an_control.learning.dagger.learner import Dagger
+from an_control.learning.environments import describe
+from an_control.learning.evaluation.scores import (
+    EPISODES,
+    REFERENCES,
+    Examination,
+    Row,
+    markdown,
+)
+from an_control.learning.runs.card import figures, write_card
+from an_control.learning.runs.run_folder import RunFolder
+from an_control.learning.runs.run_loop import RunLoop
+from an_control.learning.runs.terminal import displayed_by
+from an_control.learning.teacher.teachers import Teacher, own_teacher, read_teacher
+from an_control.policy import read_model
+
+SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
+"""Of the minutes for all of them."""
+MOST_ROWS = 12
+SMOKE_EPISODES = 2, 2
+
+
+class Asked(Protocol):
+    """What decides a run; as the options of ``learn``."""
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def minutes(self) -> float: ...
+    @property
+    def teacher_minutes(self) -> float: ...
+    @property
+    def recipe(self) -> str | None: ...
+    @property
+    def teacher(self) -> str | None: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def smoke(self) -> bool: ...
+
+
+class _Command(Protocol):
+    def run(self) -> int:
+        """The exit status."""
+
+
+class Lesson:
+    """The steps that are left of a run in `folder`; `env` is the task's environment.
+
+    ValueError where a teacher that is given does not fit the task.
+    """
+
+    def __init__(
+        self, asked: Asked, folder: RunFolder, env: gymnasium.Env[Any, Any], command: str
+    ) -> None:
+        self._asked, self._folder, self._env, self._command = asked, folder, env, command
+        self._out = folder.path.absolute()
+        self._model = self._out / "model.safetensors"
+        self._given: Teacher | None = own_teacher(asked.task)
+        if asked.teacher is not None:
+            self._given = read_teacher(asked.teacher, env)
+        self._channels = describe(env, asked.task, asked.task)["channels"]
+        self._loop: RunLoop | None = None
+        self._done_before = 0
+        """Steps of that run which were done before this command."""
+        self._notes: list[str] = []
+        state = folder.last_checkpoint() or {"watched": False, "rows": []}
+        self._watched: bool = state["watched"]
+        self._rows = [
+            Row(name, tuple(map(float, all_)), steps) for name, all_, steps in state["rows"]
+        ]
+
+    def run(self) -> int:
+        """The exit status: that of the first step that fails or is interrupted."""
+        work = {
+            "teacher": self._teach,
+            "student": self._distill,
+            "monitor": self._watch,
+            "table": self._examine,
+        }
+        with Steps(tuple(work)) as self._steps:
+            for name, step in work.items():
+                self._steps.begin(name)
+                status = step()
+                if status:
+                    return status
+        title = f"{self._out.name}: {self._asked.task}"
+        model = read_model(self._model)
+        rows = [{"protocol": one.name, **figures(one.array, None)} for one in self._rows]
+        model = replace(model, trained={**model.trained, "evaluations": rows})
+        table = markdown(self._rows)
+        write_card(self._folder, model, title, rows, self._command, table)
+        print("\n".join([table, *self._notes, str(self._model)]))
+        return 0
+
+    def result(self) -> dict[str, Any]:
+        """The table for `--json`."""
+        random, teacher, *_ = self._rows
+        rows = [
+            {"name": one.name, "score": one.score(random, teacher), **figures(one.array, None)}
+            for one in self._rows
+        ]
+        about = {"task": self._asked.task, "seed": self._asked.seed, "model": str(self._model)}
+        return {**about, "rows": rows, "notes": self._notes}
+
+    @property
+    def _teacher(self) -> str | None:
+        """The teacher as `distill` takes it, None for the task's own."""
+        if self._asked.teacher is not None or self._given is not None:
+            return self._asked.teacher
+        return str(self._out / "teacher/model.safetensors")
+
+    def _teach(self) -> int:
+        if self._given is not None:
+            self._steps.end("is there already")
+            return 0
+        asked = self._asked
+        status = self._run(
+            train_teacher.Verb(
+                asked.task,
+                self._out / "teacher",
+                minutes=asked.teacher_minutes,
+                seed=asked.seed,
+                smoke=asked.smoke,
+            )
+        )
+        if not status:
+            self._steps.end("")
+        return status
+
+    def _distill(self) -> int:
+        asked = self._asked
+        status = self._run(
+            distill.Verb(
+                asked.task,
+                self._out / "student",
+                seed=asked.seed,
+                teacher=self._teacher,
+                recipe=asked.recipe,
+                minutes=asked.minutes * SHARES["student"],
+                smoke=asked.smoke,
+            )
+        )
+        if status:
+            return status
+        assert self._loop is not None and isinstance(self._loop.learner, Dagger)
+        if self._loop.done > self._done_before:  # more minutes than before: all that follows is old
+            self._watched, self._rows = False, []
+            shutil.rmtree(self._out / "monitor", ignore_errors=True)
+        done, all_rounds = self._loop.done, 1 + self._loop.learner.settings.rounds
+        if done < all_rounds:
+            self._notes.append(
+                f"student: its time allowed {done} of {all_rounds} rounds; more --minutes help"
+            )
+        validated = [line["validation"] for line in self._loop.metrics if "validation" in line]
+        best = f", validation {max(validated):.4g}" if validated else ""
+        self._steps.end(f"{done} rounds{best}")
+        return 0
+
+    def _watch(self) -> int:
+        asked = self._asked
+        watch = train_monitor.Verb(
+            self._out / "student/model.safetensors",
+            out=self._model,
+            folder=self._out / "monitor",
+            task=asked.task,
+            minutes=asked.minutes * SHARES["monitor"],
+            seed=asked.seed,
+        )
+        if asked.smoke:
+            watch = replace(watch, steps=300, updates=30, fill_updates=30)
+        if not self._watched:
+            status = self._run(watch)
+            if status:
+                return status
+            self._watched = True
+            self._save()
+        made = read_model(self._model).trained["forward"]["updates"]
+        if made < watch.updates:
+            self._notes.append(
+                f"monitor: its time allowed {made} of {watch.updates} updates; more --minutes help"
+            )
+        self._steps.end("")
+        return 0
+
+    def _examine(self) -> int:
+        teacher = self._given or read_teacher(str(self._teacher), self._env)
+        model = read_model(self._model)
+        examination = Examination(self._env, self._channels, teacher, model)
+        seconds = 60.0 * self._asked.minutes * SHARES["table"] / MOST_ROWS
+        bounds = SMOKE_EPISODES if self._asked.smoke else EPISODES
+        for case in REFERENCES[len(self._rows) :]:
+            self._add(examination.play(case, seconds, bounds))
+        cases = examination.cases(self._rows)
+        for case in cases[len(self._rows) - len(REFERENCES) :]:
+            self._steps.update(len(self._rows) / (len(REFERENCES) + len(cases)), case.name)
+            self._add(examination.play(case, seconds, bounds))
+        self._steps.end("")
+        random, learned, *_ = self._rows
+        if learned.mean <= random.mean:
+            self._notes.append(
+                "teacher: no better than the random policy, so there are no scores;"
+                " more --teacher-minutes may help"
+            )
+        if few := [row for row in self._rows if len(row.returns) < bounds[1]]:
+            self._notes.append(
+                f"table: its time allowed {len(few)} rows fewer than {bounds[1]} episodes"
+            )
+        return 0
+
+    def _run(self, verb: _Command) -> int:
+        """Another verb, shown as the step at hand; its exit status."""
+
+        def display(loop: RunLoop) -> RunDisplay:
+            self._loop, self._done_before = loop, loop.done
+            return self._steps.display(loop)
+
+        with displayed_by(display), redirect_stdout(io.StringIO()):
+            return verb.run()
+
+    def _add(self, row: Row) -> None:
+        self._rows.append(row)
+        self._save()
+
+    def _save(self) -> None:
+        self._folder.begin([])
+        rows = [[row.name, row.array, row.steps] for row in self._rows]
+        self._folder.checkpoint({"watched": self._watched, "rows": rows})

@@ -1,0 +1,86 @@
+"""``an-control new-model ROBOT --out M``."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from an_control.cli.common import InputError, OutputFile, need
+from an_control.policy import MlpSizes, Sizes, write_model
+from an_control.policy.random_model import random_model
+from an_control.policy.sizes import paper_sizes
+from an_control.system.files import WriteError
+from an_control.wiring import load_wiring
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Write a small random policy for a robot: for its bring-up, before anything is learned.
+
+    Its channels and actuators are the robot's, in their order.
+    """
+
+    robot: tyro.conf.Positional[str]
+    """A wiring YAML, a gymnasium id (also as module:id), or a task known by name."""
+    out: OutputFile
+    """The model file to write (.safetensors)."""
+    gain: float = 0.3
+    """How large the random weights are; 1: as torch starts a layer, 0: every action is 0."""
+    ordered: bool = False
+    """An MLP that needs its channels in their order, in place of an attention policy."""
+    seed: int = 1
+    """Decides the weights."""
+
+    def run(self) -> int:
+        if not 0.0 <= self.gain < float("inf"):
+            raise InputError(f"--gain {self.gain}: must be 0 or more")
+        if self.seed < 0:
+            raise InputError(f"--seed {self.seed}: must be 0 or more")
+        task = self._wired() if self.robot.endswith((".yaml", ".yml")) else self._simulated()
+        channels, actions = len(task["channels"]), len(task["actuators"])
+        sizes: Sizes = paper_sizes(actions, queries=16, hidden_layers=1)
+        if self.ordered:
+            sizes = MlpSizes(channels, actions, [16])
+        model = random_model(sizes, self.seed, self.gain, task)
+        try:
+            write_model(self.out, model)
+        except WriteError as error:
+            raise InputError(f"--out {error}") from error
+        print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
+        return 0
+
+    def _wired(self) -> dict[str, Any]:
+        """The model file's task, as a wiring describes the robot."""
+        wiring = load_wiring(Path(self.robot))
+        if wiring.images:
+            raise InputError(f"{self.robot}: has a camera, and this makes models of numbers only")
+        return {
+            "name": wiring.robot,
+            "environment": "",
+            "channels": [channel.id for channel in wiring.channels],
+            "actuators": [actuator.name for actuator in wiring.command.actuators],
+            "step_s": 1.0 / wiring.rate_hz,
+        }
+
+    def _simulated(self) -> dict[str, Any]:
+        """The same, as a gymnasium environment does."""
+        need("sim", "gymnasium")
+        from an_control.learning.environments import (
+            describe,
+            environment_of,
+            make_environment,
+            of_patches,
+        )
+
+        environment = environment_of(self.robot)
+        try:
+            with closing(make_environment(environment)) as env:
+                if of_patches(env):
+                    raise ValueError(f"{self.robot}: has a camera; this makes models of numbers")
+                return describe(env, self.robot, environment)
+        except ValueError as error:
+            raise InputError(str(error)) from error

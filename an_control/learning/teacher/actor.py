@@ -1,0 +1,63 @@
+"""The deterministic part of an actor of stable-baselines3 as a model file's MLP."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import nn
+
+from an_control.learning.teacher.teachers import Layers, Output
+from an_control.policy import MlpSizes, Model
+
+
+class Normalisation(NamedTuple):
+    """What the network's inputs are: (observation - mean) / sd."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+    """(N,) each, float64."""
+
+
+def actor_layers(algorithm: Any) -> Layers:
+    """The weights (out, in) and biases (out,) float64 from observation to action.
+
+    Of PPO's mean action or logits, or of what SAC and TQC squash by tanh.
+    """
+    policy = algorithm.policy
+    if hasattr(policy, "action_net"):
+        parts = [*policy.mlp_extractor.policy_net, policy.action_net]
+    else:
+        parts = [*policy.actor.latent_pi, policy.actor.mu]
+    return tuple(
+        (part.weight.detach().double().numpy(), part.bias.detach().double().numpy())
+        for part in parts
+        if isinstance(part, nn.Linear)
+    )
+
+
+def folded(layers: Layers, normalisation: Normalisation) -> Layers:
+    """The same network for observations as they are."""
+    (weight, bias), *others = layers
+    weight = weight / normalisation.sd
+    return ((weight, bias - weight @ normalisation.mean), *others)
+
+
+def centred(layers: Layers, largest: float) -> Layers:
+    """The same choice: logits without their mean, divided by the largest one that was seen."""
+    *hidden, (weight, bias) = layers
+    return (*hidden, ((weight - weight.mean(0)) / largest, (bias - bias.mean()) / largest))
+
+
+def mlp_model(
+    layers: Layers, output: Output, task: dict[str, Any], trained: dict[str, Any]
+) -> Model:
+    """The relu network as a model; `output` is ``tanh`` or ``clip``."""
+    arrays = {}
+    for place, (weight, bias) in enumerate(layers):
+        arrays[f"head.{place}.weight"] = np.ascontiguousarray(weight, np.float32)
+        arrays[f"head.{place}.bias"] = np.ascontiguousarray(bias, np.float32)
+    hidden = [len(bias) for _, bias in layers[:-1]]
+    channels, actions = layers[0][0].shape[1], len(layers[-1][1])
+    sizes = MlpSizes(channels, actions, hidden, activation="relu", output=output)
+    return Model("mlp", sizes, arrays, task, trained)

@@ -1,0 +1,126 @@
+"""How a teacher learns: the algorithms of stable-baselines3 and sb3-contrib, and their settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import gymnasium
+
+from an_control.learning.environments import of_choices
+from an_control.learning.teacher.teachers import Layers
+
+Algorithm = Literal["ppo", "sac", "tqc"]
+WARM_UP = 5
+"""Iterations that the critic needs before it can tell a good actor how to improve."""
+
+
+@dataclass(frozen=True)
+class TeacherSettings:
+    """What decides a run beside its seed; `options` are the library's own arguments."""
+
+    algorithm: Algorithm
+    environments: int
+    """Side by side, in one process."""
+    iteration: int
+    """Steps of an iteration, of all environments together."""
+    validate_every: int
+    """Iterations."""
+    patience: int
+    """Steps without a better validation that a run always has before it may end."""
+    hidden: tuple[int, ...]
+    """Units of the layers of actor and critics."""
+    rate: float
+    """Learning rate; falls linearly to a tenth in `decay` steps."""
+    decay: int
+    normalise_reward: bool
+    """Divide rewards by the standard deviation of the discounted return."""
+    options: dict[str, Any] = field(default_factory=dict)
+    validation_episodes: int = 8
+    burst: float = 0.003
+    """Chance a step that a burst of random or missing actions begins."""
+    warm_up: int = 0
+    """First iterations, which train the critic alone; for an actor that can act already."""
+    noise: float | None = None
+    """PPO: the first standard deviation of the actions; None: the library's."""
+
+
+DEFAULTS: dict[Algorithm, TeacherSettings] = {
+    "ppo": TeacherSettings(
+        "ppo",
+        environments=16,
+        iteration=4096,
+        validate_every=16,
+        patience=200_000,
+        hidden=(128, 64),
+        rate=3e-4,
+        decay=2_000_000,
+        normalise_reward=True,
+        noise=0.5,
+        options={"batch_size": 256, "n_epochs": 10, "gamma": 0.99, "target_kl": 0.03},
+    ),
+    "sac": TeacherSettings(
+        "sac",
+        environments=1,
+        iteration=512,
+        validate_every=5,
+        patience=20_000,
+        hidden=(256, 256),
+        rate=7e-4,
+        decay=300_000,
+        normalise_reward=False,
+        options={"batch_size": 128, "gamma": 0.99, "tau": 0.01, "learning_starts": 2000},
+    ),
+}
+DEFAULTS["tqc"] = replace(
+    DEFAULTS["sac"],
+    algorithm="tqc",
+    options={**DEFAULTS["sac"].options, "top_quantiles_to_drop_per_net": 2},
+)
+
+
+def settings_for(
+    env: gymnasium.Env[Any, Any],
+    algorithm: Algorithm | Literal["auto"],
+    start: Layers | None = None,
+) -> TeacherSettings:
+    """The settings for this environment, and for the network to start from, if any.
+
+    "auto" is PPO. ValueError where the algorithm cannot learn in a Discrete action space.
+    """
+    settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
+    if of_choices(env):
+        if settings.algorithm != "ppo":
+            raise ValueError(f"algorithm {algorithm!r}: a Discrete action space allows ppo")
+        return replace(settings, noise=None, options={**settings.options, "ent_coef": 0.01})
+    if start is None:
+        return settings
+    hidden = tuple(len(bias) for _, bias in start[:-1])
+    options = {**settings.options, "batch_size": 1024, "n_epochs": 8}
+    return replace(
+        settings,
+        iteration=2 * settings.iteration,
+        validate_every=settings.validate_every // 2,
+        hidden=hidden,
+        warm_up=WARM_UP,
+        noise=0.3,
+        decay=4_000_000,
+        options=options,
+    )
+
+
+def smoke(settings: TeacherSettings) -> TeacherSettings:
+    """The same in seconds; learns next to nothing."""
+    options = {**settings.options, "batch_size": 16}
+    if "learning_starts" in options:
+        options["learning_starts"] = 40
+    return replace(
+        settings,
+        environments=min(2, settings.environments),
+        iteration=64,
+        validate_every=1,
+        hidden=settings.hidden if settings.warm_up else (16,),
+        warm_up=min(settings.warm_up, 1),
+        validation_episodes=1,
+        options=options,
+    )

@@ -1,0 +1,103 @@
+"""Reads a dataclass of settings from a YAML file, strictly: each key is a field of it.
+
+A field's type says what may stand there: a number is 0 or more, unless `Annotated` with other
+`Limits`; a list has as many numbers as its tuple; a dataclass is a mapping.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from an_control.wiring.checked_yaml import Entry
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The smallest and the largest number that may stand in a field, both included."""
+
+    low: float = 0.0
+    high: float = math.inf
+
+    def __str__(self) -> str:
+        if self.high < math.inf:
+            return f"from {self.low:g} to {self.high:g}"
+        return "" if self.low == -math.inf else f"{self.low:g} or more"
+
+
+Share = Annotated[float, Limits(0.0, 1.0)]
+Positive = Annotated[int, Limits(1)]
+AnyNumber = Annotated[float, Limits(-math.inf)]
+
+
+def settings_from(kind: type[T], entry: Entry, also: tuple[str, ...] = ()) -> T:
+    """A `kind` from the mapping at `entry`, which may have the keys `also` beside its fields.
+
+    Fields without a default must be there. WiringError names file, key, value and what is allowed.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    every = {one.name: one for one in fields(kind) if one.init}  # type: ignore[arg-type]
+    needed = {
+        name
+        for name, one in every.items()
+        if one.default is MISSING and one.default_factory is MISSING
+    }
+    optional = tuple(name for name in every if name not in needed)
+    found = entry.fields((*also, *(name for name in every if name in needed)), optional)
+    values = {name: _value(hints[name], found[name]) for name in found if name in every}
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise entry.error(str(error)) from error
+
+
+def _value(hint: Any, entry: Entry) -> Any:
+    limits, none = Limits(), False
+    if get_origin(hint) in (Union, UnionType):
+        none = True
+        (hint,) = (one for one in get_args(hint) if one is not type(None))
+        if entry.value is None:
+            return None
+    if get_origin(hint) is Annotated:
+        hint, limits = get_args(hint)
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        return settings_from(hint, entry)
+    if get_origin(hint) is tuple:
+        return _numbers(get_args(hint), entry)
+    if get_origin(hint) is Literal:
+        if entry.value not in get_args(hint):
+            raise entry.error(" or ".join(get_args(hint)))
+        return entry.value
+    if hint is bool:
+        if not isinstance(entry.value, bool):
+            raise entry.error("true or false")
+        return entry.value
+    return _number(hint, limits, entry, none)
+
+
+def _number(kind: type[Any], limits: Limits, entry: Entry, none: bool = False) -> Any:
+    what = "a whole number" if kind is int else "a number"
+    what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if none else "")
+    number = entry.number(what, limits.low, limits.high)
+    if kind is int:
+        if not number.is_integer():
+            raise entry.error(what)
+        return int(number)
+    return number
+
+
+def _numbers(kinds: tuple[Any, ...], entry: Entry) -> tuple[Any, ...]:
+    endless = kinds[-1] is Ellipsis
+    what = "a list of numbers" if endless else f"a list of {len(kinds)} numbers"
+    if not isinstance(entry.value, list) or not (endless or len(entry.value) == len(kinds)):
+        raise entry.error(what)
+    each = [kinds[0]] * len(entry.value) if endless else kinds
+    return tuple(
+        _number(kind, Limits(), Entry(entry.file, f"{entry.key}[{place}]", value))
+        for place, (kind, value) in enumerate(zip(each, entry.value, strict=True))
+    )

@@ -1,0 +1,84 @@
+"""`an-control learn` makes a policy of a gymnasium id, continues, and refuses before the work."""
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("stable_baselines3", reason="needs the train extra")
+
+from program import LIMIT_S
+
+from an_control.cli import main
+from an_control.policy import MlpSizes, load_policy, read_model, write_model
+from an_control.policy.model_file import Model
+
+CART = "cart_env:Cart-v0"
+
+
+@pytest.fixture
+def teacher(tmp_path) -> Path:
+    """It pushes the cart towards the middle."""
+    arrays = {
+        "head.0.weight": np.array([[-2.0, -3.0]], np.float32),
+        "head.0.bias": np.zeros(1, np.float32),
+    }
+    path = tmp_path / "teacher.safetensors"
+    write_model(path, Model("mlp", MlpSizes(2, 1, [], output="clip"), arrays, {}, {}))
+    return path
+
+
+def test_it_makes_teacher_student_monitor_table_and_card(tmp_path, capsys):
+    out, figures = tmp_path / "run", tmp_path / "figures.json"
+    arguments = ["learn", CART, "--smoke", "--out", str(out), "--json", str(figures)]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    policy = load_policy(out / "model.safetensors")
+    assert policy.permutation_invariant and policy.monitor_report is not None
+    assert read_model(out / "teacher/model.safetensors").kind == "mlp"
+    names = [row["name"] for row in json.loads(figures.read_text())["rows"]]
+    assert names[:2] == ["random policy", "teacher"] and "student, clean" in names
+    assert not any("25 steps" in name or "10%" in name for name in names), "40 steps, 2 channels"
+    for text in (said, (out / "model.md").read_text()):
+        assert "| teacher | " in text and "| student, delay=1 | " in text
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(out / "model.safetensors")
+    assert main([*arguments, "--seed", "2"]) == 2
+    assert "other settings" in capsys.readouterr().err
+
+
+def test_killed_in_any_step_the_same_command_ends_it(tmp_path, teacher, program, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=":")
+    out = tmp_path / "run"
+    arguments = ["learn", CART, "--teacher", teacher, "--smoke", "--out", out]
+    for file in ("student/metrics.jsonl", "checkpoint.safetensors"):
+        with program.started(*arguments) as process:
+            program.wait(lambda file=out / file: file.exists(), file, LIMIT_S)
+            process.send_signal(signal.SIGKILL)
+    ended = program.run(*arguments)
+    assert ended.returncode == 0, ended.stderr
+    assert "| student, clean | " in ended.stdout and (out / "model.safetensors").exists()
+    assert not (out / "teacher").exists(), "one was given"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["nothing"], "environment 'nothing'"),
+        (["pong"], "image patches"),
+        ([CART, "--minutes", "0"], "--minutes 0.0"),
+        ([CART, "--recipe", "nothing"], "--recipe 'nothing'"),
+        ([CART, "--teacher", "nothing.safetensors"], "nothing.safetensors"),
+        (["Pendulum-v1", "--teacher", "{teacher}"], "takes 2 readings"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused_before_the_work(
+    tmp_path, capsys, teacher, arguments, named
+):
+    out = tmp_path / "run"
+    arguments = [word.format(teacher=teacher) for word in arguments]
+    assert main(["learn", *arguments, "--out", str(out)]) == 2
+    assert named in capsys.readouterr().err and not out.exists()

@@ -1,0 +1,68 @@
+"""Recipes: every file that ships can be read, and a wrong one is refused with its place."""
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+from an_control.cli import main
+from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
+from an_control.learning.dagger.recipes import read_recipe, recipe_names, recipe_of
+from an_control.learning.dagger.settings import DaggerSettings
+from an_control.wiring import WiringError
+
+HEADER = "an_control_recipe: 1\nobservation: scalar channels\n"
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_that_ships_is_one(name):
+    kind = PatchDaggerSettings if name in ("car_racing", "pong") else DaggerSettings
+    assert type(read_recipe(name)) is kind
+
+
+def test_a_file_gives_what_differs_from_the_defaults(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        HEADER + "rounds: 3\nmin_return: -20\nstudent: {head: [8, 4], paper: true}\n"
+        "streams: {missing: 1, reshuffle_every: [7]}\nkept: null\n"
+    )
+    settings = read_recipe(str(path))
+    assert (settings.rounds, settings.min_return, settings.kept) == (3, -20.0, None)
+    assert settings.student.head == (8, 4) and settings.student.paper
+    assert settings.streams.missing == 1.0 and settings.streams.reshuffle_every == (7,)
+    assert settings.batch == DaggerSettings().batch
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "a mapping"),
+        ("an_control_recipe: 1\nrounds: 3\n", "observation"),
+        ("an_control_recipe: 2\nobservation: scalar channels\n", "an_control_recipe: 2"),
+        ("an_control_recipe: 1\nobservation: sound\n", "observation: 'sound'"),
+        (HEADER + "round: 3\n", "did you mean 'rounds'"),
+        (HEADER + "rounds: 2.5\n", "rounds: 2.5 is not allowed; allowed: a whole number, 0 or"),
+        (HEADER + "batch: 0\n", "batch: 0 is not allowed; allowed: a whole number, 1 or more"),
+        (HEADER + "averaged: 1\n", "averaged: 1 is not allowed; allowed: true or false"),
+        (HEADER + "streams: {missing: 1.5}\n", "streams.missing: 1.5 is not allowed; allowed: a"),
+        (HEADER + "student: {head: 3}\n", "student.head: 3 is not allowed; allowed: a list"),
+        (HEADER + "student: {head: [3, x]}\n", "student.head[1]: 'x'"),
+        ("an_control_recipe: 1\nobservation: image patches\n", "student"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_with_its_place(tmp_path, text, named):
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    with pytest.raises(WiringError) as refused:
+        read_recipe(str(path))
+    assert str(path) in str(refused.value) and named in str(refused.value)
+
+
+def test_a_task_without_a_recipe_of_its_own_takes_the_robust_one():
+    assert (recipe_of("ant"), recipe_of("Hopper-v5")) == ("ant", "robust")
+
+
+def test_an_unknown_recipe_ends_distill_with_2_and_the_names_that_there_are(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["distill", "ant", "--recipe", "../ant", "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert "--recipe '../ant'" in said and "ant-rewired" in said and not out.exists()

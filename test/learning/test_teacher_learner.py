@@ -1,0 +1,228 @@
+# ruff: noqa: E402
+"""A teacher learns in any environment, and what is saved of it acts as what learned."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("stable_baselines3", reason="needs the train extra")
+pytest.importorskip("sb3_contrib", reason="needs the train extra")
+
+from an_control.learning.environments import make_environment
+from an_control.learning.runs.run_folder import RunError, RunFolder
+from an_control.learning.runs.run_loop import RunLoop
+from an_control.learning.teacher.learner import Limits, TeacherLearner
+from an_control.learning.teacher.library import CLIP, REPLAY
+from an_control.learning.teacher.settings import settings_for, smoke
+from an_control.learning.teacher.training_episodes import TrainingEpisodes
+from an_control.policy import make_policy, read_model
+
+KINDS = [
+    ("CartPole-v1", "ppo"),
+    ("Pendulum-v1", "ppo"),
+    ("Pendulum-v1", "sac"),
+    ("Pendulum-v1", "tqc"),
+]
+
+
+class Follow(gymnasium.Env):
+    """Rewards an action near a number that is shown far from zero; ten steps an episode."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+    action_space = gymnasium.spaces.Box(-3.0, 3.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.wanted = self.np_random.uniform(-1, 1)
+        return self._shown(), {}
+
+    def step(self, action):
+        reward = 1.0 - abs(float(action[0]) / 3.0 - self.wanted)
+        self.wanted = self.np_random.uniform(-1, 1)
+        return self._shown(), reward, False, False, {}
+
+    def _shown(self):
+        return np.array([5000.0 + 100.0 * self.wanted, 7.0], np.float32)
+
+
+gymnasium.register("Follow-v0", Follow, max_episode_steps=10)
+
+
+def settings_of(environment, algorithm, **changed):
+    with closing(make_environment(environment)) as env:
+        return replace(smoke(settings_for(env, algorithm)), burst=0.05, **changed)
+
+
+def learner_in(folder, environment, algorithm, limits=Limits(steps=192), **changed):  # noqa: B008
+    settings = settings_of(environment, algorithm, **changed)
+    return TeacherLearner(folder, environment, environment, settings, limits, 1)
+
+
+def run(folder, environment, algorithm, stop_after=None, **others):
+    with closing(learner_in(folder, environment, algorithm, **others)) as learner:
+        loop = RunLoop(RunFolder(folder, learner.config), learner)
+        loop.run(stop_after=stop_after)
+        return loop
+
+
+@pytest.mark.parametrize(("environment", "algorithm"), KINDS)
+def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorithm):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    run(whole, environment, algorithm)
+    for stop in (1, 2, None):
+        loop = run(parts, environment, algorithm, stop)
+        if algorithm != "ppo":
+            with (parts / REPLAY).open("ab") as file:
+                file.write(b"what a killed run had written beyond its checkpoint")
+    assert loop.done == 3
+    states = [
+        RunFolder(folder, loop.learner.config).last_checkpoint()["learner"]["library"]
+        for folder in (whole, parts)
+    ]
+    assert str(states[0]) == str(states[1])
+    models = [read_model(folder / "model.safetensors") for folder in (whole, parts)]
+    for name, array in models[0].arrays.items():
+        assert array.tobytes() == models[1].arrays[name].tobytes()
+
+
+@pytest.mark.parametrize(("environment", "algorithm"), KINDS)
+def test_the_saved_policy_acts_as_the_librarys(tmp_path, environment, algorithm):
+    """Observation normalisation included, up to the clip of its inputs."""
+    with closing(learner_in(tmp_path, environment, algorithm)) as learner:
+        learner.step()
+        policy = make_policy(learner.model())
+        library, norm = learner._library._algorithm, learner._library.normalisation()
+        for scaled in np.random.default_rng(0).uniform(-0.9 * CLIP, 0.9 * CLIP, (50, len(norm.sd))):
+            observation = (norm.mean + norm.sd * scaled).astype(np.float32)
+            entering = library.env.normalize_obs(observation)
+            expected, _ = library.predict(entering, deterministic=True)
+            action = policy.step_array(observation, policy.nominal_ids)
+            if environment == "CartPole-v1":
+                assert np.argmax(action) == expected
+            else:
+                np.testing.assert_allclose(action, expected, atol=1e-5)
+
+
+def test_logits_that_are_far_apart_still_choose_the_largest(tmp_path):
+    with closing(learner_in(tmp_path, "CartPole-v1", "ppo")) as learner:
+        learner.step()
+        with torch.no_grad():
+            learner._library._algorithm.policy.action_net.bias.copy_(torch.tensor([50.0, 51.0]))
+        policy = make_policy(learner.model())
+        action = policy.step_array(np.zeros(4, np.float32), policy.nominal_ids)
+        assert action[1] > action[0]
+
+
+def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path):
+    loop = run(
+        tmp_path,
+        "Follow-v0",
+        "ppo",
+        limits=Limits(steps=60_000, score=8.5),
+        iteration=512,
+        rate=3e-3,
+        hidden=(32, 32),
+        validation_episodes=4,
+    )
+    first, last = loop.metrics[0], loop.metrics[-1]
+    assert first["validation"] < 8.0 and last["validation"] >= 8.5
+    assert loop.finished and last["steps"] < 60_000
+    assert loop.learner.end == "the score 8.5 is reached"
+    policy = make_policy(read_model(loop.model_path))
+    for wanted in (-0.5, 0.5):
+        action = policy.step({"observation.0": 5000.0 + 100.0 * wanted, "observation.1": 7.0})
+        assert abs(action[0] - wanted) < 0.3
+
+
+def test_limits_end_a_run_and_may_be_raised(tmp_path):
+    assert run(tmp_path, "Pendulum-v1", "ppo", limits=Limits(steps=65)).done == 2
+    loop = run(tmp_path, "Pendulum-v1", "ppo", limits=Limits(steps=200))
+    assert (loop.done, loop.learner.end) == (4, "200 steps are done")
+    loop = run(tmp_path, "Pendulum-v1", "ppo", limits=Limits(minutes=1e-6))
+    assert (loop.done, loop.learner.steps, loop.learner.progress) == (4, 4, 1.0)
+    assert "minutes are over" in loop.learner.end
+    with pytest.raises(RunError, match="other settings"):
+        run(tmp_path, "Pendulum-v1", "sac")
+
+
+def test_a_run_ends_when_validation_does_not_improve_for_half_of_it(tmp_path):
+    with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", Limits(), patience=100)) as learner:
+        learner._validate = lambda: 1.0
+        learner.step()
+        assert not learner.end and 0 < learner.steps > 1
+        learner.step()
+        learner.step()
+        assert learner.end == "no validation was better since step 64"
+
+
+def test_a_run_whose_replay_file_is_gone_says_so(tmp_path):
+    run(tmp_path, "Pendulum-v1", "sac", 1)
+    (tmp_path / REPLAY).write_bytes(b"")
+    with pytest.raises(RunError, match=REPLAY):
+        run(tmp_path, "Pendulum-v1", "sac")
+
+
+@pytest.mark.parametrize(
+    ("environment", "algorithm", "named"),
+    [
+        ("CartPole-v1", "sac", "a Discrete action space allows ppo"),
+        ("an_control_sim:an_control/CarRacing-v0", "ppo", "image patches"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(tmp_path, environment, algorithm, named):
+    with pytest.raises(ValueError, match=named):
+        learner_in(tmp_path, environment, algorithm)
+
+
+class Counting(gymnasium.Env):
+    """Shows how many steps the episode has had; ends after 30."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, np.inf, (1,))
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+
+    def reset(self, *, seed=None, options=None):
+        self.steps, self.actions = 0, []
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        self.actions.append(action)
+        return np.full(1, self.steps, np.float32), 1.0, self.steps == 30, False, {}
+
+
+def test_a_burst_cuts_the_episode_and_the_next_starts_where_it_ends():
+    env = Counting()
+    episodes = TrainingEpisodes(env, 0.2, seed=3)
+    lengths, still, ends = [], 0, 0
+    (observation, _), own = episodes.reset(), np.full(2, 0.25, np.float32)
+    for _ in range(500):
+        before = observation
+        observation, reward, fell, cut, _ = episodes.step(own)
+        assert observation == before + 1 and reward == 1.0
+        assert (env.actions[-1] == own).all() and not (fell and cut)
+        if fell or cut:
+            at = env.steps
+            ends += fell
+            observation, _ = episodes.reset()
+            assert observation == env.steps
+            if observation > 0:
+                assert cut
+                burst = np.array(env.actions[at:])
+                lengths.append(len(burst))
+                still += (burst == 0).all()
+                assert (burst == 0).all() or (burst.std() > 0.2 and np.abs(burst).max() <= 1.0)
+    assert ends and len(lengths) > 20 and set(lengths) <= set(range(3, 20))
+    assert 0 < still < len(lengths)
+
+
+def test_without_bursts_an_episode_is_the_environments():
+    episodes = TrainingEpisodes(Counting(), 0.0, seed=3)
+    episodes.reset()
+    for step in range(1, 31):
+        assert episodes.step(np.zeros(2, np.float32))[2:4] == (step == 30, False)
+    assert episodes.returns == [30.0]
+    assert episodes.reset()[0] == 0
