@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any, Protocol
@@ -29,6 +30,8 @@ from an_control.policy import read_model
 
 SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
 """Of the minutes for all of them."""
+DELAY = 0.25
+"""Share of the episodes from which the monitor learns that come a tick late."""
 MOST_ROWS = 12
 SMOKE_EPISODES = 2, 2
 
@@ -74,6 +77,8 @@ class Lesson:
             self._given = read_teacher(asked.teacher, env)
         self._channels = describe(env, asked.task, asked.task)["channels"]
         self._loop: RunLoop | None = None
+        self._done_before = 0
+        """Steps of that run which were done before this command."""
         self._notes: list[str] = []
         state = folder.last_checkpoint() or {"watched": False, "rows": []}
         self._watched: bool = state["watched"]
@@ -155,6 +160,9 @@ class Lesson:
         if status:
             return status
         assert self._loop is not None and isinstance(self._loop.learner, Dagger)
+        if self._loop.done > self._done_before:  # more minutes than before: all that follows is old
+            self._watched, self._rows = False, []
+            shutil.rmtree(self._out / "monitor", ignore_errors=True)
         done, all_rounds = self._loop.done, 1 + self._loop.learner.settings.rounds
         if done < all_rounds:
             self._notes.append(
@@ -172,6 +180,7 @@ class Lesson:
             out=self._model,
             folder=self._out / "monitor",
             task=asked.task,
+            delay=DELAY,
             minutes=asked.minutes * SHARES["monitor"],
             seed=asked.seed,
         )
@@ -220,7 +229,7 @@ class Lesson:
         """Another verb, shown as the step at hand; its exit status."""
 
         def display(loop: RunLoop) -> RunDisplay:
-            self._loop = loop
+            self._loop, self._done_before = loop, loop.done
             return self._steps.display(loop)
 
         with displayed_by(display), redirect_stdout(io.StringIO()):

@@ -28,6 +28,7 @@ from an_control.wiring.messages import (
     Resolver,
     field_types,
     message_class,
+    stamp_of,
 )
 from an_control.wiring.nested_fields import Hop
 
@@ -94,10 +95,7 @@ class CommandMessage:
             self._complete(one)
         for path, value in config.constants.items():
             self._write_constant(path, value)
-        stamp = getattr(self.message, "stamp", None)
-        if hasattr(self.message, "header"):
-            stamp = self.message.header.stamp
-        self._stamp = None if config.type in STARTS_NOW else stamp
+        self._stamp = None if config.type in STARTS_NOW else stamp_of(self.message)
 
     def fill(self, values: Values, stamp_ns: int | None) -> None:
         """Write finite values (A,) and, where the type has one, the stamp; None keeps the last."""
@@ -161,7 +159,10 @@ class CommandMessage:
             (leaf,) = follow(channel, type(self.message), self._resolve, self._file, path)
         except WiringError as error:
             raise WiringError(self._file, key, text, error.allowed) from None
-        parent, names = self._make_way(leaf.hops)
+        try:
+            parent, names = self._make_way(leaf.hops)
+        except IndexError as error:
+            raise WiringError(self._file, key, text, str(error)) from None
         last = leaf.hops[-1]
         kind = field_types(type(parent))[last.name]
         if kind.base not in CASTS or (kind.array and kind.base not in (*ARRAY_CODES, "boolean")):
@@ -200,7 +201,10 @@ class CommandMessage:
         return Field(steps)
 
     def _make_way(self, hops: tuple[Hop, ...]) -> tuple[Any, Any]:
-        """The part of the message with the last field, and the list of names that counts there."""
+        """The part of the message with the last field, and the list of names that counts there.
+
+        IndexError says which elements may come next in a list that has none there.
+        """
         names: Any = None
         node = self.message
         for hop in hops:
@@ -213,7 +217,9 @@ class CommandMessage:
             if hop.key is not None:
                 place = hop.key if isinstance(hop.key, int) else _place(names, hop.key)
                 kind = field_types(type(node))[hop.name]
-                while len(inner) <= place:
+                if place > len(inner):
+                    raise IndexError(f"{hop.name}[0] to {hop.name}[{len(inner)}]")
+                if place == len(inner):
                     inner.append(self._resolve(kind.message or "")())
                 inner = inner[place]
             node = inner

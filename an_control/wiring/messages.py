@@ -10,6 +10,7 @@ import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +110,23 @@ def stamp_reader(cls: Any) -> Callable[[Any], int | None]:
     It gives None where the type has none, or where the stamp is zero, as in a message that
     nobody stamped.
     """
+    if (path := _stamp_path(cls)) is None:
+        return lambda message: None
+    get = attrgetter(path)
+    return lambda message: _nanoseconds(get(message))
+
+
+def stamp_of(message: Any) -> Any:
+    """The part of a message that holds its stamp; None where its type has none."""
+    path = _stamp_path(type(message))
+    return None if path is None else attrgetter(path)(message)
+
+
+def _stamp_path(cls: Any) -> str | None:
     fields = cls.get_fields_and_field_types()
     if fields.get("header") == "std_msgs/Header":
-        return lambda message: _nanoseconds(message.header.stamp)
-    if fields.get("stamp") == TIME:
-        return lambda message: _nanoseconds(message.stamp)
-    return lambda message: None
+        return "header.stamp"
+    return "stamp" if fields.get("stamp") == TIME else None
 
 
 def _nanoseconds(stamp: Any) -> int | None:

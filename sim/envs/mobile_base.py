@@ -15,6 +15,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.wiring.repairs import pool
+
 STEP_S = 0.05
 ARENA_M, PILLARS, PILLAR_M = 4.0, 9, (0.15, 0.45)
 """Half the width of the room, how many pillars at most, and their radii."""
@@ -113,7 +115,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             "gyro": self._gyro,
             "acceleration": self._accelerometer,
             "goal": self._direction,
-            "goal_distance": self._left_m,
+            "goal_distance": self._distance,
         }
 
     def _measure(self) -> None:
@@ -128,18 +130,19 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._accelerometer = float(self._acceleration + noise)
         east, north = self._goal - self._place
         self._left_m = math.hypot(east, north)
+        self._distance = float(np.float32(self._left_m))
         angle = math.atan2(north, east) - self._heading
         self._direction = np.array([math.cos(angle), math.sin(angle)])
 
     def _observe(self) -> np.ndarray:
         ranges = self._ranges.astype(np.float64)
         ranges[np.isposinf(ranges)] = RANGE_M
-        nearest = np.fmin.reduceat(ranges, np.arange(0, BEAMS, SECTOR))
+        nearest = pool(ranges, SECTOR, "min")
         return np.array(
             [
                 *(nearest * NEAR_SCALE + NEAR_OFFSET),
                 *self._direction,
-                self._left_m * DISTANCE_SCALE,
+                self._distance * DISTANCE_SCALE,
                 *self._speed,
                 self._gyro,
                 self._accelerometer * ACCELERATION_SCALE,

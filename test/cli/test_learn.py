@@ -54,7 +54,7 @@ def test_killed_in_any_step_the_same_command_ends_it(tmp_path, teacher, program,
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=":")
     out = tmp_path / "run"
     arguments = ["learn", CART, "--teacher", teacher, "--smoke", "--out", out]
-    for file in ("student/metrics.jsonl", "monitor/metrics.jsonl", "checkpoint.safetensors"):
+    for file in ("student/metrics.jsonl", "checkpoint.safetensors"):
         with program.started(*arguments) as process:
             program.wait(lambda file=out / file: file.exists(), file, LIMIT_S)
             process.send_signal(signal.SIGKILL)

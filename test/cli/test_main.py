@@ -70,7 +70,7 @@ def test_version_and_module_are_the_command(capsys):
     [
         ("evalaute", "did you mean evaluate?"),
         ("trainteacher", "did you mean train-teacher"),
-        ("xyzzy", "the verbs are sim, run, rewire, evaluate"),
+        ("xyzzy", "the verbs are sim, run, new, check, rewire, evaluate"),
         *((old, f"{old!r} is now: {new}") for old, new in RENAMED.items()),
     ],
 )
@@ -156,6 +156,7 @@ NEEDED = {
     "run": ["--wiring", "w", "--model", "m"],
     "rewire": ["/ant/policy"],
     "bench": ["inference"],
+    "learn": ["cartpole", "--out", "run"],
     "train": ["cartpole", "--out", "run"],
     "train-teacher": ["ant", "--out", "run"],
     "distill": ["cartpole", "--out", "run"],

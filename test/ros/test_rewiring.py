@@ -85,6 +85,26 @@ def test_a_channel_that_moves_to_another_source_keeps_its_state(stand, reference
         assert list(stand.commands[-1].effort) == reference.step(step)
 
 
+def test_a_channel_with_a_star_is_rewired_as_a_whole_by_its_id_in_the_file(stand, reference):
+    text = stand.wiring.read_text()
+    begin, end = text.index("  left.position:"), text.index("  tilt.x:")
+    starred = '  "*.position": {source: joints, field: "position[*]"}\n'
+    stand.wiring.write_text(text[:begin] + starred + text[end:])
+    stand.start()
+    assert value(stand, "channels.*.position.field") == "position[*]"
+    assert list(stand.step(1).effort) == reference.step(1)
+    assert not rewire(stand, **{"channels.*.position.field": "velocity[*]"})
+    left, right, x, y = readings_of(2)
+    message = JointState(name=list(JOINTS), velocity=[left, right])
+    set_stamp(message.header.stamp, stamp_of(2))
+    stand.joints.publish(message)
+    stand.send_tilt(stamp_of(2), x, y)
+    stand.until(lambda: len(stand.commands) == 2, "the command of step 2")
+    assert list(stand.commands[-1].effort) == reference.step(2)
+    assert "one number" in rewire(stand, **{f"{X}.field": "vector.*"})
+    assert "several numbers" in rewire(stand, **{"channels.*.position.field": "velocity[left]"})
+
+
 def test_a_source_that_comes_back_to_a_topic_has_missed_no_message(stand, reference):
     stand.start()
     assert list(stand.step(0).effort) == reference.step(0)

@@ -138,6 +138,21 @@ def test_an_environment_of_a_module_in_the_current_directory_is_served(tmp_path,
     assert list(one.outlets[0].message.position) == [0.5, -0.25]
 
 
+def test_the_first_episode_is_played_in_a_fresh_environment(tmp_path):
+    class CountsResetsEnv(StillEnv):
+        resets = 0
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
+            self.resets += 1
+            return np.full(3, self.resets, np.float32), {}
+
+    gymnasium.register("test/CountsResets-v0", CountsResetsEnv)
+    one = robot(tmp_path, ("test/Still-v0", "test/CountsResets-v0"))
+    one.reset(5)
+    one.fill(0)
+    assert list(one.outlets[0].message.position) == [1.0, 1.0]
+
+
 def test_interleaved_positions_and_velocities_become_a_proper_joint_state(tmp_path):
     text = GOOD.replace(
         'name: [a, b], position: "observation[0:2]"',
@@ -248,6 +263,56 @@ def test_a_command_becomes_the_action_by_scale_and_offset(tmp_path):
     assert one.commands.action(np.array([7.0])).tolist() == [1.0], "within the action space"
     with pytest.raises(ValueError, match="2 values for 1 actuators"):
         read(Float64MultiArray(data=[1.0, 2.0]))
+
+
+TWO_TOPICS = """command:
+  - topic: cmd_vel
+    type: geometry_msgs/msg/TwistStamped
+    actuators: {forward: {scale: 2.0, safe: 1.0, field: twist.linear.x}}
+  - topic: arm
+    type: trajectory_msgs/msg/JointTrajectory
+    field: points[0].positions
+    actuators: {lift: {scale: 4.0, safe: 0.0}}
+"""
+
+
+def test_a_command_of_two_topics_is_there_once_both_have_come(tmp_path):
+    from geometry_msgs.msg import TwistStamped
+    from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+
+    text = GOOD[: GOOD.index("command:")] + TWO_TOPICS
+    commands = robot(tmp_path, ("step_s", "options: {actions: 2}\nstep_s"), text=text).commands
+    assert commands.topics == [("cmd_vel", TwistStamped), ("arm", JointTrajectory)]
+    assert commands.safe.tolist() == [0.5, 0.0]
+    twist = TwistStamped()
+    twist.twist.linear.x = 1.0
+    arm = JointTrajectory(joint_names=["lift"], points=[JointTrajectoryPoint(positions=[1.0])])
+    commands.take(twist, 3.0, 0)
+    assert commands.answer is None
+    commands.take(arm, 5.0, 1)
+    assert commands.answer.tolist() == [0.5, 0.25] and commands.answered_s == 3.0
+    with pytest.raises(ValueError, match=r"no points\[0\]"):
+        commands.take(JointTrajectory(joint_names=["lift"]), 6.0, 1)
+    assert commands.answered_s == 3.0
+    commands.forget()
+    assert commands.answer is None
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (("topic: arm", "topic: cmd_vel"), "command[1].topic"),
+        (("lift:", "forward:"), "command[1].actuators.forward"),
+        (("twist.linear.x", "twist.linear.w"), "command[0].actuators.forward.field"),
+        (("    field: points[0].positions\n", ""), "command[1].actuators.lift"),
+        (("topic: arm", "topic: joints"), "command[1].topic"),
+    ],
+)
+def test_what_does_not_fit_of_several_command_topics_is_named_by_its_place(tmp_path, change, key):
+    text = GOOD[: GOOD.index("command:")] + TWO_TOPICS
+    with pytest.raises(WiringError) as raised:
+        robot(tmp_path, ("step_s", "options: {actions: 2}\nstep_s"), change, text=text)
+    assert raised.value.key == key
 
 
 def test_a_discrete_environment_takes_an_index_or_the_largest_of_n(tmp_path):

@@ -157,6 +157,12 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "an actuator for each element",
     ),
     (
+        "trajectory_msgs/msg/JointTrajectory",
+        two("points[999999999].positions"),
+        "field",
+        "points[0] to points[0]",
+    ),
+    (
         "std_msgs/msg/Int8MultiArray",
         {"field": "data", "actuators": {"hip": actuator(limits=[-200, 1])}},
         "actuators.hip.limits",

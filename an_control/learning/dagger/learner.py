@@ -216,15 +216,8 @@ class Dagger:
         """The mean return of the student on shuffled channels, in episodes of its own."""
         rng = np.random.default_rng([self.seed, VALIDATION])
         policy, channels = make_policy(self.model(), "off"), len(self._task["channels"])
-        episodes = (
-            record(
-                self._env,
-                self._teacher,
-                StudentRollout(rng, policy, channels, RolloutSettings()),
-                rng,
-            )
-            for _ in range(self.settings.validation_episodes)
-        )
+        alone = partial(StudentRollout, rng, policy, channels, RolloutSettings())
+        episodes = self._some(self.settings.validation_episodes, alone, rng)
         return float(np.mean([episode.total for episode in episodes]))
 
     def _newest(self, episodes: list[Episode]) -> list[Episode]:

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field
 
 from an_control.learning.dagger.episodes import RolloutSettings
-from an_control.learning.dagger.faults import FaultSettings
 from an_control.learning.dagger.streams import StreamSettings
 from an_control.learning.dagger.student import StudentSizes
+from an_control.learning.faults import FaultSettings
 from an_control.learning.yaml_settings import AnyNumber, Positive, Share
 
 IDENTIFY_SHARE = 0.25
@@ -73,7 +73,8 @@ class DaggerSettings:
     steps: Positive = 50
     """An update learns from so many steps in each row of the batch."""
     newest: int = 40
-    """Episodes that are drawn more often than the older ones, after the first round."""
+    """Episodes that are drawn more often than the older ones, after the first round; counted as
+    the collection's."""
     kept: Positive | None = None
     """Newest episodes that are learned from, None for all."""
     identify_rate: float = 4e-3
@@ -87,8 +88,8 @@ class DaggerSettings:
     min_return: AnyNumber | None = None
     """Own episodes with a return below it are left out, unless all are: then the best one stays."""
     validation_episodes: int = 0
-    """After each round, of the student on shuffled channels; the best round's student is kept.
-    0: none, and the last one is."""
+    """After each round, of the student on shuffled channels, counted as the collection's; the best
+    round's student is kept. 0: none, and the last one is."""
     minutes: float = 0.0
     """Processor time after which the run ends with the round at hand, a quarter of it for the
     first round's updates; the rates fall with it. 0: no limit."""

@@ -40,7 +40,7 @@ def train_round(
     """
     device = next(student.parameters()).device
     updates = settings.updates if number else settings.identify_updates
-    newest = settings.newest if number else len(episodes)
+    newest = _newest(episodes, settings) if number else len(episodes)
     if number == 0 and settings.memory_updates:
         assert isinstance(student, Student)
         train_memory(student, episodes, settings, rng)
@@ -83,6 +83,15 @@ def train_round(
         history.append(figures)
     last = history[-150:]
     return {name: float(np.mean([figures[name] for figures in last])) for name in last[0]}
+
+
+def _newest(episodes: Sequence[Episode], settings: DaggerSettings) -> int:
+    """How many of the last episodes count as the newest."""
+    unit = settings.collection.episode_steps
+    if not unit:
+        return settings.newest
+    steps = np.cumsum([len(episode.labels) for episode in reversed(episodes)])
+    return 1 + int(np.searchsorted(steps, settings.newest * unit))
 
 
 def train_memory(

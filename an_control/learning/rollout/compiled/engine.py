@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from an_control.disturbance import DisturbanceSettings, Disturber
+from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber
 from an_control.learning.environments import Batch
 from an_control.learning.rollout.compiled.loop import (
     Candidates,
@@ -75,7 +75,11 @@ class FusedEngine:
         if disturbance == NOTHING:
             return as_they_are()
         if not disturbance.compiled:
-            raise ValueError(f"{disturbance}: not for compiled rollouts")
+            able = ", ".join(one.word for one in SETTINGS if one.compiled)
+            raise ValueError(
+                f"{disturbance}: compiled rollouts can do {able} alone;"
+                " --engine processes can do all"
+            )
         disturbance.check_channels(len(self.channels))
         signals, present, noise, copied = [], [], [], []
         disturbers: dict[int, Disturber] = {}
