@@ -45,6 +45,9 @@ class Verb:
     """Gradient updates of the forward model; the identity classifier takes half as many."""
     fill_updates: int = 8_000
     """Gradient updates of the imputation network, made twice; 0: no imputation network."""
+    delay: float = 0.0
+    """The share of the episodes in which all readings come a tick late: then delay is learned to be
+    no evidence of rewiring."""
     minutes: float = 0.0
     """Processor time that this may take: with less than it needs, fewer steps and updates are made;
     0: no limit."""
@@ -60,6 +63,7 @@ class Verb:
             if importlib.util.find_spec(package) is None:
                 raise InputError(f"needs {package} (pip install an_control[train])")
         from an_control.learning.environments import describe, environment_of, make_environment
+        from an_control.learning.faults import FaultSettings
         from an_control.learning.forward_model.learner import ForwardModelLearner
         from an_control.learning.forward_model.networks import ForwardModelSettings
         from an_control.learning.runs.run_folder import RunError, RunFolder
@@ -76,6 +80,8 @@ class Verb:
             if getattr(self, name) < least:
                 option = name.replace("_", "-")
                 raise InputError(f"--{option} {getattr(self, name)}: must be {least} or more")
+        if not 0.0 <= self.delay <= 1.0:
+            raise InputError(f"--delay {self.delay}: must be from 0 to 1")
         model = read_model(self.model)
         if self.take is not None:
             return self._take(model, read_model(self.take))
@@ -96,6 +102,7 @@ class Verb:
             imputation_updates=self.fill_updates,
             monitor=self.monitor,
             minutes=self.minutes,
+            faults=FaultSettings(delay=self.delay),
         )
         with closing(env), TemporaryDirectory() as beside:
             if channels != describe(env, name, name)["channels"]:

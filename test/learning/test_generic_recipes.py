@@ -10,12 +10,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.learning.dagger.episodes import Episode, RolloutSettings, StudentRollout
-from an_control.learning.dagger.faults import FaultSettings, faulty
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.recipes import read_recipe, smoke
 from an_control.learning.dagger.settings import Collection
 from an_control.learning.dagger.streams import Streams, StreamSettings
 from an_control.learning.environments import make_environment
+from an_control.learning.faults import FaultSettings, faulty
+from an_control.learning.forward_model.episodes import explore
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher, NetworkTeacher
@@ -110,6 +111,18 @@ def test_the_student_acts_on_late_readings_in_its_own_episodes():
         reading = np.array([step, 10.0 + step], np.float32)
         rollout.act(reading, np.ones(1), np.zeros(1))
     assert seen == [[0, 10], [0, 10], [1, 11], [2, 12]]
+
+
+def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
+    still = SimpleNamespace(start=lambda modes: None, act=lambda readings: np.zeros(1))
+    env = make_environment(CART)
+    now, late = (
+        explore(env, still, 40, np.random.default_rng(0), faults)[0].readings
+        for faults in (FaultSettings(), FaultSettings(delay=1.0))
+    )
+    env.close()
+    assert len(now) == len(late) == 41 and (np.diff(now[:, 0]) != 0).any()
+    assert (late[0] == late[1]).all() and not (now[0] == now[1]).all()
 
 
 def test_a_chance_of_none_takes_no_random_number():

@@ -12,9 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 import numpy as np
 
-from an_control.disturbance.seeds import Streams
-from an_control.disturbance.sensor_faults import Faults
-from an_control.learning.dagger.faults import FaultSettings
+from an_control.learning.faults import FaultSettings
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.teacher.teachers import Teacher
@@ -154,10 +152,7 @@ class StudentRollout:
         slots = len(self._order) + self._noise_channels
         self._ids = tuple(str(slot) for slot in range(slots))
         self._teaching, self._left = False, 0
-        drawn = how.faults.draw(rng)
-        self._faults: Faults | None = None
-        if drawn.active:
-            self._faults = Faults(channels, Streams.of(int(rng.integers(2**31)), 0), drawn)
+        self._seen = how.faults.signals(channels, rng)
         policy.reset()
 
     def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
@@ -169,7 +164,6 @@ class StudentRollout:
         self._left -= 1
         self._policy.previous_action = previous
         noise = self._rng.standard_normal(self._noise_channels)
-        if self._faults is not None:
-            observation = self._faults.apply(observation)
-        own = self._policy.step_array(np.concatenate([observation[self._order], noise]), self._ids)
+        seen = self._seen(observation)[self._order]
+        own = self._policy.step_array(np.concatenate([seen, noise]), self._ids)
         return self._noise.act(observation, label if self._teaching else own, previous)

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field
 
 from an_control.learning.dagger.episodes import RolloutSettings
-from an_control.learning.dagger.faults import FaultSettings
 from an_control.learning.dagger.streams import StreamSettings
 from an_control.learning.dagger.student import StudentSizes
+from an_control.learning.faults import FaultSettings
 from an_control.learning.yaml_settings import AnyNumber, Positive, Share
 
 IDENTIFY_SHARE = 0.25

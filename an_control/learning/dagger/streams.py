@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from an_control.learning.dagger.episodes import Episode
-from an_control.learning.dagger.faults import FaultSettings, faulty
+from an_control.learning.faults import FaultSettings, faulty
 from an_control.learning.yaml_settings import Share
 
 REPLACE_FROM, REPLACE_CHANCE = 300, 0.1

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from an_control.learning.faults import FaultSettings
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.policy import Model, make_policy
 
 F32 = np.float32
+NO_FAULTS = FaultSettings()
 CALM, LOST = ("plain",), ("lost",)
 MODES = (
     "plain",
@@ -143,11 +145,13 @@ def explore(
     explorer: Explorer | MissingChannels,
     min_steps: int,
     rng: np.random.Generator,
+    faults: FaultSettings = NO_FAULTS,
     limit_s: float = math.inf,
 ) -> list[Trace]:
     """Whole episodes until there are this many steps, or so much processor time is spent.
 
-    At least one of each kind.
+    At least one of each kind. What is recorded is what is seen, late and with noise as drawn from
+    `faults`.
     """
     steps, begun = 0, time.process_time()
     traces: list[Trace] = []
@@ -157,12 +161,13 @@ def explore(
         episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)))
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start(modes)
+        seen = faults.signals(len(episode.observation), rng)
         readings, actions = [], []
         for tick in episode:
-            readings.append(tick.observation)
-            actions.append(explorer.act(tick.observation))
+            readings.append(seen(tick.observation))
+            actions.append(explorer.act(readings[-1]))
             episode.act(actions[-1])
-        readings.append(episode.observation)
+        readings.append(seen(episode.observation))
         calm = modes == CALM and isinstance(explorer, Explorer)
         traces.append(Trace(np.array(readings), np.array(actions), not calm))
         steps += len(actions)

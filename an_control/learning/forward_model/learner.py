@@ -155,7 +155,8 @@ class ForwardModelLearner:
 
     def _record(self, number: int, explorer: Explorer | MissingChannels, steps: int) -> None:
         limit_s = self.settings.limit_s(TIME["record"][number])
-        traces = explore(self._env, explorer, steps, self._rng, limit_s)
+        how = self.settings.faults, limit_s
+        traces = explore(self._env, explorer, steps, self._rng, *how)
         self._recordings.write(number, traces)
         self._traces += traces
 

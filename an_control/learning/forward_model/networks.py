@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from an_control.learning.faults import FaultSettings
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.policy import Monitor
 
@@ -47,6 +48,8 @@ class ForwardModelSettings:
     noise: float = 0.4
     """The most that the normal noise of a noisy stretch has as sd."""
     monitor: Monitor = "match"
+    faults: FaultSettings = field(default_factory=FaultSettings)
+    """Of the recorded episodes: what is learned to be no evidence of moved signals."""
     minutes: float = 0.0
     """Processor time in which the episodes and updates above are made, or as many as that allows;
     0: no limit."""

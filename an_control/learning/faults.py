@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
+from an_control.disturbance.seeds import Streams
+from an_control.disturbance.sensor_faults import Faults
 from an_control.learning.yaml_settings import Positive, Share
 
 
@@ -29,6 +32,15 @@ class FaultSettings:
         if self.jitter and rng.random() < self.jitter:
             jitter = self.max_jitter * rng.random()
         return DisturbanceSettings(delay=delay, jitter=jitter)
+
+    def signals(
+        self, channels: int, rng: np.random.Generator
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """What makes of each tick's readings (N,) of one episode, in turn, those that are seen."""
+        drawn = self.draw(rng)
+        if not drawn.active:
+            return lambda readings: readings
+        return Faults(channels, Streams.of(int(rng.integers(2**31)), 0), drawn).apply
 
 
 def faulty(
