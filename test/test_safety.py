@@ -180,3 +180,21 @@ def test_without_bring_up_there_is_nothing_to_wait_for():
     up = BringUp(held(), STEP_S)
     up.begin()
     assert up.done
+
+
+def test_while_an_arm_is_brought_up_the_base_gets_its_safe_command():
+    (arm,) = held(0.5, 0.5).messages
+    base = MessageConfig(
+        "cmd_vel", "geometry_msgs/msg/Twist", "linear.x",
+        (ActuatorConfig("forward", 1.0, 0.0, (-1.0, 1.0), 0.0, 0.25),),
+    )  # fmt: skip
+    up = BringUp(CommandConfig((base, arm)), STEP_S)
+    up.begin()
+    assert not up.done
+    measured = np.array([np.nan, 0.0, 0.0])
+    np.testing.assert_allclose(up(measured), [0.25, STEP_S, STEP_S])
+    up(np.array([np.nan, 0.5, 0.5]))
+    assert up.done
+    with pytest.raises(BringUpError, match="bring-up: b is"):
+        for _ in range(10_000):
+            up(np.array([np.nan, 0.5, 0.0]))

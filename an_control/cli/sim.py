@@ -44,6 +44,8 @@ WALK_M = {"ant": 12.0}
 COMMAND_S, SOURCES_S = 10.0, 5.0
 """Lockstep waits this long for a command, and for all sources: on a busy machine too an episode
 depends on its seed alone."""
+START_S = 120.0
+"""So long the policy node may take to start: where nothing is compiled yet, a minute if busy."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ class Verb:
             seed=self.seed,
             realtime=self.realtime,
             command_timeout_s=0.0 if self.realtime else COMMAND_S,
+            start_timeout_s=START_S,
             stop_at_s=-1.0 if self.stop_at is None else self.stop_at,
             stop_spread_s=self.stop_spread,
             stop_for_s=self.stop_for,

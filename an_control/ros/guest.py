@@ -8,15 +8,16 @@ from contextlib import contextmanager
 import rclpy
 from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
 
 
 @contextmanager
 def guest(name: str, namespace: str = "") -> Iterator[Node]:
-    """A node, with rclpy from here to the end of the block.
+    """A node, with rclpy from here to the end of the block; Ctrl-C is left to the caller.
 
     Raises ValueError where ROS takes no such name, also for one that is used in the block.
     """
-    rclpy.init(args=[])
+    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
     try:
         node = Node(name, namespace=namespace)
         try:

@@ -127,7 +127,8 @@ def _listen(node: Node, topic: Topic, cls: Any) -> None:
         if topic.messages:
             topic.gap_s = max(topic.gap_s, now_s - topic.last_s)
         else:
-            topic.first_s, topic.joints = now_s, _joints(message)
+            topic.first_s = now_s
+        topic.joints = tuple(dict.fromkeys((*topic.joints, *_joints(message))))
         topic.messages, topic.last_s = topic.messages + 1, now_s
         topic.stamped |= stamp_of(message) is not None
         if topic.type in IMAGES:

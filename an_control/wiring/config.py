@@ -46,10 +46,14 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """Every `size` neighbouring elements become one reading: the least of them, or their mean."""
+    """Every `size` neighbouring elements become one reading: the least of them, or their mean.
+
+    elements  from the first up to, but without, the last that is taken; None: all
+    """
 
     size: int
     by: Literal["min", "mean"]
+    elements: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -291,13 +295,20 @@ def _weight(entry: Entry | None) -> float | None:
 
 
 def _pool(entry: Entry) -> PoolConfig:
-    fields = entry.fields(("size", "by"))
-    size = fields["size"].number("a whole number of elements, 2 or more", 2, 1e6)
+    fields = entry.fields(("size", "by"), ("elements",))
+    size = fields["size"].number("a whole number of elements, 1 or more", 1, 1e6)
     if size != int(size):
-        raise fields["size"].error("a whole number of elements, 2 or more")
+        raise fields["size"].error("a whole number of elements, 1 or more")
     if fields["by"].value not in ("min", "mean"):
         raise fields["by"].error("min or mean")
-    return PoolConfig(int(size), "min" if fields["by"].value == "min" else "mean")
+    elements: tuple[int, int] | None = None
+    if "elements" in fields:
+        what = "[first, end], two whole numbers from 0 on, the first below the end"
+        first, end = fields["elements"].range(what, 1e6)
+        if first < 0 or first != int(first) or end != int(end):
+            raise fields["elements"].error(what)
+        elements = int(first), int(end)
+    return PoolConfig(int(size), "min" if fields["by"].value == "min" else "mean", elements)
 
 
 def _check_weights(

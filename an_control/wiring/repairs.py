@@ -56,10 +56,10 @@ def pooled(get: Callable[[Any], NDArray[Any]], config: ChannelConfig) -> Callabl
     """A function that gives a message's repaired numbers by sectors."""
     assert config.pool is not None
     size, by, repair = config.pool.size, config.pool.by, repairs([config])
+    taken = slice(*(config.pool.elements or (None,)))
 
     def read(message: Any) -> Values:
-        numbers = get(message)
-        values = np.asarray(numbers, np.float64)
+        values = np.asarray(get(message)[taken], np.float64)
         return pool(values if repair is None else repair(values, slice(None)), size, by)
 
     return read

@@ -31,7 +31,8 @@ ANGLES = (np.arange(BEAMS) + 0.5) * (2.0 * np.pi / BEAMS) - np.pi
 GYRO_SD_RADPS, ACCELERATION_SD_MPS2 = 0.02, 0.1
 SECTORS = BEAMS // SECTOR
 MOBILE_BASE_CHANNELS = (
-    *(f"scan.{sector}" for sector in range(SECTORS)),
+    *(f"scan.right.{sector}" for sector in range(SECTORS // 2)),
+    *(f"scan.left.{sector}" for sector in range(SECTORS // 2)),
     "goal.x",
     "goal.y",
     "goal.distance",
@@ -40,8 +41,10 @@ MOBILE_BASE_CHANNELS = (
     "gyro",
     "acceleration",
 )
-"""Ids of the channels, in the order of the observation."""
-NEAR_SCALE, NEAR_OFFSET = -1.0, 3.0
+"""Ids of the channels, in the order of the observation; sectors from behind, over the right, the
+nose and the left, to behind."""
+SIDE = np.repeat([1.0, -1.0], SECTORS // 2)
+"""The nearer an obstacle, the more negative reads the right side, the more positive the left."""
 DISTANCE_SCALE, ACCELERATION_SCALE = 0.3, 0.5
 ARRIVED, CRASHED = 10.0, -10.0
 Values = NDArray[np.float64]
@@ -140,7 +143,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         nearest = pool(ranges, SECTOR, "min")
         return np.array(
             [
-                *(nearest * NEAR_SCALE + NEAR_OFFSET),
+                *(nearest * SIDE - RANGE_M * SIDE),
                 *self._direction,
                 self._distance * DISTANCE_SCALE,
                 *self._speed,
@@ -189,7 +192,7 @@ def teacher(observation: np.ndarray) -> np.ndarray:
     It turns to the heading that is nearest to the goal's and free, and is slow beside obstacles;
     what is missing counts as free.
     """
-    free_m = np.nan_to_num((observation[:SECTORS] - NEAR_OFFSET) / NEAR_SCALE, nan=RANGE_M)
+    free_m = np.nan_to_num(RANGE_M - np.abs(observation[:SECTORS]), nan=RANGE_M)
     goal = math.atan2(observation[SECTORS + 1], observation[SECTORS])
     left_m = observation[SECTORS + 2] / DISTANCE_SCALE
     apart = np.abs(_wrapped(HEADINGS[:, None] - MIDDLES))

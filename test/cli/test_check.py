@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("rclpy")
+import rclpy
 from live_robot import Robot
+from rclpy.context import Context
+from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from stand import IDS, WIRING
 from std_msgs.msg import Float64MultiArray
@@ -166,3 +171,28 @@ def test_degrees_instead_of_radians_are_guessed_by_what_the_model_saw_in_trainin
     assert status == 1
     (said,) = [one for one in found["problems"] if "channel hip_1.position" in one]
     assert "times as much; degrees instead of radians" in said
+
+
+@pytest.mark.parametrize("verb", ["check", "new"])
+def test_ctrl_c_ends_the_listening_at_once(program, tmp_path, verb):
+    wiring, *_ = files(tmp_path)
+    work = {"check": [wiring], "new": [f"mine_{tmp_path.name}", "--out", tmp_path]}[verb]
+    with program.started(verb, *work, "--live", "--seconds", 600) as process:
+        program.wait(lambda: discovered("an_control_" + verb), f"the node of {verb}")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130, errors
+    assert "interrupted" in errors and "Traceback" not in errors
+
+
+def discovered(name: str) -> bool:
+    """Whether a node of that name runs."""
+    context = Context()
+    rclpy.init(args=[], context=context)
+    node = Node("looker", context=context)
+    try:
+        time.sleep(0.5)
+        return name in node.get_node_names()
+    finally:
+        node.destroy_node()
+        rclpy.shutdown(context=context)

@@ -21,7 +21,7 @@ def test_the_derived_wiring_is_what_its_yaml_says(tmp_path):
     robot = load_wiring(share_path("config/ant.yaml"))
     derived = scrambled_wiring(robot)
     assert derived.command == robot.command and derived.rate_hz == robot.rate_hz
-    for wiring in (derived, robot):
+    for wiring in (derived, robot, load_wiring(share_path("config/mobile_base.yaml"))):
         write_wiring(wiring, tmp_path / "wiring.yaml")
         assert replace(load_wiring(tmp_path / "wiring.yaml"), file=wiring.file) == wiring
 

@@ -108,6 +108,19 @@ def test_beams_become_sectors_after_the_repairs_and_before_the_scale(table: Tabl
     assert present(middle) == {"scan.0": 3.5, "scan.1": 0.0}
 
 
+def test_two_channels_may_pool_a_part_of_the_beams_each(table: Table) -> None:
+    parts = {"right.*": [0, 4], "left.*": [4, 9]}
+    two = table(
+        {"s": SCAN},
+        {
+            id_: beams(pool={"size": 2, "by": "min", "elements": elements})["scan.*"]
+            for id_, elements in parts.items()
+        },
+    )
+    two.store("s", scan(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0), None, 0)
+    assert present(two) == {"right.0": 1.0, "right.1": 3.0, "left.0": 5.0, "left.1": 7.0}
+
+
 def test_an_array_of_fixed_size_is_pooled_too(table: Table) -> None:
     entry = {"source": "s", "field": "covariance[*]", "pool": {"size": 2, "by": "mean"}}
     one = table({"s": SCAN}, {"c.*": entry})
@@ -133,6 +146,16 @@ def test_pooling_is_numpys_minimum_and_mean_of_what_is_finite() -> None:
         ({"outside": 1.0}, "outside", "valid: [lowest, highest] beside it"),
         ({"pool": {"size": 2.5, "by": "min"}}, "pool.size", "a whole number"),
         ({"pool": {"size": 2, "by": "max"}}, "pool.by", "min or mean"),
+        (
+            {"pool": {"size": 2, "by": "min", "elements": [4, 2]}},
+            "pool.elements",
+            "the first below the end",
+        ),
+        (
+            {"pool": {"size": 2, "by": "min", "elements": [-1, 2]}},
+            "pool.elements",
+            "from 0 on",
+        ),
         ({"weight": -1}, "weight", "0 or more"),
     ],
 )
