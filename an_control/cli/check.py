@@ -13,7 +13,7 @@ from rich.table import Table
 
 from an_control.cli.common import InputError, OutputFile, need, write_json
 from an_control.controller import Controller
-from an_control.names import ActionOrder, actuators_of, compare_channels, notes
+from an_control.names import ActionOrder, actuators_of, compare_channels, listed, notes
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.monitor.forward_model import trained_ranges
 from an_control.wiring import ChannelTable, Wiring, WiringError, load_wiring
@@ -122,7 +122,7 @@ def _list_channels(
     ranges = {} if model is None else trained_ranges(model)
     seen = {} if heard is None else heard.ranges
     configs = {one.id: one for one in wiring.channels}
-    ids = dict.fromkeys([*configs, *table.ids, *seen])
+    ids = dict.fromkeys([*configs, *(() if wiring.images else table.ids), *seen])
     wildcards = [id_ for id_ in configs if "*" in id_]
     lacking = () if model is None else compare_channels(wiring, table.ids, model).missing
     for id_ in [*ids, *lacking]:
@@ -139,6 +139,9 @@ def _list_channels(
         if heard is not None:
             row |= _read(id_, heard, ranges, found)
         found.channels.append(row)
+    if heard is not None and heard.missing:
+        silent = listed(heard.missing)
+        found.problems.append(f"channels without a reading in {heard.seconds:g} s: {silent}")
 
 
 def _read(
@@ -147,8 +150,6 @@ def _read(
     """What a channel read, and what the model has seen of it."""
     one = heard.ranges.get(id_)
     if one is None:
-        if id_ in heard.missing:
-            found.problems.append(f"channel {id_}: no reading in {heard.seconds:g} s")
         return {"present": 0.0, "low": None, "high": None}
     row = {"present": one.count / max(1, heard.reads), "low": one.low, "high": one.high}
     if one.clipped > one.count / 2:

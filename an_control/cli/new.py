@@ -29,7 +29,7 @@ class Verb:
     name: tyro.conf.Positional[str]
     """The robot's name: letters, digits and _; the files are NAME.yaml and NAME_sim.yaml."""
     env: str | None = None
-    """A gymnasium id, or MODULE:ID where importing the module registers it."""
+    """A gymnasium id, or MODULE:ID where importing the module registers it; or a task: ant, ..."""
     live: bool = False
     """Instead listen to the robot that runs now: its topics, types, names, rates and ranges."""
     robot: str = ""
@@ -61,13 +61,14 @@ class Verb:
 
     def _of_environment(self, wiring: Path, simulation: Path) -> int:
         need("sim", "gymnasium")
+        from an_control.learning.environments import environment_of
         from an_control_sim.bridge.draft import draft_environment
         from an_control_sim.bridge.robot import Robot
         from an_control_sim.bridge.simulation_file import load_simulation
 
         assert self.env is not None
         try:
-            draft = draft_environment(self.name, self.env)
+            draft = draft_environment(self.name, environment_of(self.env))
         except ValueError as error:
             raise InputError(f"--env {error}") from error
         texts = {wiring: draft.wiring, simulation: draft.simulation}

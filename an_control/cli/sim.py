@@ -44,9 +44,8 @@ WALK_M = {"ant": 12.0}
 COMMAND_S, SOURCES_S = 10.0, 5.0
 """Lockstep waits this long for a command, and for all sources: on a busy machine too an episode
 depends on its seed alone."""
-
-
-Task = tyro.conf.Positional[Literal["ant", "cartpole", "car_racing", "pong"] | None]
+START_S = 120.0
+"""So long the policy node may take to start: where nothing is compiled yet, a minute if busy."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Verb:
     The robot is one that ships, by its name, or your own by its two YAML files.
     """
 
-    task: Task = None
+    task: tyro.conf.Positional[Literal["ant", "cartpole", "car_racing", "pong"] | None] = None
     """The robot that ships; or else give --simulation, --wiring and --model."""
     simulation: Path | None = None
     """The simulation YAML; by default the task's. `an-control new` drafts one."""
@@ -129,7 +128,7 @@ class Verb:
             _check_disturbance(wiring, disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
-        silent = _check_pair(files.simulation, controller.wiring, lockstep=not self.realtime)
+        silent = self._check_pair(files.simulation, controller.wiring)
         name = self.task or controller.wiring.robot
         print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
         if silent:
@@ -152,6 +151,18 @@ class Verb:
             self.wiring or share_path(f"config/{self.task}.yaml"),
             self.model or _shipped(self.task),
         )
+
+    def _check_pair(self, simulation: Path, wiring: Wiring) -> list[str]:
+        """WiringError where they do not fit; the sources that the simulation does not publish."""
+        from an_control_sim.bridge.pair import check_pair, not_published
+        from an_control_sim.bridge.robot import Robot
+        from an_control_sim.bridge.simulation_file import load_simulation
+
+        simulated = load_simulation(simulation)
+        check_pair(simulated, wiring, lockstep=not self.realtime)
+        if self.task is None:
+            Robot(simulated).close()
+        return [one.name for one in not_published(simulated, wiring)]
 
     def _simulate(
         self,
@@ -176,6 +187,7 @@ class Verb:
             seed=self.seed,
             realtime=self.realtime,
             command_timeout_s=0.0 if self.realtime else COMMAND_S,
+            start_timeout_s=START_S,
             stop_at_s=-1.0 if self.stop_at is None else self.stop_at,
             stop_spread_s=self.stop_spread,
             stop_for_s=self.stop_for,
@@ -248,16 +260,6 @@ class Verb:
             "success_share": success,
             **summary.as_dict(),
         }
-
-
-def _check_pair(simulation: Path, wiring: Wiring, *, lockstep: bool) -> list[str]:
-    """WiringError where they do not fit; the sources that the simulation does not publish."""
-    from an_control_sim.bridge.pair import check_pair, not_published
-    from an_control_sim.bridge.simulation_file import load_simulation
-
-    simulated = load_simulation(simulation)
-    check_pair(simulated, wiring, lockstep=lockstep)
-    return [one.name for one in not_published(simulated, wiring)]
 
 
 def _shipped(task: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from an_control.ros.survey import IMAGES, Survey, Taken, Topic
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
@@ -18,6 +19,7 @@ OF_JOINTS = {
 OF_A_BASE = {"geometry_msgs/msg/Twist": "", "geometry_msgs/msg/TwistStamped": "twist."}
 """Messages that drive a base, and what stands before the velocities."""
 MOVES = ("linear.x", "angular.z")
+LASER_SCAN, BEAMS = "sensor_msgs/msg/LaserScan", "ranges[*]"
 LIMITS = (-1.0, 1.0)
 GAPS, LEAST_AGE_S = 3.0, 0.05
 """A message may be as old as so many of the longest gaps, and at least so old."""
@@ -105,7 +107,19 @@ def _relative(topic: str, namespace: str) -> str:
 
 def _channels(source: str, topic: Topic) -> Iterator[Entry]:
     for path, (low, high) in topic.ranges.items():
-        yield ChannelConfig(_id(source, path, topic), source, path), f"{low:.4g} .. {high:.4g}"
+        channel = ChannelConfig(_id(source, path, topic), source, path)
+        if topic.type == LASER_SCAN and path == BEAMS:
+            channel = _beams(channel, topic)
+        yield channel, f"{low:.4g} .. {high:.4g}"
+
+
+def _beams(channel: ChannelConfig, topic: Topic) -> ChannelConfig:
+    """A laser's beams: what none of them hits is far away, what cannot be measured is missing."""
+    ends = (topic.ranges.get(name, (0.0, 0.0))[0] for name in ("range_min", "range_max"))
+    nearest, farthest = ends
+    if not nearest < farthest:
+        return channel
+    return replace(channel, inf=farthest, valid=(nearest, farthest))
 
 
 def _id(source: str, path: str, topic: Topic) -> str:
@@ -124,11 +138,9 @@ def _unique(channels: Sequence[Entry]) -> list[Entry]:
     for config, _ in channels:
         count[config.id] = count.get(config.id, 0) + 1
     return [
-        (one, about) if count[one.id] == 1
-        else (ChannelConfig(f"{one.source}.{one.field}".replace("[", ".").replace("]", ""),
-                            one.source, one.field), about)
+        (one if count[one.id] == 1 else replace(one, id=f"{one.source}.{one.id}"), about)
         for one, about in channels
-    ]  # fmt: skip
+    ]
 
 
 def _command(

@@ -29,7 +29,9 @@ from an_control.ros.outputs import CommandOutput, Inside, set_stamp
 from an_control.ros.pace import Pace
 from an_control.ros.reading_age import Arrivals
 from an_control.safety import Watchdog
-from an_control.wiring import ChannelTable, Wiring
+from an_control.wiring import ChannelTable, Wiring, WiringError
+from an_control.wiring.errors import Shown
+from an_control.wiring.messages import stamp_of
 
 DIAGNOSTICS_S = 1.0
 LOCKSTEP_DEPTH = 10
@@ -68,6 +70,8 @@ class Loop:
         shadow: bool = False,
         informed: bool = True,
     ) -> None:
+        if lockstep_wait_s is not None:
+            _check_stamps(controller.table)
         self.controller = controller
         self.active = False
         self._broken = False
@@ -336,3 +340,11 @@ class Loop:
 
     def _stamp_ns(self) -> int:
         return int(self._node.get_clock().now().nanoseconds)
+
+
+def _check_stamps(table: ChannelTable) -> None:
+    """WiringError where no source says which step it belongs to: lockstep would wait for ever."""
+    if all(stamp_of(cls()) is None for cls in table.message_classes.values()):
+        types = Shown(", ".join({one.type: None for one in table.wiring.sources}))
+        allowed = "at least one type with a stamp, for mode lockstep"
+        raise WiringError(table.wiring.file, "sources", types, allowed)

@@ -81,7 +81,9 @@ def _source(one: SourceConfig, comment: str) -> Line:
 
 
 def _channel(one: ChannelConfig, comment: str) -> Line:
-    return Line(one.id, f"{{source: {one.source}, field: {quoted(one.field)}}}", comment)
+    more = "" if one.inf is None else f", inf: {number(one.inf)}"
+    more += "" if one.valid is None else f", valid: [{', '.join(map(number, one.valid))}]"
+    return Line(one.id, f"{{source: {one.source}, field: {quoted(one.field)}{more}}}", comment)
 
 
 def _actuator(one: ActuatorConfig, comment: str) -> Line:

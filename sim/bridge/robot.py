@@ -18,16 +18,18 @@ from an_control_sim.bridge.simulation_file import Simulation
 
 
 class Robot:
-    """Owns the environment; `camera` makes it able to render pictures.
+    """Owns the environment; `camera` makes it able to render pictures. Reset it first.
 
-    Raises WiringError where the YAML does not fit the environment or the message types.
+    Raises WiringError where the YAML does not fit the environment or the message types. That is
+    tried on another environment: physics engines keep more than a reset clears, and every episode
+    shall be the one that evaluation plays in an environment of its own.
     """
 
     def __init__(
         self, simulation: Simulation, *, camera: bool = False, resolve: Resolver = message_class
     ) -> None:
         self.simulation = simulation
-        self._environment = _make(simulation, camera)
+        self._open(camera)
         file = simulation.file
         try:
             self.outlets = [
@@ -35,16 +37,19 @@ class Robot:
                 for topic in simulation.publish
             ]
             self.commands = Commands(simulation, self._environment.action_space, resolve)
-            inner = self._environment.unwrapped
-            self._sensors: Callable[[], Mapping[str, Any]] = (
-                inner.sensors if isinstance(inner, HasSensors) else dict
-            )
             self.reset(0)
             for outlet in self.outlets:
                 outlet.check(self._observation, self._sensors())
-        except WiringError:
+        finally:
             self.close()
-            raise
+        self._open(camera)
+
+    def _open(self, camera: bool) -> None:
+        self._environment = _make(self.simulation, camera)
+        inner = self._environment.unwrapped
+        self._sensors: Callable[[], Mapping[str, Any]] = (
+            inner.sensors if isinstance(inner, HasSensors) else dict
+        )
 
     def reset(self, seed: int) -> None:
         """Start an episode, determined by the seed alone."""

@@ -163,6 +163,8 @@ def test_a_running_robot_is_drafted_from_its_topics_types_names_rates_and_ranges
     fields = {one.id: one.field for one in wired.channels}
     assert fields["hip.position"] == "position[hip]" and fields["scan.ranges.*"] == "ranges[*]"
     assert fields["imu_data.yaw"] == "yaw(orientation)" and "imu_data.roll" not in fields
+    (beams,) = [one for one in wired.channels if one.id == "scan.ranges.*"]
+    assert (beams.inf, beams.valid) == (8.0, (0.0, 8.0))
     assert "scan.range_max" not in fields and "range_max  (always 8)" in text
     assert wired.command.names == ("hip", "knee")
     assert list(wired.command.topics) == ["leg_controller/commands"]

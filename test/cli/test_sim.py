@@ -167,34 +167,44 @@ def test_bad_input_ends_it_with_2_and_one_line_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("file", "old", "new", "said"),
     [
-        (("topic: cart_force", "topic: other"), "command: other of sensor_msgs"),
-        (("    cart:", "    wagon:"), "command.actuators: wagon"),
-        (("rate_hz: 100", "rate_hz: 60"), "one tick a step"),
-        (("topic: pole_direction", "topic: nowhere"), "sources.pole.topic: 'nowhere'"),
-        (None, "--simulation, --wiring not given"),
+        ("cartpole.yaml", "topic: cart_force", "topic: other", "command: other of sensor_msgs"),
+        ("cartpole.yaml", "    cart:", "    wagon:", "command.actuators: wagon"),
+        ("cartpole.yaml", "rate_hz: 100", "rate_hz: 60", "one tick a step"),
+        ("cartpole.yaml", "topic: pole_d", "topic: pole", "sources.pole.topic: 'poleirection'"),
+        ("cartpole_sim.yaml", "an_control/C", "no_robots:C", "No module named 'no_robots'"),
     ],
 )
-def test_a_wiring_that_does_not_fit_the_simulation_ends_it_with_2(program, tmp_path, change, said):
+def test_files_of_ones_own_that_do_not_fit_each_other_end_it_with_2(
+    program, tmp_path, file, old, new, said
+):
     from an_control.policy import AttentionSizes, write_model
     from an_control.policy.random_model import random_model
     from an_control.system.share import share_path
 
-    model, wiring = tmp_path / "m.safetensors", tmp_path / "wiring.yaml"
     sizes = AttentionSizes(1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-    write_model(model, random_model(sizes))
-    arguments = ["--model", model]
-    if change is not None:
-        text = share_path("config/cartpole.yaml").read_text()
-        assert change[0] in text
-        wiring.write_text(text.replace(*change))
-        simulation = share_path("config/cartpole_sim.yaml")
-        arguments += ["--wiring", wiring, "--simulation", simulation]
-    ended = program.run("sim", *arguments)
+    write_model(tmp_path / "m.safetensors", random_model(sizes))
+    for name in ("cartpole.yaml", "cartpole_sim.yaml"):
+        (tmp_path / name).write_text(share_path(f"config/{name}").read_text())
+    text = (tmp_path / file).read_text()
+    assert old in text
+    (tmp_path / file).write_text(text.replace(old, new))
+    ended = program.run(
+        "sim", "--simulation", tmp_path / "cartpole_sim.yaml",
+        "--wiring", tmp_path / "cartpole.yaml", "--model", tmp_path / "m.safetensors",
+    )  # fmt: skip
     assert ended.returncode == 2, ended.stderr
     assert said in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1, ended.stderr
+    assert not program.processes("an_control.ros.node")
+
+
+def test_without_a_task_the_files_must_be_given(capsys):
+    from an_control.cli import main
+
+    assert main(["sim", "--model", "m.safetensors"]) == 2
+    assert "--simulation, --wiring not given" in capsys.readouterr().err
 
 
 def endless(program, ant_model: Path, *more: object):

@@ -138,6 +138,21 @@ def test_an_environment_of_a_module_in_the_current_directory_is_served(tmp_path,
     assert list(one.outlets[0].message.position) == [0.5, -0.25]
 
 
+def test_the_first_episode_is_played_in_a_fresh_environment(tmp_path):
+    class CountsResetsEnv(StillEnv):
+        resets = 0
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
+            self.resets += 1
+            return np.full(3, self.resets, np.float32), {}
+
+    gymnasium.register("test/CountsResets-v0", CountsResetsEnv)
+    one = robot(tmp_path, ("test/Still-v0", "test/CountsResets-v0"))
+    one.reset(5)
+    one.fill(0)
+    assert list(one.outlets[0].message.position) == [1.0, 1.0]
+
+
 def test_interleaved_positions_and_velocities_become_a_proper_joint_state(tmp_path):
     text = GOOD.replace(
         'name: [a, b], position: "observation[0:2]"',
