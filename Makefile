@@ -102,7 +102,7 @@ tables: $(VENV)/.test
 # The models' seeds are those of the shipped files; their cards say what came of each step.
 ant-policy: $(VENV)/.test
 	$(BIN)/an-control distill ant --out runs/ant --seed 2
-	$(BIN)/an-control train-teacher ant --out runs/ant_teacher --stop-after 180
+	$(BIN)/an-control train-teacher ant --out runs/ant_teacher --steps 1500000
 	$(BIN)/an-control distill ant --recipe ant-second --teacher runs/ant_teacher/model.safetensors \
 	  --start runs/ant/model.safetensors --out runs/ant_again --seed 3
 	$(BIN)/an-control distill ant --recipe ant-memory \

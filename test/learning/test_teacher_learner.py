@@ -19,7 +19,9 @@ from an_control.learning.teacher.learner import Limits, TeacherLearner
 from an_control.learning.teacher.library import CLIP, REPLAY
 from an_control.learning.teacher.settings import settings_for, smoke
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
-from an_control.policy import make_policy, read_model
+from an_control.policy import MlpSizes, make_policy, read_model
+from an_control.policy.random_model import random_model
+from an_control.policy.scalar.weights import head_of
 
 KINDS = [
     ("CartPole-v1", "ppo"),
@@ -52,14 +54,21 @@ class Follow(gymnasium.Env):
 gymnasium.register("Follow-v0", Follow, max_episode_steps=10)
 
 
-def settings_of(environment, algorithm, **changed):
+def settings_of(environment, algorithm, start, **changed):
     with closing(make_environment(environment)) as env:
-        return replace(smoke(settings_for(env, algorithm)), burst=0.05, **changed)
+        return replace(smoke(settings_for(env, algorithm, start)), burst=0.05, **changed)
 
 
-def learner_in(folder, environment, algorithm, limits=Limits(steps=192), **changed):  # noqa: B008
-    settings = settings_of(environment, algorithm, **changed)
-    return TeacherLearner(folder, environment, environment, settings, limits, 1)
+def learner_in(
+    folder,
+    environment,
+    algorithm,
+    limits=Limits(steps=192),  # noqa: B008
+    start=None,
+    **changed,
+):
+    settings = settings_of(environment, algorithm, start, **changed)
+    return TeacherLearner(folder, environment, environment, settings, limits, 1, start)
 
 
 def run(folder, environment, algorithm, stop_after=None, **others):
@@ -87,6 +96,22 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorit
     models = [read_model(folder / "model.safetensors") for folder in (whole, parts)]
     for name, array in models[0].arrays.items():
         assert array.tobytes() == models[1].arrays[name].tobytes()
+
+
+def test_a_network_to_start_from_changes_once_the_critic_knows_it(tmp_path):
+    start = head_of(random_model(MlpSizes(3, 1, [8, 4], "relu", "clip"), seed=3).arrays, 3)
+
+    given = [array for layer in start for array in layer]
+
+    def learned(name, stop_after=None):
+        loop = run(tmp_path / name, "Pendulum-v1", "ppo", stop_after, start=start)
+        layers = head_of(loop.learner.model().arrays, 3)
+        return [array for layer in layers for array in layer]
+
+    assert all((a == b).all() for a, b in zip(learned("parts", 1), given, strict=True))
+    parts, whole = learned("parts"), learned("whole")
+    assert all((a == b).all() for a, b in zip(parts, whole, strict=True))
+    assert not any((a == b).all() for a, b in zip(parts, given, strict=True))
 
 
 @pytest.mark.parametrize(("environment", "algorithm"), KINDS)

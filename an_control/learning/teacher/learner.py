@@ -62,6 +62,7 @@ class TeacherLearner:
     ) -> None:
         self._env = make_environment(environment)
         if of_patches(self._env):
+            self._env.close()
             raise ValueError(f"environment {environment!r}: a teacher reads no image patches")
         self.settings, self.limits, self.seed = settings, limits, seed
         self._task = describe(self._env, name, environment)

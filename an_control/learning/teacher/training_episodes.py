@@ -23,7 +23,8 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     is cut off there, whose value it bootstraps, and another that starts where the burst ended:
     a burst teaches nothing itself.
 
-    A Discrete action space stays one. BadStep where the environment gives a number that is not
+    A Discrete action space stays one. `info` is left out: the library copies it in every step, and
+    nothing reads it. BadStep where the environment gives a number that is not
     finite.
     """
 
@@ -50,7 +51,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self._episode.done or (self._played and not self._burst_begins):
             self._start()
         self._burst_begins = False
-        return self._episode.observation, self._episode.info
+        return self._episode.observation, {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         reward = self._act(np.eye(self._actions)[action] if self._chooses else action)
@@ -58,7 +59,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not episode.done:
             self._burst_begins = self._rng.random() < self._burst
         cut = (episode.done and not episode.fell) or self._burst_begins
-        return episode.observation, reward, episode.fell, cut, episode.info
+        return episode.observation, reward, episode.fell, cut, {}
 
     def state(self) -> dict[str, Any]:
         """What `restore` continues from."""
