@@ -47,7 +47,8 @@ class Verb:
     rates fall with the time. By default the recipe's, which is no limit in those that ship."""
     teacher: str | None = None
     """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
-    stable-baselines3; the ant and the camera tasks bring their own teachers."""
+    stable-baselines3, or python:MODULE:FUNCTION, from an observation to an action; the ant and the
+    camera tasks bring their own teachers."""
     device: str = "cpu"
     """Where torch learns, cpu or cuda."""
     start: Path | None = None

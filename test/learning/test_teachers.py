@@ -80,6 +80,35 @@ def test_a_function_teaches(tmp_path):
     assert np.isfinite(losses).all()
 
 
+def scripted(observation):
+    """A teacher for the pendulum."""
+    return -observation[2:]
+
+
+def wide(observation):
+    return np.zeros(4)
+
+
+def test_a_function_is_named_by_its_module(pendulum):
+    teacher = read_teacher(f"python:{__name__}:scripted", pendulum)
+    observation = np.array([1.0, 0.0, 0.25], np.float32)
+    assert teacher(observation).tolist() == [-0.25]
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("no_such_module:act", "No module named 'no_such_module'"),
+        (f"{__name__}:nothing", "has no attribute 'nothing'"),
+        (f"{__name__}:wide", r"an action of shape \(4,\), but the environment has \(1,\)"),
+        ("", "Empty module name"),
+    ],
+)
+def test_a_function_that_cannot_teach_this_is_named(pendulum, place, said):
+    with pytest.raises(ValueError, match=f"teacher python:{place}.*{said}"):
+        read_teacher(f"python:{place}", pendulum)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_student_learns_on_cuda_and_goes_on_there(tmp_path):
     teacher = FunctionTeacher(lambda observation: observation[:1])
