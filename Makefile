@@ -34,14 +34,14 @@ REWIRED = none 1,announced reset 500 200 100 50 25 1 100,reset 50,reset none,zer
 DISTURBED = reset reset,noise=5,noise-sd=1 reset,noise=10,noise-sd=1 reset,copies=7 reset,copies=28 \
             $(foreach share,0.05 0.1 0.2 0.3 0.5,reset$(comma)missing=$(share))
 SHARES = 0.1 0.2 0.25 0.3 0.4 0.5
-FILLED = none $(SHARES:%=none,missing=%) $(SHARES:%=none,missing=%,monitor=off)
-PROMISED = none 100 25 25,until=500 reset+100
-WATCHED = none 10 5 25,swap=2 100,swap=2 25,swap=4 none,jitter=0.02 25,jitter=0.02 \
+MISSING = none $(SHARES:%=none,missing=%) $(SHARES:%=none,missing=%,monitor=off)
+MOVED = none 100 25 25,until=500 reset+100
+NOISY = none 10 5 25,swap=2 100,swap=2 25,swap=4 none,jitter=0.02 25,jitter=0.02 \
           100,jitter=0.02 none,jitter=0.05 25,jitter=0.05
-WATCHED_CARTPOLE = none,monitor=off none 100 25 reset reset+100 reset+25 25,monitor=off
+MOVED_CARTPOLE = none,monitor=off none 100 25 reset reset+100 reset+25 25,monitor=off
 PICTURED = none 100 100,announced
-LOOKS = reset $(foreach look,marble waves city mountain,reset$(comma)background=$(look))
-HIDDEN = reset $(foreach share,0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9,reset$(comma)missing=$(share))
+BACKGROUNDS = reset $(foreach scene,marble waves city mountain,reset$(comma)background=$(scene))
+MISSING_PATCHES = reset $(foreach share,0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9,reset$(comma)missing=$(share))
 RESHUFFLED = reset 500 200 100 50 25
 EVALUATE = $(BIN)/an-control evaluate
 # A table of a page: model, page, title, episodes and seed, protocols.
@@ -65,7 +65,7 @@ lint: $(VENV)/.test
 	@MYPYPATH=$(VENV)/typed:. $(BIN)/mypy -p an_control -p an_control_sim
 
 campaign: $(VENV)/.ant
-# The result is there once every try has been made; then the next campaign begins anew.
+# The result is there once every try has been made; then the next campaign starts at the first try.
 	@rm -f $(VENV)/campaign.json
 	@. $(VENV)/.ros && \
 	  PYTHONPATH=test$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m campaign faults \
@@ -87,11 +87,11 @@ bench: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control bench inference && $(BIN)/an-control bench ros
 
 tables: $(VENV)/.test
-	$(call TABLE,ant,rewiring,ant promised,--episodes 20 --seed 1,$(PROMISED))
-	$(call TABLE,ant,rewiring,ant watched,--episodes 10 --seed 1,$(WATCHED))
-	$(call TABLE,ant,rewiring,ant filled,--episodes 20 --seed 1,$(FILLED)) \
-	  --plots docs/rewiring/ant_filled
-	$(call TABLE,cartpole,rewiring,cartpole watched,--episodes 100 --seed 1,$(WATCHED_CARTPOLE))
+	$(call TABLE,ant,rewiring,ant moved,--episodes 100 --seed 1,$(MOVED))
+	$(call TABLE,ant,rewiring,ant moved and noisy,--episodes 10 --seed 1,$(NOISY))
+	$(call TABLE,ant,rewiring,ant missing,--episodes 100 --seed 1,$(MISSING)) \
+	  --plots docs/rewiring/ant_missing
+	$(call TABLE,cartpole,rewiring,cartpole moved,--episodes 100 --seed 1,$(MOVED_CARTPOLE))
 	$(call TABLE,ant_quick,rewiring,ant rewired,--monitor off --episodes 20 --seed 1,$(REWIRED))
 	$(call TABLE,ant_quick,rewiring,ant disturbed,--monitor off --episodes 20 --seed 1,$(DISTURBED))
 	$(EVALUATE) models/ant_quick.safetensors --monitor off --episodes 10 --table $(PICTURED) \
@@ -116,9 +116,9 @@ ant-policy: $(VENV)/.test
 	  --start runs/ant_rewired/model.safetensors --out runs/ant_lacking --seed 11
 
 camera-tables: $(VENV)/.test
-	$(call TABLE,car_racing,camera_learning,car_racing looks,--episodes 100 --seed 1,$(LOOKS))
+	$(call TABLE,car_racing,camera_learning,car_racing backgrounds,--episodes 100 --seed 1,$(BACKGROUNDS))
 	$(call TABLE,car_racing,camera_learning,car_racing reshuffled,--episodes 4 --seed 1,$(RESHUFFLED))
-	$(call TABLE,pong,camera_learning,pong hidden,--episodes 20 --seed 2,$(HIDDEN))
+	$(call TABLE,pong,camera_learning,pong missing,--episodes 20 --seed 2,$(MISSING_PATCHES))
 	$(call TABLE,pong,camera_learning,pong reshuffled,--episodes 3 --seed 2,$(RESHUFFLED))
 
 clean:
