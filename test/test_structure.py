@@ -1,6 +1,7 @@
 """The structure of the code: imports run one way, from the command line down to the policy."""
 
 import importlib.util
+import re
 import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -78,3 +79,11 @@ def test_the_picture_of_the_structure_is_drawn(structure, tmp_path):
     pytest.importorskip("matplotlib")
     structure.draw(structure.rooms(), tmp_path / "structure.png", "an_control")
     assert (tmp_path / "structure.png").stat().st_size > 10_000
+
+
+def test_every_file_that_the_architecture_page_names_is_there():
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_0-9/]+\.py)`", page))
+    assert len(named) > 15
+    homes = ROOT, ROOT / "an_control"
+    assert [one for one in named if not any((home / one).is_file() for home in homes)] == []
