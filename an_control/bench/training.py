@@ -180,7 +180,7 @@ def _as_the_authors(model: Model) -> Callable[[Any], int]:
     """Plays `EPISODES` episodes with the policy as the authors' torch modules; returns its steps.
 
     As in theirs (Tang & Ha 2021) a tick goes through modules, and queries and keys are projected
-    anew for each.
+    again for each.
     """
     import torch
     from torch import nn

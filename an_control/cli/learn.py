@@ -44,7 +44,7 @@ class Verb:
 
     def run(self) -> int:
         need("train", "torch", "gymnasium")
-        from an_control.cli.learn_steps import Lesson
+        from an_control.cli.learn_steps import LearnRun
         from an_control.learning.environments import environment_of, make_environment
         from an_control.learning.runs.run_folder import RunError, RunFolder
 
@@ -52,14 +52,14 @@ class Verb:
         try:
             folder = RunFolder(self.out, self._config)
             with closing(make_environment(environment_of(self.task))) as env:
-                lesson = Lesson(self, folder, env, command(self, "learn"))
-                status = lesson.run()
+                learning = LearnRun(self, folder, env, command(self, "learn"))
+                status = learning.run()
         except (ValueError, RunError) as error:
             raise InputError(str(error)) from error
         if status == INTERRUPTED:
             print(f"stopped; to continue: {command(self, 'learn')}")
         if status == 0:
-            write_json(self.json, lesson.result())
+            write_json(self.json, learning.result())
         return status
 
     @property

@@ -17,7 +17,7 @@ from an_control.learning.environments import describe
 from an_control.learning.evaluation.scores import (
     EPISODES,
     REFERENCES,
-    Examination,
+    Scoring,
     Row,
     markdown,
 )
@@ -60,7 +60,7 @@ class _Command(Protocol):
         """The exit status."""
 
 
-class Lesson:
+class LearnRun:
     """The steps that are left of a run in `folder`; `env` is the task's environment.
 
     ValueError where a teacher that is given does not fit the task.
@@ -92,7 +92,7 @@ class Lesson:
             "teacher": self._teach,
             "student": self._distill,
             "monitor": self._watch,
-            "table": self._examine,
+            "table": self._measure,
         }
         with Steps(tuple(work)) as self._steps:
             for name, step in work.items():
@@ -200,18 +200,18 @@ class Lesson:
         self._steps.end("")
         return 0
 
-    def _examine(self) -> int:
+    def _measure(self) -> int:
         teacher = self._given or read_teacher(str(self._teacher), self._env)
         model = read_model(self._model)
-        examination = Examination(self._env, self._channels, teacher, model)
+        scoring = Scoring(self._env, self._channels, teacher, model)
         seconds = 60.0 * self._asked.minutes * SHARES["table"] / MOST_ROWS
         bounds = SMOKE_EPISODES if self._asked.smoke else EPISODES
         for case in REFERENCES[len(self._rows) :]:
-            self._add(examination.play(case, seconds, bounds))
-        cases = examination.cases(self._rows)
+            self._add(scoring.play(case, seconds, bounds))
+        cases = scoring.cases(self._rows)
         for case in cases[len(self._rows) - len(REFERENCES) :]:
             self._steps.update(len(self._rows) / (len(REFERENCES) + len(cases)), case.name)
-            self._add(examination.play(case, seconds, bounds))
+            self._add(scoring.play(case, seconds, bounds))
         self._steps.end("")
         random, learned, *_ = self._rows
         if learned.mean <= random.mean:

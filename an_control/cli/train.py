@@ -82,7 +82,7 @@ class Verb:
     seed: int = 1
     """Seed of everything random."""
     resume: bool = False
-    """Refuse to begin anew: the folder must hold a run that the same arguments began."""
+    """Refuse to start a new run: the folder must hold a run that the same arguments began."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 

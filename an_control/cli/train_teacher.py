@@ -110,17 +110,17 @@ class Verb:
 
     def _finish(self, loop: RunLoop, env: Env[Any, Any]) -> None:
         """Evaluate the model that was kept and a random policy; write the card and the result."""
-        from an_control.learning.evaluation.scores import REFERENCES, Examination
+        from an_control.learning.evaluation.scores import REFERENCES, Scoring
         from an_control.learning.runs.card import figures, write_card
         from an_control.learning.teacher.teachers import read_teacher
 
         model = read_model(loop.model_path)
         teacher = read_teacher(str(loop.model_path), env)
-        examination = Examination(env, model.task["channels"], teacher, model)
+        scoring = Scoring(env, model.task["channels"], teacher, model)
         episodes = 2 if self.smoke else self.episodes
         evaluations = []
         for case in REFERENCES:
-            row = examination.play(case, math.inf, (episodes, episodes))
+            row = scoring.play(case, math.inf, (episodes, episodes))
             known = {"protocol": row.name, **figures(row.array, None)}
             evaluations.append({**known, "standard_error": round(row.error, 2)})
             print(f"{row.name}: {row.mean:.1f} +- {row.error:.1f}, {episodes} episodes")

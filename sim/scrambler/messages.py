@@ -19,7 +19,7 @@ CHANNELS_OF_PIXELS = 4
 
 
 class ScrambledMessage(Protocol):
-    """The one message of the scrambler, filled anew at every tick."""
+    """The one message of the scrambler, filled again at every tick."""
 
     message: Any
 

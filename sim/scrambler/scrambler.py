@@ -47,7 +47,7 @@ class Scrambler:
     """Takes messages by topic and publishes `scrambled`, on `node` and in its namespace.
 
     The channels are those of the first tick; one that turns up later starts the permutations of
-    the episode anew. The node's parameters change the settings at runtime, its service
+    the episode again. The node's parameters change the settings at runtime, its service
     `~/shuffle` permutes the signals at once. Raises WiringError where the wiring does not fit its
     message types.
     """

@@ -65,7 +65,7 @@ class DaggerSettings:
     faults: FaultSettings = field(default_factory=FaultSettings)
     """Of the streams' rows, and of the rewired and mixed episodes. The teacher sees the present."""
     memory_updates: int = 0
-    """Before the first round, of a head with memory alone: it is told the true message."""
+    """Before the first round, of a head with memory alone: it gets the true message."""
     identify_updates: int = 2000
     rounds: int = 20
     updates: int = 600

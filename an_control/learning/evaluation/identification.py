@@ -39,7 +39,7 @@ class Identification:
         return float(self.first[steps].mean()), float(self.later[steps].mean())
 
 
-class _Examiner:
+class _Counter:
     """Watches episodes and counts."""
 
     def __init__(self, channels: Sequence[str], every: int) -> None:
@@ -83,13 +83,13 @@ def identify(
         raise ValueError("identification: needs softmax attention, one query a nominal channel")
     if policy.monitor_report is not None:
         raise ValueError("identification: a monitor puts channels in order before the neurons")
-    examiner = _Examiner(channels, every)
+    counter = _Counter(channels, every)
     for start in evaluation_starts(seed, episodes):
-        examiner.begin()
+        counter.begin()
         disturber = Disturber(channels, DisturbanceSettings(Shuffle(True, every)), start.run)
-        play_episode(policy, env, channels, disturber, start, watch=examiner)
-    share = examiner.right / np.maximum(examiner.seen, 1)
-    return Identification(share[0], share[1], examiner.confusion)
+        play_episode(policy, env, channels, disturber, start, watch=counter)
+    share = counter.right / np.maximum(counter.seen, 1)
+    return Identification(share[0], share[1], counter.confusion)
 
 
 class Held(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndarray]):

@@ -84,7 +84,7 @@ class Row:
         return (self.mean - random.mean) / way if way > 0.0 else math.nan
 
 
-class Examination:
+class Scoring:
     """A task's table of scores, row by row; an action is taken on the task's own channels."""
 
     def __init__(
