@@ -30,7 +30,10 @@ MAX_ADDED = 1000
 
 @dataclass(frozen=True)
 class Verb:
-    """Teach a permutation-invariant student what a teacher does; the same command continues a stopped run."""
+    """Teach a permutation-invariant student what a teacher does.
+
+    The same command continues a stopped run.
+    """
 
     task: tyro.conf.Positional[str]
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""

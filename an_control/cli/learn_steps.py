@@ -17,8 +17,8 @@ from an_control.learning.environments import describe
 from an_control.learning.evaluation.scores import (
     EPISODES,
     REFERENCES,
-    Scoring,
     Row,
+    Scoring,
     markdown,
 )
 from an_control.learning.runs.card import figures, write_card
