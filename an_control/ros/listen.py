@@ -16,8 +16,8 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 from an_control.ros.graph import of_type, owner, wrong_types
-from an_control.ros.guest import guest
 from an_control.ros.inputs import Inputs, publishers_qos
+from an_control.ros.temporary_node import temporary_node
 from an_control.wiring import ChannelTable, SourceConfig, Wiring
 from an_control.wiring.command import MessageFields
 
@@ -112,7 +112,7 @@ def listen(wiring: Wiring, namespace: str, seconds: float) -> Listened:
     WiringError where it does not fit its types, ValueError where that is no namespace.
     """
     table = ChannelTable(wiring)
-    with guest("an_control_check", namespace) as node:
+    with temporary_node("an_control_check", namespace) as node:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
@@ -153,7 +153,7 @@ def _listen(
 
 
 def find(node: Node, executor: SingleThreadedExecutor, topics: Collection[str]) -> None:
-    """Wait until each of these topics has a publisher, FIND_S at most: a guest knows nobody yet."""
+    """Wait until each of these topics has a publisher, FIND_S at most: a new node knows nobody yet."""
     until_s = time.monotonic() + FIND_S
     while time.monotonic() < until_s and not all(map(node.count_publishers, topics)):
         executor.spin_once(timeout_sec=SLICE_S)

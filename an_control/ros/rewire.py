@@ -14,7 +14,7 @@ from rclpy.parameter_client import AsyncParameterClient
 from rclpy.task import Future
 from std_srvs.srv import Trigger
 
-from an_control.ros.guest import guest
+from an_control.ros.temporary_node import temporary_node
 from an_control.ros.wiring_parameters import PREFIXES
 
 ANSWER_S = 1.0
@@ -68,7 +68,7 @@ def _unknown(key: str, names: list[str]) -> str:
 def _caller(node: str) -> Iterator[Node]:
     """Calls this node; ValueError where that is no node's name."""
     try:
-        with guest("an_control_rewire") as caller:
+        with temporary_node("an_control_rewire") as caller:
             yield caller
     except ValueError as error:
         raise ValueError(f"{node!r} is not the name of a node") from error

@@ -17,8 +17,8 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
 from an_control.ros.graph import owner
-from an_control.ros.guest import guest
 from an_control.ros.inputs import NO_EVENTS, publishers_qos
+from an_control.ros.temporary_node import temporary_node
 from an_control.wiring.fields import ANGLES
 from an_control.wiring.messages import DURATION, TIME, field_types, message_class, stamp_reader
 
@@ -79,7 +79,7 @@ class Survey:
 
 def survey(namespace: str, seconds: float) -> Survey:
     """Listen to all topics in a namespace, by default all; ValueError where that is none."""
-    with guest("an_control_new", namespace) as node:
+    with temporary_node("an_control_new", namespace) as node:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:

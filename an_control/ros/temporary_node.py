@@ -1,4 +1,4 @@
-"""A node that visits a running system for a moment: for verbs that ask or listen."""
+"""A node for a moment in a running system: for verbs that ask or listen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rclpy.signals import SignalHandlerOptions
 
 
 @contextmanager
-def guest(name: str, namespace: str = "") -> Iterator[Node]:
+def temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
     """A node, with rclpy from here to the end of the block; Ctrl-C is left to the caller.
 
     Raises ValueError where ROS takes no such name, also for one that is used in the block.
