@@ -153,7 +153,7 @@ def _listen(
 
 
 def find(node: Node, executor: SingleThreadedExecutor, topics: Collection[str]) -> None:
-    """Wait until each of these topics has a publisher, FIND_S at most: a new node knows nobody yet."""
+    """Wait until each of these topics has a publisher, FIND_S at most: a new node knows none."""
     until_s = time.monotonic() + FIND_S
     while time.monotonic() < until_s and not all(map(node.count_publishers, topics)):
         executor.spin_once(timeout_sec=SLICE_S)
