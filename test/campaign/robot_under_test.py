@@ -78,7 +78,9 @@ class Motion:
 def endless_ant() -> Robot:
     """The Ant, whose episode ends only where it falls."""
     simulation = load_simulation(share_path("config/ant_sim.yaml"))
-    return Robot(replace(simulation, options={"max_episode_steps": 10**9}))
+    robot = Robot(replace(simulation, options={"max_episode_steps": 10**9}))
+    robot.reset(0)
+    return robot
 
 
 class RobotUnderTest:

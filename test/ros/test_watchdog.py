@@ -204,11 +204,11 @@ class Blocked:
     """A publisher whose next message takes 0.1 s, as while Fast DDS waits for a participant."""
 
     def __init__(self, output) -> None:
-        self._output, self._publisher = output, output._publisher
-        output._publisher = output._target = self
+        self._output, (self._publisher,) = output, output._publishers
+        output._publishers = output._targets = [self]
 
     def publish(self, message) -> None:
-        self._output._publisher = self._output._target = self._publisher
+        self._output._publishers = self._output._targets = [self._publisher]
         time.sleep(0.1)
         self._publisher.publish(message)
 
@@ -220,7 +220,7 @@ def test_a_publish_that_blocks_is_logged_and_counted_and_does_not_hold_up_the_en
     act(stand, range(1, 8))
     blocked = Blocked(node._loop._output)
     act(stand, range(8, 16))
-    assert node._loop._output._publisher is not blocked
+    assert blocked not in node._loop._output._publishers
     stand.until(lambda: node._loop._watchdog.longest_s >= 0.1, "the silence counted")
     assert "s to send a command, and no other could go out" in capfd.readouterr().err
     Blocked(node._loop._output)
