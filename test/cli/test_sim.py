@@ -71,6 +71,7 @@ def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(
     assert "episode 2" in ended.stdout and "steps/s" in ended.stdout and "latency" in ended.stdout
 
 
+@pytest.mark.slow
 def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
     import gymnasium
 

@@ -49,7 +49,10 @@ def dagger(folder, settings=None, seed=3) -> RunLoop:
     return RunLoop(RunFolder(folder, learner.config), learner)
 
 
-@pytest.mark.parametrize("recipe", ["ant-memory", "ant-rewired", "ant-missing"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("ant-memory", "ant-rewired")]
+
+
+@pytest.mark.parametrize("recipe", ["ant-missing", *SLOW])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
     settings = smoke(read_recipe(recipe))
     whole = dagger(tmp_path / "whole", settings)

@@ -33,6 +33,7 @@ def test_the_cartpole_policy_balances_whatever_the_order_and_among_noise(cartpol
     assert among_noise > 0.98 * shuffled
 
 
+@pytest.mark.slow
 def test_the_stacked_policy_hardly_minds_reshuffles(cartpole):
     assert read_model(share_path("models/cartpole_stacked.safetensors")).sizes.stack == 4
     shuffled, success = mean_and_success(cartpole, "cartpole_stacked", shuffle=Shuffle(True))
@@ -50,6 +51,7 @@ def test_copies_of_channels_cost_a_normalised_policy_nothing(cartpole):
     assert np.mean(returns[1]) == pytest.approx(np.mean(returns[0]), abs=2.0)
 
 
+@pytest.mark.slow
 def test_the_reshuffle_policy_balances_and_finds_its_channels_again(cartpole):
     shuffled, success = mean_and_success(cartpole, "cartpole_reshuffle", shuffle=Shuffle(True))
     assert shuffled > 560.0 and success > 0.62

@@ -38,6 +38,7 @@ def walk(env, policy, steps, wiring):
     return trace, observation.tobytes()
 
 
+@pytest.mark.slow
 def test_a_thousand_permutations_walk_the_same_way(ant, engine):
     """Half of them behind the same ids, half with their ids."""
     policy = make_policy(random_model(ANT_SIZES, seed=2, gain=2.0), engine=engine)

@@ -160,6 +160,7 @@ def simulated(make: Callable[[Node, int], Sensors]) -> Iterator[tuple[Bridge, Se
             node.destroy_node()
 
 
+@pytest.mark.slow
 def test_a_thousand_announced_swaps_cost_no_tick_no_bit_and_no_memory():
     env = make_environment(environment_of("ant"))
     policy = load_policy(MODEL)

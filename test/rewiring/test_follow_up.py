@@ -15,6 +15,7 @@ from an_control.policy import make_policy
 from an_control_sim.envs.ant import ANT_CHANNELS
 
 EPISODES = 6
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ def walked(folder: Path, model: Path, episodes: int, *more: object) -> list[dict
     return found
 
 
+@pytest.mark.slow
 def test_shuffled_at_the_reset_the_authors_ant_returns_2450_the_same_everywhere(
     authors_file, ant, tmp_path
 ):

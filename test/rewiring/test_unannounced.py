@@ -55,6 +55,7 @@ def test_two_signals_swapped_every_100_steps_are_found_too(ant, ant_model):
     assert np.mean(moved) >= 0.9 * np.mean(clean)
 
 
+@pytest.mark.slow
 def test_the_cartpole_keeps_its_return_whatever_moves_between_its_channels():
     path = share_path("models/cartpole.safetensors")
     if load_policy(path).model.forward is None:
