@@ -1,5 +1,5 @@
 # make ant     two Ant episodes through ROS 2, sensors shuffled       (needs CPython 3.10 or 3.11)
-# make test    the suite, a file at a time on each core     make test-slow  what takes minutes
+# make test    the suite, a file at a time on each core     make test-slow  the rest, minutes
 # make lint    ruff and mypy
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
 # make campaign  breaks things around the policy node: what does it command, what does the robot do?
