@@ -186,14 +186,14 @@ class Controller:
         self.policy.reset()
         if self._newcomer is not None:
             self._newcomer.policy.reset()
-        self.table.begin_anew()
+        self.table.reset()
         self.safe_reason = ""
         self._wanted = self._stepped_ns = None
 
     def swap(self, model_path: str, policy: Policy) -> None:
         """Let `policy` act after it has watched for WATCH_S; callable from any thread."""
-        self.new_model = f"watching {model_path}"
         order = ActionOrder(self.wiring, model_path, policy.model)
+        self.new_model = f"watching {model_path}"
         self._given.append(_Newcomer(model_path, policy, order, round(WATCH_S / self.step_s)))
 
     def tick(

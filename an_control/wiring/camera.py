@@ -59,9 +59,9 @@ class CameraReader(Reader):
         """(stack, height, width), newest last."""
         self.patches = cut(self.frames, image.patch)
         """(N, stack, patch, patch), in the order of `ids`."""
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         self._stamp_ns: int | None = None
 
     def take_over(self, old: Reader) -> None:

@@ -210,10 +210,10 @@ class ChannelTable:
             for reader in feed.growing:
                 reader.expect_present()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """An episode begins: patches forget the frames before it."""
         for feed in self._feeds.values():
-            feed.begin_anew()
+            feed.reset()
 
     def _convert(self) -> NDArray[np.bool_]:
         """Scale, offset and clip all channels in float64; which ones are finite float32."""

@@ -172,10 +172,10 @@ class Feed:
             if mine.same_wildcard(theirs):
                 mine.take_over(theirs)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget what earlier messages showed: an episode begins."""
         for reader in self.readers:
-            reader.begin_anew()
+            reader.reset()
 
     @property
     def expected(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from typing import Any
@@ -31,7 +32,7 @@ MAX_ELEMENTS = 20_000
 _ALL = slice(None)
 
 
-class Reader:
+class Reader(ABC):
     """Reads some channels of one source.
 
     `ids` and `configs` name the channels in the order of the row.  Any exception from `grow` or
@@ -57,12 +58,12 @@ class Reader:
         """(len(ids),): which channels' loss is worth a notice."""
         return np.ones(len(self.ids), bool)
 
+    @abstractmethod
     def read(self, message: Any, row: Row) -> Mask | None:
         """Write the channels' numbers into row (len(ids),), NaN where they are unknown.
 
         Returns which channels the message has, None for all; the others' places stay as they are.
         """
-        raise NotImplementedError
 
     def why_invalid(self, index: int) -> str:
         """Why a channel is missing whose number is there."""
@@ -79,16 +80,19 @@ class Reader:
 
     def note(self, there: Mask | None, time_ns: int) -> None:
         """A message of that time had these channels, None for all."""
+        return
 
     def absence(self, index: int) -> str | None:
         """Why a channel is not in the message read last, None where it is."""
         return None
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget what earlier messages showed: an episode begins."""
+        return
 
     def take_over(self, old: Reader) -> None:
         """Continue from what another reader of the same channels has read."""
+        return
 
 
 class Scalars(Reader):
@@ -183,9 +187,9 @@ class Growing(Reader):
         """How many channels are there, or were lately, that are not expected."""
         return len(self.ids) - int(np.count_nonzero(self.listed())) if self.by_name else 0
 
+    @abstractmethod
     def grow(self, message: Any, time_ns: int) -> bool:
         """Take up the channels that this message shows first; whether the ids have changed."""
-        raise NotImplementedError
 
     def note(self, there: Mask | None, time_ns: int) -> None:
         if self.wildcard:

@@ -132,7 +132,7 @@ def test_the_first_frame_fills_the_stack_and_the_newest_comes_last(camera):
     for tick in range(1, 4):
         readings = see(table, image(frames[tick], (tick + 1) * STEP_NS))
     np.testing.assert_array_equal(readings.values, cut(np.array(frames[1:]), 4))
-    table.begin_anew()
+    table.reset()
     readings = see(table, image(frames[0], 9 * STEP_NS))
     np.testing.assert_array_equal(readings.values, cut(np.array(frames[:1] * 3), 4))
 
