@@ -35,7 +35,7 @@ class Verb:
     robot: str = ""
     """With --live, the robot's namespace: only its topics; by default all."""
     seconds: float = 10.0
-    """With --live, for how long to listen."""
+    """With --live, for how long to listen, from the first message on."""
     out: OutputFolder = Path()
     """The folder of the files."""
     force: bool = False

@@ -17,13 +17,11 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 from an_control.ros.graph import of_type, owner, wrong_types
 from an_control.ros.inputs import Inputs, publishers_qos
-from an_control.ros.temporary_node import temporary_node
+from an_control.ros.temporary_node import DISCOVERY_S, temporary_node
 from an_control.wiring import ChannelTable, SourceConfig, Wiring
 from an_control.wiring.command import MessageFields
 
 SLICE_S = 0.05
-FIND_S = 5.0
-"""How long the publishers may take to be found."""
 KEPT = 100_000
 """Messages of a source whose times are kept."""
 
@@ -153,8 +151,8 @@ def _listen(
 
 
 def find(node: Node, executor: SingleThreadedExecutor, topics: Collection[str]) -> None:
-    """Wait until each of these topics has a publisher, FIND_S at most: a new node knows none."""
-    until_s = time.monotonic() + FIND_S
+    """Wait until each of these topics has a publisher, DISCOVERY_S at most."""
+    until_s = time.monotonic() + DISCOVERY_S
     while time.monotonic() < until_s and not all(map(node.count_publishers, topics)):
         executor.spin_once(timeout_sec=SLICE_S)
 

@@ -18,7 +18,7 @@ from rclpy.node import Node
 
 from an_control.ros.graph import owner
 from an_control.ros.inputs import NO_EVENTS, publishers_qos
-from an_control.ros.temporary_node import temporary_node
+from an_control.ros.temporary_node import DISCOVERY_S, temporary_node
 from an_control.wiring.fields import ANGLES
 from an_control.wiring.messages import DURATION, TIME, field_types, message_class, stamp_reader
 
@@ -78,7 +78,10 @@ class Survey:
 
 
 def survey(namespace: str, seconds: float) -> Survey:
-    """Listen to all topics in a namespace, by default all; ValueError where that is none."""
+    """Listen to all topics in a namespace, by default all, for a time from the first message.
+
+    Where no message comes, it ends after DISCOVERY_S. Raises ValueError where that is no namespace.
+    """
     with temporary_node("an_control_new", namespace) as node:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
@@ -92,8 +95,10 @@ def survey(namespace: str, seconds: float) -> Survey:
 def _survey(node: Node, executor: SingleThreadedExecutor, namespace: str, seconds: float) -> Survey:
     prefix = f"/{namespace}/" if namespace else "/"
     topics: dict[str, Topic] = {}
-    until_s, look_s = time.monotonic() + seconds, 0.0
+    until_s, look_s, heard_any = time.monotonic() + DISCOVERY_S, 0.0, False
     while (now_s := time.monotonic()) < until_s:
+        if not heard_any and any(one.messages for one in topics.values()):
+            heard_any, until_s = True, now_s + seconds
         if now_s >= look_s:
             _look(node, prefix, topics)
             look_s = now_s + LOOK_S

@@ -10,6 +10,10 @@ from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
+DISCOVERY_S = 10.0
+"""How long others may take to be found: a node that misses DDS's first announcements, as on a busy
+machine, hears the next ones after 3 s."""
+
 
 @contextmanager
 def temporary_node(name: str, namespace: str = "") -> Iterator[Node]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from an_control.learning.environments import describe, make_environment
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import random_model
+from an_control.ros.survey import survey
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.draft import draft_environment, expression
 from an_control_sim.bridge.pair import check_pair, not_published
@@ -190,8 +192,18 @@ def test_a_running_base_is_driven_by_its_twist(tmp_path, robot):
     assert fields == {"linear.x": "twist.linear.x", "angular.z": "twist.angular.z"}
 
 
-def test_without_a_running_robot_it_ends_with_2(tmp_path, capsys):
-    arguments = ["--live", "--robot", "/nobody", "--seconds", "0.3", "--out", str(tmp_path)]
+def test_a_robot_that_is_found_late_is_listened_to_for_the_whole_time(robot):
+    robot.joints(("hip", "knee"))
+    late = threading.Timer(2.0, robot.start)
+    late.start()
+    (topic,) = survey("/bot", 1.0).topics
+    late.join()
+    assert topic.last_s - topic.first_s > 0.5
+
+
+def test_without_a_running_robot_it_ends_with_2(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("an_control.ros.survey.DISCOVERY_S", 0.3)
+    arguments = ["--live", "--robot", "/nobody", "--seconds", "60", "--out", str(tmp_path)]
     assert main(["new", "mine", *arguments]) == 2
     assert "no topic with numbers was heard" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
