@@ -1,5 +1,5 @@
 # make ant     two Ant episodes through ROS 2, sensors shuffled       (needs CPython 3.10 or 3.11)
-# make test    the suite, a file at a time on each core     make test-slow  the rest, minutes
+# make test    the suite                      make test-slow  the rest, minutes
 # make lint    ruff and mypy
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
 # make campaign  breaks things around the policy node: what does it command, what does the robot do?
@@ -21,8 +21,10 @@ ROS ?=
 FUZZ_S ?= 60
 
 BIN = $(VENV)/bin
-# More than four at a time keep each other from the processor, where tests run in real time.
-PYTEST = $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+# One process more than there are cores, as many tests wait; more than four at a time keep each other
+# from the processor, where tests run in real time.
+PYTEST = $(BIN)/python -m pytest --dist worksteal --numprocesses \
+         $$(cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 3 ? cores + 1 : 4)))
 SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
           $(wildcard scripts/* launch/* config/* models/* recipes/*)
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \

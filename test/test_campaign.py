@@ -100,8 +100,8 @@ def test_a_fault_takes_what_stands_for_all_where_it_does_not_say_otherwise(tmp_p
     "names",
     [
         ("all sources silent", "readings NaN", "e-stop by service"),
-        ("policy hangs", "policy raises"),
-        ("node interrupted", "node killed"),
+        pytest.param(("policy hangs", "policy raises"), marks=pytest.mark.slow),
+        pytest.param(("node interrupted", "node killed"), marks=pytest.mark.slow),
     ],
     ids=" + ".join,
 )

@@ -128,7 +128,10 @@ def mutations(data: bytes, count: int) -> Any:
         yield bytes(text)
 
 
-@pytest.mark.parametrize(("parser", "count"), [("C", 10_000), ("Python", 300)])
+@pytest.mark.parametrize(
+    ("parser", "count"),
+    [("C", 3_000), ("Python", 300), pytest.param("C", 10_000, marks=pytest.mark.slow)],
+)
 def test_a_mutated_file_loads_or_is_a_wiring_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parser: str, count: int
 ) -> None:
