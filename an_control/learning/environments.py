@@ -23,6 +23,7 @@ the largest number is taken.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +52,7 @@ class HasActuators(Protocol):
 
 @runtime_checkable
 class HasStepLength(Protocol):
-    """Says how long a step is; without it 1 / metadata["render_fps"], or 1/50 s."""
+    """Says how long a step is; see `step_length`."""
 
     step_s: float
     """Seconds."""
@@ -286,11 +287,22 @@ def describe(env: gymnasium.Env[Any, Any], name: str, environment: str) -> dict[
     assert readings is not None and actions is not None
     channels: Sequence[str] = [f"observation.{i}" for i in range(readings[0])]
     actuators: Sequence[str] = [f"action.{i}" for i in range(actions[0])]
-    step_s = 1.0 / (inner.metadata.get("render_fps") or 50)
     return {
         "name": name,
         "environment": environment.rpartition(":")[2],
         "channels": list(inner.channels if isinstance(inner, HasChannels) else channels),
         "actuators": list(inner.actuators if isinstance(inner, HasActuators) else actuators),
-        "step_s": float(inner.step_s if isinstance(inner, HasStepLength) else step_s),
+        "step_s": step_length(env),
     }
+
+
+def step_length(env: gymnasium.Env[Any, Any]) -> float:
+    """Seconds of a step: the environment's `step_s`; without it its `dt`, as MuJoCo's and some
+    classic ones have, or 1 / metadata["render_fps"], or 1/50 s."""
+    inner: Any = env.unwrapped
+    if isinstance(inner, HasStepLength):
+        return float(inner.step_s)
+    dt = getattr(inner, "dt", None)
+    if isinstance(dt, float) and 0.0 < dt < math.inf:
+        return dt
+    return 1.0 / (inner.metadata.get("render_fps") or 50)
