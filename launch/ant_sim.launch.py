@@ -47,9 +47,6 @@ ARGUMENTS = {
     "trigger": ("sources", "in real time: tick when the sources have come, or by a timer"),
     "ramp_s": (-1.0, "how long the policy's authority grows; -1 = as the model was trained"),
     "shadow": (False, "propose on policy/proposed, and command nothing"),
-    "stop_at_s": (-1.0, "latch the e-stop so far into each episode; -1 = never"),
-    "stop_spread_s": (0.0, "or up to so much later, drawn for each episode"),
-    "stop_for_s": (2.0, "and clear it after this"),
     "monitor": ("model", "what to do about unannounced rewiring: off, reset, match or model"),
     "engine": ("auto", "what computes the policy: auto, numpy or numba"),
     "namespace": ("ant", "the robot's namespace"),
@@ -57,7 +54,6 @@ ARGUMENTS = {
 SIMULATOR_PARAMETERS = (
     "simulation", "wiring", "episodes", "seed", "realtime", *(one.name for one in SETTINGS),
     "schedule", "scrambler", "camera_hz", "command_timeout_s",
-    "stop_at_s", "stop_spread_s", "stop_for_s",
 )  # fmt: skip
 
 
@@ -116,7 +112,7 @@ def policy_wiring(
     context: LaunchContext, given: dict[str, Any], wiring: Wiring, disturbance: DisturbanceSettings
 ) -> str:
     """The path of the wiring that the policy reads, which is the robot's unless it must differ."""
-    scrambled = disturbance.active or given["schedule"] or given["scrambler"]
+    scrambled = disturbance.active_on("readings") or given["schedule"] or given["scrambler"]
     if scrambled:
         wiring = scrambled_wiring(wiring)
     if given["rate"]:
