@@ -23,6 +23,8 @@ from an_control.policy.sizes import WINDOW
 
 F32 = np.float32
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
+PATIENCE = 10
+"""Times as many steps as asked for are played at most, where all episodes are short."""
 CALM, LOST = ("plain",), ("lost",)
 MODES = (
     "plain",
@@ -152,16 +154,16 @@ def explore(
 ) -> list[Trace]:
     """Whole episodes until there are this many steps, or so much processor time is spent.
 
-    At least one of each kind, and one that is longer than a stretch of the identity classifier.
+    At least one of each kind, and one that is longer than a stretch of the identity classifier,
+    for which up to ten times as many steps are played.
     What is recorded is what is seen under the `faults`.
     """
     steps, begun = 0, time.process_time()
     (channels,) = env.observation_space.shape or (0,)
     traces: list[Trace] = []
-    while steps < min_steps and (
-        len(traces) < len(EPISODES)
-        or not any(len(trace.actions) > WINDOW for trace in traces)
-        or time.process_time() - begun < limit_s
+    long = False
+    while steps < min_steps * (1 if long else PATIENCE) and (
+        not long or len(traces) < len(EPISODES) or time.process_time() - begun < limit_s
     ):
         seed, ids = int(rng.integers(*TRAINING_SEEDS)), ids_of(channels)
         modes = EPISODES[len(traces) % len(EPISODES)]
@@ -178,4 +180,5 @@ def explore(
         calm = modes == CALM and isinstance(explorer, Explorer)
         traces.append(Trace(np.array(readings), np.array(actions), not calm))
         steps += len(actions)
+        long = long or len(actions) > WINDOW
     return traces
