@@ -224,8 +224,7 @@ class Verb:
         for name, protocol in protocols.items():
             runs[name] = stage.play(protocol, self.episodes, None if self.table else _report)
             if self.table:
-                returns = [one.total for one in runs[name]]
-                print(f"{name}: {sum(returns) / len(returns):.1f}", flush=True)
+                print(_line(name, runs[name]), flush=True)
         success = SUCCESS.get(task) if self.success is None else self.success
         until = {name: one.until for name, one in protocols.items()}
         rows = compare(runs, success, until, WALK_M.get(task))
@@ -322,6 +321,17 @@ class _Stage:
         return evaluate(
             policy, self._env, self.channels, episodes, self._seed, protocol, report, watch
         )
+
+
+def _line(name: str, results: list[Result]) -> str:
+    """A protocol's mean return, and the moves that a monitor found: where none was, false ones."""
+    mean, ticks = (
+        sum(one.total for one in results) / len(results),
+        sum(one.steps for one in results),
+    )
+    moved, found = (sum(getattr(one, n) for one in results) for n in ("shuffles", "detected"))
+    detected = f", {found} moves detected of {moved} in {ticks} ticks" if found or not moved else ""
+    return f"{name}: {mean:.1f}{detected}"
 
 
 def _report(result: Result) -> None:
