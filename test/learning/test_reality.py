@@ -207,6 +207,15 @@ def test_an_ant_that_starts_at_rest_lies_on_the_ground_and_has_not_fallen(ant):
     assert np.abs(ant.reset(seed=1)[0][8:24:4]).max() < 0.2
 
 
+def test_frozen_sensors_count_as_missing_and_the_ant_walks_on(ant):
+    """Its monitor took them for moved signals: 849."""
+    policy = make_policy(read_model(share_path("models/ant.safetensors")))
+    channels = tuple(describe(ant, "", "")["channels"])
+    disturber = Disturber(channels, DisturbanceSettings(freeze=0.1), 1)
+    result = play_episode(policy, ant, channels, disturber, evaluation_starts(1, 3)[2])
+    assert result.total > 2200.0 and result.detected == 0
+
+
 def test_patches_come_late_and_lost_ones_are_not_in_the_stack():
     """Four frames of one patch each; a patch shows the number of its tick."""
 
