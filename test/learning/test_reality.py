@@ -216,6 +216,15 @@ def test_frozen_sensors_count_as_missing_and_the_ant_walks_on(ant):
     assert result.total > 2200.0 and result.detected == 0
 
 
+def test_of_a_repeated_message_the_monitor_takes_what_it_expected(ant):
+    """It took the jump that follows for moved signals: 1615."""
+    policy = make_policy(read_model(share_path("models/ant.safetensors")))
+    channels = tuple(describe(ant, "", "")["channels"])
+    disturber = Disturber(channels, DisturbanceSettings(repeat=0.1), 1)
+    result = play_episode(policy, ant, channels, disturber, evaluation_starts(1, 1)[0])
+    assert result.total > 2400.0 and result.detected == 0
+
+
 def test_patches_come_late_and_lost_ones_are_not_in_the_stack():
     """Four frames of one patch each; a patch shows the number of its tick."""
 

@@ -61,6 +61,14 @@ def test_of_a_contact_it_must_be_known_which_channel_it_is(sensors):
     assert run(sensors, range(50, 60), alone, s2=1.0)[-1] == [2]
 
 
+def test_a_message_that_comes_twice_is_told_from_a_robot_that_stands_still(sensors):
+    told = []
+    for tick in (0, 1, 1, 2, 3, 3, 3, 3, 3, 3):
+        sensors.step(moving(tick))
+        told.append(sensors.repeats)
+    assert told == [False, False, True, False, False, True, True, True, False, False]
+
+
 def test_a_contact_alone_is_no_suspect(sensors):
     run(sensors, range(5), MUCH, s2=1.0)
     assert sensors.suspects(np.array([0])) and not sensors.suspects(np.array([2]))

@@ -5,7 +5,7 @@ forward model says what each channel should read now. While another assignment o
 explains the readings clearly better than the present one, signals may have moved (`detector`): from
 then on that is verified against "nothing moved" (`search`, by the `evidence`). What is missing is
 imputed (`imputation`), and the noise that all sensors carry is filtered out (`sensor_noise`). What
-is stuck is taken for missing (`stuck_sensors`).
+is stuck counts as missing, and of a message that came twice what was expected (`stuck_sensors`).
 
 At the start, and when nothing explains the readings any more, the monitor is lost: it seeks an
 assignment by the identity classifier alone. How ids and outputs follow from the assignment is in
@@ -105,6 +105,10 @@ class IdentityMonitor:
         if not evidence and imputation.readings is not None:
             self.belief = belief
             return imputation.pass_by(readings, belief)
+        if self._sensors.repeats and imputation.readings is not None and not belief.lost:
+            assert imputation.signals is not None
+            self.belief = belief
+            return imputation.reckon(self._expect(imputation.signals, action).likeliest, belief)
         before = belief.slots
         if self._forward.imputes:
             belief = self._estimate_noise(belief, readings)

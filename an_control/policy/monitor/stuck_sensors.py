@@ -1,7 +1,7 @@
 """Stuck sensors: slots that read the same to the last bit while the robot moves.
 
 A frozen signal is one, and so is one that stays at the end of its range. It says nothing, so it
-counts as missing until it reads something else.
+counts as missing until it reads something else. Where all slots read the same a message came twice.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ TICKS = 5
 one is found to be."""
 MIN_EXCESS = 12.0
 """Nats above what is usual that these ticks must cost: by so much the channel should have moved."""
+MAX_REPEATS = 3
+"""Messages in a row that may be taken for a repeated one."""
 MOVING_SHARE = 0.5
 """Of the slots that are not 0 or 1, which must change for a tick to count: else the robot stands
 still, or a message came twice."""
@@ -35,6 +37,7 @@ class StuckSensors:
         self._last = np.full(self._count, np.nan, np.float32)
         self._same = np.zeros(self._count, bool)
         self._before = self._same
+        self._repeats = 0
         self._ticks = np.zeros(self._count, int)
         self._excess = np.zeros(self._count)
         self.stuck = np.zeros(self._count, bool)
@@ -42,11 +45,18 @@ class StuckSensors:
     def step(self, readings: np.ndarray) -> np.ndarray:
         """One tick's readings (N,), NaN where a slot is missing or stuck."""
         self._before, self._same = self._same, readings == self._last
+        self._repeats = self._repeats + 1 if self._same.all() else 0
         self._last, same = readings, self._same
         self._ticks[~same] = 0
         self._excess[~same] = 0.0
         self.stuck &= same
         return np.where(self.stuck, np.float32(np.nan), readings) if self.stuck.any() else readings
+
+    @property
+    def repeats(self) -> bool:
+        """Whether this tick's message says what the last one said, though not for long already: a
+        robot that stands still may say so too."""
+        return 0 < self._repeats <= MAX_REPEATS
 
     def suspects(self, contacts: np.ndarray) -> bool:
         """Whether any slot but these (C,) stands still for more than a tick: then `judge`."""
