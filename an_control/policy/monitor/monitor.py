@@ -53,6 +53,7 @@ class IdentityMonitor:
         self._search = AssignmentSearch(forward, self._costs)
         self._imputation = Imputation(forward, self._costs, self._detector.max_surprise)
         self.noise = SensorNoise(forward.max_roughness, forward.binary)
+        self._analogue = np.flatnonzero(~forward.binary)
         self._sensors = StuckSensors(len(self.channels), self._detector.max_surprise)
         self.reset()
 
@@ -161,12 +162,11 @@ class IdentityMonitor:
     ) -> bool:
         """Whether a slot stands still that should move, by the belief that was right last."""
         slots = self._settled.slots
-        contacts = slots[self._forward.binary]  # which may have been confused
-        if not self._sensors.suspects(contacts):
+        if not self._sensors.suspects(slots[self._analogue]):
             return False
         excess = np.empty(len(slots))
         excess[slots] = self._costs.excess((readings - before)[slots], readings[slots], prediction)
-        excess[contacts] = 0.0
+        excess[slots[self._forward.binary]] = 0.0  # contacts: two may have been confused
         return self._sensors.judge(excess)
 
     def _leave_out(self, belief: Belief, readings: np.ndarray) -> np.ndarray:

@@ -35,22 +35,26 @@ class StuckSensors:
     def reset(self) -> None:
         """Start an episode."""
         self._last = np.full(self._count, np.nan, np.float32)
-        self._same = np.zeros(self._count, bool)
-        self._before = self._same
+        self._still = np.zeros(self._count, np.int64)
+        """For how many ticks each slot has read the same."""
         self._repeats = 0
-        self._ticks = np.zeros(self._count, int)
+        self._ticks = np.zeros(self._count, np.int64)
         self._excess = np.zeros(self._count)
         self.stuck = np.zeros(self._count, bool)
+        self._any = False
 
     def step(self, readings: np.ndarray) -> np.ndarray:
         """One tick's readings (N,), NaN where a slot is missing or stuck."""
-        self._before, self._same = self._same, readings == self._last
-        self._repeats = self._repeats + 1 if self._same.all() else 0
-        self._last, same = readings, self._same
-        self._ticks[~same] = 0
-        self._excess[~same] = 0.0
+        same = readings == self._last
+        self._last = readings
+        self._still += 1
+        self._still *= same
+        self._repeats = self._repeats + 1 if same.all() else 0
+        if not self._any:
+            return readings
         self.stuck &= same
-        return np.where(self.stuck, np.float32(np.nan), readings) if self.stuck.any() else readings
+        self._any = bool(self.stuck.any())
+        return np.where(self.stuck, np.float32(np.nan), readings)
 
     @property
     def repeats(self) -> bool:
@@ -58,16 +62,17 @@ class StuckSensors:
         robot that stands still may say so too."""
         return 0 < self._repeats <= MAX_REPEATS
 
-    def suspects(self, contacts: np.ndarray) -> bool:
-        """Whether any slot but these (C,) stands still for more than a tick: then `judge`."""
-        standing = self._same & self._before
-        standing[contacts] = False
-        return bool(standing.any())
+    def suspects(self, slots: np.ndarray) -> bool:
+        """Whether any of these slots (S,) has stood still for more than a tick: then `judge`."""
+        return bool(self._still.take(slots).max() > 1) if len(slots) else False
 
     def judge(self, excess: np.ndarray) -> bool:
         """Whether a slot is found to be stuck, where this tick costs `excess` (N,) nats by slot
         above what is usual for its channel."""
-        same, two = self._same, (self._last == 0.0) | (self._last == 1.0)
+        same, two = self._still > 0, (self._last == 0.0) | (self._last == 1.0)
+        begun = self._still <= 2
+        self._ticks[begun] = 0
+        self._excess[begun] = 0.0
         moving = np.count_nonzero(~two & ~same) > MOVING_SHARE * np.count_nonzero(~two)
         if not moving:
             return False
@@ -78,5 +83,6 @@ class StuckSensors:
         suspect = self._excess > MIN_EXCESS
         if not (suspect & (self._ticks >= TICKS) & ~self.stuck).any():
             return False
-        self.stuck |= suspect & (self._ticks >= TICKS // 2)
+        self.stuck |= suspect & same & (self._ticks >= TICKS // 2)
+        self._any = True
         return True
