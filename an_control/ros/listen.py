@@ -67,12 +67,12 @@ class Heard:
             return "no publisher"
         if not self.times_s:
             return f"no message in {seconds:g} s"
-        gap_s, limit_s = self.longest_gap_s, self.config.max_age_s
-        if gap_s is not None and 0.0 < limit_s < gap_s:
-            return f"up to {gap_s:.3g} s without a message, but max_age_s is {limit_s:g}"
         stamps = [one for one in self.stamps_ns if one is not None]
         if len(stamps) > 2 and len(set(stamps)) == 1:
             return "every message has the same stamp, and so only the first one counts"
+        gap_s, limit_s = self.longest_gap_s, self.config.max_age_s
+        if gap_s is not None and 0.0 < limit_s < gap_s:
+            return f"up to {gap_s:.3g} s without a message, but max_age_s is {limit_s:g}"
         return ""
 
 

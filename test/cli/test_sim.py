@@ -274,5 +274,5 @@ def test_what_cannot_be_done_to_images_ends_it_with_2(program, tmp_path):
         "sim", "pong", "--model", tmp_path / "pong.safetensors", "--noise-channels", 2
     )
     assert ended.returncode == 2, ended.stderr
-    assert "noise_channels: 2 (allowed for images: shuffle, swap, missing)" in ended.stderr
+    assert "noise_channels: 2 (allowed for images: shuffle, swap, missing, delay, " in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1, ended.stderr

@@ -260,7 +260,6 @@ def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
     ("text", "message"),
     [
         ("none,noise=3", "noise_channels: 3 .allowed for image patches: shuffle"),
-        ("none,delay=2", "delay: 2"),
         ("none,jitter=0.1", "jitter: 0.1"),
     ],
 )
