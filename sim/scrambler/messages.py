@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from sensor_msgs.msg import Image, JointState
 
-from an_control.disturbance import Change, DisturbanceSettings, Disturber, stages
+from an_control.disturbance import Change, DisturbanceSettings, stages
 from an_control.ros.outputs import doubles, set_stamp
 from an_control.wiring import Readings, Wiring, WiringError
 from an_control.wiring.errors import Shown
@@ -18,13 +19,23 @@ from an_control.wiring.image import put_together
 CHANNELS_OF_PIXELS = 4
 
 
+class Disturbs(Protocol):
+    """Readings (n,) and their ids in, disturbed readings (m,) and ids out."""
+
+    def apply(
+        self, values: NDArray[np.float32], ids: Sequence[str]
+    ) -> tuple[NDArray[np.float32], tuple[str, ...]]: ...
+
+
 class ScrambledMessage(Protocol):
     """The one message of the scrambler, filled again at every tick."""
 
     message: Any
+    noisy: bool
+    """Whether a channel can carry noise in place of its signal."""
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None: ...
-    def fill(self, readings: Readings, disturber: Disturber, stamp_ns: int) -> None: ...
+    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None: ...
 
 
 def scrambled_message(wiring: Wiring) -> ScrambledMessage:
@@ -34,6 +45,8 @@ def scrambled_message(wiring: Wiring) -> ScrambledMessage:
 
 class ScrambledReadings:
     """Ids as names, readings as positions."""
+
+    noisy = True
 
     def __init__(self, wiring: Wiring) -> None:
         ids = [channel.id for channel in wiring.channels]
@@ -47,7 +60,7 @@ class ScrambledReadings:
             if self._count is not None:
                 stage.check_channels(self._count)
 
-    def fill(self, readings: Readings, disturber: Disturber, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
         values, ids = disturber.apply(readings.values, readings.ids)
         self.message.name = list(ids)
         self.message.position = doubles(values)
@@ -57,6 +70,8 @@ class ScrambledReadings:
 class ScrambledImage:
     """The camera's newest frame with its patches in other places; those that are missing are
     transparent, and so missing for whoever reads it."""
+
+    noisy = False
 
     def __init__(self, wiring: Wiring) -> None:
         if len(wiring.images) != 1:
@@ -80,7 +95,7 @@ class ScrambledImage:
             stage.check_observation("images")
             stage.check_channels(len(self._place))
 
-    def fill(self, readings: Readings, disturber: Disturber, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
         signals, names = disturber.apply(
             np.arange(len(readings.ids), dtype=np.float32), readings.ids
         )
