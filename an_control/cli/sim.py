@@ -80,6 +80,10 @@ class Verb:
     """What is done to the readings."""
     schedule: Path | None = None
     """A YAML file that changes the disturbance settings at given steps of each episode."""
+    view: bool = False
+    """Show the run in the browser, with `--scrambler`; prints the page's address."""
+    view_port: int = 8765
+    """The page's port; 0 takes any that is free."""
     scrambler: bool = False
     """Put the scrambler between sensors and policy even where it changes nothing at first; its
     parameters, on the node simulator, can then be set at any time."""
@@ -109,6 +113,8 @@ class Verb:
         end_at_once(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
         need("ros", "rclpy")
         need("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
+        if self.view:
+            need("view", "tornado", "msgspec")
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         for name in ("seed", "ramp", "stop_at", "stop_spread", "stop_for"):
@@ -191,7 +197,7 @@ class Verb:
             stop_at_s=-1.0 if self.stop_at is None else self.stop_at,
             stop_spread_s=self.stop_spread,
             stop_for_s=self.stop_for,
-            scrambler=self.scrambler,
+            scrambler=self.scrambler or self.view,
             disturbance=disturbance,
             schedule=schedule,
             camera_hz=RATE_HZ if self.video is not None and not wired.images else 0.0,
@@ -202,7 +208,7 @@ class Verb:
             if settings.uses_scrambler:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
-                write_wiring(scrambled_wiring(wired), seen)
+                write_wiring(scrambled_wiring(wired, named=self.view), seen)
             node = stack.enter_context(ros_node("simulator", name))
             try:
                 wait_until_alone(node, stopped)
@@ -210,6 +216,8 @@ class Verb:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
             died = stack.enter_context(self._policy_node(name, seen, files.model))
+            if self.view:
+                stack.enter_context(_page(name, self.view_port))
             report = stack.enter_context(progress(self.episodes))
             recorder = None if self.video is None else _recorder(node, self.video, wired)
             if stopped():
@@ -287,6 +295,18 @@ def _recorder(node: Any, path: Path, wiring: Wiring) -> Recorder:
         return Recorder(node, path)
     topics = wiring.sources[0].topic, "policy/attended"
     return Recorder(node, path, topics, rate_hz=wiring.rate_hz)
+
+
+@contextmanager
+def _page(namespace: str, port: int) -> Iterator[None]:
+    """The live page as a process; the simulation goes on where it cannot be shown."""
+    command = [sys.executable, "-m", "an_control", "view", "--robot", f"/{namespace}"]
+    command = bound([*command, "--port", str(port)])
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
 
 
 @contextmanager

@@ -97,7 +97,9 @@ class Cables:
         """Note for as long as the same ids come where the readings of each channel are."""
         there = {self._index[name]: place for place, name in enumerate(ids) if name in self._index}
         self._straight = bool((self._signals == np.arange(len(self.ids))).all())
-        taken, names, noisy = [], [], []
+        taken: list[int] = []
+        names: list[str] = []
+        noisy: list[int] = []
         for channel, signal in enumerate(self._signals.tolist()):
             if signal == _NOISE and len(ids):
                 noisy.append(len(taken))
