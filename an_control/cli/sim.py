@@ -26,6 +26,8 @@ from an_control.policy.tasks import SUCCESS
 from an_control.system.children import bound
 from an_control.system.interrupts import INTERRUPTED, end_at_once
 from an_control.system.share import share_path
+from an_control.view.process import PACKAGES as PAGE_PACKAGES
+from an_control.view.process import command as page_command
 from an_control.wiring import Wiring, load_wiring
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ class Verb:
         need("ros", "rclpy")
         need("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
         if self.view:
-            need("view", "tornado", "msgspec")
+            need("view", *PAGE_PACKAGES)
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         for name in ("seed", "ramp", "stop_at", "stop_spread", "stop_for"):
@@ -208,7 +210,8 @@ class Verb:
             if settings.uses_scrambler:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
-                write_wiring(scrambled_wiring(wired, named=self.view), seen)
+                added = disturbance.noise_channels or disturbance.copies or schedule
+                write_wiring(scrambled_wiring(wired, named=self.view and not added), seen)
             node = stack.enter_context(ros_node("simulator", name))
             try:
                 wait_until_alone(node, stopped)
@@ -300,9 +303,7 @@ def _recorder(node: Any, path: Path, wiring: Wiring) -> Recorder:
 @contextmanager
 def _page(namespace: str, port: int) -> Iterator[None]:
     """The live page as a process; the simulation goes on where it cannot be shown."""
-    command = [sys.executable, "-m", "an_control", "view", "--robot", f"/{namespace}"]
-    command = bound([*command, "--port", str(port)])
-    with subprocess.Popen(command, start_new_session=True) as process:
+    with subprocess.Popen(page_command(namespace, port), start_new_session=True) as process:
         try:
             yield
         finally:

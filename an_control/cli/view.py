@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from an_control.cli.common import InputError, need
+from an_control.view.process import PACKAGES
 
 if TYPE_CHECKING:
     from an_control.view.server import Server
@@ -34,7 +35,7 @@ class Verb:
 
     def run(self) -> int:
         need("ros", "rclpy")
-        need("view", "tornado", "msgspec")
+        need("view", *PACKAGES)
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: must be from 0 to 65535")
         robot = f"/{self.robot.strip('/')}" if self.robot.strip("/") else ""

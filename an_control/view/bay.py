@@ -21,8 +21,7 @@ KEPT = 200
 _ELEMENT = re.compile(r"position\[(.+)\]")
 NO_SCRAMBLER = "the robot has no scrambler: start its simulator with scrambler:=true"
 NO_CHANNELS = (
-    "the policy's wiring has no channels of their own to move: start with view:=true, or name the"
-    " channels in the wiring"
+    "the policy's wiring names no single channel that could be moved: it reads them by a wildcard"
 )
 
 
@@ -69,6 +68,7 @@ class Bay:
             channel, _, part = rest.rpartition(".")
             if (kind, part) == ("channels", "field"):
                 reads[channel] = (rewirable.get(f"channels.{channel}.source", ""), value)
+        before = self._reads
         self._reads = {one: where for one, where in reads.items() if "*" not in one}
         sources = [
             key.split(".")[1]
@@ -76,7 +76,7 @@ class Bay:
             if key.startswith("sources.") and topic.rpartition("/")[2] == scrambled
         ]
         self._scrambled = sources[0] if scrambled and sources else ""
-        if new:
+        if new and self._reads != before:
             self._first, self._back = dict(self._reads), []
 
     @property
@@ -233,13 +233,12 @@ class Bay:
     def _plugs(self) -> list[str]:
         """The scrambler's plugs: those that the wiring names first, in its order."""
         order = self.order or {}
-        named = [plug for plug in self._plug_of(self._first).values() if plug in order]
-        return list(dict.fromkeys([*named, *order]))
+        return list(dict.fromkeys([*(one for one in self._reads if one in order), *order]))
 
-    def _plug_of(self, reads: Mapping[str, tuple[str, str]] | None = None) -> dict[str, str]:
+    def _plug_of(self) -> dict[str, str]:
         """By channel the plug that it reads, where that is one of the scrambler's."""
         found = {}
-        for channel, (source, path) in (self._reads if reads is None else reads).items():
+        for channel, (source, path) in self._reads.items():
             element = _ELEMENT.fullmatch(path)
             if element and source == self._scrambled != "":
                 found[channel] = element[1]

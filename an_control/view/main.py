@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import rclpy
 from rclpy.context import Context
@@ -28,6 +28,23 @@ async def serve(
 
     `started` gets the server once it listens.
     """
+    stopped = asyncio.Event()
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with serving(port, host, robot) as (server, looking):
+        started(server)
+        ended = asyncio.ensure_future(stopped.wait())
+        await asyncio.wait((looking, ended), return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if looking.done():
+            looking.result()
+
+
+@asynccontextmanager
+async def serving(
+    port: int, host: str = LOOPBACK, robot: str = ""
+) -> AsyncIterator[tuple[Server, asyncio.Future[None]]]:
+    """The server while the block runs, and what looks at the robot, which ends only by an error."""
     context = Context()
     rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
     calls, listener = (
@@ -35,22 +52,15 @@ async def serve(
         for name in ("an_control_view", "an_control_view_listener")
     )
     live = Live(calls, listener, robot)
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
     try:
         server = Server(live, port, host)
-        for number in SIGNALS:
-            loop.add_signal_handler(number, stopped.set)
-        started(server)
         looking = asyncio.ensure_future(live.run())
-        ended = asyncio.ensure_future(stopped.wait())
-        await asyncio.wait((looking, ended), return_when=asyncio.FIRST_COMPLETED)
-        if looking.done():
-            looking.result()
-        looking.cancel()
-        with suppress(asyncio.CancelledError):
-            await looking
-        await server.close()
+        try:
+            yield server, looking
+        finally:
+            looking.cancel()
+            await asyncio.wait((looking,))
+            await server.close()
     finally:
         live.close()
         for node in (calls, listener):
