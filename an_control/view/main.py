@@ -13,7 +13,7 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
 from an_control.view.live import Live
-from an_control.view.server import LOOPBACK, Server
+from an_control.view.server import LOOPBACK, Server, listen
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -45,6 +45,7 @@ async def serving(
     port: int, host: str = LOOPBACK, robot: str = ""
 ) -> AsyncIterator[tuple[Server, asyncio.Future[None]]]:
     """The server while the block runs, and what looks at the robot, which ends only by an error."""
+    listening = listen(port, host)
     context = Context()
     rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
     calls, listener = (
@@ -53,7 +54,7 @@ async def serving(
     )
     live = Live(calls, listener, robot)
     try:
-        server = Server(live, port, host)
+        server = Server(live, listening, host)
         looking = asyncio.ensure_future(live.run())
         try:
             yield server, looking

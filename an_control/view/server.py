@@ -19,7 +19,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler, StaticFileHandler
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
@@ -139,18 +138,21 @@ class _Socket(_Guarded, WebSocketHandler):
             self.client = None
 
 
+def listen(port: int, host: str = LOOPBACK) -> socket.socket:
+    """A socket that listens on a port, 0 for any; OSError where that cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.create_server((host, port), family=family)
+    made.setblocking(False)
+    return made
+
+
 class Server:
-    """Serves `live` on a port, 0 for any; OSError where it is taken.
+    """Serves `live` on a socket that listens on `host`, by a token that nobody can guess."""
 
-    `host` is the address to listen on. `token` is drawn where none is given.
-    """
-
-    def __init__(self, live: Live, port: int, host: str = LOOPBACK, token: str = "") -> None:
-        self.live, self.token = live, token or secrets.token_urlsafe(16)
+    def __init__(self, live: Live, listening: socket.socket, host: str = LOOPBACK) -> None:
+        self.live, self.token = live, secrets.token_urlsafe(16)
         self._host = host
-        family = socket.AF_UNSPEC if ":" in host else socket.AF_INET
-        self._sockets = bind_sockets(port, address=host, family=family)
-        self.port: int = self._sockets[0].getsockname()[1]
+        self.port: int = listening.getsockname()[1]
         own = {"server": self}
         files = {"path": str(PAGE), "default_filename": "index.html"}
         application = Application(
@@ -165,7 +167,7 @@ class Server:
             log_function=lambda handler: None,
         )
         self._server = HTTPServer(application, max_body_size=1, max_header_size=16384)
-        self._server.add_sockets(self._sockets)
+        self._server.add_sockets([listening])
 
     @property
     def address(self) -> str:
