@@ -156,12 +156,12 @@ class Bay:
             raise Refusal("there is nothing to take back")
         return self._back[-1]
 
-    def did(self, change: Change, *, undone: bool = False) -> None:
-        """A change has been carried out: keep the way back, and how it is from now on."""
-        if undone:
-            self._back.pop()
-        else:
-            self._back = [*self._back, self._way_back(change)][-KEPT:]
+    def did(self, change: Change, back: Change | None) -> None:
+        """A change has been carried out: keep the way back, and how it is from now on.
+
+        back: what `way_back` gave before; None where the change was itself the last way back.
+        """
+        self._back = self._back[:-1] if back is None else [*self._back, back][-KEPT:]
         if self.order is not None:
             self.order.update(change.order)
         for key, value in change.parameters.items():
@@ -169,7 +169,8 @@ class Bay:
             source, path = self._reads[channel]
             self._reads[channel] = (value, path) if part == "source" else (source, value)
 
-    def _way_back(self, change: Change) -> Change:
+    def way_back(self, change: Change) -> Change:
+        """What takes a change back, from how it is now."""
         order = {plug: (self.order or {})[plug] for plug in change.order}
         channels = {key.removeprefix("channels.").rpartition(".")[0] for key in change.parameters}
         parameters: dict[str, str] = {}

@@ -39,6 +39,10 @@ class Deeds:
 
         new: the policy node was not there before.
         """
+        async with self._turn:
+            return await self._see(found, new=new)
+
+    async def _see(self, found: Found, *, new: bool) -> bool:
         policy = found.policy
         try:
             wiring = await self._calls.parameters_below(policy, REWIRABLE)
@@ -129,7 +133,9 @@ class Deeds:
 
     async def _carry_out(self, change: Change, *, undone: bool = False) -> None:
         """Change both nodes, in lockstep between two ticks; where one refuses, neither."""
+        back = None if undone else self.bay.way_back(change)
         both = bool(change.order and change.parameters)
+        before = {plug: (self.bay.order or {})[plug] for plug in change.order}
         pause = both and self.lockstep and bool(self.found.simulator)
         if pause and (refusal := await self._pause(True)):
             raise Refusal(refusal)
@@ -138,13 +144,12 @@ class Deeds:
             try:
                 await self._rewire(change.parameters)
             except (Refusal, Unanswered):
-                now = self.bay.order or {}
-                await self._order({plug: now[plug] for plug in change.order})
+                await self._order(before)
                 raise
         finally:
             if pause:
                 await self._pause(False)
-        self.bay.did(change, undone=undone)
+        self.bay.did(change, back)
 
     async def _pause(self, paused: bool) -> str:
         return await self._calls.set_bool(f"{self.found.simulator}/pause", paused)

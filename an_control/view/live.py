@@ -19,6 +19,7 @@ RATE_HZ = 20.0
 FIND_S = 1.0
 HEALTH_S = 2.0
 WAITING = "no robot runs here: start one, for example an-control sim ant --realtime --view"
+FOUND = "a policy node is there: waiting for its diagnostics and parameters"
 SILENT = "the policy node has been silent for some seconds: it has ended, or its machine is busy"
 INACTIVE = "the policy node does not act: activate it"
 
@@ -45,14 +46,14 @@ class Live:
         self._load, self._cpu = 0.0, (time.monotonic(), time.process_time())
 
     async def run(self) -> None:
-        """Look twenty times a second, for ever."""
-        find_s = health_s = 0.0
-        next_s = time.monotonic()
+        """Watch the robot, and look who is there, for ever."""
+        await asyncio.gather(self._look(), self._find())
+
+    async def _look(self) -> None:
+        """Twenty times a second; nothing here waits for another node."""
+        health_s, next_s = 0.0, time.monotonic()
         while True:
             now_s = time.monotonic()
-            if now_s >= find_s:
-                find_s = now_s + FIND_S
-                await self._find()
             for update in self.watch.look():
                 self.clients.publish(update)
             if self.watch.order is not None:
@@ -81,6 +82,12 @@ class Live:
         return reply
 
     async def _find(self) -> None:
+        """Once a second, and after the answers to what that asks."""
+        while True:
+            await self._find_once()
+            await asyncio.sleep(FIND_S)
+
+    async def _find_once(self) -> None:
         """Look who is there; read parameters of who is new, or whose have been set."""
         found = find(self._node, self._robot)
         watch, deeds = self.watch, self.deeds
@@ -108,7 +115,9 @@ class Live:
         if not found.policy:
             state, text = "waiting", WAITING
         elif watch.silent:
-            state, text = ("silent", SILENT) if watch.parts else ("waiting", WAITING)
+            state, text = ("silent", SILENT) if watch.parts else ("waiting", FOUND)
+        elif not self._known:
+            state, text = "waiting", FOUND
         elif policy is not None and policy.text == "inactive":
             state, text = "inactive", INACTIVE
         elif policy is not None:

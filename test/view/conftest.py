@@ -24,11 +24,11 @@ class Simulation:
     def __init__(self, folder: Path, *arguments: object) -> None:
         self.log = folder / "sim.log"
         words = ["sim", *map(str, arguments), "--view", "--view-port", "0"]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", START, *words],
-            stdout=self.log.open("wb"), stderr=subprocess.STDOUT,
-            cwd=folder, start_new_session=True,
-        )  # fmt: skip
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", START, *words],
+                stdout=log, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True,
+            )  # fmt: skip
 
     @property
     def text(self) -> str:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from an_control.view.bay import NO_SCRAMBLER, Bay, Refusal
+from an_control.view.bay import NO_SCRAMBLER, Bay, Change, Refusal
 
 IDS = ("a", "b", "c")
 SCRAMBLED = {f"channels.{one}.field": f"position[{one}]" for one in IDS}
@@ -36,6 +36,10 @@ def plain() -> Bay:
     return bay
 
 
+def do(bay: Bay, change: Change) -> None:
+    bay.did(change, bay.way_back(change))
+
+
 def wires(bay: Bay) -> dict[str, tuple[str, str]]:
     return {one.plug: (one.signal, one.channel) for one in bay.wires}
 
@@ -44,7 +48,7 @@ def test_an_unannounced_drag_swaps_two_signals_behind_the_channels():
     bay = scrambled()
     change = bay.connect("a", "b", told=False)
     assert dict(change.order) == {"b": "a", "a": "b"} and not change.parameters
-    bay.did(change)
+    do(bay, change)
     assert wires(bay) == {"a": ("b", "a"), "b": ("a", "b"), "c": ("c", "c")}
 
 
@@ -55,7 +59,7 @@ def test_an_announced_drag_lets_both_channels_follow_their_signals():
     assert dict(change.parameters) == {
         "channels.a.field": "position[b]", "channels.b.field": "position[a]",
     }  # fmt: skip
-    bay.did(change)
+    do(bay, change)
     assert wires(bay) == {"a": ("b", "b"), "b": ("a", "a"), "c": ("c", "c")}
 
 
@@ -64,19 +68,19 @@ def test_after_any_announced_drags_each_channel_reads_its_own_signal():
     for _ in range(100):
         signal, plug = rng.choice(IDS), rng.choice(IDS)
         if wires(bay)[plug][0] != signal:
-            bay.did(bay.connect(signal, plug, told=True))
-        bay.did(bay.shuffle(rng, told=True))
+            do(bay, bay.connect(signal, plug, told=True))
+        do(bay, bay.shuffle(rng, told=True))
         assert all(signal == channel for signal, channel in wires(bay).values())
     assert bay.signals == list(IDS)
 
 
 def test_cut_noise_copy_and_a_signal_that_is_plugged_in_again():
     bay = scrambled()
-    bay.did(bay.cut("a"))
-    bay.did(bay.noise("b"))
-    bay.did(bay.copy("c", "a"))
+    do(bay, bay.cut("a"))
+    do(bay, bay.noise("b"))
+    do(bay, bay.copy("c", "a"))
     assert wires(bay) == {"a": ("c", "a"), "b": ("noise", "b"), "c": ("c", "c")}
-    bay.did(bay.connect("a", "b", told=True))
+    do(bay, bay.connect("a", "b", told=True))
     assert wires(bay) == {"a": ("c", "a"), "b": ("a", "b"), "c": ("c", "c")}
 
 
@@ -93,10 +97,10 @@ def test_undo_takes_everything_back_in_turn_and_straighten_too():
         bay.straight,
     ):
         seen.append(wires(bay))
-        bay.did(make())
+        do(bay, make())
     assert wires(bay) == {one: (one, one) for one in IDS}
     while seen:
-        bay.did(bay.undo(), undone=True)
+        bay.did(bay.undo(), None)
         assert wires(bay) == seen.pop()
     with pytest.raises(Refusal, match="nothing to take back"):
         bay.undo()
@@ -111,9 +115,9 @@ def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_b
         "channels.roll.source": "legs", "channels.roll.field": "position[hip]",
         "channels.hip.source": "imu", "channels.hip.field": "roll(orientation)",
     }  # fmt: skip
-    bay.did(change)
+    do(bay, change)
     assert wires(bay)["roll"] == ("legs: position[hip]", "roll")
-    bay.did(bay.straight())
+    do(bay, bay.straight())
     assert wires(bay)["roll"] == ("imu: roll(orientation)", "roll")
     for refused in (
         lambda: bay.cut("roll"),
@@ -144,6 +148,6 @@ def test_a_policy_that_reads_by_a_wildcard_cannot_be_told():
     bay.see_wiring({"sources.all.topic": "scrambled", "channels.*.source": "all",
                     "channels.*.field": "position[*]"}, "scrambled", new=True)  # fmt: skip
     assert "wildcard" in bay.why_not_told and not bay.why_not_untold
-    bay.did(bay.connect("a", "b", told=False))
+    do(bay, bay.connect("a", "b", told=False))
     with pytest.raises(Refusal, match="wildcard"):
         bay.connect("a", "c", told=True)

@@ -67,6 +67,11 @@ class Visitor:
         replied = lambda: [one for one in self.replies if one["id"] == number]  # noqa: E731
         return (await self.until(replied, f"reply to {command}"))[0]
 
+    async def done(self, command: str, **values: Any) -> None:
+        """Send a command that is carried out."""
+        reply = await self.ask(command, **values)
+        assert reply["ok"], reply
+
     def wires(self) -> dict[str, tuple[str, str]]:
         """By plug its signal and its channel."""
         wires = self.newest.get("bay", {}).get("wires", [])
