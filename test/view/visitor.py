@@ -95,5 +95,5 @@ async def visiting(address: str) -> AsyncIterator[Visitor]:
         yield visitor
     finally:
         connection.close()
+        await asyncio.wait((hearing,), timeout=5.0)
         hearing.cancel()
-        await asyncio.wait((hearing,))

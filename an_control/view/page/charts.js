@@ -2,19 +2,22 @@
 
 import { colour, context, hue, shown } from "./draw.js";
 
-const WIDTH = 480, HEIGHT = 200, EDGE = { left: 44, right: 8, top: 8, bottom: 18 }, SPAN_S = 120;
+const WIDTH = 300, HEIGHT = 125, EDGE = { left: 40, right: 6, top: 8, bottom: 16 }, SPAN_S = 120;
 
-// The last SPAN_S of some columns of the scores, with lines where something was rewired.
-export function drawChart(canvas, rows, columns, marks, scale = 1, digits = 0) {
+// The last SPAN_S of some columns of the scores, with lines where something was rewired; `range` is
+// that of the axis where it is fixed.
+export function drawChart(canvas, rows, columns, marks, range) {
+  const scale = range ? 100 : 1;
   const ctx = context(canvas, WIDTH, HEIGHT), end = rows.length ? rows[rows.length - 1][0] : 0;
   const start = end - SPAN_S, seen = rows.filter((row) => row[0] >= start);
   const values = seen.flatMap((row) => columns.map((c) => row[c])).filter((one) => one !== null && isFinite(one));
   let [low, high] = values.length ? [Math.min(...values) * scale, Math.max(...values) * scale] : [0, 1];
+  if (range) [low, high] = range;
   if (low > 0 && low < 0.6 * high) low = 0;
   if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
   const [w, h] = [WIDTH - EDGE.left - EDGE.right, HEIGHT - EDGE.top - EDGE.bottom];
   const x = (s) => EDGE.left + (w * (s - start)) / SPAN_S, y = (v) => EDGE.top + h * (1 - (v - low) / (high - low));
-  axes(ctx, low, high, y, h, digits);
+  axes(ctx, low, high, y);
   ctx.strokeStyle = colour("second");
   ctx.lineWidth = 1;
   ctx.globalAlpha = 0.7;
@@ -44,7 +47,8 @@ export function drawChart(canvas, rows, columns, marks, scale = 1, digits = 0) {
   });
 }
 
-function axes(ctx, low, high, y, h, digits) {
+function axes(ctx, low, high, y) {
+  ctx.font = "11px system-ui, 'DejaVu Sans', sans-serif";
   ctx.strokeStyle = colour("line");
   ctx.fillStyle = colour("soft");
   ctx.lineWidth = 1;
@@ -54,7 +58,7 @@ function axes(ctx, low, high, y, h, digits) {
   for (const value of [low, (low + high) / 2, high]) {
     ctx.moveTo(EDGE.left, y(value));
     ctx.lineTo(WIDTH - EDGE.right, y(value));
-    ctx.fillText(shown(value, high - low < 5 ? 2 : digits), EDGE.left - 5, y(value));
+    ctx.fillText(shown(value, high - low < 5 ? 2 : 0), EDGE.left - 5, y(value));
   }
   ctx.stroke();
   ctx.textBaseline = "alphabetic";

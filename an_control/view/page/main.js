@@ -134,7 +134,7 @@ function draw() {
     drawChart(byId("chart-return"), scores, [1], marks);
     drawChart(byId("chart-reward"), scores, [2], marks);
     drawChart(byId("chart-tick"), scores, [3, 4], marks);
-    drawChart(byId("chart-present"), scores, [5], marks, 100);
+    drawChart(byId("chart-present"), scores, [5], marks, [0, 100]);
   }
   dirty.clear();
 }
