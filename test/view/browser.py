@@ -30,6 +30,14 @@ class Browser:
         if message.type in ("error", "warning"):
             self.errors.append(message.text)
 
+    @contextmanager
+    def another(self, address: str) -> Iterator[Browser]:
+        """A second visitor in the same browser."""
+        second = Browser(self.page.context.browser.new_page())
+        second.page.goto(address)
+        yield second
+        second.page.close()
+
     @property
     def hosts(self) -> set[str | None]:
         """Where it sent requests to."""

@@ -87,7 +87,8 @@ def test_a_policy_node_that_is_killed_is_called_silent_and_found_again(tmp_path)
                 }  # fmt: skip
                 swap = {"signal": "tilt: vector.x", "plug": "left.position", "told": True}
                 await visitor.done("connect", **swap)
-                assert visitor.wires()["tilt.x"][0] == "joints: position[left]"
+                swapped = lambda: visitor.wires()["tilt.x"][0] == "joints: position[left]"  # noqa: E731
+                await visitor.until(swapped, "the swap on the page")
                 for refused in (
                     await visitor.ask("connect", **(swap | {"told": False, "plug": "tilt.y"})),
                     await visitor.ask("cut", plug="tilt.x"),
