@@ -294,8 +294,13 @@ class Controller:
         return None if attention is None or places is None else attention[:, places]
 
     def keys(self, ids: tuple[str, ...]) -> np.ndarray | None:
-        """(N, k) of the last tick, rows in the order of `ids`; None for a policy without keys."""
+        """(N, k) of the last tick, rows in the order of `ids`; None for a policy without keys.
+
+        Of a policy that sees these are the messages of its patches.
+        """
         keys = self.policy.keys
+        if keys is None:
+            keys = self.policy.messages
         places = None if keys is None else self._places(ids)
         return None if keys is None or places is None else keys[places]
 

@@ -303,11 +303,11 @@ def _recorder(node: Any, path: Path, wiring: Wiring) -> Recorder:
 @contextmanager
 def _page(namespace: str, port: int) -> Iterator[None]:
     """The live page as a process; the simulation goes on where it cannot be shown."""
-    with subprocess.Popen(page_command(namespace, port), start_new_session=True) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
+    process = subprocess.Popen(page_command(namespace, port), start_new_session=True)
+    try:
+        yield
+    finally:
+        _end(process)
 
 
 @contextmanager
@@ -335,9 +335,15 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
         yield died
     finally:
         done.set()
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        _end(process)
         watcher.join()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let a process end by itself, for STOP_S."""
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

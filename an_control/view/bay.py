@@ -234,7 +234,8 @@ class Bay:
     def _plugs(self) -> list[str]:
         """The scrambler's plugs: those that the wiring names first, in its order."""
         order = self.order or {}
-        return list(dict.fromkeys([*(one for one in self._reads if one in order), *order]))
+        others = sorted(order, key=_natural)
+        return list(dict.fromkeys([*(one for one in self._reads if one in order), *others]))
 
     def _plug_of(self) -> dict[str, str]:
         """By channel the plug that it reads, where that is one of the scrambler's."""
@@ -244,6 +245,11 @@ class Bay:
             if element and source == self._scrambled != "":
                 found[channel] = element[1]
         return found
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """By this camera.2.1 comes before camera.10.1."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
 def _label(where: tuple[str, str]) -> str:

@@ -111,6 +111,10 @@ export class Clusters {
     ctx.beginPath();
     ctx.moveTo(0, y(0)); ctx.lineTo(width, y(0)); ctx.moveTo(x(0), 0); ctx.lineTo(x(0), height);
     ctx.stroke();
+    if (!this.looks.length) {
+      ctx.fillStyle = colour("soft");
+      ctx.fillText("no keys: the policy has none, or nothing runs", 10, 20);
+    }
     const now = this.looks[this.looks.length - 1] ?? [], many = now.length > 128;
     for (let i = 0; 2 * i < now.length; i++) {
       ctx.strokeStyle = ctx.fillStyle = signals[i] < 0 ? colour("soft") : hue(signals[i], count);

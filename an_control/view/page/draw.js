@@ -26,5 +26,5 @@ export function hue(index, count) {
 }
 
 export function shown(value, digits = 0) {
-  return value === undefined || value === null || !isFinite(value) ? "–" : value.toFixed(digits);
+  return value === undefined || value === null || !isFinite(value) ? "–" : value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1");
 }

@@ -41,6 +41,7 @@ const connection = new Connection({
   },
   drawing(update) {
     robot.setDrawing(update);
+    byId("robot-hint").textContent = update.kind === "camera" ? "orange: attended patches; drag one to another place" : "";
     mark("robot");
   },
   picture(data) {
@@ -95,8 +96,9 @@ function showBay(update) {
   const [yes, no] = document.querySelectorAll("input[name=told]");
   yes.disabled = update.why_not_told !== "";
   no.disabled = update.why_not_untold !== "";
-  if (yes.disabled && !no.disabled) no.checked = true;
-  if (no.disabled && !yes.disabled) yes.checked = true;
+  const yesWanted = state.told !== false;
+  yes.checked = no.disabled || (yesWanted && !yes.disabled);
+  no.checked = !yes.checked;
   byId("why").textContent = update.why_not_untold || update.why_not_told;
   byId("undo").disabled = !update.undo;
   for (const id of ["jitter", "missing", "reshuffle", "every"]) byId(id).disabled = no.disabled;
@@ -159,6 +161,7 @@ function showStop() {
   byId("reset-estop").disabled = !latched;
 }
 
+byId("told").addEventListener("change", () => (state.told = told()));
 byId("estop").addEventListener("click", () => act("estop"));
 byId("reset-estop").addEventListener("click", () => act("resetestop"));
 byId("restart").addEventListener("click", () => act("restart"));
