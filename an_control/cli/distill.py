@@ -46,8 +46,8 @@ class Verb:
     updates: int | None = None
     """Updates a round, where not the recipe's."""
     minutes: float | None = None
-    """End the run with the round in which so many minutes of processor time are over; the learning
-    rates fall with the time. By default the recipe's, which is no limit in those that ship."""
+    """Learn for so many minutes of processor time, in as many rounds as they allow, or until the
+    student is as good as the teacher. By default the recipe's number of rounds decides."""
     teacher: str | None = None
     """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
     stable-baselines3, or python:MODULE:FUNCTION, from an observation to an action; the ant and the
@@ -149,6 +149,7 @@ class Verb:
         if student.paper and self.products:
             raise ValueError("--products: not in the paper's form; take another --recipe")
         settings = self._disturbed(settings)
+        minutes = settings.minutes if self.minutes is None else self.minutes
         settings = replace(
             settings,
             student=student,
@@ -156,7 +157,7 @@ class Verb:
             rate=settings.rate if self.rate is None else self.rate,
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
-            minutes=settings.minutes if self.minutes is None else self.minutes,
+            minutes=0.0 if self.smoke else minutes,
         )
         return Dagger(
             self.out,

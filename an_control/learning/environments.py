@@ -59,10 +59,10 @@ class HasStepLength(Protocol):
 
 
 class Batch(Protocol):
-    """Compiled physics of L episodes, one a column; S numbers are an episode's state.
+    """Compiled physics of B episodes, one a column; S numbers are an episode's state.
 
     `observe` and `advance` are numba functions that were compiled for exactly these arrays, all of
-    them contiguous. A single environment must run the same functions, with L = 1.
+    them contiguous. A single environment must run the same functions, with B = 1.
     """
 
     steps: int
@@ -72,10 +72,10 @@ class Batch(Protocol):
     start: Callable[[int], np.ndarray]
     """The state (S,) float64 from which `reset(seed=...)` starts."""
     observe: Callable[[np.ndarray, np.ndarray], None]
-    """Reads state (S, L) float64, writes observation (N, L) float32."""
+    """Reads state (S, B) float64, writes observation (N, B) float32."""
     advance: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
-    """One step of state (S, L) float64, in place, by action (A, L) float32; writes reward (L,)
-    float64 and ended (L,) bool."""
+    """One step of state (S, B) float64, in place, by action (A, B) float32; writes reward (B,)
+    float64 and ended (B,) bool."""
 
 
 @runtime_checkable

@@ -57,7 +57,7 @@ def _accelerations(velocity, spin, sin, cos, force):
 
 @njit(inline="always", error_model="numpy")
 def _sin_cos(x):
-    """Sine and cosine to the last bit or two, without branches, so that lanes vectorise.
+    """Sine and cosine to the last bit or two, without branches, so that a batch vectorises.
 
     Reduction by pi/2 in two parts, then the polynomials of fdlibm's k_sin.c and k_cos.c.
     """
@@ -85,13 +85,13 @@ def _sin_cos(x):
 
 @njit("void(float64[:,::1], float32[:,::1])", cache=True, error_model="numpy", nogil=True)
 def observe(state, observation):
-    """The observation (5, L) of a state (6, L): position, velocity, angle, spin, its sin, cos."""
-    for lane in range(state.shape[1]):
-        observation[0, lane] = np.float32(state[0, lane])
-        observation[1, lane] = np.float32(state[1, lane])
-        observation[2, lane] = np.float32(state[5, lane])
-        observation[3, lane] = np.float32(state[4, lane])
-        observation[4, lane] = np.float32(state[3, lane])
+    """The observation (5, B) of a state (6, B): position, velocity, angle, spin, its sin, cos."""
+    for b in range(state.shape[1]):
+        observation[0, b] = np.float32(state[0, b])
+        observation[1, b] = np.float32(state[1, b])
+        observation[2, b] = np.float32(state[5, b])
+        observation[3, b] = np.float32(state[4, b])
+        observation[4, b] = np.float32(state[3, b])
 
 
 @njit(
@@ -102,23 +102,23 @@ def observe(state, observation):
 )
 def advance(state, action, reward, ended):
     """One step of 0.01 s, in place: positions move by the old velocities (explicit Euler)."""
-    for lane in range(state.shape[1]):
-        velocity, spin = state[1, lane], state[3, lane]
-        push = np.float64(action[0, lane])
+    for b in range(state.shape[1]):
+        velocity, spin = state[1, b], state[3, b]
+        push = np.float64(action[0, b])
         force = FORCE_N * min(max(push, -1.0), 1.0)
-        cart, pole = _accelerations(velocity, spin, state[4, lane], state[5, lane], force)
-        position = state[0, lane] + velocity * STEP_S
-        angle = state[2, lane] + spin * STEP_S
+        cart, pole = _accelerations(velocity, spin, state[4, b], state[5, b], force)
+        position = state[0, b] + velocity * STEP_S
+        angle = state[2, b] + spin * STEP_S
         sin, cos = _sin_cos(angle)
         _, closeness = _sin_cos(position * (0.5 * np.pi / LIMIT_M))
-        state[0, lane] = position
-        state[1, lane] = velocity + cart * STEP_S
-        state[2, lane] = angle
-        state[3, lane] = spin + pole * STEP_S
-        state[4, lane] = sin
-        state[5, lane] = cos
-        reward[lane] = 0.5 * (cos + 1.0) * closeness
-        ended[lane] = (position < -LIMIT_M) | (position > LIMIT_M)
+        state[0, b] = position
+        state[1, b] = velocity + cart * STEP_S
+        state[2, b] = angle
+        state[3, b] = spin + pole * STEP_S
+        state[4, b] = sin
+        state[5, b] = cos
+        reward[b] = 0.5 * (cos + 1.0) * closeness
+        ended[b] = (position < -LIMIT_M) | (position > LIMIT_M)
 
 
 def start(seed: int) -> np.ndarray:
@@ -132,7 +132,7 @@ def _start(rng: np.random.Generator) -> np.ndarray:
 
 
 class Batch(NamedTuple):
-    """Compiled functions on (., L) arrays, and starts by seed; see `learning.environments`."""
+    """Compiled functions on (., B) arrays, and starts by seed; see `learning.environments`."""
 
     start: Any
     observe: Any

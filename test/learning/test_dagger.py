@@ -2,7 +2,9 @@
 """DAgger learns, continues to the same bits, and exports what it trained."""
 
 import json
+import time
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -78,6 +80,31 @@ def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
         queries = [student.arrays["attention.queries"] for student in students]
         means[averaged] = queries[-1] if averaged else np.mean(queries, axis=0)
     np.testing.assert_allclose(means[True], means[False], atol=1e-6)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Processor time: 15 s each time that it is asked for."""
+    ticks = count(step=15.0)
+    monkeypatch.setattr(time, "process_time", lambda: next(ticks))
+
+
+def test_a_run_of_so_many_minutes_makes_rounds_until_they_are_over(tmp_path, clock):
+    settings = replace(smoke(RECIPE), rounds=1, validation_episodes=0, minutes=30.0)
+    run = dagger(tmp_path, settings)
+    run.run()
+    assert run.learner.progress == 1.0 and run.done == run.learner.steps > 3
+    assert 1800.0 <= run.learner.state()["cpu_s"][0] < 2400.0
+
+
+def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_teacher(
+    tmp_path, monkeypatch
+):
+    settings = replace(smoke(RECIPE), rounds=1, minutes=1e9, validation_episodes=1)
+    run = dagger(tmp_path, settings)
+    monkeypatch.setattr(run.learner, "_play", lambda driver: 1.0)
+    run.run()
+    assert run.finished and run.done == 5
 
 
 def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):

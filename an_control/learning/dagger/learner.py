@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -35,6 +36,8 @@ from an_control.policy import Model, make_policy
 
 VALIDATION = 2**20 + 7
 """Of the validation episodes' seed."""
+AS_GOOD = 5
+"""Students in a row whose mean return is that of the teacher: enough is learned."""
 
 
 class Dagger:
@@ -74,16 +77,27 @@ class Dagger:
         self._average = AveragedModel(self._student) if settings.averaged else None
         self._episodes: list[Episode] = []
         self._round, self._cpu_s, self._identified_s = 0, 0.0, 0.0
+        self._returns: list[float] = []
+        """Of the validations, behind that of the teacher."""
 
     @property
     def steps(self) -> int:
-        return self._round if self.progress >= 1.0 else 1 + self.settings.rounds
+        if not self.settings.minutes:
+            return 1 + self.settings.rounds
+        progress = self.progress
+        if progress >= 1.0:
+            return self._round
+        return max(1 + self._round, round(self._round / progress) if progress else 0)
 
     @property
     def progress(self) -> float:
-        """How much of the run is over, from 0 to 1, by its rounds or by its time."""
-        minutes, rounds = self.settings.minutes, self._round / (1 + self.settings.rounds)
-        return max(rounds, self._cpu_s / (60.0 * minutes)) if minutes else rounds
+        """How much of the run is over, from 0 to 1, by its time or by its rounds."""
+        settings = self.settings
+        if not settings.minutes:
+            return self._round / (1 + settings.rounds)
+        if self._round > settings.rounds and self._as_good_as_the_teacher():
+            return 1.0
+        return min(1.0, self._cpu_s / (60.0 * settings.minutes))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -108,7 +122,7 @@ class Dagger:
         self._recordings.write(self._round, kept)
         self._episodes = self._newest(self._episodes + kept)
         what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
-        line: dict[str, Any] = train_round(*what, self._round_progress)
+        line: dict[str, Any] = train_round(*what, self._since_first(self.settings.rounds))
         if self._average is not None:
             self._average.update_parameters(self._student)
         line |= {
@@ -116,7 +130,10 @@ class Dagger:
             "return": float(np.mean([episode.total for episode in recorded])),
         }
         if self.settings.validation_episodes:
+            if not self._round:
+                self._returns = [self._play(lambda rng: NoisyTeacher(rng, 0.0))]
             line["validation"] = self._validate()
+            self._returns.append(line["validation"])
         self._cpu_s += time.process_time() - started
         if self._round == 0:
             self._identified_s = self._cpu_s
@@ -127,6 +144,7 @@ class Dagger:
         return {
             "round": self._round,
             "cpu_s": [self._cpu_s, self._identified_s],
+            "returns": self._returns,
             "student": self._student.state_dict(),
             "optimiser": self._optimiser.state_dict(),
             "average": None if self._average is None else self._average.state_dict(),
@@ -140,6 +158,7 @@ class Dagger:
             self._average.load_state_dict(tensors["average"])
         self._round = state["round"]
         self._cpu_s, self._identified_s = state["cpu_s"]
+        self._returns = state["returns"]
         recorded = (self._recordings.read(number) for number in range(self._round))
         self._episodes = self._newest([episode for part in recorded for episode in part])
 
@@ -166,14 +185,13 @@ class Dagger:
             student.start_neurons(self._start)
         return student.to(self._device)
 
-    @property
-    def _round_progress(self) -> float:
-        """How much of the rounds after the first one is over, from 0 to 1, as rates fall by it."""
-        rounds = max(0, self._round - 1) / max(1, self.settings.rounds)
+    def _since_first(self, rounds: int) -> float:
+        """How much of what follows the first round is over, from 0 to 1: of so many rounds, or of
+        the time."""
+        if not self.settings.minutes:
+            return max(0, self._round - 1) / max(1, rounds)
         left_s = 60.0 * self.settings.minutes - self._identified_s
-        if not self._round or left_s <= 0.0:
-            return rounds
-        return min(1.0, max(rounds, (self._cpu_s - self._identified_s) / left_s))
+        return min(1.0, (self._cpu_s - self._identified_s) / left_s) if left_s > 0.0 else 1.0
 
     def _record(self, rng: np.random.Generator) -> list[Episode]:
         """This round's episodes: the teacher's in the first one, then the student's."""
@@ -191,11 +209,11 @@ class Dagger:
         else:
             policy = make_policy(self._student.model(self._task, {}))
             channels = len(self._task["channels"])
-            rounds = (self._round - 1) / max(1, self.settings.rounds - 1)
+            faults = self.settings.faults
             makers = [
                 (count, partial(StudentRollout, rng, policy, channels, how))
                 for count, how in plan.rewirings(
-                    max(rounds, self._round_progress), self.settings.faults
+                    self._since_first(self.settings.rounds - 1), faults
                 )
             ]
         return [episode for count, make in makers for episode in self._some(count, make, rng)]
@@ -213,12 +231,20 @@ class Dagger:
             yield episode
 
     def _validate(self) -> float:
-        """The mean return of the student on shuffled channels, in episodes of its own."""
-        rng = np.random.default_rng([self.seed, VALIDATION])
+        """The mean return of the student on shuffled channels."""
         policy, channels = make_policy(self.model(), "off"), len(self._task["channels"])
-        alone = partial(StudentRollout, rng, policy, channels, RolloutSettings())
-        episodes = self._some(self.settings.validation_episodes, alone, rng)
+        return self._play(lambda rng: StudentRollout(rng, policy, channels, RolloutSettings()))
+
+    def _play(self, driver: Callable[[np.random.Generator], Driver]) -> float:
+        """The mean return of a driver in the validation episodes."""
+        rng = np.random.default_rng([self.seed, VALIDATION])
+        episodes = self._some(self.settings.validation_episodes, partial(driver, rng), rng)
         return float(np.mean([episode.total for episode in episodes]))
+
+    def _as_good_as_the_teacher(self) -> bool:
+        """Whether the last rounds' students were, in the mean."""
+        teacher, *students = self._returns or [math.inf]
+        return len(students) >= AS_GOOD and float(np.mean(students[-AS_GOOD:])) >= teacher
 
     def _newest(self, episodes: list[Episode]) -> list[Episode]:
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]

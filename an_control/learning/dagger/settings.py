@@ -91,8 +91,9 @@ class DaggerSettings:
     """After each round, of the student on shuffled channels, counted as the collection's; the best
     round's student is kept. 0: none, and the last one is."""
     minutes: float = 0.0
-    """Processor time after which the run ends with the round at hand, a quarter of it for the
-    first round's updates; the rates fall with it. 0: no limit."""
+    """Processor time of the run, a quarter of it for the first round's updates; the rates fall with
+    it. It is cut into `rounds` rounds at least. It ends before where the last rounds' students were
+    as good as the teacher. 0: `rounds` rounds, however long they take."""
     averaged: bool = False
     """The model is the mean of the students after each round."""
 

@@ -18,7 +18,7 @@ from an_control.learning.rollout.compiled.loop import (
     nobody,
     run,
 )
-from an_control.learning.rollout.compiled.policies import LANES
+from an_control.learning.rollout.compiled.policies import BATCH
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, MlpSizes, Model
 from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
@@ -111,7 +111,7 @@ class FusedEngine:
         calls = SHARES * self._pool._max_workers
         if models >= calls:
             return [(some, slice(None)) for some in _slices(models, calls)]
-        return [(slice(None), few) for few in _slices(episodes, min(calls, -(-episodes // LANES)))]
+        return [(slice(None), few) for few in _slices(episodes, min(calls, -(-episodes // BATCH)))]
 
     def _run(
         self,

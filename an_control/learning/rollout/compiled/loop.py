@@ -1,8 +1,8 @@
-"""The fused rollout: policy and dynamics in one compiled loop, a queue refilling finished lanes.
+"""The fused rollout: policy and dynamics in one compiled loop, a queue refilling finished columns.
 
-Episodes advance together, each in a lane with the weights of its candidate; a lane whose episode
-has ended takes the next from the queue at once, be it another candidate's, so that no work is done
-on finished episodes while any is left.
+Episodes advance together, each in a column of the batch with the weights of its candidate. A column
+whose episode has ended takes the next from the queue at once, be it another candidate's, so that no
+work is done on finished episodes while any is left.
 """
 
 # mypy: allow-untyped-defs
@@ -15,8 +15,8 @@ import numpy as np
 from numba import typeof, types
 
 from an_control.learning.rollout.compiled.policies import (
+    BATCH,
     F32,
-    LANES,
     act,
     add_products,
     advance_cells,
@@ -72,7 +72,7 @@ class Conditions(NamedTuple):
     """What is done to the readings of E episodes with N channels; empty arrays do nothing."""
 
     order: np.ndarray
-    """(E, B, N) int64: the signal that each channel carries, in block b of `every` steps."""
+    """(E, K, N) int64: the signal that each channel carries, in block k of `every` steps."""
     every: int
     """Steps until the next block; 0 for never."""
     noise: np.ndarray
@@ -150,101 +150,101 @@ def run(
     d, widest = max(0, candidates.score_rows.shape[1] - 1), slots
     padded, first = d + -d % 8, 1 + form.inputs + actions
     inputs, softmax = form.inputs, form.softmax
-    rows = np.zeros((candidates.gate_rows.shape[1], gates, LANES), F32)
-    hidden, weights = np.zeros((padded, gates, LANES), F32), np.zeros((padded, queries, LANES), F32)
-    bias, head = np.zeros((queries, LANES), F32), np.zeros((candidates.head.shape[1], LANES))
+    rows = np.zeros((candidates.gate_rows.shape[1], gates, BATCH), F32)
+    hidden, weights = np.zeros((padded, gates, BATCH), F32), np.zeros((padded, queries, BATCH), F32)
+    bias, head = np.zeros((queries, BATCH), F32), np.zeros((candidates.head.shape[1], BATCH))
     for width in widths:
         widest = max(widest, width)
     widest = max(widest, 2 * queries)
 
-    state = np.zeros((states, LANES))
-    signal, shown = np.zeros((channels, LANES), F32), np.zeros((slots, LANES), F32)
-    present, place = np.ones((slots, LANES)), np.zeros((channels, LANES), np.int64)
-    h, c = np.zeros((slots, padded, LANES), F32), np.zeros((slots, d, LANES), F32)
-    last = np.zeros((slots, LANES), F32)
-    readings = np.zeros((slots, 0 if form.recurrent else inputs, LANES), F32)
-    action = np.zeros((actions, LANES), F32)
-    common, z = np.zeros((gates, LANES), F32), np.zeros((slots, gates, LANES), F32)
-    drive = np.zeros((inputs, gates, LANES), F32)
-    score, work = np.zeros((slots, queries, LANES), F32), np.zeros((3, LANES), F32)
-    narrow = np.zeros((queries, LANES), F32)
-    sums, mass = np.zeros((queries, LANES)), np.zeros((queries, LANES))
-    x, y = np.zeros((widest, LANES)), np.zeros((widest, LANES))
-    reward, ended = np.zeros(LANES), np.zeros(LANES, np.bool_)
-    size, count, total = np.zeros(LANES), np.zeros(LANES), np.zeros(LANES)
-    grids, shift = np.zeros(LANES), np.zeros(LANES)
-    episode, at = np.full(LANES, -2, np.int64), np.zeros(LANES, np.int64)
-    player = np.full(LANES, -1, np.int64)
+    state = np.zeros((states, BATCH))
+    signal, shown = np.zeros((channels, BATCH), F32), np.zeros((slots, BATCH), F32)
+    present, place = np.ones((slots, BATCH)), np.zeros((channels, BATCH), np.int64)
+    h, c = np.zeros((slots, padded, BATCH), F32), np.zeros((slots, d, BATCH), F32)
+    last = np.zeros((slots, BATCH), F32)
+    readings = np.zeros((slots, 0 if form.recurrent else inputs, BATCH), F32)
+    action = np.zeros((actions, BATCH), F32)
+    common, z = np.zeros((gates, BATCH), F32), np.zeros((slots, gates, BATCH), F32)
+    drive = np.zeros((inputs, gates, BATCH), F32)
+    score, work = np.zeros((slots, queries, BATCH), F32), np.zeros((3, BATCH), F32)
+    narrow = np.zeros((queries, BATCH), F32)
+    sums, mass = np.zeros((queries, BATCH)), np.zeros((queries, BATCH))
+    x, y = np.zeros((widest, BATCH)), np.zeros((widest, BATCH))
+    reward, ended = np.zeros(BATCH), np.zeros(BATCH, np.bool_)
+    size, count, total = np.zeros(BATCH), np.zeros(BATCH), np.zeros(BATCH)
+    grids, shift = np.zeros(BATCH), np.zeros(BATCH)
+    episode, at = np.full(BATCH, -2, np.int64), np.zeros(BATCH, np.int64)
+    player = np.full(BATCH, -1, np.int64)
 
     following, active = 0, 0
     while True:
-        for lane in range(LANES):
-            if episode[lane] == -2:
-                episode[lane], at[lane], total[lane] = -1, 0, 0.0
+        for b in range(BATCH):
+            if episode[b] == -2:
+                episode[b], at[b], total[b] = -1, 0, 0.0
                 if following < jobs:
-                    candidate, episode[lane] = following // episodes, following % episodes
+                    candidate, episode[b] = following // episodes, following % episodes
                     following, active = following + 1, active + 1
-                    if candidate != player[lane]:
-                        player[lane] = candidate
-                        take_weights(candidates, candidate, lane, rows, bias, weights, head)
+                    if candidate != player[b]:
+                        player[b] = candidate
+                        take_weights(candidates, candidate, b, rows, bias, weights, head)
                         for k in range(form.recurrent):
                             for g in range(gates):
-                                hidden[k, g, lane] = rows[first + k, g, lane]
+                                hidden[k, g, b] = rows[first + k, g, b]
                 for i in range(actions):
-                    action[i, lane] = F32(0.0)
+                    action[i, b] = F32(0.0)
                 for i in range(slots):
-                    last[i, lane] = F32(np.nan)
+                    last[i, b] = F32(np.nan)
                     for f in range(readings.shape[1]):
-                        readings[i, f, lane] = F32(np.nan)
+                        readings[i, f, b] = F32(np.nan)
                     for k in range(d):
-                        h[i, k, lane], c[i, k, lane] = F32(0.0), F32(0.0)
+                        h[i, k, b], c[i, k, b] = F32(0.0), F32(0.0)
                 for i in range(channels):
-                    place[i, lane] = i
+                    place[i, b] = i
                 for i in range(states):
-                    state[i, lane] = starts[max(0, episode[lane]), i]
-            if episode[lane] == -1:  # idle: stays where an episode starts
-                at[lane] = 0
+                    state[i, b] = starts[max(0, episode[b]), i]
+            if episode[b] == -1:  # idle: stays where an episode starts
+                at[b] = 0
                 for i in range(states):
-                    state[i, lane] = starts[0, i]
+                    state[i, b] = starts[0, i]
         if active == 0:
             break
 
         observe(state, signal)
         if order.shape[0] == 0:
             for i in range(channels):
-                for lane in range(LANES):
-                    shown[i, lane] = signal[i, lane]
+                for b in range(BATCH):
+                    shown[i, b] = signal[i, b]
         else:
-            for lane in range(LANES):
-                e, t = max(0, episode[lane]), at[lane]
+            for b in range(BATCH):
+                e, t = max(0, episode[b]), at[b]
                 if t == 0 or (every > 0 and t % every == 0):
                     block = t // every if every > 0 else 0
                     for i in range(channels):
-                        place[i, lane] = order[e, block, i]
+                        place[i, b] = order[e, block, i]
                 for i in range(channels):
-                    shown[i, lane] = signal[place[i, lane], lane]
+                    shown[i, b] = signal[place[i, b], b]
         for i in range(channels, copies):
-            for lane in range(LANES):
-                shown[i, lane] = signal[copied[max(0, episode[lane]), i - channels], lane]
+            for b in range(BATCH):
+                shown[i, b] = signal[copied[max(0, episode[b]), i - channels], b]
         for i in range(copies, slots):
-            for lane in range(LANES):
-                shown[i, lane] = noise[max(0, episode[lane]), at[lane], i - copies]
+            for b in range(BATCH):
+                shown[i, b] = noise[max(0, episode[b]), at[b], i - copies]
         if here.shape[0] > 0:
-            for lane in range(LANES):
+            for b in range(BATCH):
                 for i in range(channels):
-                    present[i, lane] = here[max(0, episode[lane]), place[i, lane]]
-                    shown[i, lane] *= F32(present[i, lane])
+                    present[i, b] = here[max(0, episode[b]), place[i, b]]
+                    shown[i, b] *= F32(present[i, b])
 
-        for lane in range(LANES):
-            size[lane], count[lane] = 0.0, 0.0
+        for b in range(BATCH):
+            size[b], count[b] = 0.0, 0.0
         for i in range(slots):
-            for lane in range(LANES):
-                size[lane] = max(size[lane], abs(np.float64(shown[i, lane])))
-                count[lane] += present[i, lane]
-        for lane in range(LANES):
-            grid = max(size[lane], ORDINARY) * count[lane]
-            if grid != grids[lane]:
-                grids[lane], shift[lane] = grid, shift_of(grid)
+            for b in range(BATCH):
+                size[b] = max(size[b], abs(np.float64(shown[i, b])))
+                count[b] += present[i, b]
+        for b in range(BATCH):
+            grid = max(size[b], ORDINARY) * count[b]
+            if grid != grids[b]:
+                grids[b], shift[b] = grid, shift_of(grid)
 
         if attends:
             gate_inputs(form, rows, action, common, drive)
@@ -269,19 +269,19 @@ def run(
             close_message(softmax, sums, mass, narrow, x)
         else:
             for i in range(slots):
-                for lane in range(LANES):
-                    x[i, lane] = np.float64(shown[i, lane])
+                for b in range(BATCH):
+                    x[i, b] = np.float64(shown[i, b])
         act(form, head, widths, x, y, action)
 
         advance(state, action, reward, ended)
-        for lane in range(LANES):
-            e = episode[lane]
+        for b in range(BATCH):
+            e = episode[b]
             if e >= 0:
-                total[lane] += reward[lane]
-                at[lane] += 1
-                sound = np.isfinite(total[lane]) and size[lane] <= MAX_READING
-                if ended[lane] or at[lane] >= limit or not sound:
-                    returns[player[lane], e] = total[lane] if sound else np.nan
-                    steps[player[lane], e] = at[lane]
-                    episode[lane] = -2
+                total[b] += reward[b]
+                at[b] += 1
+                sound = np.isfinite(total[b]) and size[b] <= MAX_READING
+                if ended[b] or at[b] >= limit or not sound:
+                    returns[player[b], e] = total[b] if sound else np.nan
+                    steps[player[b], e] = at[b]
+                    episode[b] = -2
                     active -= 1
