@@ -137,9 +137,9 @@ class Deeds:
         both = bool(change.order and change.parameters)
         before = {plug: (self.bay.order or {})[plug] for plug in change.order}
         pause = both and self.lockstep and bool(self.found.simulator)
-        if pause and (refusal := await self._pause(True)):
-            raise Refusal(refusal)
         try:
+            if pause and (refusal := await self._pause(True)):
+                raise Refusal(refusal)
             await self._order(change.order)
             try:
                 await self._rewire(change.parameters)

@@ -95,7 +95,7 @@ class Live:
         if found != watch.found:
             changed = found.scrambler != watch.found.scrambler
             watch.follow(found)
-            if changed or new:
+            if changed:
                 deeds.bay.see_order(None)
                 new = True
         if not found.policy:
