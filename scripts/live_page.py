@@ -1,7 +1,7 @@
 """Pictures and figures of the live page, from real runs.
 
-    python scripts/live_page.py pictures [DIR]     of five robots, and the Ant moving (docs/view)
-    python scripts/live_page.py measure [MINUTES]  what the page costs the Ant, its memory (1)
+    python scripts/live_page.py pictures [DIR [ROBOT ...]]  of five robots, and the Ant moving
+    python scripts/live_page.py measure [MINUTES]           what the page costs the Ant
 
 Pictures need Chromium and Playwright. Give each command a ROS_DOMAIN_ID of its own.
 """
@@ -26,7 +26,18 @@ os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
 SETTLE_S = 12.0
 """How long a robot runs before its picture is taken, so that its charts show something."""
 FRAMES, FRAME_S = 60, 0.16
-OWN = ROOT / "docs/real_time"
+CONFIG = ROOT / "config/mobile_base"
+ROBOTS: dict[str, tuple[object, ...]] = {
+    "ant": ("ant", "--realtime"),
+    "cartpole": ("cartpole",),
+    "car_racing": ("car_racing",),
+    "pong": ("pong",),
+    "own_robot": (
+        "--simulation", f"{CONFIG}_sim.yaml", "--wiring", f"{CONFIG}.yaml",
+        "--model", ROOT / "models/mobile_base.safetensors",
+    ),
+}  # fmt: skip
+"""What `an-control sim` gets; the last one is a robot that is two YAML files."""
 
 
 @contextmanager
@@ -37,45 +48,37 @@ def simulated(*arguments: object) -> Iterator[Any]:
         yield one
 
 
-def pictures(folder: Path) -> None:
-    """One screenshot a robot, of the Ant also in the dark, and the Ant as an animated picture."""
+def pictures(folder: Path, only: list[str]) -> None:
+    """One screenshot a robot, of the Ant also in the dark, and the Ant as an animated picture.
+
+    The Ant walks in real time, the others play in lockstep. `only` names some of `ROBOTS`.
+    """
     from view.browser import browsing
 
     folder.mkdir(parents=True, exist_ok=True)
-    forever = "--realtime", "--episodes", "100000"
-    with simulated("ant", *forever) as ant, browsing(ant.address()) as page:
-        page.ready(28)
-        page.page.wait_for_timeout(1e3 * SETTLE_S)
-        page.drag("hip_1.position", "ankle_3.velocity")
-        page.page.check("input[name=told][value=no]")
-        page.drag("roll", "hip_2.velocity")
-        page.page.wait_for_timeout(2e3)
-        page.page.screenshot(path=folder / "ant.png")
-        page.page.emulate_media(color_scheme="dark")
-        page.page.wait_for_timeout(1e3)
-        page.page.screenshot(path=folder / "ant_dark.png")
-        page.page.emulate_media(color_scheme="light")
-        page.page.click("#straight")
-        _animate(page, folder / "ant.gif")
-    for name in ("cartpole", "car_racing", "pong"):
-        with simulated(name, *forever) as robot, browsing(robot.address()) as page:
-            _picture(page, folder / f"{name}.png")
-    from stand import tiny_model
-
-    with tempfile.TemporaryDirectory() as made:
-        model = tiny_model(Path(made) / "hopper.safetensors", actions=3, step_s=0.008)
-        files = "--simulation", OWN / "hopper_sim.yaml", "--wiring", OWN / "hopper.yaml"
-        with (
-            simulated(*files, "--model", model, *forever) as robot,
-            browsing(robot.address()) as page,
-        ):
-            _picture(page, folder / "own_robot.png")
+    for name in only or ROBOTS:
+        simulation = simulated(*ROBOTS[name], "--episodes", "100000")
+        with simulation as robot, browsing(robot.address()) as page:
+            page.page.wait_for_selector("#lamp[data-state=running]", state="attached")
+            page.page.wait_for_timeout(1e3 * SETTLE_S)
+            if name == "ant":
+                _ant(page, folder)
+            else:
+                page.page.screenshot(path=folder / f"{name}.png")
 
 
-def _picture(page: Any, path: Path) -> None:
-    page.page.wait_for_selector("#lamp[data-state=running]", state="attached")
-    page.page.wait_for_timeout(1e3 * SETTLE_S)
-    page.page.screenshot(path=path)
+def _ant(page: Any, folder: Path) -> None:
+    page.drag("hip_1.position", "ankle_3.velocity")
+    page.page.check("input[name=told][value=no]")
+    page.drag("roll", "hip_2.velocity")
+    page.page.wait_for_timeout(2e3)
+    page.page.screenshot(path=folder / "ant.png")
+    page.page.emulate_media(color_scheme="dark")
+    page.page.wait_for_timeout(1e3)
+    page.page.screenshot(path=folder / "ant_dark.png")
+    page.page.emulate_media(color_scheme="light")
+    page.page.click("#straight")
+    _animate(page, folder / "ant.gif")
 
 
 def _animate(page: Any, path: Path) -> None:
@@ -209,7 +212,7 @@ def measure(minutes: float) -> None:
 if __name__ == "__main__":
     what, *rest = sys.argv[1:] or [""]
     if what == "pictures":
-        pictures(Path(rest[0]) if rest else ROOT / "docs/view")
+        pictures(Path(rest[0]) if rest else ROOT / "docs/view", rest[1:])
     elif what == "measure":
         measure(float(rest[0]) if rest else 1.0)
     else:

@@ -12,6 +12,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 
+from an_control.ros.graph import UNKNOWN, owner
 from an_control.view.listener import LATCHED, NEWEST, SEVERAL, Topic
 
 POLICY, SCRAMBLER, SIMULATOR = "/reload_wiring", "/shuffle", "/pause"
@@ -89,7 +90,7 @@ def _sensors(node: Node, space: str, policy: str) -> dict[str, Topic]:
             for one in there.get(type_, ())
             if "/" not in one.removeprefix(f"{space}/").replace("camera/", "")
             and one != f"{space}/{SCRAMBLED}"
-            and policy not in _publishers(node, one)
+            and not _publishers(node, one) & {policy, UNKNOWN}
         ]
         wanted = [f"{space}/{one}" for one in usual if f"{space}/{one}" in topics]
         if wanted or topics:
@@ -97,14 +98,12 @@ def _sensors(node: Node, space: str, policy: str) -> dict[str, Topic]:
     attended = f"{policy}/attended"
     if attended in there.get("sensor_msgs/msg/Image", ()):
         found["image"] = Topic(attended, Image)
+        found.pop("joints", None)
     return found
 
 
 def _publishers(node: Node, topic: str) -> set[str]:
-    return {
-        f"{one.node_namespace.rstrip('/')}/{one.node_name}"
-        for one in node.get_publishers_info_by_topic(topic)
-    }
+    return {owner(one) for one in node.get_publishers_info_by_topic(topic)}
 
 
 def _space(node: str) -> str:

@@ -147,9 +147,9 @@ class Watch:
             at, turn = pose.pose.pose.position, pose.pose.pose.orientation
             self._pose = _finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
         drawing = self._drawing
-        if joints is not None:
+        if names:
             drawing = schema.Drawing(_kind(set(names)), list(names))
-        elif image is not None and (drawing is None or drawing.kind == "bars"):
+        elif image is not None and "joints" not in self.found.topics:
             drawing = schema.Drawing("camera", [])
         elif drawing is None and self._ids:
             drawing = schema.Drawing("bars", [])

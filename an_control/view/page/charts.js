@@ -118,11 +118,13 @@ export class Clusters {
     const now = this.looks[this.looks.length - 1] ?? [], many = now.length > 128;
     for (let i = 0; 2 * i < now.length; i++) {
       ctx.strokeStyle = ctx.fillStyle = signals[i] < 0 ? colour("soft") : hue(signals[i], count);
-      ctx.globalAlpha = 0.5;
-      ctx.beginPath();
-      this.looks.forEach((look, k) => ctx[k ? "lineTo" : "moveTo"](x(look[2 * i]), y(look[2 * i + 1])));
-      ctx.stroke();
-      ctx.globalAlpha = 1;
+      if (!many) {
+        ctx.globalAlpha = 0.5;
+        ctx.beginPath();
+        this.looks.forEach((look, k) => ctx[k ? "lineTo" : "moveTo"](x(look[2 * i]), y(look[2 * i + 1])));
+        ctx.stroke();
+        ctx.globalAlpha = 1;
+      }
       ctx.beginPath();
       ctx.arc(x(now[2 * i]), y(now[2 * i + 1]), many ? 2.5 : 4, 0, 2 * Math.PI);
       ctx.fill();
