@@ -24,9 +24,10 @@ class Unanswered(Exception):
 
 
 class Calls:
-    """Calls from one node, several at a time."""
+    """Calls from one node, several at a time; each waits `limit_s` for its answer."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, limit_s: float = LIMIT_S) -> None:
+        self._limit_s = limit_s
         self._node = node
         self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(node)
@@ -67,7 +68,7 @@ class Calls:
         client = self._clients.get(service)
         if client is None:
             client = self._clients[service] = self._node.create_client(type_, service)
-        until_s = time.monotonic() + LIMIT_S
+        until_s = time.monotonic() + self._limit_s
         while (now_s := time.monotonic()) < until_s:
             if not client.service_is_ready():
                 await asyncio.sleep(10 * SLICE_S)
@@ -81,7 +82,7 @@ class Calls:
             if future.done():
                 return future.result()
             client.remove_pending_request(future)
-        raise Unanswered(f"{service} did not answer within {LIMIT_S:g} s")
+        raise Unanswered(f"{service} did not answer within {self._limit_s:g} s")
 
     def close(self) -> None:
         """Let go of the node and of all clients."""

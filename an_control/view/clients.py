@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable
 
 from an_control.view import schema
 
-REPLIES = 64
-"""Replies that may wait for a client; the oldest are dropped."""
+MOST_TOLD = 64
+PICTURE = "picture"
 Send = Callable[[bytes, bool], Awaitable[None]]
 
 
@@ -21,35 +22,37 @@ class Client:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._newest: dict[str, bytes] = {}
-        self._replies: deque[bytes] = deque(maxlen=REPLIES)
+        self._waiting: dict[str, bytes] = {}
+        self._told: deque[str] = deque()
+        self._numbers = itertools.count()
         self._ready = asyncio.Event()
         self.closed = False
 
     def offer(self, name: str, message: bytes) -> None:
-        """An update by its name; it takes the place of one that still waits."""
-        if name == "reply":
-            self._replies.append(message)
-        else:
-            self._newest.pop(name, None)
-            self._newest[name] = message
+        """An update by its name, in the place of one that still waits."""
+        self._waiting[name] = message
         self._ready.set()
+
+    def tell(self, message: bytes) -> None:
+        """A message that none replaces; of more than MOST_TOLD the oldest is dropped."""
+        name = f"told {next(self._numbers)}"
+        self._told.append(name)
+        if len(self._told) > MOST_TOLD:
+            self._waiting.pop(self._told.popleft(), None)
+        self.offer(name, message)
 
     @property
     def waiting(self) -> int:
         """Messages that wait."""
-        return len(self._newest) + len(self._replies)
+        return len(self._waiting)
 
     async def run(self) -> None:
-        """Send until the client is closed."""
+        """Send until the client is closed, what has waited longest first."""
         while not self.closed:
             await self._ready.wait()
-            while not self.closed and self.waiting:
-                if self._replies:
-                    await self._send(self._replies.popleft(), False)
-                    continue
-                name = next(iter(self._newest))
-                await self._send(self._newest.pop(name), name == "picture")
+            while not self.closed and self._waiting:
+                name = next(iter(self._waiting))
+                await self._send(self._waiting.pop(name), name == PICTURE)
             self._ready.clear()
 
     def close(self) -> None:
@@ -80,7 +83,7 @@ class Clients:
         """Offer an update to all; one with a picture is bytes."""
         if not self._clients:
             return
-        name = "picture" if isinstance(update, bytes) else schema.name_of(update)
+        name = PICTURE if isinstance(update, bytes) else schema.name_of(update)
         message = update if isinstance(update, bytes) else schema.encode(update)
         for client in self._clients:
             client.offer(name, message)

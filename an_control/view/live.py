@@ -70,7 +70,7 @@ class Live:
     def welcome(self, client: Client) -> None:
         """Tell a new browser what is known, and all updates from now on."""
         for update in (*self._shown.values(), *self.watch.known()):
-            client.offer("reply", schema.encode(update))
+            client.tell(schema.encode(update))
         self.clients.add(client)
 
     async def do(self, command: schema.Command) -> schema.Reply:

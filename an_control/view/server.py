@@ -129,7 +129,7 @@ class _Socket(_Guarded, WebSocketHandler):
 
     def _reply(self, reply: schema.Reply) -> None:
         if self.client is not None:
-            self.client.offer("reply", schema.encode(reply))
+            self.client.tell(schema.encode(reply))
 
     def on_close(self) -> None:
         if self.client is not None:

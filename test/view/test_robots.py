@@ -33,15 +33,15 @@ class Witness:
         self.context = Context()
         rclpy.init(args=[], context=self.context)
         self.nodes = [Node(name, context=self.context) for name in ("caller", "hearer")]
-        self.calls, self._listener = Calls(self.nodes[0]), Listener(self.nodes[1])
+        self.calls, self._listener = Calls(self.nodes[0], 60.0), Listener(self.nodes[1])
         self._order: dict[str, str] = {}
 
     async def order(self) -> dict[str, str]:
         """What the scrambler says that each channel carries."""
-        self._listener.follow(find(self.nodes[1]).topics)
-        end_s = time.monotonic() + 20.0
+        end_s = time.monotonic() + 60.0
         while not self._order:
             assert time.monotonic() < end_s
+            self._listener.follow(find(self.nodes[1]).topics)
             self.hear()
             await asyncio.sleep(0.01)
         self.hear()

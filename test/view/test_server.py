@@ -17,7 +17,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from view.visitor import connected, visiting
 
 from an_control.view import schema
-from an_control.view.clients import REPLIES, Client
+from an_control.view.clients import MOST_TOLD, Client
 from an_control.view.main import serving
 from an_control.view.server import MOST_BYTES, PAGE
 
@@ -176,16 +176,16 @@ def test_of_a_slow_client_only_the_newest_of_everything_waits():
         for number in range(1000):
             client.offer("tick", schema.encode(schema.Clusters([float(number)])))
             client.offer("picture", bytes([number % 256]))
-            client.offer("reply", schema.encode(schema.Reply(number, True, "")))
+            client.tell(schema.encode(schema.Reply(number, True, "")))
             if number == 10:
                 await asyncio.sleep(0)
-        assert client.waiting <= REPLIES + 2
+        assert client.waiting <= MOST_TOLD + 2
         go.set()
         while client.waiting:
             await asyncio.sleep(0)
         assert [one for one in sent if one[1]][-1] == (bytes([999 % 256]), True)
         ticks = [json.loads(one)["points"] for one, binary in sent if b"points" in one]
-        assert ticks[-1] == [999.0] and len(sent) <= REPLIES + 5
+        assert ticks[-1] == [999.0] and len(sent) <= MOST_TOLD + 5
         client.close()
         await sender
 
