@@ -23,6 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "test"))
 os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+os.environ.setdefault("ROS_DOMAIN_ID", "0")
 SETTLE_S = 12.0
 """How long a robot runs before its picture is taken, so that its charts show something."""
 FRAMES, FRAME_S = 60, 0.16

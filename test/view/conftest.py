@@ -23,6 +23,8 @@ class Simulation:
 
     def __init__(self, folder: Path, *arguments: object) -> None:
         self.log = folder / "sim.log"
+        self.domain = int(os.environ["ROS_DOMAIN_ID"])
+        """Where its nodes are; a test that shares a simulation is in another one."""
         words = ["sim", *map(str, arguments), "--view", "--view-port", "0"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

@@ -27,11 +27,11 @@ PLUGS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocit
 class Witness:
     """Reads from the nodes themselves what the page has changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, domain: int) -> None:
         import rclpy
 
         self.context = Context()
-        rclpy.init(args=[], context=self.context)
+        rclpy.init(args=[], context=self.context, domain_id=domain)
         self.nodes = [Node(name, context=self.context) for name in ("caller", "hearer")]
         self.calls, self._listener = Calls(self.nodes[0], 60.0), Listener(self.nodes[1])
         self._order: dict[str, str] = {}
@@ -64,8 +64,8 @@ class Witness:
 
 
 @asynccontextmanager
-async def witness() -> AsyncIterator[Witness]:
-    one = Witness()
+async def witness(domain: int) -> AsyncIterator[Witness]:
+    one = Witness(domain)
     try:
         yield one
     finally:
@@ -82,7 +82,7 @@ async def begin(visitor: Visitor) -> None:
 
 def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
     async def run() -> None:
-        async with visiting(cartpole.address()) as visitor, witness() as seen:
+        async with visiting(cartpole.address()) as visitor, witness(cartpole.domain) as seen:
             await begin(visitor)
             await visitor.until(lambda: "drawing" in visitor.newest, "a drawing")
             assert visitor.newest["drawing"]["kind"] == "cartpole"
@@ -129,7 +129,7 @@ def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
 
 def test_settings_restart_and_the_e_stop_reach_the_nodes(cartpole):
     async def run() -> None:
-        async with visiting(cartpole.address()) as visitor, witness() as seen:
+        async with visiting(cartpole.address()) as visitor, witness(cartpole.domain) as seen:
             await begin(visitor)
             for name, value, expected in (
                 ("missing", 0.4, 0.4), ("missing", 0.0, 0.0), ("jitter", 0.1, 0.1),
