@@ -10,6 +10,8 @@
 # make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
 # make ant-policy  trains the shipped ants from nothing into runs/      (40 minutes, one core)
 # make camera-tables  those of docs/camera_learning.md                     (more than an hour)
+# make reality  the ant, the cars and Pong under what robots are like: late, lost and noisy messages,
+#                stops, worn motors; tables and JSON in runs/reality      (hours; EPISODES=1 to try)
 # make tables  those of docs/rewiring.md and docs/ant_policy.md, with their pictures (an hour, one core)
 #
 # PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
@@ -20,6 +22,8 @@ PYTHON ?=
 VENV ?= .venv
 ROS ?=
 FUZZ_S ?= 60
+EPISODES ?= 100
+CAMERA_EPISODES ?= 20
 
 BIN = $(VENV)/bin
 # One process more than there are cores, as many tests wait; more than four at a time keep each other
@@ -46,11 +50,21 @@ PICTURED = none 100 100,announced
 BACKGROUNDS = reset $(foreach scene,marble waves city mountain,reset$(comma)background=$(scene))
 MISSING_PATCHES = reset $(foreach share,0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9,reset$(comma)missing=$(share))
 RESHUFFLED = reset 500 200 100 50 25
+# What robots are like; the first protocol is the clean one.
+REALITY = reset none reset+100 reset+25 delay=1 delay=2 delay=0..2 jitter=0.02 jitter=0.05 lose=0.1 \
+          repeat=0.1 stop=2 start=rest start=posture gain=0.8 gain=0.6 friction=0.5 mass=0.7 \
+          mass=1.3 lag=0.5 reset+100,missing=0.1 reset+25,missing=0.1 reset,missing=0.25 \
+          reset+100,missing=0.25 25,swap=2 25,jitter=0.05
+REALITY_CAMERA = reset reset,delay=1 reset,lose=0.1 reset,repeat=0.1
 EVALUATE = $(BIN)/an-control evaluate
 # A table of a page: model, page, title, episodes and seed, protocols.
 TABLE = $(EVALUATE) models/$(1).safetensors --markdown docs/$(2).md --title "$(3)" $(4) --table $(5)
 
-.PHONY: ant view test test-slow lint bench campaign soak fuzz tables ant-policy camera-tables clean
+# One of `make reality`: model, episodes, protocols.
+SHOWN = $(EVALUATE) models/$(1).safetensors --episodes $(2) --seed 1 --table $(3) --title $(1) \
+        --markdown runs/reality/$(1).md --json runs/reality/$(1).json
+
+.PHONY: ant view test test-slow lint bench campaign soak fuzz reality tables ant-policy camera-tables clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -91,6 +105,15 @@ fuzz: $(VENV)/.test
 
 bench: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control bench inference && $(BIN)/an-control bench ros
+
+reality: $(VENV)/.test
+	@mkdir -p runs/reality
+	$(call SHOWN,ant,$(EPISODES),$(REALITY))
+	@. $(VENV)/.ros && $(BIN)/an-control sim ant --realtime --shuffle reset --seed 1 \
+	  --episodes $(EPISODES) --json runs/reality/ant_realtime.json
+	$(call SHOWN,car_racing,$(CAMERA_EPISODES),$(REALITY_CAMERA))
+	$(call SHOWN,pong,$(CAMERA_EPISODES),$(REALITY_CAMERA))
+	$(BIN)/an-control bench inference --json runs/reality/inference.json
 
 tables: $(VENV)/.test
 	$(call TABLE,ant,rewiring,ant moved,--episodes 100 --seed 1,$(MOVED))

@@ -48,9 +48,6 @@ ARGUMENTS = {
     "trigger": ("sources", "in real time: tick when the sources have come, or by a timer"),
     "ramp_s": (-1.0, "how long the policy's authority grows; -1 = as the model was trained"),
     "shadow": (False, "propose on policy/proposed, and command nothing"),
-    "stop_at_s": (-1.0, "latch the e-stop so far into each episode; -1 = never"),
-    "stop_spread_s": (0.0, "or up to so much later, drawn for each episode"),
-    "stop_for_s": (2.0, "and clear it after this"),
     "monitor": ("model", "what to do about unannounced rewiring: off, reset, match or model"),
     "view": (False, "show the run in the browser, with the scrambler; prints the page's address"),
     "view_port": (8765, "the page's port, 0 = any"),
@@ -60,7 +57,6 @@ ARGUMENTS = {
 SIMULATOR_PARAMETERS = (
     "simulation", "wiring", "episodes", "seed", "realtime", *(one.name for one in SETTINGS),
     "schedule", "scrambler", "camera_hz", "command_timeout_s",
-    "stop_at_s", "stop_spread_s", "stop_for_s",
 )  # fmt: skip
 
 
@@ -121,7 +117,7 @@ def policy_wiring(
     context: LaunchContext, given: dict[str, Any], wiring: Wiring, disturbance: DisturbanceSettings
 ) -> str:
     """The path of the wiring that the policy reads, which is the robot's unless it must differ."""
-    scrambled = disturbance.active or given["schedule"] or given["scrambler"]
+    scrambled = disturbance.active_on("readings") or given["schedule"] or given["scrambler"]
     if scrambled:
         added = disturbance.noise_channels or disturbance.copies or given["schedule"]
         wiring = scrambled_wiring(wiring, named=given["view"] and not added)

@@ -15,7 +15,7 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from an_control.disturbance import SETTINGS, Change, DisturbanceSettings, Shuffle, load_schedule
+from an_control.disturbance import SETTINGS, Change, DisturbanceSettings, load_schedule
 from an_control.wiring.errors import without_middle
 
 Value = TypeVar("Value", bool, int, float, str)
@@ -48,23 +48,26 @@ def declare(
 def declare_disturbance(
     node: Node, default: DisturbanceSettings | None = None
 ) -> DisturbanceSettings:
-    """Every disturbance setting as a parameter that may change at runtime; their values at first.
+    """Every disturbance setting as a parameter; their values at first.
+
+    Those of the readings may change at runtime.
 
     Raises ValueError naming one that is out of bounds.
     """
     given = default or DisturbanceSettings()
     for one in SETTINGS:
-        value, timing = getattr(given, one.name), one.kind is Shuffle
+        value = getattr(given, one.name)
         # A range in the descriptor would refuse a value without saying what is allowed.
         descriptor = ParameterDescriptor(
             description=one.meaning,
             additional_constraints=one.allowed,
-            dynamic_typing=timing,
+            read_only=one.target != "readings",
+            dynamic_typing=one.textual,
         )
         _declare(
             node,
             one.name,
-            str(value) if timing else value,
+            str(value) if one.textual else value,
             descriptor,
             f"{one.allowed}: {one.meaning}",
         )

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from an_control.cli.common import InputError
-from an_control.disturbance import SETTINGS, DisturbanceSettings, Setting, Shuffle
+from an_control.disturbance import SETTINGS, DisturbanceSettings, Setting
 
 
 class DisturbanceOptions:
@@ -31,7 +31,7 @@ _MADE = make_dataclass(
         (
             one.name,
             Annotated[
-                str if one.kind is Shuffle else one.kind,
+                str if one.textual else one.kind,
                 tyro.conf.arg(help=_help(one)),
                 tyro.conf.FlagCreatePairsOff,
             ],

@@ -17,7 +17,7 @@ from an_control.cli.disturbance import Options, defaults
 from an_control.cli.identification import TABLES, evaluate_identification
 from an_control.disturbance import Shuffle
 from an_control.policy import MlpSizes, Model, Monitor, Policy, make_policy, monitor_of, read_model
-from an_control.policy.tasks import SUCCESS
+from an_control.policy.tasks import SUCCESS, WALK_M
 
 if TYPE_CHECKING:
     import gymnasium
@@ -34,9 +34,10 @@ class Verb:
     """Measure a model's returns without ROS, its readings rewired as in the simulator.
 
     One protocol is given by options. Several are given to --table as comma-separated words:
-    none, reset, K (every K steps) or reset+K; then announced; reset or zeroed (what becomes of the
-    neurons' state); the other disturbance options without their dashes, as in missing=0.1 (noise=N
-    for --noise-channels); until=STEP, monitor=off|reset|match; and background=NAME, of CarRacing.
+    none, reset, K (every K steps) or reset+K, none where left out; then announced; reset or zeroed
+    (what becomes of the neurons' state); the other disturbance options without their dashes, as in
+    delay=1, delay=0..2 (drawn for each episode) or missing=0.1 (noise=N for --noise-channels);
+    until=STEP, monitor=off|reset|match; and background=NAME, of CarRacing.
     The same seed gives the same starts and permutations under every protocol.
     """
 
@@ -105,6 +106,7 @@ class Verb:
             raise InputError(str(error)) from error
         self._warn_of_order(model, protocols)
         with closing(env):
+            self._check_robot(env, protocols)
             if self.normalise:
                 model = self._normalised(model, env)
             stage = _Stage(model, env, self.seed, self.plots is not None)
@@ -113,6 +115,16 @@ class Verb:
             except ValueError as error:
                 raise InputError(str(error)) from error
         return 0
+
+    def _check_robot(self, env: gymnasium.Env[Any, Any], protocols: dict[str, Protocol]) -> None:
+        """InputError where a protocol asks for a robot that the environment does not offer."""
+        from an_control.learning.varied_robot import check_robot
+
+        try:
+            for one in protocols.values():
+                check_robot(env, one.disturbance)
+        except ValueError as error:
+            raise InputError(str(error)) from error
 
     def _warn_of_order(self, model: Model, protocols: dict[str, Protocol]) -> None:
         """Say that a policy which needs its channels in order gets them permuted."""
@@ -212,10 +224,10 @@ class Verb:
         for name, protocol in protocols.items():
             runs[name] = stage.play(protocol, self.episodes, None if self.table else _report)
             if self.table:
-                returns = [one.total for one in runs[name]]
-                print(f"{name}: {sum(returns) / len(returns):.1f}", flush=True)
+                print(_line(name, runs[name]), flush=True)
         success = SUCCESS.get(task) if self.success is None else self.success
-        rows = compare(runs, success, {name: one.until for name, one in protocols.items()})
+        until = {name: one.until for name, one in protocols.items()}
+        rows = compare(runs, success, until, WALK_M.get(task))
         about = {"task": task, "model": str(self.model), "seed": self.seed}
         if self.table:
             print(f"\n{markdown(rows)}")
@@ -309,6 +321,17 @@ class _Stage:
         return evaluate(
             policy, self._env, self.channels, episodes, self._seed, protocol, report, watch
         )
+
+
+def _line(name: str, results: list[Result]) -> str:
+    """A protocol's mean return, and the moves that a monitor found: where none was, false ones."""
+    mean, ticks = (
+        sum(one.total for one in results) / len(results),
+        sum(one.steps for one in results),
+    )
+    moved, found = (sum(getattr(one, n) for one in results) for n in ("shuffles", "detected"))
+    detected = f", {found} moves detected of {moved} in {ticks} ticks" if found or not moved else ""
+    return f"{name}: {mean:.1f}{detected}"
 
 
 def _report(result: Result) -> None:

@@ -22,7 +22,7 @@ from an_control.cli.run import parameters
 from an_control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.policy import Monitor
-from an_control.policy.tasks import SUCCESS
+from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.children import bound
 from an_control.system.interrupts import INTERRUPTED, end_at_once
 from an_control.system.share import share_path
@@ -41,8 +41,6 @@ SIMULATORS = {
     "pong": ("ale_py", "cv2"),
 }
 """What each task needs beside gymnasium."""
-WALK_M = {"ant": 12.0}
-"""How far a robot that walks again comes in the 8 s after a stop; the Ant else comes 19 m."""
 COMMAND_S, SOURCES_S = 10.0, 5.0
 """Lockstep waits this long for a command, and for all sources: on a busy machine too an episode
 depends on its seed alone."""
@@ -99,12 +97,6 @@ class Verb:
     ramp: float | None = None
     """Seconds over which commands move from the safe command to the policy's, after activation and
     every stop; by default as the model was trained."""
-    stop_at: float | None = None
-    """Latch the e-stop this many seconds after the start of each episode."""
-    stop_spread: float = 0.0
-    """Latch it up to this many seconds later, drawn for each episode."""
-    stop_for: float = 2.0
-    """Clear the e-stop after this many seconds."""
     video: OutputFile | None = None
     """Record the camera: .mp4 for a video, .png for a sheet of pictures. For a robot that sees by
     camera also what the policy read of each image, coloured by its attention."""
@@ -119,9 +111,9 @@ class Verb:
             need("view", *PAGE_PACKAGES)
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
-        for name in ("seed", "ramp", "stop_at", "stop_spread", "stop_for"):
+        for name in ("seed", "ramp"):
             if (value := getattr(self, name)) is not None and value < 0:
-                raise InputError(f"--{name.replace('_', '-')} {value}: must be 0 or more")
+                raise InputError(f"--{name} {value}: must be 0 or more")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
         files = self._files()
@@ -136,7 +128,7 @@ class Verb:
             _check_disturbance(wiring, disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
-        silent = self._check_pair(files.simulation, controller.wiring)
+        silent = self._check_pair(files.simulation, controller.wiring, disturbance)
         name = self.task or controller.wiring.robot
         print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
         if silent:
@@ -160,7 +152,9 @@ class Verb:
             self.model or _shipped(self.task),
         )
 
-    def _check_pair(self, simulation: Path, wiring: Wiring) -> list[str]:
+    def _check_pair(
+        self, simulation: Path, wiring: Wiring, disturbance: DisturbanceSettings
+    ) -> list[str]:
         """WiringError where they do not fit; the sources that the simulation does not publish."""
         from an_control_sim.bridge.pair import check_pair, not_published
         from an_control_sim.bridge.robot import Robot
@@ -168,8 +162,11 @@ class Verb:
 
         simulated = load_simulation(simulation)
         check_pair(simulated, wiring, lockstep=not self.realtime)
-        if self.task is None:
-            Robot(simulated).close()
+        if self.task is None or disturbance.active_on("robot"):
+            try:
+                Robot(simulated, disturbance=disturbance).close()
+            except ValueError as error:
+                raise InputError(str(error)) from error
         return [one.name for one in not_published(simulated, wiring)]
 
     def _simulate(
@@ -196,9 +193,6 @@ class Verb:
             realtime=self.realtime,
             command_timeout_s=0.0 if self.realtime else COMMAND_S,
             start_timeout_s=START_S,
-            stop_at_s=-1.0 if self.stop_at is None else self.stop_at,
-            stop_spread_s=self.stop_spread,
-            stop_for_s=self.stop_for,
             scrambler=self.scrambler or self.view,
             disturbance=disturbance,
             schedule=schedule,

@@ -66,9 +66,9 @@ class Verb:
     """Of the attention form, also one to start from: scale the sums over channels to the task's
     number of channels."""
     shuffle: tuple[str, ...] = ("none",)
-    """What is done to the readings, in the words of evaluate --table: when signals move (none,
-    reset, K, reset+K), then noise=N, noise-sd=X, copies=N, missing=SHARE and so on; of several,
-    each has as many of the episodes."""
+    """What is disturbed, in the words of evaluate --table: when signals move (none, reset, K,
+    reset+K), then noise=N, copies=N, missing=SHARE, delay=0..2, lose=SHARE, gain=0.6..1 and so on;
+    of several, each has as many of the episodes."""
     engine: Literal["auto", "fused", "processes", "dask"] = "auto"
     """What plays: compiled code where the environment offers it, else processes."""
     workers: int | None = None
@@ -124,6 +124,7 @@ class Verb:
         from an_control.learning.runs.run_folder import RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
+        from an_control.learning.varied_robot import check_robot
 
         environment = environment_of(self.task)
         env = make_environment(environment)
@@ -144,6 +145,8 @@ class Verb:
             success=SUCCESS.get(self.task),
             options=pgpe if self.optimiser == "pgpe" else {},
         )
+        for disturbance in settings.mixture:
+            check_robot(env, disturbance)
         engine = make_engine(
             self.engine, env, environment, task["channels"], actions, self.workers, self.dask
         )

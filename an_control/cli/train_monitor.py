@@ -63,7 +63,7 @@ class Verb:
             if importlib.util.find_spec(package) is None:
                 raise InputError(f"needs {package} (pip install an_control[train])")
         from an_control.learning.environments import describe, environment_of, make_environment
-        from an_control.learning.faults import FaultSettings
+        from an_control.learning.faults import Fault
         from an_control.learning.forward_model.learner import ForwardModelLearner
         from an_control.learning.forward_model.networks import ForwardModelSettings
         from an_control.learning.runs.run_folder import RunError, RunFolder
@@ -102,7 +102,7 @@ class Verb:
             imputation_updates=self.fill_updates,
             monitor=self.monitor,
             minutes=self.minutes,
-            faults=FaultSettings(delay=self.delay),
+            faults={Fault("delay=1"): self.delay} if self.delay else {},
         )
         with closing(env), TemporaryDirectory() as beside:
             if channels != describe(env, name, name)["channels"]:

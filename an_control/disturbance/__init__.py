@@ -1,24 +1,31 @@
-"""What happens to readings on purpose: rewiring, missing channels, faults, noise; live and offline.
+"""What happens on purpose to readings, commands and the robot; live and offline.
 
-`DisturbanceSettings` say what, a `Disturber` does it tick by tick. Everything random follows from
-(seed, episode, step).
+`DisturbanceSettings` say what. A `Disturber` does it to readings tick by tick, and draws the rest.
+Everything random follows from (seed, episode, step).
 """
 
+from an_control.disturbance.delivery import Late
 from an_control.disturbance.disturber import Disturber, Plan
+from an_control.disturbance.range import Range
 from an_control.disturbance.schedule import Change, load_schedule, stages
 from an_control.disturbance.seeds import episode_seed
 from an_control.disturbance.settings import SETTINGS, DisturbanceSettings, Observation, Setting
 from an_control.disturbance.shuffle import Shuffle
+from an_control.disturbance.stop import WALK_S, Stop
 
 __all__ = [
     "SETTINGS",
+    "WALK_S",
     "Change",
     "DisturbanceSettings",
     "Disturber",
+    "Late",
     "Observation",
     "Plan",
+    "Range",
     "Setting",
     "Shuffle",
+    "Stop",
     "episode_seed",
     "load_schedule",
     "stages",

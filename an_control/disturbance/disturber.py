@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.disturbance.delivery import Delivery
 from an_control.disturbance.missing import draw_copied, draw_present
 from an_control.disturbance.permutation import Permutation
 from an_control.disturbance.schedule import Change, stages
 from an_control.disturbance.seeds import Streams
 from an_control.disturbance.sensor_faults import Faults
-from an_control.disturbance.settings import DisturbanceSettings, Observation
+from an_control.disturbance.settings import RANGES, DisturbanceSettings, Observation
+from an_control.disturbance.stop import Stop
 
 NOISE_PREFIX = "noise."
 COPY_PREFIX = "copy."
+Message: TypeAlias = tuple[NDArray[np.float32], tuple[str, ...]]
+"""Readings (m,) and their ids."""
 
 
 class Plan(NamedTuple):
@@ -62,9 +66,11 @@ class Disturber:
         """Start an episode: step 0, and all random streams from (seed, episode)."""
         count = len(self.ids)
         self._streams = Streams.of(self._seed, episode)
+        self._places = dict(zip(RANGES, self._streams.ranges.random(len(RANGES)), strict=True))
         self._step = 0
         self.settings = settings = self._scheduled()
-        """Those of this step."""
+        """Those of this step, a number drawn for each range."""
+        self._delivery: Delivery[Message] = Delivery(self._streams.delivery)
         self._permutation = Permutation(count, self._streams.permutation)
         self._present = draw_present(self._streams.missing, count, settings.missing)
         self._faults = Faults(count, self._streams, settings)
@@ -97,17 +103,33 @@ class Disturber:
         return self._permutation.drawn
 
     @property
+    def arrived(self) -> bool:
+        """Whether a message came in this tick; else `apply` gave that of before."""
+        return self._delivery.arrived
+
+    @property
+    def new(self) -> bool:
+        """Whether it is this tick's, and repeats none."""
+        return self._delivery.new
+
+    def stop(self, step_s: float) -> Stop | None:
+        """When the safe command stops the robot in this episode; call it once after `reset`."""
+        return Stop.draw(self._streams.commands, self.settings, step_s)
+
+    @property
     def order(self) -> tuple[str, ...]:
         """(N,) the truth: slot i (nominal id i) carries the signal of channel `order[i]`."""
         return tuple(self.ids[i] for i in self._permutation.signals)
 
-    def apply(
-        self, values: NDArray[np.float32], ids: Sequence[str]
-    ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+    def apply(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
         """One tick: readings (n,) and their ids in, disturbed readings (m,) and ids out.
 
         The ids come back as the same tuple object while they do not change.
         """
+        return self._delivery(self._message(values, ids), self.settings)
+
+    def _message(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
+        """What is sent in this tick."""
         if any(change.step == self._step for change in self._schedule):
             self._adopt(self._scheduled())
         every = self.settings.shuffle.every
@@ -156,7 +178,7 @@ class Disturber:
         for change in self._schedule:
             if change.step <= self._step:
                 settings = replace(settings, **change.values)
-        return settings
+        return settings.at(self._places)
 
     def _adopt(self, settings: DisturbanceSettings) -> None:
         """Draw again what a changed setting decides, and nothing else."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from an_control.disturbance.settings import SETTINGS, TABLE, DisturbanceSettings, Setting
-from an_control.disturbance.shuffle import Shuffle
 from an_control.wiring.checked_yaml import Entry, read_yaml
 from an_control.wiring.errors import WiringError
 
@@ -56,7 +55,7 @@ def _change(step: str, entry: Entry) -> Change:
 
 def _value(setting: Setting, entry: Entry) -> Any:
     try:
-        if setting.kind is not Shuffle and isinstance(entry.value, str):
+        if not setting.textual and isinstance(entry.value, str):
             raise setting.error(entry.value)
         return setting.read(entry.value)
     except ValueError:

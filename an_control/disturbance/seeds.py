@@ -25,6 +25,9 @@ class Streams(NamedTuple):
     faults: np.random.Generator
     copies: np.random.Generator
     jitter: np.random.Generator
+    ranges: np.random.Generator
+    delivery: np.random.Generator
+    commands: np.random.Generator
 
     @classmethod
     def of(cls, seed: int, episode: int) -> Streams:

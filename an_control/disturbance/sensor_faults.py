@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.disturbance.delivery import Late
 from an_control.disturbance.seeds import Streams
 from an_control.disturbance.settings import DisturbanceSettings
 
@@ -16,7 +15,7 @@ class Faults:
 
     def __init__(self, count: int, streams: Streams, settings: DisturbanceSettings) -> None:
         self._count, self._rng, self._jitter_rng = count, streams.faults, streams.jitter
-        self._late: deque[NDArray[np.float32]] = deque()
+        self._late: Late[NDArray[np.float32]] = Late()
         self.draw_frozen(settings.freeze)
         self.adopt(settings)
 
@@ -32,19 +31,19 @@ class Faults:
         self.active = any(
             (settings.freeze, settings.delay, settings.spike, settings.nan, settings.jitter)
         )
-        self._late = deque(self._late if self.active else (), maxlen=settings.delay + 1)
+        if not self.active:
+            self._late.forget()
 
     def apply(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
         """One tick's signals (N,), faulty."""
         settings, rng = self._settings, self._rng
-        self._late.append(signals.copy())
-        faulty = self._late[0].copy()
+        faulty = self._late(signals.copy(), settings.delay.count).copy()
         if len(self._frozen):
             held = self._held[self._frozen]
             held = np.where(np.isnan(held), faulty[self._frozen], held)
             self._held[self._frozen] = faulty[self._frozen] = held
         if settings.jitter:
-            faulty += _normal(self._jitter_rng, settings.jitter, len(faulty))
+            faulty += _normal(self._jitter_rng, settings.jitter.value, len(faulty))
         if settings.spike:
             struck = rng.random(len(faulty)) < settings.spike
             faulty += struck * _normal(rng, settings.spike_sd, len(faulty))

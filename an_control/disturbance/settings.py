@@ -14,16 +14,21 @@ from numbers import Integral, Real
 from reprlib import repr as short
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from an_control.disturbance.range import Range
 from an_control.disturbance.shuffle import Shuffle
 
 Observation: TypeAlias = Literal["scalar channels", "image patches", "images"]
 """What a setting can disturb: single numbers; patches, each a channel; whole camera images."""
+Target: TypeAlias = Literal["readings", "robot", "commands"]
+"""What a setting disturbs: what the policy reads, the robot itself, or what it is commanded."""
 Plain: TypeAlias = bool | int | float | str
+START = ("usual", "rest", "posture")
 T = TypeVar("T")
 
 NUMBERS: tuple[Observation, ...] = ("scalar channels",)
 PATCHES: tuple[Observation, ...] = (*NUMBERS, "image patches")
 ALL: tuple[Observation, ...] = (*PATCHES, "images")
+FOR_ROBOT: dict[str, Any] = {"observations": ALL, "scheduled": False}
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,18 @@ class Setting:
 
     name: str
     default: Any
-    """A Shuffle, bool, int or float."""
+    """A Shuffle, Range, bool, int, float or, of `choices`, str."""
     help: str
     """What it does, one line without a full stop."""
     unit: str = ""
+    minimum: float = 0.0
+    """Of a number."""
     maximum: float = inf
-    """Of a number; the minimum is 0."""
+    """Of a number."""
+    whole: bool = False
+    """Whether the numbers of a Range are whole ones."""
+    choices: tuple[str, ...] = ()
+    """The words that are allowed."""
     forbidden: tuple[int, ...] = ()
     """Numbers in that range that are not allowed."""
     modifies: str = ""
@@ -50,16 +61,23 @@ class Setting:
     """Whether a schedule can change it within an episode."""
     compiled: bool = False
     """Whether compiled rollouts can do it."""
+    target: Target = "readings"
+    """What it disturbs; what is no reading stays the same within a run over ROS 2."""
 
     @property
     def kind(self) -> type[Any]:
-        """Shuffle, bool, int or float."""
+        """Shuffle, Range, bool, int, float or str."""
         return type(self.default)
+
+    @property
+    def textual(self) -> bool:
+        """Whether options and parameters take it as a text."""
+        return self.kind in (Shuffle, Range, str)
 
     @property
     def plain(self) -> Plain:
         """The default as ROS parameters, YAML and the command line have it."""
-        return str(self.default) if self.kind is Shuffle else self.default
+        return str(self.default) if self.textual else self.default
 
     @property
     def meaning(self) -> str:
@@ -73,8 +91,13 @@ class Setting:
             return "none, reset, K (every K steps) or reset+K"
         if self.kind is bool:
             return "true or false"
-        number = "a whole number" if self.kind is int else "a number"
-        limits = f"from 0 to {self.maximum:g}" if self.maximum < inf else "0 or more"
+        if self.choices:
+            return ", ".join(self.choices)
+        number = "a whole number" if self.kind is int or self.whole else "a number"
+        if self.kind is Range:
+            number += " or LOW..HIGH"
+        low = f"{self.minimum:g}"
+        limits = f"from {low} to {self.maximum:g}" if self.maximum < inf else f"{low} or more"
         other = "".join(f", not {one}" for one in self.forbidden)
         return f"{number}, {limits}{other}"
 
@@ -86,7 +109,12 @@ class Setting:
         if self.kind is Shuffle:
             return value if isinstance(value, Shuffle) else Shuffle.parse(str(value))
         found: object = value
-        if isinstance(value, str):
+        if self.kind is Range:
+            try:
+                found = Range.read(value)
+            except ValueError:
+                raise self.error(value) from None
+        elif isinstance(value, str) and not self.choices:
             try:
                 found = {"true": True, "false": False}[value] if self.kind is bool else float(value)
             except (KeyError, ValueError):
@@ -100,15 +128,26 @@ class Setting:
 
     def check(self, value: object) -> None:
         """ValueError naming setting, value and what is allowed, where it is not."""
-        if self.kind is Shuffle or self.kind is bool:
+        if self.choices:
+            right = value in self.choices
+        elif self.kind is Shuffle or self.kind is bool:
             right = isinstance(value, self.kind)
+        elif isinstance(value, Range):
+            ends = value.low, value.high
+            right = self.kind is Range and value.low <= value.high
+            right = right and all(self._allows(one, whole=self.whole) for one in ends)
         else:
-            number: type[Any] = Integral if self.kind is int else Real
-            right = isinstance(value, number) and not isinstance(value, bool)
-            right = right and 0 <= value < inf and value <= self.maximum  # type: ignore[operator]
-            right = right and value not in self.forbidden
+            right = self.kind is not Range and self._allows(value, whole=self.kind is int)
         if not right:
             raise self.error(value)
+
+    def _allows(self, value: object, *, whole: bool) -> bool:
+        if not isinstance(value, Real) or isinstance(value, bool):
+            return False
+        number = float(value)
+        right = isinstance(value, Integral) or not whole or number.is_integer()
+        right = right and self.minimum <= number < inf and number <= self.maximum
+        return right and value not in self.forbidden
 
     def error(self, value: object) -> ValueError:
         """That this value is not allowed."""
@@ -170,19 +209,67 @@ class DisturbanceSettings:
     freeze: float = _setting(
         0.0, "share of the channels that keeps its first value, drawn for each episode", maximum=1
     )
-    delay: int = _setting(0, "how late every signal comes", unit="ticks")
-    jitter: float = _setting(
-        0.0, "standard deviation of normal noise on every signal", unit="scaled readings"
+    delay: Range = _setting(  # noqa: RUF009
+        Range(0, 0), "how late every signal comes", unit="ticks", whole=True, observations=ALL
+    )
+    jitter: Range = _setting(  # noqa: RUF009
+        Range(0, 0), "standard deviation of normal noise on every signal", unit="scaled readings"
     )
     spike: float = _setting(0.0, "chance of each reading to get a spike", maximum=1)
     spike_sd: float = _setting(
         5.0, "standard deviation of the spikes", unit="scaled readings", modifies="spike"
     )
     nan: float = _setting(0.0, "chance of each reading to be NaN", maximum=1)
+    lose: Range = _setting(  # noqa: RUF009
+        Range(0, 0),
+        "chance of each message to be lost; the last command then stays",
+        maximum=1,
+        observations=ALL,
+    )
+    repeat: Range = _setting(  # noqa: RUF009
+        Range(0, 0),
+        "chance of each message to repeat the one before it",
+        maximum=1,
+        observations=ALL,
+    )
+    stop: Range = _setting(  # noqa: RUF009
+        Range(0, 0),
+        "how long the safe command stops the robot, once between 3 and 6 s of each episode",
+        unit="s",
+        target="commands",
+        **FOR_ROBOT,
+    )
+    start: str = _setting(
+        START[0],
+        "how the robot starts: as usual, after 2 s limp (rest), with its joints anywhere (posture)",
+        choices=START,
+        target="robot",
+        **FOR_ROBOT,
+    )
+    gain: Range = _setting(  # noqa: RUF009
+        Range(1, 1), "factor of what the motors make of a command", target="robot", **FOR_ROBOT
+    )
+    lag: Range = _setting(  # noqa: RUF009
+        Range(0, 0),
+        "share of what the motors did in the last step that stays in the next one",
+        maximum=1,
+        target="robot",
+        **FOR_ROBOT,
+    )
+    mass: Range = _setting(  # noqa: RUF009
+        Range(1, 1), "factor of the robot's mass", minimum=0.01, target="robot", **FOR_ROBOT
+    )
+    friction: Range = _setting(  # noqa: RUF009
+        Range(1, 1), "factor of the friction with the ground", target="robot", **FOR_ROBOT
+    )
 
     def __post_init__(self) -> None:
         for setting in SETTINGS:
-            setting.check(getattr(self, setting.name))
+            value = getattr(self, setting.name)
+            if setting.kind is Range and isinstance(value, Real):
+                value = Range.read(value)
+                object.__setattr__(self, setting.name, value)
+            setting.check(value)
 
     def __str__(self) -> str:
         """The words that `parse` takes; a standard deviation in use is among them."""
@@ -191,17 +278,20 @@ class DisturbanceSettings:
         for word, one in WORDS.items():
             value = getattr(self, one.name)
             if one.name in changed or (value and one.modifies in changed):
-                found.append(word if one.kind is bool else f"{word}={value:g}")
+                shown = str(value) if one.textual else f"{value:g}"
+                found.append(word if one.kind is bool else f"{word}={shown}")
         return ",".join(found)
 
     @classmethod
     def parse(cls, text: str) -> DisturbanceSettings:
         """When signals move, then other words: `none`, `reset,noise=5`, `100,announced`.
 
+        `delay=1` alone means `none,delay=1`.
+
         Raises ValueError naming the word and what is allowed.
         """
-        when, *words = (word.strip() for word in text.split(","))
-        settings = cls(Shuffle.parse(when))
+        shuffle, words = split_words(text)
+        settings = cls(shuffle)
         for word in words:
             settings = settings.with_word(word)
         return settings
@@ -233,6 +323,19 @@ class DisturbanceSettings:
         """True where these settings change anything at all."""
         return any(not one.modifies for one in self.changed)
 
+    def active_on(self, target: Target) -> bool:
+        """The same for what is disturbed."""
+        return any(not one.modifies and one.target == target for one in self.changed)
+
+    def at(self, places: Mapping[str, float]) -> DisturbanceSettings:
+        """With a number for each range, at places (0..1) by the settings' names."""
+        drawn = {
+            one.name: getattr(self, one.name).at(places[one.name], whole=one.whole)
+            for one in self.changed
+            if one.kind is Range
+        }
+        return replace(self, **drawn) if drawn else self
+
     @property
     def compiled(self) -> bool:
         """Whether compiled rollouts can do this."""
@@ -259,9 +362,20 @@ SETTINGS = tuple(
     for one in fields(DisturbanceSettings)
 )
 """The table, in the order of the fields."""
+RANGES = tuple(one.name for one in SETTINGS if one.kind is Range)
+"""The settings that may be drawn for each episode."""
 TABLE = {one.name: one for one in SETTINGS}
 WORDS = {one.word: one for one in SETTINGS if one.kind is not Shuffle}
 """The settings by their words; the shuffle comes first and has no word."""
 ALLOWED_WORDS = ", ".join(
-    word if one.kind is bool else f"{word}=NUMBER" for word, one in WORDS.items()
+    word if one.kind is bool else f"{word}={'|'.join(one.choices) or 'NUMBER'}"
+    for word, one in WORDS.items()
 )
+
+
+def split_words(text: str) -> tuple[Shuffle, list[str]]:
+    """When signals move, and the words after it; ValueError for the former."""
+    first, *words = (word.strip() for word in text.split(","))
+    if "=" in first or first in WORDS:
+        return Shuffle(), [first, *words]
+    return Shuffle.parse(first), words

@@ -13,6 +13,11 @@ action. It may offer more; what, is said by the protocols below, one for each of
     HasFrames       the camera's pictures behind the patches          `distill` from patches
     HasBackgrounds  other pictures behind what the camera shows       `evaluate --table`
     HasSensors      physical readings beside the observation          the bridge to ROS 2
+    HasPhysics      other masses, other friction                      `mass=`, `friction=`
+    HasStarts       other ways to start                               `start=`
+
+`mass=` and `friction=` are words of a disturbance (`evaluate --table`); environments of MuJoCo
+(gymnasium's) and PyBullet (pybullet_envs_gymnasium's) have them without HasPhysics.
 
 The `info` of a step may hold "distance_m", how far the robot has come; evaluation reports it.
 
@@ -32,6 +37,9 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from an_control.learning.physics import physics_of
+from an_control.learning.varied_robot import VariedRobot
 
 
 @runtime_checkable
@@ -139,6 +147,23 @@ class HasSensors(Protocol):
         """Numbers and arrays in SI units by name, as of the last observation."""
 
 
+@runtime_checkable
+class HasPhysics(Protocol):
+    """Can make its robot heavier, and its ground more slippery."""
+
+    def set_physics(self, mass: float, friction: float) -> None:
+        """Factors of the robot's nominal mass (with its inertia) and of the friction between it
+        and the ground, from the next reset on; 1 and 1 give the nominal robot, to the last bit."""
+
+
+@runtime_checkable
+class HasStarts(Protocol):
+    """Can start otherwise than usual, by `reset(options={"start": NAME})`."""
+
+    starts: Sequence[str]
+    """Of "rest" (the robot has been limp for 2 s) and "posture" (joints anywhere, by the seed)."""
+
+
 ENVIRONMENTS = {
     "ant": "an_control_sim:an_control/Ant-v0",
     "car_racing": "an_control_sim:an_control/CarRacing-v0",
@@ -154,7 +179,9 @@ def environment_of(task: str) -> str:
 
 
 def open_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-    """The environment of an id as it is, or of ``module:id`` where the module registers it.
+    """The environment of an id, or of ``module:id`` where the module registers it.
+
+    It is as it is, but its robot can be `varied`.
 
     The module may lie in the current directory. ValueError where there is no such environment, or
     where it does not take these arguments of `gymnasium.make`.
@@ -163,10 +190,13 @@ def open_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, A
     try:
         if module:
             _import_module(module)
-        return gymnasium.make(environment, **arguments)
+        env = gymnasium.make(environment, **arguments)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         text = " ".join(str(error).split())
         raise ValueError(f"environment {environment!r}: {text}") from error
+    inner = env.unwrapped
+    physics = inner.set_physics if isinstance(inner, HasPhysics) else physics_of(inner)
+    return VariedRobot(env, inner.starts if isinstance(inner, HasStarts) else (), physics)
 
 
 def _import_module(name: str) -> None:

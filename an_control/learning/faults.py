@@ -1,58 +1,117 @@
-"""Readings that come late or with noise, in the words of `disturbance`: drawn for each episode."""
+"""What a student learns to bear beside moved and missing channels: in the words of `disturbance`.
+
+A recipe gives each disturbance a chance; every episode and every row of a stream draws one of
+them, or none. The label stays the action of a teacher that sees the present.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
+import gymnasium
 import numpy as np
 
-from an_control.disturbance import DisturbanceSettings
+from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.disturbance.seeds import Streams
-from an_control.disturbance.sensor_faults import Faults
-from an_control.learning.yaml_settings import Positive, Share
+from an_control.disturbance.settings import RANGES
+from an_control.learning.varied_robot import check_robot
+
+NOTHING = DisturbanceSettings()
+TAUGHT = ("delay", "jitter", "lose", "repeat", "stop", "start", "gain", "lag", "mass", "friction")
+"""What a fault may be; which channels move, are missing or copied is said by streams and
+collection."""
 
 
-@dataclass(frozen=True)
-class FaultSettings:
-    """Chances that all readings of an episode, or of a stream's row, are disturbed so."""
+class Fault(str):
+    """A disturbance in words: `delay=0..2`, `jitter=0..0.05,lose=0.1`."""
 
-    delay: Share = 0.0
-    max_delay: Positive = 1
-    """Ticks; from 1 on each delay is as likely."""
-    jitter: Share = 0.0
-    max_jitter: float = 0.02
-    """Standard deviation, in scaled readings; drawn uniformly below it."""
+    __slots__ = ()
 
-    def draw(self, rng: np.random.Generator) -> DisturbanceSettings:
-        """The faults of one episode; a chance of 0 takes no random number."""
-        delay, jitter = 0, 0.0
-        if self.delay and rng.random() < self.delay:
-            delay = int(rng.integers(1, self.max_delay + 1))
-        if self.jitter and rng.random() < self.jitter:
-            jitter = self.max_jitter * rng.random()
-        return DisturbanceSettings(delay=delay, jitter=jitter)
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """ValueError naming the word and what is allowed."""
+        changed = DisturbanceSettings.parse(text).changed
+        wrong = [one.word for one in changed if one.name not in TAUGHT]
+        if wrong or not changed:
+            raise ValueError(f"fault: {wrong[0] if wrong else text} (allowed: {', '.join(TAUGHT)})")
+        return cls(text)
 
-    def signals(
-        self, channels: int, rng: np.random.Generator
-    ) -> Callable[[np.ndarray], np.ndarray]:
-        """What makes of each tick's readings (N,) of one episode, in turn, those that are seen."""
-        drawn = self.draw(rng)
-        if not drawn.active:
-            return lambda readings: readings
-        return Faults(channels, Streams.of(int(rng.integers(2**31)), 0), drawn).apply
+    @property
+    def settings(self) -> DisturbanceSettings:
+        return DisturbanceSettings.parse(self)
 
 
-def faulty(
-    observations: np.ndarray, faults: DisturbanceSettings, rng: np.random.Generator
-) -> np.ndarray:
-    """A whole episode's observations (T, N) as they are read; the first ones come until it moves.
+def check_chances(faults: Mapping[Fault, float]) -> None:
+    """ValueError where the faults' chances are more than 1 together."""
+    if sum(faults.values()) > 1.0:
+        raise ValueError(f"faults: {sum(faults.values()):g} (allowed: chances, together up to 1)")
 
-    Of `faults`, `delay` and `jitter` count.
+
+def draw(faults: Mapping[Fault, float], rng: np.random.Generator) -> DisturbanceSettings:
+    """One of the faults by its chance, or none; without faults it takes no random number."""
+    if not faults:
+        return NOTHING
+    place = rng.random()
+    for fault, chance in faults.items():
+        place -= chance
+        if place < 0.0:
+            return fault.settings
+    return NOTHING
+
+
+def ids_of(channels: int) -> tuple[str, ...]:
+    """Names of N channels that a `Disturber` leaves in their order."""
+    return tuple(f"{channel:09}" for channel in range(channels))
+
+
+def disturber(
+    channels: int, drawn: DisturbanceSettings, rng: np.random.Generator
+) -> Disturber | None:
+    """What disturbs one episode of the channels `ids_of`; None, and no random number, for none."""
+    return Disturber(ids_of(channels), drawn, int(rng.integers(2**31))) if drawn.active else None
+
+
+def offered(env: gymnasium.Env[Any, Any], faults: Mapping[Fault, float]) -> dict[Fault, float]:
+    """The faults without the words that this environment does not offer; an empty one is left out.
+
+    A recipe for any robot may ask for what some robots cannot show.
     """
-    if faults.delay:
-        observations = observations[np.maximum(np.arange(len(observations)) - faults.delay, 0)]
-    if faults.jitter:
-        noise = rng.normal(0.0, faults.jitter, observations.shape)
-        observations = observations + noise.astype(observations.dtype)
-    return observations
+    found: dict[Fault, float] = {}
+    for fault, chance in faults.items():
+        settings = fault.settings
+        for one in settings.changed:
+            alone = DisturbanceSettings(**{one.name: getattr(settings, one.name)})
+            try:
+                check_robot(env, alone)
+            except ValueError:
+                settings = replace(settings, **{one.name: one.default})
+        if settings.changed:
+            left = Fault(settings)
+            found[left] = found.get(left, 0.0) + chance
+    return found
+
+
+def as_received(
+    observations: np.ndarray, drawn: DisturbanceSettings, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """A whole episode's observations (T, N) as a `Disturber` of this seed would deliver them.
+
+    Returns the readings (K, N) of the steps in which a message arrived, and these steps (K,).
+    """
+    streams, settings = Streams.of(seed, 0), drawn
+    settings = drawn.at(dict(zip(RANGES, streams.ranges.random(len(RANGES)), strict=True)))
+    steps = np.arange(len(observations))
+    seen = observations[np.maximum(steps - settings.delay.count, 0)]
+    if settings.jitter:
+        seen = seen + streams.jitter.normal(0.0, settings.jitter.value, seen.shape).astype(
+            seen.dtype
+        )
+    if not (settings.lose or settings.repeat):
+        return seen, steps
+    chances = settings.lose.value, settings.repeat.value
+    lost, repeated = (streams.delivery.random((len(steps), 2)) < chances).T
+    lost[:1] = repeated[:1] = False
+    newest = np.maximum.accumulate(np.where(lost | repeated, 0, steps))
+    return seen[newest][~lost], steps[~lost]

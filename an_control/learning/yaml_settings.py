@@ -1,7 +1,8 @@
 """Reads a dataclass of settings from a YAML file, strictly: each key is a field of it.
 
 A field's type says what may stand there: a number is 0 or more, unless `Annotated` with other
-`Limits`; a list has as many numbers as its tuple; a dataclass is a mapping.
+`Limits`; a list has as many numbers as its tuple; a dataclass is a mapping, and so is a dict, whose
+keys have the form that their type can `parse`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from an_control.wiring.checked_yaml import Entry
+from an_control.wiring.errors import WiringError
 
 T = TypeVar("T")
 
@@ -64,6 +66,9 @@ def _value(hint: Any, entry: Entry) -> Any:
             return None
     if get_origin(hint) is Annotated:
         hint, limits = get_args(hint)
+    if get_origin(hint) is dict:
+        words, each = get_args(hint)
+        return dict(_pair(words, each, *one) for one in entry.items("a mapping"))
     if is_dataclass(hint):
         assert isinstance(hint, type)
         return settings_from(hint, entry)
@@ -78,6 +83,16 @@ def _value(hint: Any, entry: Entry) -> Any:
             raise entry.error("true or false")
         return entry.value
     return _number(hint, limits, entry, none)
+
+
+def _pair(words: Any, hint: Any, key: str, entry: Entry) -> tuple[Any, Any]:
+    """A key in words, and what stands there."""
+    try:
+        return words.parse(key), _value(hint, entry)
+    except WiringError:
+        raise
+    except ValueError as error:
+        raise entry.error(str(error)) from None
 
 
 def _number(kind: type[Any], limits: Limits, entry: Entry, none: bool = False) -> Any:

@@ -54,6 +54,8 @@ class Tap(Protocol):
 
     @property
     def shuffles(self) -> int: ...
+    @property
+    def lost(self) -> bool: ...
     def reset(self, episode: int) -> None: ...
     def take(self, topic: str, message: Any) -> None: ...
     def prepare(self, stamp_ns: int) -> None: ...
@@ -96,7 +98,7 @@ class Bridge:
         self._stamp_ns = int(time.time()) * 1_000_000_000
         self._heard_s = -np.inf
         self._started = self._running = self._stepping = False
-        self._paused = self._stopping = False
+        self._paused = self._stopping = self._latched = False
         self._refusal = ""
         self._steps_asked: list[Future[str]] = []
         self._resets_asked: list[Future[str]] = []
@@ -203,6 +205,7 @@ class Bridge:
 
     def estop(self, latch: bool) -> None:
         """Latch the policy's e-stop, or clear it; `prepare_stops` comes first."""
+        self._latched = latch
         self._link.stop(latch, wait=not self._realtime)
 
     def prepare_stops(self) -> None:
@@ -290,8 +293,15 @@ class Bridge:
     # Commands
 
     def _replied(self) -> NDArray[np.float64] | None:
-        """Lockstep: the command that answers this step, or None after the timeout."""
+        """Lockstep: the command that answers this step, or None after the timeout.
+
+        A step of which the tap's message is lost is answered by the last command; while the e-stop
+        is latched, by the safe one.
+        """
         answer, commands = None, self.robot.commands
+        if self.tap is not None and self.tap.lost:
+            self._publish()
+            return commands.safe if self._latched else commands.answer
         commands.forget()
         begin_s = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):

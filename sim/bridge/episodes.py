@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance import episode_seed
+from an_control.disturbance import WALK_S, DisturbanceSettings, Disturber, episode_seed
 from an_control_sim.bridge.bridge import Bridge, Restarted, Stopped
 from an_control_sim.bridge.policy_figures import Figures
-from an_control_sim.bridge.stops import WALK_S, Stops
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class Progress:
 ProgressCallback = Callable[[Progress], None]
 PROGRESS_EVERY = 50
 """Steps between two calls of the progress callback."""
+NOTHING = DisturbanceSettings()
 KEPT = 1000
 """Results that an endless run keeps, the newest ones, so that its memory stays flat."""
 
@@ -58,23 +58,24 @@ def run_episodes(
     episodes: int,
     seed: int,
     progress: ProgressCallback | None = None,
-    stops: Stops | None = None,
+    disturbance: DisturbanceSettings = NOTHING,
 ) -> list[EpisodeResult]:
     """Run `episodes` (0 = until stopped) and return those that ended, also after `bridge.stop()`.
 
     An endless run returns the last KEPT of them. Episode e starts from `episode_seed(seed, e)`.
-    The reset service starts the running episode again; `stops` latch and clear the policy's e-stop.
-    Raises BridgeError where the policy cannot be reached.
+    The reset service starts the running episode again. Of `disturbance` the robot's settings count
+    here, and the stop, for which the policy's e-stop is latched. Raises BridgeError where the
+    policy cannot be reached, ValueError where the environment does not offer such a robot.
     """
     results: deque[EpisodeResult] = deque(maxlen=None if episodes else KEPT)
-    episode = 0
+    drawn, episode = Disturber((), disturbance, seed), 0
     try:
         bridge.start()
-        if stops is not None:
+        if disturbance.stop:
             bridge.prepare_stops()
         while not episodes or episode < episodes:
             try:
-                results.append(_run(bridge, episode, episodes, seed, progress, stops))
+                results.append(_run(bridge, episode, episodes, seed, progress, drawn))
                 episode += 1
             except Restarted:
                 continue
@@ -89,11 +90,12 @@ def _run(
     episodes: int,
     seed: int,
     progress: ProgressCallback | None,
-    stops: Stops | None,
+    drawn: Disturber,
 ) -> EpisodeResult:
+    drawn.reset(episode)
+    stop = drawn.stop(bridge.robot.simulation.step_s)
+    bridge.robot.vary(drawn.settings)
     bridge.reset(episode_seed(seed, episode), episode)
-    step_s = bridge.robot.simulation.step_s
-    stop = None if stops is None else stops.draw(episode_seed(seed, episode), step_s)
     robot, tell = bridge.robot, progress or (lambda progress: None)
     timeouts = bridge.timeouts
     bridge.latency_s.clear()

@@ -9,7 +9,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.disturbance import DisturbanceSettings
 from an_control.learning.environments import HasSensors, open_environment
+from an_control.learning.varied_robot import check_robot, varied
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import Resolver, message_class
 from an_control_sim.bridge.commands import Commands
@@ -20,13 +22,19 @@ from an_control_sim.bridge.simulation_file import Simulation
 class Robot:
     """Owns the environment; `camera` makes it able to render pictures. Reset it first.
 
-    Raises WiringError where the YAML does not fit the environment or the message types. That is
+    Raises WiringError where the YAML does not fit the environment or the message types, ValueError
+    where `disturbance` asks for a robot that the environment does not offer. That is
     tried on another environment: physics engines keep more than a reset clears, and every episode
     shall be the one that evaluation plays in an environment of its own.
     """
 
     def __init__(
-        self, simulation: Simulation, *, camera: bool = False, resolve: Resolver = message_class
+        self,
+        simulation: Simulation,
+        *,
+        camera: bool = False,
+        disturbance: DisturbanceSettings | None = None,
+        resolve: Resolver = message_class,
     ) -> None:
         self.simulation = simulation
         self._open(camera)
@@ -37,6 +45,8 @@ class Robot:
                 for topic in simulation.publish
             ]
             self.commands = Commands(simulation, self._environment.action_space, resolve)
+            if disturbance is not None:
+                check_robot(self._environment, disturbance)
             self.reset(0)
             for outlet in self.outlets:
                 outlet.check(self._observation, self._sensors())
@@ -50,6 +60,10 @@ class Robot:
         self._sensors: Callable[[], Mapping[str, Any]] = (
             inner.sensors if isinstance(inner, HasSensors) else dict
         )
+
+    def vary(self, settings: DisturbanceSettings) -> None:
+        """The robot of these settings from the next reset on; ValueError as of `check_robot`."""
+        varied(self._environment, settings)
 
     def reset(self, seed: int) -> None:
         """Start an episode, determined by the seed alone."""

@@ -18,7 +18,6 @@ from an_control_sim.bridge.episodes import Progress, ProgressCallback, Summary, 
 from an_control_sim.bridge.policy_link import BridgeError
 from an_control_sim.bridge.robot import Robot
 from an_control_sim.bridge.simulation_file import load_simulation
-from an_control_sim.bridge.stops import Stops
 from an_control_sim.parameters import (
     declare,
     declare_disturbance,
@@ -50,21 +49,11 @@ class SimulatorSettings:
     scrambler: bool = False
     disturbance: DisturbanceSettings = field(default_factory=DisturbanceSettings)
     schedule: tuple[Change, ...] = ()
-    stop_at_s: float = -1.0
-    stop_spread_s: float = 0.0
-    stop_for_s: float = 2.0
-
-    @property
-    def stops(self) -> Stops | None:
-        """When the policy's e-stop is latched, if ever."""
-        if self.stop_at_s < 0.0:
-            return None
-        return Stops(self.stop_at_s, self.stop_spread_s, self.stop_for_s)
 
     @property
     def uses_scrambler(self) -> bool:
         """Whether the policy is to read the scrambler's topic."""
-        return self.scrambler or self.disturbance.active or bool(self.schedule)
+        return self.scrambler or self.disturbance.active_on("readings") or bool(self.schedule)
 
 
 def read_settings(node: Node) -> SimulatorSettings:
@@ -98,21 +87,6 @@ def read_settings(node: Node) -> SimulatorSettings:
         ),
         disturbance=declare_disturbance(node),
         schedule=declare_schedule(node),
-        stop_at_s=declare(
-            node,
-            "stop_at_s",
-            -1.0,
-            "latch the policy's e-stop so far into each episode; -1 = never",
-            (-1.0, 3600.0),
-        ),
-        stop_spread_s=declare(
-            node,
-            "stop_spread_s",
-            0.0,
-            "or up to so much later, drawn for each episode",
-            (0.0, 3600.0),
-        ),
-        stop_for_s=declare(node, "stop_for_s", 2.0, "and clear it after this", (0.0, 3600.0)),
     )
 
 
@@ -141,7 +115,7 @@ def simulate(
                 episodes=settings.episodes,
                 seed=settings.seed,
                 progress=progress,
-                stops=settings.stops,
+                disturbance=settings.disturbance,
             )
             figures = bridge.figures() if settings.realtime and not stopped() else None
             return Summary(tuple(results), figures)
@@ -165,7 +139,7 @@ def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
         follow_disturbance(node, None)
     return Bridge(
         node,
-        Robot(simulation, camera=settings.camera_hz > 0),
+        Robot(simulation, camera=settings.camera_hz > 0, disturbance=settings.disturbance),
         tap=tap,
         policy=settings.policy,
         realtime=settings.realtime,

@@ -54,6 +54,8 @@ CLIP = 5.0
 FALLEN_BELOW_M = 0.26
 TARGET_X_M = 1000.0
 START_ANGLE_RAD = 0.1
+REST_S = 2.0
+"""How long the Ant lies limp before an episode that starts at rest."""
 ELECTRICITY_COST = -2.0
 STALL_TORQUE_COST = -0.1
 JOINT_AT_LIMIT_COST = -0.1
@@ -64,7 +66,8 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     Observation (28,) float32 in the order of `ANT_CHANNELS`. Reward = 1 (-1 where fallen)
     + progress - 2 mean|a * joint speed| - 0.1 mean a^2 - 0.1 * joints at their limit.
-    `info["distance_m"]` is how far the torso has come towards the target since the reset.
+    `info["distance_m"]` is how far the torso has come towards the target since the reset. An Ant
+    that starts at rest counts as fallen only once it has been up.
 
     Args:
         render_mode: None or "rgb_array", a picture that follows the torso.
@@ -75,6 +78,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     channels = ANT_CHANNELS
     actuators = ANT_ACTUATORS
     step_s = STEP_S
+    starts = ("rest", "posture")
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None, width: int = 320, height: int = 240) -> None:
@@ -93,13 +97,26 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """A new episode, joints within 0.1 rad of straight; the seed alone decides it."""
+        """A new episode, joints within 0.1 rad of straight; the seed alone decides it.
+
+        `options["start"]` may be "rest" (limp for 2 s, so on the ground) or "posture" (joints
+        anywhere within their limits).
+        """
         super().reset(seed=seed)
-        angles = self.np_random.uniform(-START_ANGLE_RAD, START_ANGLE_RAD, len(JOINTS))
-        self._world.rebuild(angles)
+        start = (options or {}).get("start", "usual")
+        reach = np.full((2, len(JOINTS)), [[-START_ANGLE_RAD], [START_ANGLE_RAD]])
+        if start == "posture":
+            reach = np.radians(list(JOINT_LIMITS_DEG.values())).T
+        elif start not in ("usual", "rest"):
+            raise ValueError(f"start: {start!r} is none of usual, {', '.join(self.starts)}")
+        self._world.rebuild(self.np_random.uniform(*reach))
+        self._start = self._world.state().position
+        self._down = start == "rest"
+        if self._down:
+            for _ in range(round(REST_S / STEP_S)):
+                self._world.advance([0.0] * len(JOINTS))
         self._state = state = self._world.state()
-        self._start = state.position
-        self._contact = [0.0] * 4
+        self._contact = self._world.foot_contact() if self._down else [0.0] * 4
         observation = self._observe(state)
         self._potential = self._potential_of(state)
         return observation, {"distance_m": 0.0}
@@ -116,6 +133,10 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         reward, fallen = self._reward(state, wide)
         self._contact = self._world.foot_contact()
         return observation, reward, fallen, False, {"distance_m": self._distance(state)}
+
+    def set_physics(self, mass: float, friction: float) -> None:
+        """Factors of the Ant's mass and the floor's friction, from the next reset on."""
+        self._world.mass, self._world.friction = mass, friction
 
     def sensors(self) -> dict[str, float | np.ndarray]:
         """The physical readings behind the last observation, SI units.
@@ -183,7 +204,8 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             + STALL_TORQUE_COST * float(action.dot(action)) / len(JOINTS)
             + JOINT_AT_LIMIT_COST * float(at_limit)
         )
-        return reward, not upright
+        self._down = self._down and not upright
+        return reward, not (upright or self._down)
 
     def _potential_of(self, state: AntState) -> float:
         return -math.hypot(TARGET_X_M - state.centre[0], state.centre[1]) / STEP_S

@@ -19,6 +19,7 @@ SOLVER_ITERATIONS = 5
 JOINTS = ("hip_1", "ankle_1", "hip_2", "ankle_2", "hip_3", "ankle_3", "hip_4", "ankle_4")
 FEET = ("front_left_foot", "front_right_foot", "left_back_foot", "right_back_foot")
 MOTOR_GAIN = 0.1
+FLOOR_FRICTION = 0.8
 
 
 @dataclass(slots=True)
@@ -38,6 +39,8 @@ class AntWorld:
     """A PyBullet world with one ant."""
 
     def __init__(self) -> None:
+        self.mass = self.friction = 1.0
+        """Factors of the ant's mass and the floor's friction, from the next `rebuild` on."""
         self._client = pybullet.connect(pybullet.DIRECT)
         self._floor = self._ant = -1
         self.rebuild(np.zeros(len(JOINTS)))
@@ -60,7 +63,11 @@ class AntWorld:
             os.path.join(data, "plane_stadium.sdf"), physicsClientId=client
         )
         pybullet.changeDynamics(
-            self._floor, -1, lateralFriction=0.8, restitution=0.5, physicsClientId=client
+            self._floor,
+            -1,
+            lateralFriction=FLOOR_FRICTION * self.friction,
+            restitution=0.5,
+            physicsClientId=client,
         )
         flags = (
             pybullet.URDF_USE_SELF_COLLISION
@@ -71,8 +78,22 @@ class AntWorld:
             os.path.join(data, "mjcf", "ant.xml"), flags=flags, physicsClientId=client
         )
         self._find_parts()
+        if self.mass != 1.0:
+            self._weigh()
         for joint, angle in zip(self._joints, joint_position, strict=True):
             pybullet.resetJointState(self._ant, joint, float(angle), 0.0, physicsClientId=client)
+
+    def _weigh(self) -> None:
+        """Give all parts their share of another mass."""
+        for link in (-1, *self._links):
+            info = pybullet.getDynamicsInfo(self._ant, link, physicsClientId=self._client)
+            pybullet.changeDynamics(
+                self._ant,
+                link,
+                mass=self.mass * info[0],
+                localInertiaDiagonal=[self.mass * one for one in info[2]],
+                physicsClientId=self._client,
+            )
 
     def _find_parts(self) -> None:
         """Look joints and feet up by name and switch the default motors off."""

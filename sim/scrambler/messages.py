@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sensor_msgs.msg import Image, JointState
 
-from an_control.disturbance import Change, DisturbanceSettings, stages
+from an_control.disturbance import Change, DisturbanceSettings, Late, stages
 from an_control.ros.outputs import doubles, set_stamp
 from an_control.wiring import Readings, Wiring, WiringError
 from an_control.wiring.errors import Shown
@@ -20,8 +20,12 @@ CHANNELS_OF_PIXELS = 4
 
 
 class Disturbs(Protocol):
-    """Readings (n,) and their ids in, disturbed readings (m,) and ids out."""
+    """What a message asks of who disturbs it, see `Disturber`."""
 
+    @property
+    def settings(self) -> DisturbanceSettings: ...
+    @property
+    def new(self) -> bool: ...
     def apply(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], tuple[str, ...]]: ...
@@ -35,6 +39,7 @@ class ScrambledMessage(Protocol):
     """Whether a channel can carry noise in place of its signal."""
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None: ...
+    def forget(self) -> None: ...
     def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None: ...
 
 
@@ -60,6 +65,9 @@ class ScrambledReadings:
             if self._count is not None:
                 stage.check_channels(self._count)
 
+    def forget(self) -> None:
+        """Begin an episode."""
+
     def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
         values, ids = disturber.apply(readings.values, readings.ids)
         self.message.name = list(ids)
@@ -84,6 +92,7 @@ class ScrambledImage:
         labels = image.labels()
         self._place = {channel.id.replace("*", label): i for i, label in enumerate(labels)}
         self._names: tuple[str, ...] = ()
+        self.forget()
         self._places = np.zeros(0, np.intp)
         height, width = (count * image.patch for count in image.grid)
         step = CHANNELS_OF_PIXELS * width
@@ -95,19 +104,26 @@ class ScrambledImage:
             stage.check_observation("images")
             stage.check_channels(len(self._place))
 
+    def forget(self) -> None:
+        """Begin an episode."""
+        self._late: Late[np.ndarray] = Late()
+
     def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
-        signals, names = disturber.apply(
-            np.arange(len(readings.ids), dtype=np.float32), readings.ids
-        )
+        seen = [self._place[name] for name in readings.ids]
+        signals, names = disturber.apply(np.array(seen, np.float32), readings.ids)
+        frame = np.zeros((len(self._place), self._image.patch, self._image.patch), np.uint8)
+        frame[seen] = readings.values[:, -1]
+        late = self._late(frame, disturber.settings.delay.count)
+        set_stamp(self.message.header.stamp, stamp_ns)
+        if not disturber.new:
+            return
         if names is not self._names:
             self._names = names
             self._places = np.array([self._place[name] for name in names], np.intp)
-        image = self._image
-        patches = np.zeros((len(self._place), image.patch, image.patch), np.uint8)
-        alpha = np.zeros_like(patches)
-        patches[self._places] = readings.values[signals.astype(np.intp), -1]
+        patches, alpha = np.zeros_like(frame), np.zeros_like(frame)
+        patches[self._places] = late[signals.astype(np.intp)]
         alpha[self._places] = 255
-        gray, there = put_together(patches, image.grid), put_together(alpha, image.grid)
+        grid = self._image.grid
+        gray, there = put_together(patches, grid), put_together(alpha, grid)
         pixels = np.stack([gray, gray, gray, there], axis=-1)
         self.message.data = array.array("B", pixels.tobytes())
-        set_stamp(self.message.header.stamp, stamp_ns)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from std_srvs.srv import Trigger
 
-from an_control.disturbance import Change, DisturbanceSettings, Disturber
+from an_control.disturbance import Change, DisturbanceSettings, Disturber, stages
 from an_control.disturbance.cables import NOISE, NOTHING, Cables
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
@@ -54,8 +55,9 @@ class Scrambler:
     The channels are those of the first tick; one that turns up later starts the permutations of
     the episode again. The node's parameters change the settings at runtime, its service
     `~/shuffle` permutes the signals at once, its parameter `order` plugs single signals into other
-    channels, where they stay until they are moved, also in the episodes to come. Raises WiringError
-    where the wiring does not fit its message types.
+    channels, where they stay until they are moved, also in the episodes to come. `accept` raises
+    ValueError for settings that cannot be done here. Raises that, and WiringError where the wiring
+    does not fit its message types.
     """
 
     def __init__(
@@ -65,10 +67,13 @@ class Scrambler:
         settings: DisturbanceSettings,
         seed: int,
         schedule: Sequence[Change] = (),
+        accept: Callable[[DisturbanceSettings], object] | None = None,
     ) -> None:
         self._table = ChannelTable(wiring)
         self._out = scrambled_message(wiring)
-        self._out.check(settings, schedule)
+        self._accept = accept
+        for stage in stages(settings, schedule):
+            self._check(stage)
         self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
         self._disturber = Disturber((), settings, seed, schedule)
         self._cables = Cables((), seed)
@@ -83,7 +88,7 @@ class Scrambler:
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
             declare_disturbance(node, settings)
-        follow_disturbance(node, self.change, self._out.check)
+        follow_disturbance(node, self.change, self._check)
         follow_order(node, lambda: self._cables.ids, self._check_order, self.connect)
         self._order_topic = OrderTopic(node)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
@@ -97,6 +102,21 @@ class Scrambler:
     def shuffles(self) -> int:
         """How often the signals were permuted in this episode."""
         return self._disturber.shuffles
+
+    @property
+    def lost(self) -> bool:
+        """Whether the message of this tick is lost, so that `send` does nothing."""
+        return not self._disturber.arrived
+
+    @property
+    def settings(self) -> DisturbanceSettings:
+        """Those of this tick."""
+        return self._disturber.settings
+
+    @property
+    def new(self) -> bool:
+        """Whether this tick's readings are not those of the last one again."""
+        return self._disturber.new
 
     @property
     def order(self) -> dict[str, str]:
@@ -127,6 +147,7 @@ class Scrambler:
         """Start an episode with its own permutations and missing channels."""
         self._episode = episode
         self._disturber.reset(episode)
+        self._out.forget()
 
     def change(self, settings: DisturbanceSettings) -> None:
         """Other settings from the next tick on."""
@@ -156,7 +177,13 @@ class Scrambler:
 
     def send(self) -> None:
         """Publish what was prepared; again for the same step changes nothing."""
-        self._publisher.publish(self._out.message)
+        if not self.lost:
+            self._publisher.publish(self._out.message)
+
+    def _check(self, settings: DisturbanceSettings) -> None:
+        self._out.check(settings)
+        if self._accept is not None:
+            self._accept(settings)
 
     def _know(self, ids: tuple[str, ...]) -> None:
         new = [id_ for id_ in ids if id_ not in self._disturber.ids]
@@ -172,6 +199,15 @@ class Scrambler:
         self._disturber.shuffle()
         response.success = True
         return response
+
+
+def _check_alone(settings: DisturbanceSettings, *, lockstep: bool) -> None:
+    """ValueError for settings that need the simulator, which is another process here."""
+    for one in settings.changed:
+        if one.target != "readings" or (lockstep and one.name == "lose"):
+            value = f"{one.name}: {getattr(settings, one.name)}"
+            where = "in lockstep" if one.name == "lose" else "for the scrambler alone"
+            raise ValueError(f"{value} (allowed {where}: {one.plain}; the simulator does it)")
 
 
 def declare_parameters(
@@ -200,14 +236,16 @@ class ScramblerNode(Node):
         wiring = load_wiring(path)
         if mode not in ("rate", "lockstep"):
             raise ValueError(f"parameter mode: {mode!r} (allowed: rate, lockstep)")
-        self._scrambler = Scrambler(self, wiring, settings, seed, schedule)
+        lockstep = mode == "lockstep"
+        accept = partial(_check_alone, lockstep=lockstep)
+        self._scrambler = Scrambler(self, wiring, settings, seed, schedule, accept)
         self._lockstep = Lockstep((source.name for source in wiring.sources), 0)
         self._episode = 0
         self._inputs = Inputs(
             self, self._scrambler.table, time.monotonic_ns,
-            self._follow if mode == "lockstep" else lambda source, stamp_ns: None, RELIABLE.depth,
+            self._follow if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
         )  # fmt: skip
-        if mode == "rate":
+        if not lockstep:
             steady = Clock(clock_type=ClockType.STEADY_TIME)
             self.create_timer(1.0 / wiring.rate_hz, self._tick, clock=steady)
         self.create_service(Trigger, "~/reset", self._on_reset)

@@ -120,8 +120,8 @@ def test_after_an_estop_in_its_way_the_ant_walks_on_and_a_seed_decides_it_to_the
     results = []
     for name in ("a.json", "b.json"):
         ended = program.run(
-            "sim", "ant", "--episodes", 2, "--shuffle", "reset", "--seed", 5, "--stop-at", 2,
-            "--stop-spread", 4, "--stop-for", 2, "--json", tmp_path / name,
+            "sim", "ant", "--episodes", 2, "--shuffle", "reset", "--seed", 5, "--stop", 2,
+            "--json", tmp_path / name,
         )  # fmt: skip
         assert ended.returncode == 0, ended.stderr
         assert "still up when the stop ended came 12 m or more in the 8 s after it" in ended.stdout
@@ -138,7 +138,8 @@ def test_after_an_estop_in_its_way_the_ant_walks_on_and_a_seed_decides_it_to_the
         (["--model", "{model}", "--shuffle", "sometimes"], "none, reset, K, reset+K"),
         (["--model", "{model}", "--missing", "1.5"], "missing"),
         (["--model", "{model}", "--swap", "99"], "swap: 99 (allowed: 0 to 28"),
-        (["--model", "{model}", "--stop-at", "-1"], "--stop-at -1.0: must be 0 or more"),
+        (["--model", "{model}", "--stop", "-1"], "stop: -1 (allowed: a number or LOW..HIGH, 0"),
+        (["--model", "{model}", "--start", "asleep"], "start: 'asleep' (allowed: usual, rest"),
         (["--model", "{model}", "--ramp", "-0.5"], "--ramp -0.5: must be 0 or more"),
         (["--model", "{model}", "--missing", "nan"], "missing"),
         (["--model", "{model}", "--schedule", "garbage"], "garbage"),

@@ -209,3 +209,40 @@ def test_the_same_seed_gives_the_same_bits_as_ever():
     for values, ids in run(disturber(7, **every, **faults), 20):
         digest.update(repr((np.round(values, 3).tolist(), ids)).encode())
     assert digest.hexdigest()[:16] == "93d194135d1b672f"
+
+
+def messages(one: Disturber, ticks: int) -> list[tuple[float, bool, bool]]:
+    """Of each tick's message the number of the tick that it was made in; arrived; new."""
+    found = []
+    for tick in range(ticks):
+        values, _ = one.apply(VALUES + 100 * tick, IDS)
+        found.append((float(values.min()) // 100, one.arrived, one.new))
+    return found
+
+
+def test_where_a_message_is_lost_the_one_before_it_stays_and_does_not_arrive_again():
+    found = messages(disturber(lose=0.3), 300)
+    last = 0.0
+    for tick, (shown, arrived, new) in enumerate(found):
+        last = float(tick) if arrived else last
+        assert shown == last and new == arrived
+    assert found[0] == (0.0, True, True)
+    assert 60 < sum(not arrived for _, arrived, _ in found) < 120
+
+
+def test_a_message_that_is_repeated_arrives_again_in_the_place_of_the_next():
+    found = messages(disturber(repeat=0.3), 300)
+    last = 0.0
+    for tick, (shown, arrived, new) in enumerate(found):
+        last = float(tick) if new else last
+        assert shown == last and arrived
+    assert 60 < sum(not new for _, _, new in found) < 120
+
+
+def test_the_same_messages_are_lost_whether_others_are_repeated_or_not():
+    lost = [arrived for _, arrived, _ in messages(disturber(lose=0.2), 200)]
+    assert lost == [arrived for _, arrived, _ in messages(disturber(lose=0.2, repeat=0.4), 200)]
+    one = disturber(lose=0.2)
+    run(one, 7)
+    one.reset(0)
+    assert lost == [arrived for _, arrived, _ in messages(one, 200)]

@@ -49,7 +49,7 @@ def test_a_schedule_file_says_from_which_step_on_what_changes(tmp_path):
     ("right", "wrong", "said"),
     [
         ("missing: 0.5", "missing: 1.5", "changes.2.missing.*0 to 1"),
-        ("missing: 0.5", "lose: 0.5", "missing"),
+        ("missing: 0.5", "gain: 0.5", "missing"),
         ("missing: 0.5", "copies: 1.5", "whole"),
         ("shuffle: 3", "shuffle: often", "changes.2.shuffle.*reset"),
         ("announce: true", "announce: 1", "true or false"),

@@ -17,6 +17,7 @@ from an_control.disturbance import (
     SETTINGS,
     DisturbanceSettings,
     Disturber,
+    Range,
     Setting,
     Shuffle,
     load_schedule,
@@ -33,6 +34,11 @@ def another(one: Setting) -> Any:
         return Shuffle(True, 3)
     if one.kind is bool:
         return not one.default
+    if one.choices:
+        return one.choices[1]
+    if one.kind is Range:
+        step = 2 if one.whole else 0.5 if one.maximum == inf else one.maximum / 2
+        return Range.read(one.default.low + step)
     if one.kind is int:
         return one.default + 2
     return one.default + (0.5 if one.maximum == inf else (one.maximum - one.default) / 2)
@@ -54,6 +60,10 @@ def test_what_a_setting_does_not_allow_is_refused_with_its_name_and_what_it_allo
         with pytest.raises(ValueError, match=one.name) as refused:
             DisturbanceSettings(**{one.name: bad})
         assert f"(allowed: {one.allowed})" in str(refused.value)
+    if one.kind is Range:
+        for bad in (f"{one.minimum - 1}..1", "1..", "2..1", "1..2..3"):
+            with pytest.raises(ValueError, match=one.name):
+                one.read(bad)
     assert one.read(one.plain) == one.default
     assert one.read(as_text(one)) == another(one)
 
@@ -66,7 +76,11 @@ def test_a_setting_changes_what_comes_out_and_nothing_else_turns_it_on(one):
         return [(values.tolist(), ids) for values, ids in (disturber.apply(t, IDS) for t in ticks)]
 
     settings = having(one)
-    assert settings.active
+    assert settings.active and settings.active_on(one.target)
+    if one.target != "readings":
+        assert outs(settings) == outs(DisturbanceSettings())
+        assert not settings.active_on("readings")
+        return
     np.testing.assert_equal(outs(settings), outs(settings))
     assert repr(outs(settings)) != repr(outs(replace(settings, **{one.name: one.default})))
     alone = DisturbanceSettings(**{one.name: another(one)})
@@ -129,9 +143,12 @@ def test_a_setting_is_a_parameter_of_simulator_and_scrambler(one):
             one.meaning,
             one.allowed,
         )
-        value = str(another(one)) if one.kind is Shuffle else another(one)
+        value = str(another(one)) if one.textual else another(one)
         (result,) = node.set_parameters([Parameter(one.name, value=value)])
-        assert result.successful and getattr(taken[-1], one.name) == another(one)
+        if one.target == "readings":
+            assert result.successful and getattr(taken[-1], one.name) == another(one)
+        else:
+            assert not result.successful and "read-only" in result.reason and not taken
     finally:
         node.destroy_node()
         rclpy.shutdown(context=context)
@@ -180,7 +197,33 @@ def test_the_page_has_the_table():
     """Its rows are made here: on failure, put what is expected in their place."""
     rows = [
         f"| `{one.name}` | `{one.word}` | {one.plain} | {one.meaning} | {one.allowed} |"
-        f" {', '.join(one.observations)} |"
+        f" {', '.join(one.observations) if one.target == 'readings' else one.target} |"
         for one in SETTINGS
     ]
     assert "\n".join(rows) in PAGE.read_text()
+
+
+def test_of_a_range_each_episode_has_a_number_of_its_own_that_nothing_else_changes():
+    def drawn(**settings: object) -> list[tuple[float, float]]:
+        disturber = Disturber(IDS, DisturbanceSettings(**settings), 3)
+        found = []
+        for episode in range(60):
+            disturber.reset(episode)
+            found.append((disturber.settings.delay.value, disturber.settings.gain.value))
+        return found
+
+    both = drawn(delay=Range(0, 2), gain=Range(0.6, 1))
+    delays, gains = zip(*both, strict=True)
+    assert {0, 1, 2} == set(delays) and min(map(delays.count, delays)) > 10
+    assert 0.6 <= min(gains) < 0.65 < 0.95 < max(gains) <= 1.0
+    assert [gain for _, gain in drawn(gain=Range(0.6, 1), noise_channels=2)] == list(gains)
+    assert drawn(delay=Range(0, 2), gain=Range(0.6, 1)) == both
+
+
+def test_a_word_alone_moves_no_signal():
+    assert DisturbanceSettings.parse("delay=0..2,lose=0.1") == DisturbanceSettings(
+        delay=Range(0, 2), lose=0.1
+    )
+    assert str(DisturbanceSettings.parse("delay=1")) == "none,delay=1"
+    with pytest.raises(ValueError, match=r"'start=high': start: 'high' \(allowed: usual, rest"):
+        DisturbanceSettings.parse("start=high")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from an_control.disturbance import SETTINGS
+from an_control.disturbance import SETTINGS, Shuffle
 from an_control.system.share import share_path
 
 pytestmark = [
@@ -189,8 +189,8 @@ def test_in_real_time_the_ant_is_stopped_on_its_way_and_its_arguments_are_taken(
     launch: Callable[..., Launch],
 ) -> None:
     ant = launch(
-        "ant_sim.launch.py", "realtime:=true", "trigger:=timer", "ramp_s:=0.05", "stop_at_s:=3.0",
-        "stop_spread_s:=1.0", "stop_for_s:=1.0", "command_timeout_s:=0.5", "shadow:=false",
+        "ant_sim.launch.py", "realtime:=true", "trigger:=timer", "ramp_s:=0.05", "stop:=1",
+        "command_timeout_s:=0.5", "shadow:=false",
     )  # fmt: skip
     assert ant.end() == 0, ant.text
     for said in ("ramp_s: 0.05 s", "e-stop by service", "e-stop cleared", "watchdog  ", "stops  "):
@@ -280,11 +280,10 @@ SIMULATED = {
     "wiring": "{ant_wiring}", "model": "{ant_model}", "simulation": "{ant_simulation}",
     "schedule": "{schedule}", "namespace": "bot", "episodes": "0", "seed": "3",
     "realtime": "true", "trigger": "timer", "ramp_s": "0.25", "shadow": "true",
-    **{one.name: {bool: "true", int: "2", float: "0.125"}.get(one.kind, "reset+50")
-       for one in SETTINGS},
+    **{one.name: {bool: "true", int: "2", float: "0.125", Shuffle: "reset+50", str: "rest"}
+       .get(one.kind, "2" if one.whole else "0.25..0.5") for one in SETTINGS},
     "scrambler": "true", "rate": "30.0", "check_rate": "false", "camera_hz": "5.0",
-    "command_timeout_s": "0.5", "stop_at_s": "30.0", "stop_spread_s": "1.5", "stop_for_s": "1.25",
-    "engine": "numpy", "monitor": "off",
+    "command_timeout_s": "0.5", "engine": "numpy", "monitor": "off",
 }  # fmt: skip
 VALUES = {
     "policy.launch.py": POLICY,

@@ -9,21 +9,31 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from an_control.learning.dagger.episodes import Episode, RolloutSettings, StudentRollout
+from an_control.disturbance import Disturber
+from an_control.learning.dagger.episodes import Episode, record
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.recipes import read_recipe, smoke
 from an_control.learning.dagger.settings import Collection
 from an_control.learning.dagger.streams import Streams, StreamSettings
 from an_control.learning.environments import make_environment
-from an_control.learning.faults import FaultSettings, faulty
+from an_control.learning.faults import (
+    NOTHING,
+    Fault,
+    as_received,
+    disturber,
+    draw,
+    ids_of,
+    offered,
+)
 from an_control.learning.forward_model.episodes import explore
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher, NetworkTeacher
+from an_control.wiring.errors import WiringError
 
 CART, POLE = "cart_env:Cart-v0", "CartPole-v1"
 PUSH = np.array([[-2.0, -3.0]])
-LATE = FaultSettings(delay=1.0, max_delay=2, jitter=1.0, max_jitter=0.5)
+LATE = {Fault.parse("delay=1"): 1.0}
 
 
 def small(**changes):
@@ -82,35 +92,88 @@ def test_a_discrete_teachers_labels_are_its_choice_alone(tmp_path):
 
 def test_what_comes_late_and_with_noise_is_what_the_simulator_would_give(tmp_path):
     """Of streams as of the student's own episodes; the label stays that of the present."""
-    rng = np.random.default_rng(0)
-    readings = np.arange(30, dtype=np.float32)[:, None].repeat(2, 1)
-    for faults in (LATE.draw(rng) for _ in range(20)):
-        assert faults.delay in (1, 2) and 0.0 < faults.jitter < 0.5
-        seen = faulty(readings, faults, rng)
-        late = np.maximum(np.arange(30) - faults.delay, 0)[:, None]
-        assert 0.0 < np.abs(seen - late).max() < 5 * faults.jitter
-    labels = np.arange(30, dtype=np.float32)[:, None]
-    episode = Episode(readings, np.zeros((30, 1), np.float32), labels)
+    readings = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    fault = Fault.parse("delay=0..2,jitter=0..0.5,lose=0.2,repeat=0..0.3").settings
+    for seed in range(5):
+        live, steps, seen = Disturber(ids_of(2), fault, seed), [], []
+        for step, reading in enumerate(readings):
+            values, _ = live.apply(reading, ids_of(2))
+            if live.arrived:
+                steps.append(step)
+                seen.append(values)
+        received, there = as_received(readings, fault, seed)
+        assert there.tolist() == steps and len(steps) < 60
+        assert np.array_equal(received, seen)
+    numbers = np.arange(30, dtype=np.float32)[:, None].repeat(2, 1)
+    episode = Episode(numbers, np.zeros((30, 1), np.float32), numbers[:, :1])
     settings = StreamSettings(0.0, 0.0, 0.0, action_noise=0.0)
-    only_late = FaultSettings(delay=1.0)
-    batch = Streams([episode], 1, 30, settings, 1, rng, faults=only_late).batch()
+    rng = np.random.default_rng(0)
+    batch = Streams([episode], 1, 30, settings, 1, rng, faults=LATE).batch()
     assert batch.values[:, 0, 0].tolist() == [0.0, *range(29)]
     assert batch.labels[:, 0, 0].tolist() == batch.ordered[:, 0, 0].tolist() == [*range(30)]
-
-
-def test_the_student_acts_on_late_readings_in_its_own_episodes():
-    seen = []
-    policy = SimpleNamespace(
-        reset=lambda: None,
-        step_array=lambda values, ids: seen.append(sorted(values)) or np.zeros(1),
+    lossy = {Fault.parse("lose=0.3"): 1.0}
+    batch = Streams([episode], 1, 30, settings, 1, rng, faults=lossy).batch()
+    count = int(batch.counts.sum())
+    assert (
+        10 < count < 28
+        and batch.values[:count, 0, 0].tolist() == batch.labels[:count, 0, 0].tolist()
     )
-    rng = np.random.default_rng(0)
-    how = RolloutSettings(faults=FaultSettings(delay=1.0, max_delay=1))
-    rollout = StudentRollout(rng, policy, 2, how)
-    for step in range(4):
-        reading = np.array([step, 10.0 + step], np.float32)
-        rollout.act(reading, np.ones(1), np.zeros(1))
-    assert seen == [[0, 10], [0, 10], [1, 11], [2, 12]]
+
+
+class Watcher:
+    """A driver that keeps what it was asked; its actions are 1, 2, 3 and so on, a tenth each."""
+
+    def __init__(self):
+        self.seen, self.previous = [], []
+
+    def act(self, observation, label, previous):
+        self.seen.append(observation)
+        self.previous.append(float(previous[0]))
+        return np.array([0.1 * (len(self.seen) % 9)])
+
+
+def recorded(words):
+    env, teacher = make_environment(CART), FunctionTeacher(lambda seen: seen[:1])
+    driver, fault = Watcher(), Fault.parse(words).settings
+    episode = record(env, teacher, driver, np.random.default_rng(0), fault)
+    env.close()
+    return driver, episode
+
+
+def test_an_episodes_driver_sees_what_arrives_and_its_teacher_what_is():
+    driver, episode = recorded("delay=1")
+    assert np.array_equal(episode.labels, np.clip(episode.observations[:, :1], -1.0, 1.0))
+    assert np.array_equal(driver.seen[1:], episode.observations[:-1])
+    driver, episode = recorded("lose=0.5")
+    assert len(driver.seen) < len(episode.labels) - 5
+    changed = np.flatnonzero(np.diff(episode.previous[:, 0]))
+    assert len(changed) >= len(driver.seen) - 2, "what was sent last is recorded"
+
+
+def test_what_an_environment_does_not_offer_is_left_out_of_the_faults():
+    env = make_environment(POLE)
+    faults = {"gain=0.6,delay=1": 0.25, "mass=0.7": 0.25, "delay=1": 0.25}
+    left = offered(env, {Fault.parse(words): chance for words, chance in faults.items()})
+    env.close()
+    assert left == {"none,delay=1": 0.5}
+
+
+def test_a_recipes_faults_are_read_by_their_words(tmp_path):
+    def read(faults):
+        path = tmp_path / "mine.yaml"
+        path.write_text(f"an_control_recipe: 1\nobservation: scalar channels\nfaults: {faults}\n")
+        return read_recipe(str(path)).faults
+
+    assert read('{"delay=0..2,lose=0.1": 0.5}') == {"delay=0..2,lose=0.1": 0.5}
+    for bad, said in (
+        ("{late=1: 0.5}", "allowed: announced"),
+        ("{missing=0.5: 0.5}", "missing.*allowed: delay, jitter"),
+        ("{delay=1: 2}", "from 0 to 1"),
+        ("{delay=1: 0.7, delay=2: 0.7}", "together up to 1"),
+    ):
+        with pytest.raises(WiringError, match=said) as refused:
+            read(bad)
+        assert "mine.yaml" in str(refused.value) and "faults" in str(refused.value)
 
 
 def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
@@ -118,7 +181,7 @@ def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
     env = make_environment(CART)
     now, late = (
         explore(env, still, 40, np.random.default_rng(0), faults)[0].readings
-        for faults in (FaultSettings(), FaultSettings(delay=1.0))
+        for faults in ({}, LATE)
     )
     env.close()
     assert len(now) == len(late) == 41 and (np.diff(now[:, 0]) != 0).any()
@@ -127,7 +190,7 @@ def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
 
 def test_a_chance_of_none_takes_no_random_number():
     rng = np.random.default_rng(0)
-    assert not FaultSettings().draw(rng).active
+    assert not draw({}, rng).active and disturber(3, NOTHING, rng) is None
     assert rng.random() == np.random.default_rng(0).random()
 
 

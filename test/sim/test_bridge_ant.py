@@ -18,6 +18,8 @@ from rclpy.node import Node
 
 import an_control
 from an_control.disturbance import DisturbanceSettings, Shuffle, episode_seed
+from an_control.learning.environments import make_environment
+from an_control.learning.evaluation.evaluate import evaluate
 from an_control.policy.authors import import_authors
 from an_control.policy.model_file import write_model
 from an_control.system.share import share_path
@@ -87,6 +89,27 @@ def test_over_ros_the_ant_walks_as_in_process_to_the_last_bit(model, in_process)
         summary = walk()
     assert [one.return_ for one in summary.episodes] == [in_process]
     assert summary.timeouts == 0 and summary.episodes[0].steps == 1000
+
+
+def test_late_lost_and_repeated_messages_a_stop_and_a_worn_robot_are_those_of_evaluation(
+    model, tmp_path
+):
+    """One meaning everywhere: the same steps of the same episode, to the last bit."""
+    words = (
+        "reset,delay=0..2,jitter=0..0.02,lose=0.1,repeat=0.1,stop=0.2..0.4,"
+        "gain=0.8..1,lag=0..0.3,mass=0.9..1.1,friction=0.8"
+    )
+    disturbance = DisturbanceSettings.parse(words)
+    env = make_environment("an_control/Ant-v0")
+    (alone,) = evaluate(an_control.load_policy(model), env, ANT_CHANNELS, 1, 1, disturbance)
+    env.close()
+    write_wiring(scrambled_wiring(load_wiring(WIRING)), tmp_path / "scrambled.yaml")
+    with policy_node(tmp_path / "scrambled.yaml", model):
+        summary = walk(disturbance)
+    (over_ros,) = summary.episodes
+    assert alone.steps > 300 and summary.timeouts == 0
+    assert (over_ros.return_, over_ros.steps) == (alone.total, alone.steps)
+    assert over_ros.walked_m == alone.walked_m
 
 
 def test_rewiring_announced_at_every_step_changes_no_bit(model, in_process, tmp_path):

@@ -310,3 +310,19 @@ def test_on_its_own_it_stands_between_a_robots_topics_and_the_policy(ros, tmp_pa
         executor.remove_node(node)
         node.destroy_node()
     executor.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("setting", "lockstep", "said"),
+    [
+        ({"gain": 0.6}, False, "gain: 0.6 .allowed for the scrambler alone: 1; the simulator"),
+        ({"stop": 2}, False, "stop: 2 .allowed for the scrambler alone: 0; the simulator"),
+        ({"lose": 0.1}, True, "lose: 0.1 .allowed in lockstep: 0; the simulator"),
+    ],
+)
+def test_what_only_the_simulator_can_do_the_scrambler_alone_refuses(setting, lockstep, said):
+    from an_control_sim.scrambler.scrambler import _check_alone
+
+    with pytest.raises(ValueError, match=said):
+        _check_alone(DisturbanceSettings(**setting), lockstep=lockstep)
+    _check_alone(DisturbanceSettings(lose=0.1, delay=1), lockstep=False)

@@ -6,13 +6,14 @@ An episode is driven by the teacher, by a blend of disturbances, or by the stude
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
 
-from an_control.learning.faults import FaultSettings
+from an_control.disturbance import DisturbanceSettings
+from an_control.learning.faults import NOTHING, disturber, ids_of
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.teacher.teachers import Teacher
@@ -32,23 +33,37 @@ class Driver(Protocol):
     """Chooses the action of each step of one episode."""
 
     def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """The action (A,), given the observation (N,), the teacher's and the previous action."""
+        """The action (A,), given what is seen (N,), the teacher's and the previous action."""
 
 
 def record(
-    env: gymnasium.Env[Any, Any], teacher: Teacher, driver: Driver, rng: np.random.Generator
+    env: gymnasium.Env[Any, Any],
+    teacher: Teacher,
+    driver: Driver,
+    rng: np.random.Generator,
+    fault: DisturbanceSettings = NOTHING,
 ) -> Episode:
-    """One episode to its end; only `rng` decides it."""
-    episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)))
+    """One episode under a fault to its end; only `rng` decides it.
+
+    What is recorded is what was there; what the driver sees is what arrived.
+    """
+    seed = int(rng.integers(*TRAINING_SEEDS))
+    (channels,) = env.observation_space.shape or (0,)
+    disturbed = disturber(channels, fault, rng)
+    episode = LiveEpisode(env, seed, disturbed, ids_of(channels))
     previous = np.zeros(env.action_space.shape or (), np.float32)
     observations, actions, labels = [], [], []
     for tick in episode:
-        seen, label = tick.observation, teacher(tick.observation)
-        observations.append(seen)
+        label = teacher(tick.observation)
+        observations.append(tick.observation)
         actions.append(previous)
         labels.append(label)
-        previous = np.clip(driver.act(seen, label, previous), -1.0, 1.0).astype(np.float32)
-        episode.act(previous)
+        action = previous
+        if tick.arrived:
+            action = np.clip(driver.act(tick.values, label, previous), -1.0, 1.0)
+        episode.act(action.astype(np.float32))
+        assert episode.sent is not None
+        previous = episode.sent
     return Episode(np.array(observations), np.array(actions), np.array(labels), episode.total)
 
 
@@ -125,14 +140,15 @@ class RolloutSettings:
     missing: float = 0.0
     noise_channels: float = 0.0
     copies: float = 0.0
-    faults: FaultSettings = field(default_factory=FaultSettings)
+    faulty: bool = False
+    """Whether the run's faults are drawn for the episode too."""
 
 
 class StudentRollout:
     """The student on shuffled channels, the teacher taking over in between.
 
-    Some channels may be missing, others come several times, up to a fifth as many noise channels
-    be added, and all readings come late or with noise.
+    Some channels may be missing, others come several times, and up to a fifth as many noise
+    channels be added.
     """
 
     def __init__(
@@ -152,7 +168,6 @@ class StudentRollout:
         slots = len(self._order) + self._noise_channels
         self._ids = tuple(str(slot) for slot in range(slots))
         self._teaching, self._left = False, 0
-        self._seen = how.faults.signals(channels, rng)
         policy.reset()
 
     def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
@@ -164,6 +179,6 @@ class StudentRollout:
         self._left -= 1
         self._policy.previous_action = previous
         noise = self._rng.standard_normal(self._noise_channels)
-        seen = self._seen(observation)[self._order]
-        own = self._policy.step_array(np.concatenate([seen, noise]), self._ids)
+        seen = np.concatenate([observation[self._order], noise])
+        own = self._policy.step_array(seen, self._ids)
         return self._noise.act(observation, label if self._teaching else own, previous)

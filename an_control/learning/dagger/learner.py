@@ -28,6 +28,7 @@ from an_control.learning.dagger.settings import DaggerSettings
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
 from an_control.learning.environments import describe, make_environment, of_choices
+from an_control.learning.faults import NOTHING, draw, offered
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
@@ -70,6 +71,7 @@ class Dagger:
         self._env = make_environment(environment)
         self._teacher = ChoiceTeacher(teacher) if of_choices(self._env) else teacher
         self._start = start
+        self._faults = offered(self._env, settings.faults)
         self._task = describe(self._env, name, environment)
         self._recordings = Recordings(folder, Episode)
         self._student = self._new_student()
@@ -196,37 +198,33 @@ class Dagger:
     def _record(self, rng: np.random.Generator) -> list[Episode]:
         """This round's episodes: the teacher's in the first one, then the student's."""
         plan = self.settings.collection
-        makers: list[tuple[int, Callable[[], Driver]]]
+        makers: list[tuple[int, Callable[[], Driver], bool]]
         if self._round == 0:
+            perturbed = partial(PerturbedTeacher, rng, self._teacher, plan.perturbed_noise)
             makers = [
-                (plan.clean, partial(NoisyTeacher, rng, 0.0)),
-                (plan.noisy, partial(NoisyTeacher, rng, plan.noisy_noise)),
-                (
-                    plan.perturbed,
-                    partial(PerturbedTeacher, rng, self._teacher, plan.perturbed_noise),
-                ),
+                (plan.clean, partial(NoisyTeacher, rng, 0.0), False),
+                (plan.noisy, partial(NoisyTeacher, rng, plan.noisy_noise), True),
+                (plan.perturbed, perturbed, True),
             ]
         else:
             policy = make_policy(self._student.model(self._task, {}))
             channels = len(self._task["channels"])
-            faults = self.settings.faults
             makers = [
-                (count, partial(StudentRollout, rng, policy, channels, how))
-                for count, how in plan.rewirings(
-                    self._since_first(self.settings.rounds - 1), faults
-                )
+                (count, partial(StudentRollout, rng, policy, channels, how), how.faulty)
+                for count, how in plan.rewirings(self._since_first(self.settings.rounds - 1))
             ]
-        return [episode for count, make in makers for episode in self._some(count, make, rng)]
+        return [one for maker in makers for one in self._some(*maker, rng)]
 
     def _some(
-        self, count: int, make: Callable[[], Driver], rng: np.random.Generator
+        self, count: int, make: Callable[[], Driver], faulty: bool, rng: np.random.Generator
     ) -> Iterator[Episode]:
         """So many episodes, or as many as have so many times `episode_steps` steps."""
         unit, left = self.settings.collection.episode_steps, count
         if unit:
             left *= unit
         while left > 0:
-            episode = record(self._env, self._teacher, make(), rng)
+            fault = draw(self._faults, rng) if faulty else NOTHING
+            episode = record(self._env, self._teacher, make(), rng, fault)
             left -= len(episode.labels) if unit else 1
             yield episode
 
@@ -238,7 +236,7 @@ class Dagger:
     def _play(self, driver: Callable[[np.random.Generator], Driver]) -> float:
         """The mean return of a driver in the validation episodes."""
         rng = np.random.default_rng([self.seed, VALIDATION])
-        episodes = self._some(self.settings.validation_episodes, partial(driver, rng), rng)
+        episodes = self._some(self.settings.validation_episodes, partial(driver, rng), False, rng)
         return float(np.mean([episode.total for episode in episodes]))
 
     def _as_good_as_the_teacher(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from an_control.learning.dagger.episodes import RolloutSettings
 from an_control.learning.dagger.streams import StreamSettings
 from an_control.learning.dagger.student import StudentSizes
-from an_control.learning.faults import FaultSettings
+from an_control.learning.faults import Fault, check_chances
 from an_control.learning.yaml_settings import AnyNumber, Positive, Share
 
 IDENTIFY_SHARE = 0.25
@@ -42,15 +42,13 @@ class Collection:
     teacher_share: Share = 0.5
     """Of the first mixed round; it falls to a tenth of it in the last."""
 
-    def rewirings(
-        self, progress: float, faults: FaultSettings
-    ) -> list[tuple[int, RolloutSettings]]:
+    def rewirings(self, progress: float) -> list[tuple[int, RolloutSettings]]:
         """How many episodes of a DAgger round are driven how, at `progress` (0..1) of the run."""
         teaching = self.teacher_share * 0.1**progress
-        how = self.reshuffle, self.missing, self.noise, self.copies, faults
+        how = self.reshuffle, self.missing, self.noise, self.copies
         return [
-            (self.mixed, RolloutSettings(teaching, self.perturbed_noise, *how)),
-            (self.rewired, RolloutSettings(0.0, 0.0, *how)),
+            (self.mixed, RolloutSettings(teaching, self.perturbed_noise, *how, faulty=True)),
+            (self.rewired, RolloutSettings(0.0, 0.0, *how, faulty=True)),
             (self.on_policy, RolloutSettings()),
         ]
 
@@ -62,8 +60,9 @@ class DaggerSettings:
     student: StudentSizes = field(default_factory=StudentSizes)
     collection: Collection = field(default_factory=Collection)
     streams: StreamSettings = field(default_factory=StreamSettings)
-    faults: FaultSettings = field(default_factory=FaultSettings)
-    """Of the streams' rows, and of the rewired and mixed episodes. The teacher sees the present."""
+    faults: dict[Fault, Share] = field(default_factory=dict)
+    """The chances of disturbances, by their words: of the streams' rows, and of the noisy,
+    perturbed, rewired and mixed episodes. The teacher sees the present."""
     memory_updates: int = 0
     """Before the first round, of a head with memory alone: it gets the true message."""
     identify_updates: int = 2000
@@ -96,6 +95,9 @@ class DaggerSettings:
     as good as the teacher. 0: `rounds` rounds, however long they take."""
     averaged: bool = False
     """The model is the mean of the students after each round."""
+
+    def __post_init__(self) -> None:
+        check_chances(self.faults)
 
     def rates(self, number: int, progress: float) -> tuple[float, float]:
         """The learning rate at the begin and the end of a round that begins at this progress."""

@@ -8,15 +8,16 @@ back-propagation through one piece; the neurons' state is handed on to the next.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from an_control.learning.dagger.episodes import Episode
-from an_control.learning.faults import FaultSettings, faulty
+from an_control.learning.faults import Fault, as_received, draw
 from an_control.learning.yaml_settings import Share
 
 REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
@@ -24,7 +25,7 @@ REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
 NEWER_SHARE = 0.4
 CUTS = 2
 """Of a batch, where its rows may be reshuffled if that resets the neurons."""
-NO_FAULTS = FaultSettings()
+NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class _Row:
     place: int = 0
 
 
+PER_RECORDED_STEP = ("observations", "previous", "labels")
 PER_STEP = [field.name for field in fields(_Row) if field.name != "place"]
 
 
@@ -99,7 +101,7 @@ class Streams:
         newest: int,
         rng: np.random.Generator,
         reset_on_jump: bool = False,
-        faults: FaultSettings = NO_FAULTS,
+        faults: Mapping[Fault, float] = NO_FAULTS,
     ) -> None:
         self._episodes, self._steps, self._rng = episodes, steps, rng
         self._faults = faults
@@ -154,7 +156,8 @@ class Streams:
     def _wire(self, episode: Episode) -> _Row:
         """The episode as seen through a wiring."""
         rng, how = self._rng, self._settings
-        steps, channels = episode.observations.shape
+        observations, episode = self._received(episode)
+        steps, channels = observations.shape
         channel = np.tile(rng.permutation(channels), (steps, 1))
         moved = np.zeros(steps, np.float32)
         if rng.random() < how.reshuffled:
@@ -162,7 +165,6 @@ class Streams:
             for at in self._cut(steps, mean) if self._reset_on_jump else self._moments(steps, mean):
                 channel[at:] = rng.permutation(channels)
                 moved[at] = self._reset_on_jump
-        observations = faulty(episode.observations, self._faults.draw(rng), rng)
         values = np.take_along_axis(observations, channel, 1)
         present = np.ones((steps, channels), np.float32)
         if how.copies and rng.random() < how.copies:
@@ -198,6 +200,16 @@ class Streams:
             present,
             moved,
         )
+
+    def _received(self, episode: Episode) -> tuple[np.ndarray, Episode]:
+        """Readings (K, N) under a fault, and of the episode the K steps in which they arrived."""
+        fault = draw(self._faults, self._rng)
+        if not fault.active_on("readings"):
+            return episode.observations, episode
+        seed = int(self._rng.integers(2**31))
+        readings, steps = as_received(episode.observations, fault, seed)
+        there = {name: getattr(episode, name)[steps] for name in PER_RECORDED_STEP}
+        return readings, episode._replace(**there)
 
     def _moments(self, steps: int, mean: float) -> Iterator[int]:
         """When a row is reshuffled on its way of so many steps."""

@@ -24,11 +24,15 @@ def compare(
     runs: Mapping[str, Sequence[Result]],
     success: float | None = None,
     until: Mapping[str, int | None] | None = None,
+    walk_m: float | None = None,
 ) -> list[dict[str, Any]]:
     """One entry a protocol, by name; the first one is what the others differ from.
 
     `until` says from which step on nothing moved any more; what share of the episodes was back by
     then is `back`, None where that is not known.
+
+    Of protocols with a stop, `walked_m` has how far the robots came that were up when it ended, and
+    `walk_again` how many of them came at least `walk_m`; both are None without a stop.
 
     Differences are those of episodes of the same number, so of the same start: mean, sd, and in
     how many of them the returns are equal to the last bit.
@@ -41,6 +45,7 @@ def compare(
             "difference": _difference(results, first),
             "detected": sum(result.detected for result in results),
             "back": _back(results, first, (until or {}).get(name)),
+            **_walked(results, walk_m),
             "episodes": [result.line() for result in results],
         }
         for name, results in runs.items()
@@ -70,15 +75,34 @@ def _back(results: Sequence[Result], first: Sequence[Result], until: int | None)
     return float(np.mean(reached))
 
 
+def _walked(results: Sequence[Result], walk_m: float | None) -> dict[str, Any]:
+    """How far robots came after a stop; None where there was none, or all of them were down."""
+    found = [one.walked_m for one in results if one.walked_m is not None]
+    again = None if walk_m is None or not found else sum(one >= walk_m for one in found)
+    return {"walked_m": found or None, "walk_again": again}
+
+
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """The entries of `compare` as a table; means +- standard errors."""
     lines = [HEAD, f"|{'---|' * HEAD.count(' | ')}---|"]
     lines += [_row(row, first=row is rows[0]) for row in rows]
-    if all(row["back"] is None for row in rows):
-        return "\n".join(lines)
-    backs = ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]
-    more = [" back |", "---|", *(f" {back} |" for back in backs)]
-    return "\n".join(line + end for line, end in zip(lines, more, strict=True))
+    for head, cells in (
+        ("back", ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]),
+        ("walk again", [_again(row) for row in rows]),
+    ):
+        if any(cells):
+            more = [f" {head} |", "---|", *(f" {cell} |" for cell in cells)]
+            lines = [line + end for line, end in zip(lines, more, strict=True)]
+    return "\n".join(lines)
+
+
+def _again(row: Mapping[str, Any]) -> str:
+    """Of the robots that were up at the end of a stop: how many walk, and the median way."""
+    if not row["walked_m"]:
+        return ""
+    count = len(row["walked_m"])
+    again = f"{count}" if row["walk_again"] is None else f"{row['walk_again']} of {count}"
+    return f"{again}, {np.median(row['walked_m']):.1f} m"
 
 
 def _row(row: Mapping[str, Any], *, first: bool) -> str:

@@ -18,6 +18,7 @@ from an_control.learning.environments import Batched, HasBackgrounds
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, Watch, play_episode
 from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.learning.varied_robot import check_robot
 from an_control.policy import Model, Policy
 
 
@@ -39,6 +40,7 @@ def evaluate(
     if isinstance(protocol, DisturbanceSettings):
         protocol = Protocol(protocol)
     protocol.disturbance.check_channels(len(channels))
+    check_robot(env, protocol.disturbance)
     _show(env, protocol.background)
     disturber = Disturber(channels, protocol.disturbance, seed, protocol.schedule)
     results = []

@@ -46,6 +46,8 @@ REFERENCES = (Case("random policy", "random"), Case("teacher", "teacher"))
 CASES = (
     Case("teacher, delay=1", "teacher", "none,delay=1"),
     Case("teacher, noise 0.02", "teacher", "none,jitter=0.02"),
+    Case("teacher, lose=0.1", "teacher", "none,lose=0.1"),
+    Case("teacher, repeat=0.1", "teacher", "none,repeat=0.1"),
     Case("student, clean", "student"),
     Case("student, shuffled at the reset", "student", "reset"),
     Case("student, reshuffled every 100 steps", "student", "100"),
@@ -53,6 +55,8 @@ CASES = (
     Case("student, 10% of the channels missing", "student", "none,missing=0.1"),
     Case("student, delay=1", "student", "none,delay=1"),
     Case("student, noise 0.02", "student", "none,jitter=0.02"),
+    Case("student, lose=0.1", "student", "none,lose=0.1"),
+    Case("student, repeat=0.1", "student", "none,repeat=0.1"),
 )
 
 
@@ -131,8 +135,11 @@ class Scoring:
         act = self._random(start) if who == "random" else self._taught
         episode = LiveEpisode(self._env, start.environment, disturber, self._channels)
         for tick in episode:
-            readings = dict(zip(tick.ids, tick.values, strict=True))
-            episode.act(act(np.array([readings[name] for name in self._channels], np.float32)))
+            action = episode.sent
+            if action is None or tick.arrived:
+                readings = dict(zip(tick.ids, tick.values, strict=True))
+                action = act(np.array([readings[name] for name in self._channels], np.float32))
+            episode.act(action)
         return episode.total, len(episode.rewards)
 
     def _taught(self, observation: np.ndarray) -> np.ndarray:

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
-from an_control.learning.faults import FaultSettings
+from an_control.learning.faults import Fault, disturber, draw, ids_of
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.policy import Model, make_policy
+from an_control.policy.sizes import WINDOW
 
 F32 = np.float32
-NO_FAULTS = FaultSettings()
+NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
+PATIENCE = 10
+"""Times as many steps as asked for are played at most, where all episodes are short."""
 CALM, LOST = ("plain",), ("lost",)
 MODES = (
     "plain",
@@ -145,30 +149,36 @@ def explore(
     explorer: Explorer | MissingChannels,
     min_steps: int,
     rng: np.random.Generator,
-    faults: FaultSettings = NO_FAULTS,
+    faults: Mapping[Fault, float] = NO_FAULTS,
     limit_s: float = math.inf,
 ) -> list[Trace]:
     """Whole episodes until there are this many steps, or so much processor time is spent.
 
-    At least one of each kind. What is recorded is what is seen, late and with noise as drawn from
-    `faults`.
+    At least one of each kind, and one that is longer than a stretch of the identity classifier,
+    for which up to ten times as many steps are played.
+    What is recorded is what is seen under the `faults`.
     """
     steps, begun = 0, time.process_time()
+    (channels,) = env.observation_space.shape or (0,)
     traces: list[Trace] = []
-    while steps < min_steps and (
-        len(traces) < len(EPISODES) or time.process_time() - begun < limit_s
+    long = False
+    while steps < min_steps * (1 if long else PATIENCE) and (
+        not long or len(traces) < len(EPISODES) or time.process_time() - begun < limit_s
     ):
-        episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)))
+        seed, ids = int(rng.integers(*TRAINING_SEEDS)), ids_of(channels)
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start(modes)
-        seen = faults.signals(len(episode.observation), rng)
+        disturbed = disturber(channels, draw(faults, rng), rng)
+        episode = LiveEpisode(env, seed, disturbed, ids)
         readings, actions = [], []
         for tick in episode:
-            readings.append(seen(tick.observation))
+            readings.append(tick.values)
             actions.append(explorer.act(readings[-1]))
             episode.act(actions[-1])
-        readings.append(seen(episode.observation))
+        last = episode.observation
+        readings.append(last if disturbed is None else disturbed.apply(last, ids)[0])
         calm = modes == CALM and isinstance(explorer, Explorer)
         traces.append(Trace(np.array(readings), np.array(actions), not calm))
         steps += len(actions)
+        long = long or len(actions) > WINDOW
     return traces

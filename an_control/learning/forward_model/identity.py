@@ -30,6 +30,8 @@ class Identity(Training):
         self, traces: Sequence[Trace], settings: ForwardModelSettings, rng: np.random.Generator
     ) -> None:
         whole = [trace for trace in traces if len(trace.actions) > WINDOW]
+        if not whole:
+            raise ValueError(f"no episode is longer than the {WINDOW} steps of a stretch")
         held = max(1, round(len(whole) * settings.held_out))
         readings = np.concatenate([trace.readings for trace in whole])
         change = np.concatenate([np.diff(trace.readings, axis=0) for trace in whole])

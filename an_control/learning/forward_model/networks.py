@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from an_control.learning.faults import FaultSettings
+from an_control.learning.faults import Fault
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.policy import Monitor
 
@@ -48,7 +48,7 @@ class ForwardModelSettings:
     noise: float = 0.4
     """The most that the normal noise of a noisy stretch has as sd."""
     monitor: Monitor = "match"
-    faults: FaultSettings = field(default_factory=FaultSettings)
+    faults: dict[Fault, float] = field(default_factory=dict)
     """Of the recorded episodes: what is learned to be no evidence of moved signals."""
     minutes: float = 0.0
     """Processor time in which the episodes and updates above are made, or as many as that allows;

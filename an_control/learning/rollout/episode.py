@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import DisturbanceSettings, Disturber
+from an_control.disturbance import DisturbanceSettings, Disturber, Late, Stop
 from an_control.learning.environments import make_environment, of_patches
 from an_control.learning.rollout.engine import Start
 from an_control.learning.rollout.evaluation_protocol import Protocol
@@ -31,7 +31,8 @@ class Result:
     """One episode; `fell` where the environment ended it, `distance_m` where it says.
 
     `rewards` has one number a step, `rewired` the steps before which signals were permuted,
-    `detected` is how often a monitor found that they had.
+    `detected` is how often a monitor found that they had, `walked_m` how far the robot came in the
+    8 s after a stop: None where there was none, or it was down before the stop ended.
     """
 
     total: float
@@ -43,6 +44,7 @@ class Result:
     rewards: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
     rewired: tuple[int, ...] = field(default=(), repr=False)
     detected: int = 0
+    walked_m: float | None = None
 
     def line(self) -> dict[str, Any]:
         """As `--json` has it."""
@@ -53,6 +55,7 @@ class Result:
             "detected": self.detected,
             "fell": self.fell,
             "distance_m": self.distance_m,
+            "walked_m": self.walked_m,
         }
 
 
@@ -80,13 +83,19 @@ def play_episode(
     disturbance = DisturbedPatches(disturber) if of_patches(env) else disturber
     episode = LiveEpisode(env, start.environment, disturbance, channels)
     rewired: list[int] = []
+    wanted: np.ndarray | None = None
+    repeats = bool(policy.model.task.get("repeats"))
     for tick in episode:
         if tick.moved:
             rewired.append(len(episode.rewards))
         forgets = protocol is not None and protocol.forgets(tick.moved)
         if forgets and policy.channel_state is not None:
             policy.channel_state.reset_channels()
-        action = policy.step_array(tick.values, tick.ids)
+        action = episode.sent
+        if action is None or tick.arrived or repeats:
+            if action is not None and action is not wanted:  # the safe command was sent instead
+                policy.previous_action = action
+            action = wanted = policy.step_array(tick.values, tick.ids)
         if watch is not None:
             watch(policy, disturber)
         episode.act(action)
@@ -100,6 +109,7 @@ def play_episode(
         np.array(episode.rewards),
         tuple(rewired),
         0 if policy.monitor_report is None else policy.monitor_report.rewires,
+        None if episode.stop is None else episode.stop.walked_m,
     )
 
 
@@ -108,23 +118,58 @@ class DisturbedPatches:
 
     Signals that move on the way take their places from the next frame on, so that for some ticks
     a slot's stack has frames of its old and of its new signal; a slot that was missing begins with
-    its newest frame. ValueError for a setting that cannot disturb image patches.
+    its newest frame. A stack is of the frames that arrived. ValueError for a setting that cannot
+    disturb image patches.
     """
 
     def __init__(self, disturber: Disturber) -> None:
         disturber.check_observation("image patches")
         self._disturber = disturber
         self._carried: list[dict[str, int]] = []
+        self._late: Late[np.ndarray] = Late()
+        self._stack: np.ndarray | None = None
+        self._shown: tuple[np.ndarray, tuple[str, ...]] | None = None
+
+    @property
+    def settings(self) -> DisturbanceSettings:
+        return self._disturber.settings
 
     @property
     def shuffles(self) -> int:
         return self._disturber.shuffles
+
+    @property
+    def arrived(self) -> bool:
+        return self._disturber.arrived
+
+    def stop(self, step_s: float) -> Stop | None:
+        """See `Disturber`."""
+        return self._disturber.stop(step_s)
 
     def apply(
         self, patches: np.ndarray, channels: Sequence[str]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """One tick: what each slot shows (m, f, p, p), and the slots' ids."""
         numbers, ids = self._disturber.apply(np.arange(len(channels), dtype=np.float32), channels)
+        newest = self._late(patches, self.settings.delay.count)
+        if self._shown is not None and not self.arrived:
+            return self._shown
+        self._shown = self._show(self._stacked(newest), numbers, ids)
+        return self._shown
+
+    def _stacked(self, newest: np.ndarray) -> np.ndarray:
+        """The frames (N, f, p, p) that have arrived, of patches (N, f, p, p) as they are sent."""
+        if self._stack is None or not (self.settings.lose or self.settings.repeat):
+            self._stack = newest
+        else:
+            frame = newest if self._disturber.new else self._stack
+            self._stack = np.concatenate([self._stack[:, 1:], frame[:, -1:]], axis=1)
+        return self._stack
+
+    def _show(
+        self, patches: np.ndarray, numbers: np.ndarray, ids: tuple[str, ...]
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Patches (N, f, p, p) by the slots that carry them."""
         places = numbers.astype(np.intp)
         now = dict(zip(ids, places.tolist(), strict=True))
         shown, frames = patches[places], patches.shape[1]

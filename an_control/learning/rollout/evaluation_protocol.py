@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
 from an_control.disturbance import Change, DisturbanceSettings, Shuffle
-from an_control.disturbance.settings import ALLOWED_WORDS, WORDS
+from an_control.disturbance.settings import ALLOWED_WORDS, WORDS, split_words
 from an_control.policy import Monitor
 
 Memory = Literal["kept", "reset", "zeroed"]
@@ -59,11 +59,11 @@ class Protocol:
     def parse(cls, text: str) -> Protocol:
         """When signals move, then more words; ValueError naming the word and what is allowed.
 
-        `none`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
+        `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
         `reset,background=marble`.
         """
-        when, *words = (word.strip() for word in text.split(","))
-        protocol = cls(DisturbanceSettings.parse(when))
+        shuffle, words = split_words(text)
+        protocol = cls(DisturbanceSettings(shuffle))
         for word in words:
             protocol = protocol._with(word)
         return protocol

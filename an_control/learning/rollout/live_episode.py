@@ -16,17 +16,32 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 import numpy as np
 
+from an_control.disturbance import DisturbanceSettings, Stop
+from an_control.learning.environments import step_length
+from an_control.learning.varied_robot import varied
+
 
 class BadStep(ValueError):
     """An environment gave a reading or reward that is not finite."""
 
 
 class Disturbance(Protocol):
-    """What is done to the readings on their way; a `Disturber` after its `reset`, for one."""
+    """What is done in an episode; a `Disturber` after its `reset`, for one."""
+
+    @property
+    def settings(self) -> DisturbanceSettings:
+        """Of this episode, without ranges; those of the robot count from its beginning."""
 
     @property
     def shuffles(self) -> int:
         """How often signals have moved so far."""
+
+    @property
+    def arrived(self) -> bool:
+        """Whether a message came in this tick."""
+
+    def stop(self, step_s: float) -> Stop | None:
+        """When the safe command stops the robot; called once, before the first tick."""
 
     def apply(
         self, values: np.ndarray, channels: Sequence[str]
@@ -45,12 +60,16 @@ class Tick(NamedTuple):
     """(n,) of the slots; empty without a disturbance."""
     moved: bool
     """Whether signals have moved since the last tick."""
+    arrived: bool = True
+    """Whether the values are those of a new message; where it was lost, a policy does not step and
+    what was sent last is sent again (unless it was trained to step on what it has seen)."""
 
 
 class LiveEpisode:
     """An episode from `seed` on, for `limit` steps at most; each tick is answered by `act`.
 
-    `disturbance` gets the readings under the names `channels`.
+    `disturbance` gets the readings under the names `channels`. ValueError where it asks for a
+    robot that the environment does not offer.
     """
 
     def __init__(
@@ -63,8 +82,17 @@ class LiveEpisode:
     ) -> None:
         self._env, self._disturbance, self._limit = env, disturbance, limit
         self._channels = tuple(channels)
+        self.stop: Stop | None = None
+        """When the safe command, no action at all, takes the place of what is given."""
+        if disturbance is None:
+            varied(env)
+        else:
+            varied(env, disturbance.settings)
+            self.stop = disturbance.stop(step_length(env))
         self.observation, self.info = env.reset(seed=seed)
         """The newest ones."""
+        self.sent: np.ndarray | None = None
+        """The action that was sent last."""
         self.rewards: list[float] = []
         """One a step so far."""
         self.total = 0.0
@@ -78,12 +106,14 @@ class LiveEpisode:
         steps, moves = 0, 0 if disturbance is None else disturbance.shuffles
         while not self.done:
             seen = self.observation
+            if self.stop is not None and steps == self.stop.begin and self.sent is not None:
+                self.sent = np.zeros_like(self.sent)  # a stop sends it at once, between two ticks
             if disturbance is None:
                 yield Tick(seen, seen, (), False)
             else:
                 values, ids = disturbance.apply(seen, channels)
                 before, moves = moves, disturbance.shuffles
-                yield Tick(seen, values, ids, moves > before)
+                yield Tick(seen, values, ids, moves > before, disturbance.arrived)
             steps += 1
             if len(rewards) != steps:
                 raise RuntimeError(f"step {steps}: {len(rewards)} actions were given so far")
@@ -93,6 +123,10 @@ class LiveEpisode:
 
         BadStep where it gives a reward or readings that are not finite.
         """
+        stop, step = self.stop, len(self.rewards)
+        if stop is not None and stop.begin <= step < stop.end:
+            action = np.zeros_like(action)
+        self.sent = action
         observation, reward, self.fell, truncated, self.info = self._env.step(action)
         self.observation, reward = observation, float(reward)
         self.rewards.append(reward)
@@ -101,4 +135,6 @@ class LiveEpisode:
             step = len(self.rewards)
             raise BadStep(f"step {step} gave reward {reward} and readings {observation}")
         self.done = self.fell or truncated or len(self.rewards) == self._limit
+        if stop is not None:
+            stop.follow(step + 1, self.info.get("distance_m"))
         return reward

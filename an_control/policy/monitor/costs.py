@@ -73,6 +73,12 @@ class Costs:
             moved, prediction.change, scale, reads, prediction.chance, *self._constants()
         )
 
+    def excess(self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction) -> np.ndarray:
+        """The same (N,) of one tick with a prediction (1, N), above what each channel costs usually
+        without noise."""
+        found: np.ndarray = self.own(moved[None], reads[None], prediction)[0] - self._usual
+        return found
+
     def usual(self, prediction: Prediction) -> float:
         """What all channels cost usually, in a tick with this prediction (1, N)."""
         usual = self._usual_sum

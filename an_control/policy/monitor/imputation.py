@@ -43,6 +43,11 @@ class Imputation:
         """The next tick is compared with nothing."""
         self.readings = None
 
+    def start_over(self) -> None:
+        """What was estimated so far came of readings that were none."""
+        self.signals = None
+        self._explained = None
+
     def next_tick(self, missing: np.ndarray) -> bool:
         """Which slots (N,) are missing; returns whether that is too long or too early to search."""
         self.missing_ticks = self.missing_ticks + 1 if missing.any() else 0
@@ -71,6 +76,11 @@ class Imputation:
         self.signals = np.where(np.isnan(signals), self.signals, signals)
         self.readings = np.where(np.isnan(readings), self.readings, readings)
         return readings[belief.outputs]
+
+    def reckon(self, likeliest: np.ndarray, belief: Belief) -> np.ndarray:
+        """A tick whose message repeats the last one: what is likeliest (N,) by channel counts."""
+        self.signals, self.readings = likeliest, belief.by_slot(likeliest)
+        return self.readings[belief.outputs]
 
     def step(
         self,

@@ -4,7 +4,8 @@ A slot is a nominal id as it is wired; a signal is what a nominal channel means.
 forward model says what each channel should read now. While another assignment of slots to channels
 explains the readings clearly better than the present one, signals may have moved (`detector`): from
 then on that is verified against "nothing moved" (`search`, by the `evidence`). What is missing is
-imputed (`imputation`), and the noise that all sensors carry is filtered out (`sensor_noise`).
+imputed (`imputation`), and the noise that all sensors carry is filtered out (`sensor_noise`). What
+is stuck counts as missing, and of a message that came twice what was expected (`stuck_sensors`).
 
 At the start, and when nothing explains the readings any more, the monitor is lost: it seeks an
 assignment by the identity classifier alone. How ids and outputs follow from the assignment is in
@@ -21,10 +22,11 @@ from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import UNKNOWN, ChangeDetector
 from an_control.policy.monitor.evidence import Record
-from an_control.policy.monitor.forward_model import Expectation, ForwardModel
+from an_control.policy.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.policy.monitor.imputation import Imputation
 from an_control.policy.monitor.search import AssignmentSearch
 from an_control.policy.monitor.sensor_noise import SensorNoise
+from an_control.policy.monitor.stuck_sensors import StuckSensors
 
 FOUND_TICKS = 5
 """Consistent ticks in a row after which the monitor is no longer lost, if it is sure."""
@@ -51,6 +53,8 @@ class IdentityMonitor:
         self._search = AssignmentSearch(forward, self._costs)
         self._imputation = Imputation(forward, self._costs, self._detector.max_surprise)
         self.noise = SensorNoise(forward.max_roughness, forward.binary)
+        self._analogue = np.flatnonzero(~forward.binary)
+        self._sensors = StuckSensors(len(self.channels), self._detector.max_surprise)
         self.reset()
 
     def reset(self) -> None:
@@ -64,6 +68,7 @@ class IdentityMonitor:
         self._search.reset()
         self._imputation.reset()
         self.noise.reset()
+        self._sensors.reset()
         self._costs.noise_sd = 0.0
 
     @property
@@ -92,6 +97,7 @@ class IdentityMonitor:
         Returns the signals (N,) under each channel's id, NaN where one is missing and not imputed.
         """
         imputation, search = self._imputation, self._search
+        readings = self._sensors.step(readings)
         search.catch_up(self.belief)
         belief = self.belief.next_tick()
         if imputation.next_tick(np.isnan(readings)):
@@ -100,6 +106,10 @@ class IdentityMonitor:
         if not evidence and imputation.readings is not None:
             self.belief = belief
             return imputation.pass_by(readings, belief)
+        if self._sensors.repeats and imputation.readings is not None and not belief.lost:
+            assert imputation.signals is not None
+            self.belief = belief
+            return imputation.reckon(self._expect(imputation.signals, action).likeliest, belief)
         before = belief.slots
         if self._forward.imputes:
             belief = self._estimate_noise(belief, readings)
@@ -109,6 +119,8 @@ class IdentityMonitor:
             self._detector.set(UNKNOWN)
         else:
             expectation = self._expect(imputation.signals, action)
+            if self._finds_stuck(readings, imputation.readings, expectation.prediction):
+                return self._leave_out(belief, readings)
             belief = self._update(belief, readings, imputation.readings, expectation)
         if self._ordered and not belief.lost:
             belief = belief.unpinned()
@@ -144,6 +156,25 @@ class IdentityMonitor:
         self._search.stand_by()
         self._imputation.stand_by()
         return belief.unknown()
+
+    def _finds_stuck(
+        self, readings: np.ndarray, before: np.ndarray, prediction: Prediction
+    ) -> bool:
+        """Whether a slot stands still that should move, by the belief that was right last."""
+        slots = self._settled.slots
+        if not self._sensors.suspects(slots[self._analogue]):
+            return False
+        excess = np.empty(len(slots))
+        excess[slots] = self._costs.excess((readings - before)[slots], readings[slots], prediction)
+        excess[slots[self._forward.binary]] = 0.0  # contacts: two may have been confused
+        return self._sensors.judge(excess)
+
+    def _leave_out(self, belief: Belief, readings: np.ndarray) -> np.ndarray:
+        """Without the stuck slots; what was detected meanwhile may have been nothing else."""
+        self.belief = self._stand_by(belief.assigned(self._settled.slots))
+        self._imputation.start_over()
+        left = np.where(self._sensors.stuck, np.float32(np.nan), readings)
+        return left[self.belief.outputs]
 
     def _estimate_noise(self, belief: Belief, readings: np.ndarray) -> Belief:
         """Where noise sets in, what was detected meanwhile may have been nothing else."""

@@ -1,31 +1,19 @@
-"""An e-stop in the middle of an episode: when it comes, how long it lasts, what comes after it."""
+"""A stop in the middle of an episode: when it comes, how long it lasts, what comes after it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from an_control.disturbance.settings import DisturbanceSettings
+
+BEGIN_S = (3.0, 6.0)
+"""The time into an episode between which a stop begins."""
 WALK_S = 8.0
 """How long after a stop the robot's way is measured."""
 
 
-@dataclass(frozen=True)
-class Stops:
-    """A stop in each episode: `at_s` after its start or up to `spread_s` later, `for_s` long."""
-
-    at_s: float
-    spread_s: float
-    for_s: float
-
-    def draw(self, seed: int, step_s: float) -> Stop:
-        """The stop of the episode with this seed."""
-        at_s = self.at_s + self.spread_s * np.random.default_rng((seed, 12)).uniform()
-        return Stop(round(at_s / step_s), round(self.for_s / step_s), round(WALK_S / step_s))
-
-
 class Stop:
-    """One stop, in steps: latched before step `begin`, cleared before step `begin + length`."""
+    """One stop, in steps: the safe command is sent from step `begin` to before step `end`."""
 
     def __init__(self, begin: int, length: int, window: int) -> None:
         self.begin, self.end = begin, begin + length
@@ -34,6 +22,18 @@ class Stop:
         self.walked_m: float | None = None
         """How far the robot came in the WALK_S after the stop, or until it fell; None where it was
         down before the stop ended."""
+
+    @classmethod
+    def draw(
+        cls, rng: np.random.Generator, settings: DisturbanceSettings, step_s: float
+    ) -> Stop | None:
+        """The stop of an episode, None where the settings have none."""
+        if not settings.stop:
+            return None
+        begin_s = rng.uniform(*BEGIN_S)
+        return cls(
+            round(begin_s / step_s), round(settings.stop.value / step_s), round(WALK_S / step_s)
+        )
 
     def follow(self, step: int, distance_m: float | None) -> None:
         """The robot has come this far before this step."""

@@ -1,4 +1,4 @@
-"""Stops in an episode, and what a policy node says of itself, without ROS waiting for anything."""
+"""What a policy node says of itself, without ROS waiting for anything."""
 
 from __future__ import annotations
 
@@ -10,30 +10,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
 from an_control_sim.bridge.policy_figures import PolicyFigures
-from an_control_sim.bridge.stops import Stop, Stops
 from an_control_sim.process import ros
-
-
-def test_a_stop_comes_within_its_spread_and_its_seed_decides_when():
-    stops = Stops(at_s=2.0, spread_s=4.0, for_s=2.0)
-    drawn = [stops.draw(seed, 0.01) for seed in range(50)]
-    assert all(200 <= one.begin <= 600 and one.end == one.begin + 200 for one in drawn)
-    assert len({one.begin for one in drawn}) > 30
-    assert [one.begin for one in drawn] == [stops.draw(seed, 0.01).begin for seed in range(50)]
-
-
-def test_what_counts_is_how_far_the_robot_comes_in_the_time_after_the_stop():
-    stop = Stop(begin=10, length=5, window=20)
-    for step in range(1, 60):
-        stop.follow(step, 0.5 * step)
-    assert stop.walked_m == pytest.approx(10.0)
-
-
-def test_of_a_robot_that_fell_during_the_stop_nothing_is_said():
-    stop = Stop(begin=10, length=5, window=20)
-    for step in range(1, 14):
-        stop.follow(step, 0.5 * step)
-    assert stop.walked_m is None
 
 
 def told(part: str, **values: object) -> DiagnosticStatus:

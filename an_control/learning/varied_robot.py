@@ -1,0 +1,128 @@
+"""An environment whose robot can differ from the nominal one: `gain`, `lag`, `mass` and so on.
+
+Every environment that is opened here is one; the same wrapper serves evaluation, learning and the
+bridge to ROS 2, so that a word means the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from an_control.disturbance import DisturbanceSettings
+
+SetPhysics: TypeAlias = Callable[[float, float], None]
+"""Takes the factors of mass and friction, from the next reset on."""
+NOMINAL = DisturbanceSettings()
+
+
+class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Passes everything on as it is, until `vary` says otherwise.
+
+    `starts` are those that the environment's `reset` takes as `options["start"]`; `physics` sets
+    mass and friction, None where the environment offers no way to.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        starts: Sequence[str] = (),
+        physics: SetPhysics | None = None,
+    ) -> None:
+        super().__init__(env)
+        self._starts, self._physics = tuple(starts), physics
+        self._settings = NOMINAL
+        self._effect: np.ndarray | None = None
+
+    def check(self, settings: DisturbanceSettings) -> None:
+        """ValueError naming what the environment does not offer of what is asked of the robot."""
+        for one in settings.changed:
+            if one.target != "robot":
+                continue
+            reason = {"start": self._no_start, "gain": self._no_box, "lag": self._no_box}.get(
+                one.name, self._no_physics
+            )(settings)
+            if reason:
+                value, name = getattr(settings, one.name), type(self.unwrapped).__name__
+                raise ValueError(f"{one.name}: {value} ({name} {reason})")
+
+    def vary(self, settings: DisturbanceSettings) -> None:
+        """The robot of these settings from the next reset on; ValueError as of `check`."""
+        self.check(settings)
+        before, self._settings = self._settings, settings
+        now = settings.mass, settings.friction
+        if self._physics is not None and now != (before.mass, before.friction):
+            self._physics(settings.mass.value, settings.friction.value)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self._effect = None
+        if self._settings.start != NOMINAL.start:
+            options = {**(options or {}), "start": self._settings.start}
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if self._settings.gain != NOMINAL.gain or self._settings.lag:
+            action = self._worn(np.asarray(action))
+        return self.env.step(action)
+
+    def _worn(self, action: np.ndarray) -> np.ndarray:
+        """What the motors make of an action; gain and lag count from the middle of its space."""
+        middle = _middle(self.action_space)
+        wanted = self._settings.gain.value * (action.astype(np.float64) - middle)
+        before = np.zeros_like(wanted) if self._effect is None else self._effect
+        lag = self._settings.lag.value
+        self._effect = lag * before + (1.0 - lag) * wanted
+        return (middle + self._effect).astype(action.dtype)
+
+    def _no_start(self, settings: DisturbanceSettings) -> str:
+        if settings.start in self._starts:
+            return ""
+        return f"starts {' or '.join(('usual', *self._starts))}"
+
+    def _no_box(self, settings: DisturbanceSettings) -> str:
+        box = isinstance(self.action_space, spaces.Box)
+        return "" if box else f"takes {self.action_space}: no number to scale"
+
+    def _no_physics(self, settings: DisturbanceSettings) -> str:
+        return "has no set_physics" if self._physics is None else ""
+
+
+def _middle(space: spaces.Space[Any]) -> np.ndarray:
+    """The action that does nothing: halfway between the bounds, 0 where there are none."""
+    assert isinstance(space, spaces.Box)
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    return np.where(bounded, (low + high) / 2.0, 0.0)
+
+
+def varied(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL) -> None:
+    """Let the robot of an environment be that of the settings, from the next reset on.
+
+    ValueError naming a setting that the environment does not offer, or that has a range still.
+    """
+    robot = _robot(env)
+    if robot is not None:
+        robot.vary(settings)
+    elif settings.active_on("robot"):
+        raise ValueError(f"{settings}: {env} was not opened by `open_environment`")
+
+
+def check_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> None:
+    """ValueError naming a setting that the environment does not offer."""
+    robot = _robot(env)
+    if robot is not None:
+        robot.check(settings)
+
+
+def _robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
+    while not isinstance(env, VariedRobot):
+        if not isinstance(env, gymnasium.Wrapper):
+            return None
+        env = env.env
+    return env

@@ -1,0 +1,88 @@
+"""Stuck sensors: slots that read the same to the last bit while the robot moves.
+
+A frozen signal is one, and so is one that stays at the end of its range. It says nothing, so it
+counts as missing until it reads something else. Where all slots read the same a message came twice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+TICKS = 5
+"""Ticks in a row with the same reading after which a slot may be stuck; half as many, where another
+one is found to be."""
+MIN_EXCESS = 12.0
+"""Nats above what is usual that these ticks must cost: by so much the channel should have moved."""
+MAX_REPEATS = 3
+"""Messages in a row that may be taken for a repeated one."""
+MOVING_SHARE = 0.5
+"""Of the slots that are not 0 or 1, which must change for a tick to count: else the robot stands
+still, or a message came twice."""
+
+
+class StuckSensors:
+    """In: a tick's readings of N slots. Out: the same with NaN where a slot is `stuck` (N,).
+
+    A contact may well stay 0 or 1: of slots that read so, only the ticks count in which all that
+    does move costs less than `max_excess` nats above what is usual, so that it is known which
+    channels they are.
+    """
+
+    def __init__(self, count: int, max_excess: float) -> None:
+        self._count, self._max_excess = count, max_excess
+        self.reset()
+
+    def reset(self) -> None:
+        """Start an episode."""
+        self._last = np.full(self._count, np.nan, np.float32)
+        self._still = np.zeros(self._count, np.int64)
+        """For how many ticks each slot has read the same."""
+        self._repeats = 0
+        self._ticks = np.zeros(self._count, np.int64)
+        self._excess = np.zeros(self._count)
+        self.stuck = np.zeros(self._count, bool)
+        self._any = False
+
+    def step(self, readings: np.ndarray) -> np.ndarray:
+        """One tick's readings (N,), NaN where a slot is missing or stuck."""
+        same = readings == self._last
+        self._last = readings
+        self._still += 1
+        self._still *= same
+        self._repeats = self._repeats + 1 if same.all() else 0
+        if not self._any:
+            return readings
+        self.stuck &= same
+        self._any = bool(self.stuck.any())
+        return np.where(self.stuck, np.float32(np.nan), readings)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether this tick's message says what the last one said, though not for long already: a
+        robot that stands still may say so too."""
+        return 0 < self._repeats <= MAX_REPEATS
+
+    def suspects(self, slots: np.ndarray) -> bool:
+        """Whether any of these slots (S,) has stood still for more than a tick: then `judge`."""
+        return bool(self._still.take(slots).max() > 1) if len(slots) else False
+
+    def judge(self, excess: np.ndarray) -> bool:
+        """Whether a slot is found to be stuck, where this tick costs `excess` (N,) nats by slot
+        above what is usual for its channel."""
+        same, two = self._still > 0, (self._last == 0.0) | (self._last == 1.0)
+        begun = self._still <= 2
+        self._ticks[begun] = 0
+        self._excess[begun] = 0.0
+        moving = np.count_nonzero(~two & ~same) > MOVING_SHARE * np.count_nonzero(~two)
+        if not moving:
+            return False
+        known = float(excess[~same].sum()) < self._max_excess
+        counts = same if known else same & ~two
+        self._ticks[counts] += 1
+        self._excess[counts] += excess[counts]
+        suspect = self._excess > MIN_EXCESS
+        if not (suspect & (self._ticks >= TICKS) & ~self.stuck).any():
+            return False
+        self.stuck |= suspect & same & (self._ticks >= TICKS // 2)
+        self._any = True
+        return True

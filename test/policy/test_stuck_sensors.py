@@ -1,0 +1,80 @@
+"""Stuck sensors count as missing: frozen ones, and those that stay at the end of their range."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from an_control.policy.monitor.stuck_sensors import MIN_EXCESS, TICKS, StuckSensors
+
+SLOTS = 8
+MUCH = np.full(SLOTS, MIN_EXCESS)
+
+
+@pytest.fixture
+def sensors() -> StuckSensors:
+    return StuckSensors(SLOTS, max_excess=10.0)
+
+
+def moving(tick: int, **held: float) -> np.ndarray:
+    """Readings that differ at every tick, but for the slots `sN`."""
+    readings = np.linspace(0.1, 0.8, SLOTS).astype(np.float32) + np.float32(0.01 * tick)
+    for slot, value in held.items():
+        readings[int(slot[1:])] = value
+    return readings
+
+
+def run(sensors: StuckSensors, ticks: range, excess: np.ndarray, **held: float) -> list[list[int]]:
+    """The stuck slots after each tick."""
+    found = []
+    for tick in ticks:
+        sensors.step(moving(tick, **held))
+        if sensors.suspects(np.arange(1, SLOTS)):
+            sensors.judge(excess)
+        found.append(np.flatnonzero(sensors.stuck).tolist())
+    return found
+
+
+def test_a_slot_that_should_move_is_missing_until_it_reads_something_else(sensors):
+    found = run(sensors, range(TICKS + 3), np.where(np.arange(SLOTS) == 2, 3.0, 0.0), s2=-5.0)
+    assert found == [[]] * (TICKS + 1) + [[2]] * 2
+    readings = moving(20, s2=-5.0)
+    seen = sensors.step(readings)
+    assert np.isnan(seen[2]) and np.isfinite(np.delete(seen, 2)).all()
+    assert sensors.step(moving(21)) is not None and not sensors.stuck.any()
+
+
+def test_a_slot_that_may_well_stay_is_not_stuck(sensors):
+    assert not any(run(sensors, range(50), np.full(SLOTS, 0.1), s2=0.37))
+
+
+def test_a_robot_that_stands_still_has_no_stuck_sensor(sensors):
+    for _ in range(50):
+        sensors.step(moving(0))
+        assert not sensors.judge(MUCH)
+
+
+def test_of_a_contact_it_must_be_known_which_channel_it_is(sensors):
+    """All that moves costs too much, so the assignment is wrong: 1.0 may be a foot that stands."""
+    assert not any(run(sensors, range(50), MUCH, s2=1.0))
+    alone = np.where(np.arange(SLOTS) == 2, MIN_EXCESS, 0.0)
+    assert run(sensors, range(50, 60), alone, s2=1.0)[-1] == [2]
+
+
+def test_a_message_that_comes_twice_is_told_from_a_robot_that_stands_still(sensors):
+    told = []
+    for tick in (0, 1, 1, 2, 3, 3, 3, 3, 3, 3):
+        sensors.step(moving(tick))
+        told.append(sensors.repeats)
+    assert told == [False, False, True, False, False, True, True, True, False, False]
+
+
+def test_a_contact_alone_is_no_suspect(sensors):
+    run(sensors, range(5), MUCH, s2=1.0)
+    assert sensors.suspects(np.array([2])) and not sensors.suspects(np.array([0, 1]))
+
+
+def test_a_reset_forgets(sensors):
+    run(sensors, range(20), np.where(np.arange(SLOTS) == 2, 3.0, 0.0), s2=-5.0)
+    sensors.reset()
+    assert not sensors.stuck.any() and np.isfinite(sensors.step(moving(0, s2=-5.0))).all()
