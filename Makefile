@@ -1,4 +1,5 @@
 # make ant     two Ant episodes through ROS 2, sensors shuffled       (needs CPython 3.10 or 3.11)
+# make view    the Ant in real time, in the browser: prints the address to open
 # make test    the suite                      make test-slow  the rest, minutes
 # make lint    ruff and mypy
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
@@ -63,10 +64,13 @@ TABLE = $(EVALUATE) models/$(1).safetensors --markdown docs/$(2).md --title "$(3
 SHOWN = $(EVALUATE) models/$(1).safetensors --episodes $(2) --seed 1 --table $(3) --title $(1) \
         --markdown runs/reality/$(1).md --json runs/reality/$(1).json
 
-.PHONY: ant test test-slow lint bench campaign soak fuzz reality tables ant-policy camera-tables clean
+.PHONY: ant view test test-slow lint bench campaign soak fuzz reality tables ant-policy camera-tables clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
+
+view: $(VENV)/.view
+	@. $(VENV)/.ros && $(BIN)/an-control sim ant --realtime --view --episodes 100000
 
 test: $(VENV)/.test
 	@. $(VENV)/.ros && $(PYTEST) -m "not slow"
@@ -153,9 +157,13 @@ $(VENV)/.ant: $(SOURCES) | $(VENV)/.ros
 	@echo "Installing an_control and its simulator into $(VENV) ..."
 	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim]" && touch $@
 
+$(VENV)/.view: $(SOURCES) | $(VENV)/.ros
+	@echo "Installing an_control, its simulator and its page into $(VENV) ..."
+	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,view]" && touch $@ $(VENV)/.ant
+
 $(VENV)/.test: $(SOURCES) | $(VENV)/.ros
 	@echo "Installing an_control and what its tests need into $(VENV) ..."
-	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,test]" && touch $@ $(VENV)/.ant
+	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,test]" && touch $@ $(VENV)/.ant $(VENV)/.view
 
 $(VENV)/.ros:
 	@PYTHON="$(PYTHON)" ROS="$(ROS)" scripts/make_venv $(VENV)

@@ -45,6 +45,7 @@ ROS = [
     "ros-visualization-msgs",
     "ros-trajectory-msgs",
 ]
+VIEW = ["tornado>=6.4", "msgspec>=0.18"]
 CAMERA = ["opencv-python-headless>=4.8"]
 SIM = [
     "gymnasium>=1.0",
@@ -77,6 +78,9 @@ TEST = [
     "types-PyYAML",
     "colcon-common-extensions",
     "setuptools>=70.1,<80",
+    *VIEW,
+    "playwright>=1.45",
+    "axe-playwright-python>=0.1.4",
 ]
 
 setup(
@@ -96,7 +100,7 @@ setup(
         *(f"an_control_sim.{name}" for name in find_packages("sim")),
     ],
     package_dir={"an_control_sim": "sim"},
-    package_data={"an_control": ["py.typed"], "an_control_sim": ["py.typed"]},
+    package_data={"an_control": ["py.typed", "view/page/*"], "an_control_sim": ["py.typed"]},
     data_files=DATA_FILES,
     zip_safe=False,
     install_requires=[
@@ -110,6 +114,7 @@ setup(
         "ros": [f"{name}; {LINUX_X86}" for name in ROS],
         "camera": CAMERA,
         "sim": SIM,
+        "view": VIEW,
         "train": TRAIN,
         "test": TEST,
         "fuzz": ["atheris>=2.3; python_version < '3.14'"],

@@ -290,10 +290,27 @@ class Controller:
     def attention(self, ids: tuple[str, ...]) -> np.ndarray | None:
         """(M, N) of the last tick, columns in the order of `ids`; None without attention."""
         attention = self.policy.attention
-        if attention is None or set(ids) != set(self.policy.channel_order):
+        places = None if attention is None else self._places(ids)
+        return None if attention is None or places is None else attention[:, places]
+
+    def keys(self, ids: tuple[str, ...]) -> np.ndarray | None:
+        """(N, k) of the last tick, rows in the order of `ids`; None for a policy without keys.
+
+        Of a policy that sees these are the messages of its patches.
+        """
+        keys = self.policy.keys
+        if keys is None:
+            keys = self.policy.messages
+        places = None if keys is None else self._places(ids)
+        return None if keys is None or places is None else keys[places]
+
+    def _places(self, ids: tuple[str, ...]) -> list[int] | None:
+        """Where the policy's last step had these channels; None where it had others."""
+        order = self.policy.channel_order
+        if set(ids) != set(order):
             return None
-        column = {name: place for place, name in enumerate(self.policy.channel_order)}
-        return attention[:, [column[name] for name in ids]]
+        place = {name: number for number, name in enumerate(order)}
+        return [place[name] for name in ids]
 
     def attended(self) -> np.ndarray | None:
         """The first camera's newest frame with the last tick's attention, rgb (H, W, 3); or None.

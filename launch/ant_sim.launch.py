@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, OpaqueFunction, Shutdown
+from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction, Shutdown
 from launch.events.process import ProcessExited
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
@@ -21,6 +21,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
 from an_control.policy import load_policy
 from an_control.system.share import share_path
+from an_control.view.process import page
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.bridge.pair import check_pair
 from an_control_sim.bridge.simulation_file import load_simulation
@@ -48,6 +49,8 @@ ARGUMENTS = {
     "ramp_s": (-1.0, "how long the policy's authority grows; -1 = as the model was trained"),
     "shadow": (False, "propose on policy/proposed, and command nothing"),
     "monitor": ("model", "what to do about unannounced rewiring: off, reset, match or model"),
+    "view": (False, "show the run in the browser, with the scrambler; prints the page's address"),
+    "view_port": (8765, "the page's port, 0 = any"),
     "engine": ("auto", "what computes the policy: auto, numpy or numba"),
     "namespace": ("ant", "the robot's namespace"),
 }
@@ -70,9 +73,10 @@ def generate_launch_description() -> LaunchDescription:
     return LaunchDescription([*arguments, OpaqueFunction(function=nodes)])
 
 
-def nodes(context: LaunchContext) -> list[Node]:
-    """Both nodes; a bad argument or file raises before either has started."""
+def nodes(context: LaunchContext) -> list[ExecuteProcess]:
+    """Both nodes, and the page; a bad argument or file raises before any has started."""
     given = {name: argument(context, name) for name in ARGUMENTS}
+    given["scrambler"] = given["scrambler"] or given["view"]
     wiring = load_wiring(given["wiring"])
     load_policy(given["model"])
     simulation = load_simulation(given["simulation"])
@@ -94,6 +98,7 @@ def nodes(context: LaunchContext) -> list[Node]:
     return [
         node("policy_node", "policy", given["namespace"], policy),
         node("simulator", "simulator", given["namespace"], simulator),
+        *([page(given["namespace"], given["view_port"])] if given["view"] else []),
     ]
 
 
@@ -114,7 +119,8 @@ def policy_wiring(
     """The path of the wiring that the policy reads, which is the robot's unless it must differ."""
     scrambled = disturbance.active_on("readings") or given["schedule"] or given["scrambler"]
     if scrambled:
-        wiring = scrambled_wiring(wiring)
+        added = disturbance.noise_channels or disturbance.copies or given["schedule"]
+        wiring = scrambled_wiring(wiring, named=given["view"] and not added)
     if given["rate"]:
         wiring = replace(wiring, rate_hz=given["rate"])
     if not (scrambled or given["rate"]):

@@ -10,11 +10,13 @@ shadow:=true it commands nothing even then, and shows on ~/proposed what it woul
 from typing import Any
 
 from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, OpaqueFunction, Shutdown
+from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction, Shutdown
 from launch.events.process import ProcessExited
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
+
+from an_control.view.process import page
 
 BOOLEANS = ["true", "false"]
 NUMBERS = {"ramp_s"}
@@ -47,15 +49,27 @@ def generate_launch_description() -> LaunchDescription:
                 )
                 for name, (description, choices) in PARAMETERS.items()
             ),
+            DeclareLaunchArgument(
+                "view",
+                default_value="false",
+                description="show the robot in the browser; prints the page's address",
+                choices=BOOLEANS,
+            ),
+            DeclareLaunchArgument(
+                "view_port", default_value="8765", description="the page's port, 0 = any"
+            ),
             OpaqueFunction(function=policy),
         ]
     )
 
 
-def policy(context: LaunchContext) -> list[Node]:
-    """The node; what was given as an argument wins over the parameter file."""
+def policy(context: LaunchContext) -> list[ExecuteProcess]:
+    """The node, and the page; what was given as an argument wins over the parameter file."""
     texts = {name: LaunchConfiguration(name).perform(context) for name in PARAMETERS}
     given: dict[str, Any] = {name: value(name, text) for name, text in texts.items() if text}
+    namespace = LaunchConfiguration("namespace").perform(context)
+    shown = LaunchConfiguration("view").perform(context) == "true"
+    port = LaunchConfiguration("view_port").perform(context)
     params_file = LaunchConfiguration("params_file").perform(context)
     return [
         Node(
@@ -66,7 +80,8 @@ def policy(context: LaunchContext) -> list[Node]:
             parameters=[part for part in (params_file, given) if part],
             output="screen",
             on_exit=end,
-        )
+        ),
+        *([page(namespace, port)] if shown else []),
     ]
 
 

@@ -16,7 +16,7 @@ FLOORS = (
     {"disturbance", "safety", "bring_up", "names"},
     {"controller"},
     {"ros", "learning"},
-    {"bench", "an_control_sim"},
+    {"bench", "view", "an_control_sim"},
     {"cli"},
     {"entry_points", "__main__"},
 )

@@ -22,6 +22,7 @@ GROUPS = {
         "run": "the policy node alone, for a robot",
         "new": "draft the YAML files of another robot, simulated or running",
         "check": "compare a wiring with a model, and with the robot that runs",
+        "view": "show a running robot in the browser, and rewire it there",
         "rewire": "say where a running policy node's channels come from now",
     },
     "Evaluate": {

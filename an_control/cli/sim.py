@@ -26,6 +26,8 @@ from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.children import bound
 from an_control.system.interrupts import INTERRUPTED, end_at_once
 from an_control.system.share import share_path
+from an_control.view.process import PACKAGES as PAGE_PACKAGES
+from an_control.view.process import command as page_command
 from an_control.wiring import Wiring, load_wiring
 
 if TYPE_CHECKING:
@@ -78,6 +80,10 @@ class Verb:
     """What is done to the readings."""
     schedule: Path | None = None
     """A YAML file that changes the disturbance settings at given steps of each episode."""
+    view: bool = False
+    """Show the run in the browser, with `--scrambler`; prints the page's address."""
+    view_port: int = 8765
+    """The page's port; 0 takes any that is free."""
     scrambler: bool = False
     """Put the scrambler between sensors and policy even where it changes nothing at first; its
     parameters, on the node simulator, can then be set at any time."""
@@ -101,6 +107,8 @@ class Verb:
         end_at_once(INTERRUPTED)  # until `_simulate` handles signals, before it starts anything
         need("ros", "rclpy")
         need("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
+        if self.view:
+            need("view", *PAGE_PACKAGES)
         if self.episodes < 1:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         for name in ("seed", "ramp"):
@@ -185,7 +193,7 @@ class Verb:
             realtime=self.realtime,
             command_timeout_s=0.0 if self.realtime else COMMAND_S,
             start_timeout_s=START_S,
-            scrambler=self.scrambler,
+            scrambler=self.scrambler or self.view,
             disturbance=disturbance,
             schedule=schedule,
             camera_hz=RATE_HZ if self.video is not None and not wired.images else 0.0,
@@ -196,7 +204,8 @@ class Verb:
             if settings.uses_scrambler:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
-                write_wiring(scrambled_wiring(wired), seen)
+                added = disturbance.noise_channels or disturbance.copies or schedule
+                write_wiring(scrambled_wiring(wired, named=self.view and not added), seen)
             node = stack.enter_context(ros_node("simulator", name))
             try:
                 wait_until_alone(node, stopped)
@@ -204,6 +213,8 @@ class Verb:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
             died = stack.enter_context(self._policy_node(name, seen, files.model))
+            if self.view:
+                stack.enter_context(_page(name, self.view_port))
             report = stack.enter_context(progress(self.episodes))
             recorder = None if self.video is None else _recorder(node, self.video, wired)
             if stopped():
@@ -284,6 +295,16 @@ def _recorder(node: Any, path: Path, wiring: Wiring) -> Recorder:
 
 
 @contextmanager
+def _page(namespace: str, port: int) -> Iterator[None]:
+    """The live page as a process; the simulation goes on where it cannot be shown."""
+    process = subprocess.Popen(page_command(namespace, port), start_new_session=True)
+    try:
+        yield
+    finally:
+        _end(process)
+
+
+@contextmanager
 def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[int]]:
     """The policy node as a process; the list given gets its exit status if it ends too early.
 
@@ -308,9 +329,15 @@ def _policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[
         yield died
     finally:
         done.set()
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        _end(process)
         watcher.join()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let a process end by itself, for STOP_S."""
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -75,6 +75,11 @@ class Policy(Protocol):
         return None
 
     @property
+    def messages(self) -> np.ndarray | None:
+        """What each patch gives to the message (N, m) of the last step, rows in `channel_order`."""
+        return None
+
+    @property
     def channel_state(self) -> ChannelState | None:
         """What the policy keeps by channel id; None where it keeps nothing."""
         return None

@@ -268,6 +268,7 @@ class Loop:
         self._inside.publish(
             readings,
             lambda: self.controller.attention(readings.ids),
+            lambda: self.controller.keys(readings.ids),
             self.controller.attended,
             sent_ns,
         )

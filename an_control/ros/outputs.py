@@ -203,7 +203,7 @@ def proposed_topics(command: CommandConfig) -> tuple[str, ...]:
 
 
 class Inside:
-    """`~/attention` (M x N) and `~/channels` (id, reading), published while somebody subscribes.
+    """`~/attention` (M x N), `~/keys` (N x k) and `~/channels` (id, reading), while subscribed.
 
     A patch's reading is its brightness. With cameras there is `~/attended` too: what the first
     one saw, and what the policy looked at (see `attended`).
@@ -213,24 +213,30 @@ class Inside:
         self._node = node
         self._attended = node.create_publisher(Image, "~/attended", COMMAND_QOS) if sees else None
         self._attention = node.create_publisher(Float64MultiArray, "~/attention", COMMAND_QOS)
+        self._keys = node.create_publisher(Float64MultiArray, "~/keys", COMMAND_QOS)
         self._channels = node.create_publisher(JointState, "~/channels", COMMAND_QOS)
 
     def publish(
         self,
         readings: Readings,
         attention: Callable[[], np.ndarray | None],
+        keys: Callable[[], np.ndarray | None],
         attended: Callable[[], np.ndarray | None],
         stamp_ns: int,
     ) -> None:
-        """Send a tick's readings, and its attention as numbers and as a picture, if there are."""
+        """Send a tick's readings, keys and attention (as numbers and a picture), if there are."""
         if self._channels.get_subscription_count():
             channels = JointState(name=list(readings.ids), position=doubles(_scalars(readings)))
             set_stamp(channels.header.stamp, stamp_ns)
             self._channels.publish(channels)
-        if self._attention.get_subscription_count():
-            matrix = attention()
-            if matrix is not None:
-                self._attention.publish(_matrix(matrix))
+        for publisher, values, labels in (
+            (self._attention, attention, ("query", "channel")),
+            (self._keys, keys, ("channel", "key")),
+        ):
+            if publisher.get_subscription_count():
+                matrix = values()
+                if matrix is not None:
+                    publisher.publish(_matrix(matrix, labels))
         if self._attended is not None and self._attended.get_subscription_count():
             picture = attended()
             if picture is not None:
@@ -242,6 +248,7 @@ class Inside:
         if self._attended is not None:
             self._node.destroy_publisher(self._attended)
         self._node.destroy_publisher(self._attention)
+        self._node.destroy_publisher(self._keys)
         self._node.destroy_publisher(self._channels)
 
 
@@ -258,11 +265,11 @@ def _image(picture: np.ndarray) -> Image:
     return Image(height=height, width=width, encoding="rgb8", step=3 * width, data=data)
 
 
-def _matrix(values: np.ndarray) -> Float64MultiArray:
+def _matrix(values: np.ndarray, labels: tuple[str, str]) -> Float64MultiArray:
     rows, columns = values.shape
     message = Float64MultiArray(data=doubles(values))
     message.layout.dim = [
-        MultiArrayDimension(label="query", size=rows, stride=rows * columns),
-        MultiArrayDimension(label="channel", size=columns, stride=columns),
+        MultiArrayDimension(label=labels[0], size=rows, stride=rows * columns),
+        MultiArrayDimension(label=labels[1], size=columns, stride=columns),
     ]
     return message

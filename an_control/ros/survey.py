@@ -30,7 +30,7 @@ OWN = ("/rosout", "/parameter_events", "/clock", "/diagnostics", "/tf", "/tf_sta
 """Topics that say nothing of a robot's sensors."""
 COMMANDS = re.compile(r"cmd|command|setpoint|target", re.IGNORECASE)
 """In a topic's last name: it carries commands, and so is nothing to read."""
-INSIDE = ("channels", "attention", "attended", "proposed")
+INSIDE = ("channels", "attention", "keys", "attended", "proposed")
 """What a policy node says of itself."""
 IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 

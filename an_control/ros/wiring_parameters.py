@@ -19,7 +19,7 @@ from an_control.wiring import Wiring, WiringError
 from an_control.wiring.config import check_loops
 from an_control.wiring.errors import without_middle
 
-OUTPUTS = ("~/attention", "~/channels", "~/attended", "/diagnostics")
+OUTPUTS = ("~/attention", "~/keys", "~/channels", "~/attended", "/diagnostics")
 """What the node publishes beside commands; to read it, or to command there, closes a loop."""
 PREFIXES = ("sources", "channels")
 

@@ -26,6 +26,7 @@ from std_srvs.srv import SetBool, Trigger
 
 from an_control_sim.bridge.policy_figures import Figures, PolicyFigures
 from an_control_sim.bridge.policy_link import BridgeError, PolicyLink, others_publish
+from an_control_sim.bridge.progress_topic import ProgressTopic
 from an_control_sim.bridge.publishers import fill_image
 from an_control_sim.bridge.robot import Robot
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor
@@ -96,10 +97,12 @@ class Bridge:
         self._command_timeout_s, self._start_timeout_s = command_timeout_s, start_timeout_s
         self._stamp_ns = int(time.time()) * 1_000_000_000
         self._heard_s = -np.inf
-        self._started = self._running = self._paused = self._stopping = self._latched = False
+        self._started = self._running = self._stepping = False
+        self._paused = self._stopping = self._latched = False
         self._refusal = ""
         self._steps_asked: list[Future[str]] = []
         self._resets_asked: list[Future[str]] = []
+        self._pauses_asked: list[Future[str]] = []
         self.timeouts = 0
         """Steps under the safe command since the start."""
         self.latency_s: list[float] = []
@@ -128,6 +131,7 @@ class Bridge:
             node, policy, tuple(simulation.command.topics), self._spin, self._start_timeout_s
         )
         self._figures = PolicyFigures(node, self._link.name) if policy else None
+        self._progress = ProgressTopic(node)
         node.create_service(SetBool, "~/pause", self._on_pause)
         node.create_service(Trigger, "~/step", self._on_step)
         node.create_service(Trigger, "~/reset", self._on_reset)
@@ -160,11 +164,13 @@ class Bridge:
     def reset(self, seed: int, episode: int) -> None:
         """Start an episode: the environment, the tap and the policy's memory."""
         self._running = False
+        self._end_step()
         self.robot.reset(seed)
         if self.tap is not None:
             self.tap.reset(episode)
         self.robot.commands.forget()
         self._count = 0
+        self._progress.begin(episode)
         self._link.reset()
         self._next_s = self._heard_s = time.monotonic()
         self._running = True
@@ -178,6 +184,7 @@ class Bridge:
         """
         self._wait_while_paused()
         self._stamp_ns += self.robot.simulation.step_ns
+        self._stepping = True
         self._fill()
         commands = self._paced() if self._realtime else self._replied()
         if commands is None:
@@ -185,8 +192,16 @@ class Bridge:
             commands = self.robot.commands.safe
         self.robot.step(commands)
         self._count += 1
+        self._progress.step(self._count, self.robot, self._stamp_ns)
+        self._end_step()
         if self._steps_asked:
             self._steps_asked.pop(0).set_result("")
+
+    def _end_step(self) -> None:
+        """Nothing moves until the next step: answer who has asked for a pause."""
+        self._stepping = False
+        while self._pauses_asked:
+            self._pauses_asked.pop().set_result("")
 
     def estop(self, latch: bool) -> None:
         """Latch the policy's e-stop, or clear it; `prepare_stops` comes first."""
@@ -207,7 +222,7 @@ class Bridge:
 
     def close(self) -> None:
         """Answer whoever still waits for a service, then let go of the node and end the robot."""
-        waiting = self._steps_asked + self._resets_asked
+        waiting = self._steps_asked + self._resets_asked + self._pauses_asked
         for future in waiting:
             future.set_result("the simulator is stopping")
         for _ in waiting:
@@ -333,8 +348,11 @@ class Bridge:
 
     # Services
 
-    def _on_pause(self, request: Any, response: Any) -> Any:
+    async def _on_pause(self, request: Any, response: Any) -> Any:
+        """Pause or continue; the reply to a pause comes once the step that runs is over."""
         self._paused = bool(request.data)
+        if self._paused and self._stepping:
+            return await self._when_done(self._pauses_asked, response)
         response.success = True
         return response
 

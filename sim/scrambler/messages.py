@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from sensor_msgs.msg import Image, JointState
 
-from an_control.disturbance import Change, DisturbanceSettings, Disturber, Late, stages
+from an_control.disturbance import Change, DisturbanceSettings, Late, stages
 from an_control.ros.outputs import doubles, set_stamp
 from an_control.wiring import Readings, Wiring, WiringError
 from an_control.wiring.errors import Shown
@@ -18,14 +19,28 @@ from an_control.wiring.image import put_together
 CHANNELS_OF_PIXELS = 4
 
 
+class Disturbs(Protocol):
+    """What a message asks of who disturbs it, see `Disturber`."""
+
+    @property
+    def settings(self) -> DisturbanceSettings: ...
+    @property
+    def new(self) -> bool: ...
+    def apply(
+        self, values: NDArray[np.float32], ids: Sequence[str]
+    ) -> tuple[NDArray[np.float32], tuple[str, ...]]: ...
+
+
 class ScrambledMessage(Protocol):
     """The one message of the scrambler, filled again at every tick."""
 
     message: Any
+    noisy: bool
+    """Whether a channel can carry noise in place of its signal."""
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None: ...
     def forget(self) -> None: ...
-    def fill(self, readings: Readings, disturber: Disturber, stamp_ns: int) -> None: ...
+    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None: ...
 
 
 def scrambled_message(wiring: Wiring) -> ScrambledMessage:
@@ -35,6 +50,8 @@ def scrambled_message(wiring: Wiring) -> ScrambledMessage:
 
 class ScrambledReadings:
     """Ids as names, readings as positions."""
+
+    noisy = True
 
     def __init__(self, wiring: Wiring) -> None:
         ids = [channel.id for channel in wiring.channels]
@@ -51,7 +68,7 @@ class ScrambledReadings:
     def forget(self) -> None:
         """Begin an episode."""
 
-    def fill(self, readings: Readings, disturber: Disturber, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
         values, ids = disturber.apply(readings.values, readings.ids)
         self.message.name = list(ids)
         self.message.position = doubles(values)
@@ -61,6 +78,8 @@ class ScrambledReadings:
 class ScrambledImage:
     """The camera's newest frame with its patches in other places; those that are missing are
     transparent, and so missing for whoever reads it."""
+
+    noisy = False
 
     def __init__(self, wiring: Wiring) -> None:
         if len(wiring.images) != 1:
@@ -89,7 +108,7 @@ class ScrambledImage:
         """Begin an episode."""
         self._late: Late[np.ndarray] = Late()
 
-    def fill(self, readings: Readings, disturber: Disturber, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
         seen = [self._place[name] for name in readings.ids]
         signals, names = disturber.apply(np.array(seen, np.float32), readings.ids)
         frame = np.zeros((len(self._place), self._image.patch, self._image.patch), np.uint8)

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from std_srvs.srv import Trigger
 
 from an_control.disturbance import Change, DisturbanceSettings, Disturber, stages
+from an_control.disturbance.cables import NOISE, NOTHING, Cables
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.ros.usage import answers_help
@@ -34,13 +37,15 @@ from an_control_sim.parameters import (
 )
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
 from an_control_sim.scrambler.messages import scrambled_message
+from an_control_sim.scrambler.order import OrderTopic, follow_order
 from an_control_sim.scrambler.wiring import TOPIC
 
 ABOUT = (
     "The scrambler: reads a robot's sensors by its wiring YAML, disturbs the readings (permutes,"
     " removes, copies, freezes or delays them, adds noise) and publishes them on one topic for the"
     " policy node. The parameters of the disturbance may change while it runs; the service"
-    " ~/shuffle permutes the signals at once, ~/reset starts an episode."
+    " ~/shuffle permutes the signals at once, the parameter order says where single ones go, the"
+    " topic ~/order where they all are. ~/reset starts an episode."
 )
 
 
@@ -49,8 +54,10 @@ class Scrambler:
 
     The channels are those of the first tick; one that turns up later starts the permutations of
     the episode again. The node's parameters change the settings at runtime, its service
-    `~/shuffle` permutes the signals at once. `accept` raises ValueError for settings that cannot be
-    done here. Raises that, and WiringError where the wiring does not fit its message types.
+    `~/shuffle` permutes the signals at once, its parameter `order` plugs single signals into other
+    channels, where they stay until they are moved, also in the episodes to come. `accept` raises
+    ValueError for settings that cannot be done here. Raises that, and WiringError where the wiring
+    does not fit its message types.
     """
 
     def __init__(
@@ -69,6 +76,7 @@ class Scrambler:
             self._check(stage)
         self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
         self._disturber = Disturber((), settings, seed, schedule)
+        self._cables = Cables((), seed)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
         for source in wiring.sources:
             stamp_of = stamp_reader(self._table.message_classes[source.name])
@@ -81,6 +89,8 @@ class Scrambler:
         if not node.has_parameter("shuffle"):
             declare_disturbance(node, settings)
         follow_disturbance(node, self.change, self._check)
+        follow_order(node, lambda: self._cables.ids, self._check_order, self.connect)
+        self._order_topic = OrderTopic(node)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
 
     @property
@@ -99,9 +109,39 @@ class Scrambler:
         return not self._disturber.arrived
 
     @property
-    def order(self) -> tuple[str, ...]:
-        """The truth (N,): whose signal each nominal channel carries at this tick."""
-        return self._disturber.order
+    def settings(self) -> DisturbanceSettings:
+        """Those of this tick."""
+        return self._disturber.settings
+
+    @property
+    def new(self) -> bool:
+        """Whether this tick's readings are not those of the last one again."""
+        return self._disturber.new
+
+    @property
+    def order(self) -> dict[str, str]:
+        """The truth: whose signal each nominal channel carries now, `noise` or an empty string."""
+        carried, disturber = self._cables.carried, self._disturber
+        return {id_: carried[by] for id_, by in zip(disturber.ids, disturber.order, strict=True)}
+
+    def connect(self, changes: Mapping[str, str]) -> None:
+        """Let these channels carry these signals from the next tick on; ValueError for others."""
+        behind = dict(zip(self._disturber.ids, self._disturber.order, strict=True))
+        self._check_order(changes)
+        self._cables.connect({behind[id_]: signal for id_, signal in changes.items()})
+
+    def _check_order(self, changes: Mapping[str, str]) -> None:
+        self._cables.check(changes)
+        if not self._out.noisy and NOISE in changes.values():
+            raise ValueError(f"{NOISE} (allowed for images: a signal or nothing)")
+        if self._disturber.settings.announce and any(one != NOTHING for one in changes.values()):
+            raise ValueError("a signal has one id while announce is true (allowed: nothing)")
+
+    def apply(
+        self, values: NDArray[np.float32], ids: Sequence[str]
+    ) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+        """One tick: readings (n,) and their ids in, disturbed readings (m,) and ids out."""
+        return self._disturber.apply(*self._cables.apply(values, ids))
 
     def reset(self, episode: int) -> None:
         """Start an episode with its own permutations and missing channels."""
@@ -131,7 +171,9 @@ class Scrambler:
             readings = self._table.read(now_ns)
         if readings.ids is not self._ids:
             self._know(readings.ids)
-        self._out.fill(readings, self._disturber, stamp_ns)
+        self._out.fill(readings, self, stamp_ns)
+        version = self._episode, self._disturber.shuffles, self._cables.version
+        self._order_topic.tell(version, lambda: self.order)
 
     def send(self) -> None:
         """Publish what was prepared; again for the same step changes nothing."""
@@ -147,6 +189,7 @@ class Scrambler:
         new = [id_ for id_ in ids if id_ not in self._disturber.ids]
         if new:
             known = (*self._disturber.ids, *new)
+            self._cables.extend(new)
             self._disturber = Disturber(known, self._settings, self._seed, self._schedule)
             self._disturber.reset(self._episode)
         self._ids = ids

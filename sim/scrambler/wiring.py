@@ -21,11 +21,13 @@ from an_control.wiring import (
 TOPIC = "scrambled"
 
 
-def scrambled_wiring(wiring: Wiring) -> Wiring:
+def scrambled_wiring(wiring: Wiring, *, named: bool = False) -> Wiring:
     """All channels from the one topic `scrambled`, by name; the same robot, rate and command.
 
-    Readings come scaled and clipped already, images cropped, gray and blackened. They may be as
-    old as the oldest source may be.
+    `named`: each channel that the wiring names is a channel of its own here too, so that it can be
+    rewired, and counts for min_present_share from the start; what a disturbance adds is not read
+    then, unless the robot's own wiring has wildcards. Readings come scaled and clipped
+    already, images cropped, gray and blackened. They may be as old as the oldest source may be.
     """
     ages = [source.max_age_s for source in wiring.sources]
     oldest_s = max(ages) if all(ages) else 0.0
@@ -37,6 +39,10 @@ def scrambled_wiring(wiring: Wiring) -> Wiring:
         *(one for one in wiring.sources if one.name in measured),
     )
     channels: tuple[ChannelConfig, ...] = (ChannelConfig("*", TOPIC, "position[*]"),)
+    if named:
+        ids = [one.id for one in wiring.channels if "*" not in one.id]
+        own = tuple(ChannelConfig(id_, TOPIC, f"position[{id_}]") for id_ in ids)
+        channels = own if len(ids) == len(wiring.channels) else (*own, *channels)
     if wiring.images:
         channels = tuple(_seen(channel) for channel in wiring.channels)
     return replace(wiring, sources=sources, channels=channels)

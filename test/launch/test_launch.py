@@ -198,6 +198,18 @@ def test_in_real_time_the_ant_is_stopped_on_its_way_and_its_arguments_are_taken(
     assert "Traceback" not in ant.text
 
 
+def test_the_page_is_shown_beside_the_ant_and_ends_with_it(launch: Callable[..., Launch]) -> None:
+    for package in ("tornado", "msgspec"):
+        pytest.importorskip(package, reason="needs the extra view")
+    ant = launch("ant_sim.launch.py", "episodes:=0", "view:=true", "view_port:=0")
+    ant.wait_for("http://127.0.0.1:")
+    ant.wait_for("acting: 28 of 28 channels")
+    ant.interrupt()
+    ant.end()
+    assert ant.text.count("process has finished cleanly") == 3, ant.text
+    assert "Traceback" not in ant.text
+
+
 def test_ctrl_c_stops_the_ant_cleanly(launch: Callable[..., Launch]) -> None:
     ant = launch("ant_sim.launch.py", "episodes:=0", "realtime:=true")
     ant.wait_for("acting: 28 of 28 channels")

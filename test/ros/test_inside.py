@@ -22,6 +22,7 @@ def test_attention_and_channels_go_out_in_one_order_with_the_tick_s_stamp(stand,
     stand.start()
     channels = listen(stand, JointState, "/policy/channels")
     attention = listen(stand, Float64MultiArray, "/policy/attention")
+    keys = listen(stand, Float64MultiArray, "/policy/keys")
     for step in range(5):
         command = stand.step(step)
         stand.until(lambda n=step + 1: len(attention) == len(channels) == n, "the look inside")
@@ -38,6 +39,10 @@ def test_attention_and_channels_go_out_in_one_order_with_the_tick_s_stamp(stand,
         order = [policy.channel_order.index(name) for name in channels[-1].name]
         matrix = np.array(attention[-1].data).reshape(6, 4)
         np.testing.assert_array_equal(matrix, policy.attention[:, order])
+        stand.until(lambda n=step + 1: len(keys) == n, "the keys")
+        assert [one.label for one in keys[-1].layout.dim] == ["channel", "key"]
+        shown = np.array(keys[-1].data).reshape(4, 3)
+        np.testing.assert_array_equal(shown, policy.keys[order])
 
 
 def test_nothing_is_computed_for_nobody(stand, monkeypatch):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import gymnasium
 import numpy as np
 import pytest
@@ -132,6 +135,50 @@ def test_while_paused_only_the_step_service_steps(serve, responder):
     finish(bridge, responder.pause.call_async(SetBool.Request(data=False)))
     bridge.step()
     assert len(TinyEnv.actions) == 2
+
+
+def test_a_pause_that_is_asked_for_within_a_step_is_answered_when_the_step_is_over(
+    serve, responder
+):
+    bridge, asked, replied = serve(command_timeout_s=0.6), [], []
+
+    def ask(joints: JointState) -> JointState | None:
+        """No command to the first message, so that the step's second one comes."""
+        if not asked:
+            asked.append(responder.pause.call_async(SetBool.Request(data=True)))
+            return None
+        replied.append(asked[0].done())
+        return responder.push_back(joints)
+
+    responder.answer = ask
+    begin(bridge)
+    finish(bridge, responder.pause.call_async(SetBool.Request(data=False)))
+    bridge.step()
+    assert replied == [False] and len(TinyEnv.actions) == 1
+    assert finish(bridge, asked[0]).success
+
+
+def test_the_progress_of_an_episode_goes_out_while_somebody_listens(serve, responder):
+    bridge, heard = serve(), []
+    responder.create_subscription(JointState, "simulator/progress", heard.append, 10)
+
+    def wait(ready: Callable[[], object]) -> None:
+        until_s = time.monotonic() + 10.0
+        while not ready():
+            assert time.monotonic() < until_s
+            bridge.executor.spin_once(timeout_sec=0.02)
+
+    begin(bridge)
+    wait(bridge._progress._publisher.get_subscription_count)
+    rewards = []
+    for count in (1, 2):
+        bridge.step()
+        rewards.append(bridge.robot.reward)
+        wait(lambda count=count: len(heard) == count)
+    figures = dict(zip(heard[-1].name, heard[-1].position, strict=True))
+    assert (figures["episode"], figures["step"]) == (0.0, 2.0)
+    assert figures["reward"] == rewards[1] and figures["return"] == sum(rewards)
+    assert np.isnan(figures["last_return"])
 
 
 def test_the_reset_service_begins_the_running_episode_anew(serve, responder):

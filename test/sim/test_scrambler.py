@@ -142,6 +142,115 @@ def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
     node.destroy_node()
 
 
+def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells_it(ros, tmp_path):
+    from diagnostic_msgs.msg import DiagnosticStatus
+    from rclpy.node import Node
+    from rclpy.parameter import Parameter
+    from std_srvs.srv import Trigger
+
+    from an_control_sim.process import new_executor
+    from an_control_sim.scrambler.order import LATCHED
+    from an_control_sim.scrambler.scrambler import Scrambler
+
+    (tmp_path / "tiny.yaml").write_text(WIRING)
+    node, told = Node("host", namespace="ant"), []
+    scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), DisturbanceSettings(), 7)
+    node.create_subscription(DiagnosticStatus, "~/order", told.append, LATCHED)
+    executor = new_executor(node.context)
+    executor.add_node(node)
+
+    def shown() -> dict[str, float]:
+        for topic, message in zip(("joints", "feet"), messages(1), strict=True):
+            scrambler.take(topic, message)
+        scrambler.prepare(1_000_000_000)
+        return channels(scrambler._out.message)
+
+    def order(*entries: str) -> str:
+        return node.set_parameters([Parameter("order", value=list(entries))])[0].reason
+
+    assert "none, as no reading has come" in order("a.position=")
+    plain = shown()
+    a, b = plain["a.position"], plain["b.position"]
+    swapped = "a.position=b.position", "b.position=a.position"
+    assert order(*swapped, "c.position=", "foot.0=noise") == ""
+    moved = shown()
+    assert (moved["a.position"], moved["b.position"]) == (b, a)
+    assert moved.keys() == plain.keys() - {"c.position"}
+    assert moved["foot.0"] != plain["foot.0"]
+    scrambler._on_shuffle(Trigger.Request(), Trigger.Response())
+    assert sorted(scrambler.order.values()) == sorted(
+        ["", "noise", *(id_ for id_ in plain if id_ not in ("c.position", "foot.0"))]
+    )
+    slot = next(slot for slot, signal in scrambler.order.items() if signal == "")
+    assert order(f"{slot}=c.position") == "" and scrambler.order[slot] == "c.position"
+    for entries, named in (
+        (["a.position=x"], "'x' is no signal"),
+        (["x=a.position"], "'x' is no channel"),
+        (["a.position"], "CHANNEL=SIGNAL"),
+        (["foot.0=", "foot.0="], "twice"),
+    ):
+        assert named in order(*entries)
+    shown()
+    until_s = time.monotonic() + 10.0
+    while not told or {one.key: one.value for one in told[-1].values} != scrambler.order:
+        assert time.monotonic() < until_s
+        executor.spin_once(timeout_sec=0.05)
+    (result,) = node.set_parameters([Parameter("announce", value=True)])
+    assert result.successful and "while announce is true" in order("a.position=b.position")
+    executor.remove_node(node)
+    executor.shutdown()
+    node.destroy_node()
+
+
+def test_a_set_order_stays_through_episodes(ros, tmp_path):
+    from rclpy.node import Node
+
+    from an_control_sim.scrambler.scrambler import Scrambler
+
+    (tmp_path / "tiny.yaml").write_text(WIRING)
+    node = Node("host", namespace="ant")
+    scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), DisturbanceSettings(), 7)
+    for topic, message in zip(("joints", "feet"), messages(1), strict=True):
+        scrambler.take(topic, message)
+    scrambler.prepare(1_000_000_000)
+    scrambler.connect({"a.position": "b.position"})
+    scrambler.reset(1)
+    assert scrambler.order["a.position"] == "b.position"
+    node.destroy_node()
+
+
+def test_a_patch_of_an_image_carries_another_ones_pixels_but_no_noise(ros):
+    from rclpy.node import Node
+
+    from an_control_sim.scrambler.scrambler import Scrambler
+
+    node = Node("host", namespace="pong")
+    wiring = load_wiring(share_path("config/pong.yaml"))
+    scrambler = Scrambler(node, wiring, DisturbanceSettings(), 7)
+    ids = tuple(f"camera.{row}.{column}" for row in range(14) for column in range(14))
+    scrambler._know(ids)
+    scrambler.connect({ids[3]: ids[5], ids[7]: ""})
+    places, names = scrambler.apply(np.arange(196, dtype=np.float32), ids)
+    assert dict(zip(names, places, strict=True))[ids[3]] == 5.0 and ids[7] not in names
+    with pytest.raises(ValueError, match="allowed for images"):
+        scrambler.connect({ids[3]: "noise"})
+    node.destroy_node()
+
+
+def test_a_named_wiring_has_the_robots_channels_and_a_wildcard_for_the_robots_own():
+    from an_control.wiring import ChannelTable
+    from an_control_sim.scrambler.wiring import scrambled_wiring
+
+    robot = load_wiring(share_path("config/ant.yaml"))
+    named = scrambled_wiring(robot, named=True)
+    assert [one.id for one in named.channels] == [one.id for one in robot.channels]
+    assert named.rewirable["channels.roll.field"] == "position[roll]"
+    table = ChannelTable(named)
+    assert table.ids == tuple(one.id for one in robot.channels) and table.expected == 28
+    base = scrambled_wiring(load_wiring(share_path("config/mobile_base.yaml")), named=True)
+    assert [one.id for one in base.channels][-2:] == ["acceleration", "*"]
+
+
 @pytest.mark.parametrize("mode", ["lockstep", "rate"])
 def test_on_its_own_it_stands_between_a_robots_topics_and_the_policy(ros, tmp_path, mode):
     from rclpy.node import Node

@@ -36,6 +36,8 @@ class VisionEngine(Protocol):
     def __call__(self, patches: np.ndarray, previous: np.ndarray) -> np.ndarray: ...
     @property
     def attention(self) -> np.ndarray: ...
+    @property
+    def messages(self) -> np.ndarray: ...
 
 
 class NumpyVision:
@@ -129,3 +131,8 @@ class NumpyVision:
     def attention(self) -> np.ndarray:
         """(M, N) of the last tick, a copy; each query's weights of the patches sum to one."""
         return np.asarray(self._exponential / self._sum[:, -1:], F32)
+
+    @property
+    def messages(self) -> np.ndarray:
+        """(N, m): what each patch of the last tick gives to the message, a copy."""
+        return self._values[:, :-1].copy()

@@ -85,6 +85,11 @@ class VisionNeuron(PreviousAction, Policy):
         """The last step's attention (M, N), columns in `channel_order`; rows sum to one."""
         return self._engine.attention
 
+    @property
+    def messages(self) -> np.ndarray:
+        """What each patch gives to the message (N, m) of the last step, in `channel_order`."""
+        return self._engine.messages
+
 
 def _checked(ids: Sequence[str]) -> tuple[str, ...]:
     ids = tuple(ids)

@@ -1,0 +1,60 @@
+"""``an-control view``: the live page of a robot that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from an_control.cli.common import InputError, need
+from an_control.view.process import PACKAGES
+
+if TYPE_CHECKING:
+    from an_control.view.server import Server
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Show a running robot in the browser, and rewire it there; prints the page's address.
+
+    The page shows the robot, what its policy attends to and what the monitor believes. Its patch
+    bay moves, cuts and copies signals. It waits where no robot runs; Ctrl-C ends it.
+    """
+
+    robot: str = ""
+    """The robot's namespace, such as /ant; by default that of the first policy node found."""
+    port: int = 8765
+    """The port; 0 takes any that is free."""
+    host: str = LOOPBACK
+    """The address to listen on. By default only this machine can open the page. With any other,
+    whoever reaches this machine there and has the address with its token can watch, rewire and stop
+    the robot, over a connection that is not encrypted."""
+
+    def run(self) -> int:
+        need("ros", "rclpy")
+        need("view", *PACKAGES)
+        if not 0 <= self.port <= 65535:
+            raise InputError(f"--port {self.port}: must be from 0 to 65535")
+        robot = f"/{self.robot.strip('/')}" if self.robot.strip("/") else ""
+        from an_control.view.main import serve
+
+        try:
+            asyncio.run(serve(self.port, self.host, robot, self._say))
+        except OSError as error:
+            raise InputError(
+                f"--host {self.host} --port {self.port}: cannot listen there"
+                f" ({error.strerror or error})"
+            ) from error
+        return 0
+
+    def _say(self, server: Server) -> None:
+        if self.host != LOOPBACK:
+            print(
+                f"an-control view: listens on {self.host}: whoever has the address below can watch,"
+                " rewire and stop the robot",
+                file=sys.stderr,
+            )
+        print(server.address, flush=True)

@@ -1,0 +1,117 @@
+"""Which signal each channel carries because somebody plugged it in there.
+
+A `Disturber` moves signals by itself, at random; these stay where they were put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+NOISE = "noise"
+"""In place of a signal: normal noise."""
+NOTHING = ""
+"""In place of a signal: the channel is missing."""
+NOISE_SD = 1.0
+"""Standard deviation of that noise, in scaled readings."""
+_NOTHING, _NOISE = -1, -2
+
+
+class Cables:
+    """Of each channel the signal that it carries: its own at first.
+
+    `ids` (N,) are the channels. A signal may be plugged into several of them.
+    """
+
+    def __init__(self, ids: Sequence[str] = (), seed: int = 0) -> None:
+        self.ids = tuple(ids)
+        self._index = {name: place for place, name in enumerate(self.ids)}
+        self._signals = np.arange(len(self.ids))
+        self._random = np.random.default_rng(seed)
+        self._came: tuple[str, ...] | None = None
+        self.version = 0
+        """Another number whenever what a channel carries changes."""
+
+    @property
+    def carried(self) -> dict[str, str]:
+        """By channel the signal that it carries, `NOISE` or `NOTHING`."""
+        names = (*self.ids, NOISE, NOTHING)  # the last two by their negative numbers
+        return {
+            name: names[signal]
+            for name, signal in zip(self.ids, self._signals.tolist(), strict=True)
+        }
+
+    def extend(self, ids: Sequence[str]) -> None:
+        """Know more channels, each with its own signal."""
+        new = [name for name in ids if name not in self._index]
+        self._signals = np.append(self._signals, np.arange(len(new)) + len(self.ids))
+        self.ids += tuple(new)
+        self._index = {name: place for place, name in enumerate(self.ids)}
+        self._change()
+
+    def check(self, changes: Mapping[str, str]) -> None:
+        """ValueError naming a channel or a signal that is not known."""
+        for channel, signal in changes.items():
+            if channel not in self._index:
+                raise ValueError(f"{channel!r} is no channel (allowed: {self._known()})")
+            if signal not in (NOISE, NOTHING) and signal not in self._index:
+                raise ValueError(
+                    f"{channel}: {signal!r} is no signal (allowed: {NOISE}, nothing, or one of"
+                    f" {self._known()})"
+                )
+
+    def connect(self, changes: Mapping[str, str]) -> None:
+        """Let these channels carry these signals from now on; ValueError as in `check`."""
+        self.check(changes)
+        words = {NOTHING: _NOTHING, NOISE: _NOISE}
+        for channel, signal in changes.items():
+            place = words[signal] if signal in words else self._index[signal]
+            self._signals[self._index[channel]] = place
+        self._change()
+
+    def _change(self) -> None:
+        self._came = None
+        self.version += 1
+
+    def apply(
+        self, values: NDArray[np.float32], ids: Sequence[str]
+    ) -> tuple[NDArray[np.float32], Sequence[str]]:
+        """Readings (n,) by signal and their ids in; readings (m,) by channel and their ids out.
+
+        A channel is missing while its signal is. The ids come back as the same tuple object while
+        nothing changes.
+        """
+        if ids is not self._came:
+            self._place(tuple(ids))
+            self._came = tuple(ids) if not isinstance(ids, tuple) else ids
+        if self._straight:
+            return values, ids
+        moved = np.asarray(values, np.float32)[self._from]
+        if len(self._noisy):
+            moved[self._noisy] = self._random.normal(0.0, NOISE_SD, len(self._noisy))
+        return moved, self._names
+
+    def _place(self, ids: tuple[str, ...]) -> None:
+        """Note for as long as the same ids come where the readings of each channel are."""
+        there = {self._index[name]: place for place, name in enumerate(ids) if name in self._index}
+        self._straight = bool((self._signals == np.arange(len(self.ids))).all())
+        taken: list[int] = []
+        names: list[str] = []
+        noisy: list[int] = []
+        for channel, signal in enumerate(self._signals.tolist()):
+            if signal == _NOISE and len(ids):
+                noisy.append(len(taken))
+                taken.append(0)
+            elif signal in there:
+                taken.append(there[signal])
+            else:
+                continue
+            names.append(self.ids[channel])
+        self._from = np.array(taken, np.intp)
+        self._noisy = np.array(noisy, np.intp)
+        self._names = tuple(names)
+
+    def _known(self) -> str:
+        return ", ".join(self.ids) or "none, as no reading has come"

@@ -1,0 +1,256 @@
+"""The patch bay: which signal is in which plug, which channel reads it, and what a change means.
+
+With a scrambler a signal is what one of the robot's sensors says, and a plug an element of the
+scrambler's message. Moving a cable changes the order of the scrambler; telling the policy means to
+let the channels read the other plugs, by the node's parameters. Without a scrambler a plug is a
+channel, a signal the field that it reads, and the policy is always told.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from an_control.disturbance.cables import NOISE, NOTHING
+from an_control.view.schema import Wire
+
+KEPT = 200
+"""Changes that can be taken back."""
+_ELEMENT = re.compile(r"position\[(.+)\]")
+NO_SCRAMBLER = "the robot has no scrambler: start its simulator with scrambler:=true"
+NO_CHANNELS = (
+    "the policy's wiring names no single channel that could be moved: it reads them by a wildcard"
+)
+
+
+class Refusal(ValueError):
+    """What cannot be, and why."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """By plug the signals of the scrambler, and by parameter the values of the policy node."""
+
+    order: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+class Bay:
+    """The patch bay of one robot.
+
+    `see_order` and `see_wiring` say how it is; `connect` and the others give the change that makes
+    it as it should be, which somebody else carries out; `did` keeps the way back.
+    """
+
+    def __init__(self) -> None:
+        self.order: dict[str, str] | None = None
+        """By plug the signal of the scrambler; None without one."""
+        self._reads: dict[str, tuple[str, str]] = {}
+        """By channel source and field."""
+        self._first: dict[str, tuple[str, str]] = {}
+        self._scrambled = ""
+        self._back: list[Change] = []
+
+    def see_order(self, order: Mapping[str, str] | None) -> None:
+        """What the scrambler says; None where there is no scrambler."""
+        self.order = None if order is None else dict(order)
+
+    def see_wiring(self, rewirable: Mapping[str, str], scrambled: str = "", *, new: bool) -> None:
+        """The policy node's parameters, and the topic on which the scrambler publishes.
+
+        new: it has just been configured, so this is what its file says.
+        """
+        reads = {}
+        for key, value in rewirable.items():
+            kind, _, rest = key.partition(".")
+            channel, _, part = rest.rpartition(".")
+            if (kind, part) == ("channels", "field"):
+                reads[channel] = (rewirable.get(f"channels.{channel}.source", ""), value)
+        before = self._reads
+        self._reads = {one: where for one, where in reads.items() if "*" not in one}
+        sources = [
+            key.split(".")[1]
+            for key, topic in rewirable.items()
+            if key.startswith("sources.") and topic.rpartition("/")[2] == scrambled
+        ]
+        self._scrambled = sources[0] if scrambled and sources else ""
+        if new and self._reads != before:
+            self._first, self._back = dict(self._reads), []
+
+    @property
+    def signals(self) -> list[str]:
+        """What can be plugged in, in the order of the wiring."""
+        if self.order is None:
+            return list(dict.fromkeys(map(_label, self._first.values())))
+        return self._plugs()
+
+    @property
+    def wires(self) -> list[Wire]:
+        """Every plug, in the order of the wiring."""
+        if self.order is None:
+            return [Wire(one, _label(where), one) for one, where in self._reads.items()]
+        channels = {plug: channel for channel, plug in self._plug_of().items()}
+        return [Wire(plug, self.order[plug], channels.get(plug, plug)) for plug in self._plugs()]
+
+    @property
+    def why_not_told(self) -> str:
+        """Why the policy cannot be told of a change; empty where it can."""
+        plugs = self._reads if self.order is None else self._plug_of()
+        return "" if plugs else NO_CHANNELS
+
+    @property
+    def why_not_untold(self) -> str:
+        """Why no change can be kept from the policy; empty where one can."""
+        return NO_SCRAMBLER if self.order is None else ""
+
+    @property
+    def undos(self) -> int:
+        """How many changes can be taken back."""
+        return len(self._back)
+
+    def connect(self, signal: str, plug: str, *, told: bool) -> Change:
+        """Plug a signal in; where it was goes what this plug had. Raises Refusal."""
+        before = self._signal_of(plug)
+        if signal not in self.signals:
+            raise Refusal(f"{signal!r} is no signal of this robot")
+        if before == signal:
+            raise Refusal(f"{plug} carries {signal} already")
+        others = [one.plug for one in self.wires if one.signal == signal]
+        if others:
+            return self._moved({plug: others[0], others[0]: plug}, told=told)
+        if self.order is None:
+            return Change(parameters=self._field(plug, signal))
+        return Change({plug: signal})
+
+    def cut(self, plug: str) -> Change:
+        """Let a plug carry nothing. Raises Refusal."""
+        return self._replaced(plug, NOTHING)
+
+    def noise(self, plug: str) -> Change:
+        """Let a plug carry noise. Raises Refusal."""
+        return self._replaced(plug, NOISE)
+
+    def copy(self, signal: str, plug: str) -> Change:
+        """Plug a signal in here too. Raises Refusal."""
+        if signal not in self.signals:
+            raise Refusal(f"{signal!r} is no signal of this robot")
+        return self._replaced(plug, signal)
+
+    def shuffle(self, rng: random.Random, *, told: bool) -> Change:
+        """Permute what the plugs carry. Raises Refusal."""
+        plugs = [one.plug for one in self.wires]
+        if len(plugs) < 2:
+            raise Refusal(self.why_not_told or "there is nothing to shuffle")
+        return self._moved(dict(zip(plugs, rng.sample(plugs, len(plugs)), strict=True)), told=told)
+
+    def straight(self) -> Change:
+        """Everything as the wiring's file has it."""
+        order = {plug: plug for plug, signal in (self.order or {}).items() if signal != plug}
+        return Change(order, self._parameters(self._first))
+
+    def undo(self) -> Change:
+        """What takes the last change back. Raises Refusal where there is none."""
+        if not self._back:
+            raise Refusal("there is nothing to take back")
+        return self._back[-1]
+
+    def did(self, change: Change, back: Change | None) -> None:
+        """A change has been carried out: keep the way back, and how it is from now on.
+
+        back: what `way_back` gave before; None where the change was itself the last way back.
+        """
+        self._back = self._back[:-1] if back is None else [*self._back, back][-KEPT:]
+        if self.order is not None:
+            self.order.update(change.order)
+        for key, value in change.parameters.items():
+            channel, _, part = key.removeprefix("channels.").rpartition(".")
+            source, path = self._reads[channel]
+            self._reads[channel] = (value, path) if part == "source" else (source, value)
+
+    def way_back(self, change: Change) -> Change:
+        """What takes a change back, from how it is now."""
+        order = {plug: (self.order or {})[plug] for plug in change.order}
+        channels = {key.removeprefix("channels.").rpartition(".")[0] for key in change.parameters}
+        parameters: dict[str, str] = {}
+        for channel in channels:
+            parameters |= self._keys(channel, self._reads[channel])
+        return Change(order, {key: parameters[key] for key in change.parameters})
+
+    def _moved(self, places: Mapping[str, str], *, told: bool) -> Change:
+        """Each of these plugs carries what another one did; where told, its reader follows."""
+        if self.order is None:
+            if not told:
+                raise Refusal(NO_SCRAMBLER)
+            return Change(
+                parameters=self._parameters({one: self._reads[by] for one, by in places.items()})
+            )
+        order = {
+            plug: self.order[by]
+            for plug, by in places.items()
+            if self.order[by] != self.order[plug]
+        }
+        if not told:
+            return Change(order)
+        if self.why_not_told:
+            raise Refusal(self.why_not_told)
+        now = {by: plug for plug, by in places.items()}
+        reads = {
+            channel: (self._scrambled, f"position[{now[plug]}]")
+            for channel, plug in self._plug_of().items()
+            if plug in now
+        }
+        return Change(order, self._parameters(reads))
+
+    def _replaced(self, plug: str, signal: str) -> Change:
+        if self.order is None:
+            raise Refusal(NO_SCRAMBLER)
+        if self._signal_of(plug) == signal:
+            raise Refusal(f"{plug} carries {signal or 'nothing'} already")
+        return Change({plug: signal})
+
+    def _signal_of(self, plug: str) -> str:
+        found = next((one.signal for one in self.wires if one.plug == plug), None)
+        if found is None:
+            raise Refusal(f"{plug!r} is no plug of this robot")
+        return found
+
+    def _field(self, channel: str, signal: str) -> dict[str, str]:
+        where = next(one for one in self._first.values() if _label(one) == signal)
+        return self._parameters({channel: where})
+
+    def _parameters(self, reads: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+        """The parameters that differ from how it is."""
+        found: dict[str, str] = {}
+        for channel, where in reads.items():
+            now = self._keys(channel, self._reads.get(channel, where))
+            found |= {k: v for k, v in self._keys(channel, where).items() if now[k] != v}
+        return found
+
+    def _keys(self, channel: str, where: tuple[str, str]) -> dict[str, str]:
+        return {f"channels.{channel}.source": where[0], f"channels.{channel}.field": where[1]}
+
+    def _plugs(self) -> list[str]:
+        """The scrambler's plugs: those that the wiring names first, in its order."""
+        order = self.order or {}
+        others = sorted(order, key=_natural)
+        return list(dict.fromkeys([*(one for one in self._reads if one in order), *others]))
+
+    def _plug_of(self) -> dict[str, str]:
+        """By channel the plug that it reads, where that is one of the scrambler's."""
+        found = {}
+        for channel, (source, path) in self._reads.items():
+            element = _ELEMENT.fullmatch(path)
+            if element and source == self._scrambled != "":
+                found[channel] = element[1]
+        return found
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """By this camera.2.1 comes before camera.10.1."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
+
+
+def _label(where: tuple[str, str]) -> str:
+    return f"{where[0]}: {where[1]}"

@@ -1,0 +1,176 @@
+"""Carries out what a page asks for: by the parameters and services of the robot's nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping
+
+from an_control.view import schema
+from an_control.view.bay import NO_SCRAMBLER, Bay, Change, Refusal
+from an_control.view.calls import Calls, Unanswered
+from an_control.view.graph import SCRAMBLED, Found
+
+SETTINGS = ("jitter", "missing", "shuffle")
+REWIRABLE = ("sources", "channels")
+NO_SIMULATOR = "there is no simulator whose episode could be restarted"
+NO_ROBOT = "no robot runs"
+
+
+class Deeds:
+    """One robot's patch bay and buttons. Commands are carried out one after the other.
+
+    An e-stop does not wait for its turn.
+    """
+
+    def __init__(self, calls: Calls, seed: int | None = None) -> None:
+        self.bay = Bay()
+        self.found = Found()
+        self.lockstep = False
+        self.model = ""
+        self.settings: dict[str, float] = {}
+        """Those of the scrambler that a page can set."""
+        self._calls, self._rng = calls, random.Random(seed)
+        self._turn = asyncio.Lock()
+
+    async def see(self, found: Found, *, new: bool) -> bool:
+        """Read the parameters of this robot's nodes; whether they could be read.
+
+        new: the policy node was not there before.
+        """
+        async with self._turn:
+            return await self._see(found, new=new)
+
+    async def _see(self, found: Found, *, new: bool) -> bool:
+        policy = found.policy
+        try:
+            wiring = await self._calls.parameters_below(policy, REWIRABLE)
+            shape = await self._calls.parameters(policy, ["mode", "model"])
+            settings = {}
+            if found.scrambler:
+                settings = await self._calls.parameters(found.scrambler, SETTINGS)
+        except Unanswered:
+            return False
+        new = new or policy != self.found.policy
+        self.found = found
+        self.lockstep = shape.get("mode") == "lockstep"
+        self.model = str(shape.get("model", "")).rpartition("/")[2]
+        self.settings = {name: _plain(value) for name, value in settings.items()}
+        texts = {key: str(value) for key, value in wiring.items()}
+        self.bay.see_wiring(texts, SCRAMBLED if found.scrambler else "", new=new)
+        return True
+
+    async def do(self, command: schema.Command) -> schema.Reply:
+        """Carry a command out; the reply says why not, or what was done and how long it took."""
+        begin_s = time.monotonic()
+        try:
+            if not self.found.policy:
+                raise Refusal(NO_ROBOT)
+            if isinstance(command, schema.EStop | schema.ResetEStop):
+                text = await self._stop(command)
+            else:
+                async with self._turn:
+                    text = await self._do(command)
+        except (Refusal, Unanswered) as error:
+            return schema.Reply(command.id, False, str(error))
+        took_ms = round(1e3 * (time.monotonic() - begin_s), 1)
+        return schema.Reply(command.id, True, text, took_ms)
+
+    async def _stop(self, command: schema.EStop | schema.ResetEStop) -> str:
+        latch = isinstance(command, schema.EStop)
+        service = "estop" if latch else "reset_estop"
+        if refusal := await self._calls.trigger(f"{self.found.policy}/{service}"):
+            raise Refusal(refusal)
+        return "e-stop" if latch else "e-stop cleared"
+
+    async def _do(self, command: schema.Command) -> str:
+        match command:
+            case schema.Restart():
+                if not self.found.simulator:
+                    raise Refusal(NO_SIMULATOR)
+                if refusal := await self._calls.trigger(f"{self.found.simulator}/reset"):
+                    raise Refusal(refusal)
+                return "episode restarted"
+            case schema.Set():
+                return await self._set(command.name, command.value)
+            case schema.Undo():
+                await self._carry_out(self.bay.undo(), undone=True)
+                return "undone"
+        change, text = self._meant(command)
+        await self._carry_out(change)
+        return text
+
+    def _meant(self, command: schema.Command) -> tuple[Change, str]:
+        """What a command changes, and in words."""
+        bay = self.bay
+        match command:
+            case schema.Connect(signal=signal, plug=plug, told=told):
+                told_of = "announced" if told else "unannounced"
+                return bay.connect(signal, plug, told=told), f"{signal} to {plug}, {told_of}"
+            case schema.Cut(plug=plug):
+                return bay.cut(plug), f"{plug} cut"
+            case schema.Noise(plug=plug):
+                return bay.noise(plug), f"noise in {plug}"
+            case schema.Copy(signal=signal, plug=plug):
+                return bay.copy(signal, plug), f"{signal} also in {plug}"
+            case schema.Shuffle(told=told):
+                told_of = "announced" if told else "unannounced"
+                return bay.shuffle(self._rng, told=told), f"all shuffled, {told_of}"
+            case _:
+                return bay.straight(), "all straight"
+
+    async def _set(self, name: str, value: float) -> str:
+        if not self.found.scrambler:
+            raise Refusal(NO_SCRAMBLER)
+        given: object = value
+        if name == "shuffle":
+            given = str(round(value)) if value else "none"
+        if refusal := await self._calls.set_parameters(self.found.scrambler, {name: given}):
+            raise Refusal(refusal)
+        self.settings[name] = value
+        return f"{name} {given if isinstance(given, str) else f'{value:g}'}"
+
+    async def _carry_out(self, change: Change, *, undone: bool = False) -> None:
+        """Change both nodes, in lockstep between two ticks; where one refuses, neither."""
+        back = None if undone else self.bay.way_back(change)
+        both = bool(change.order and change.parameters)
+        before = {plug: (self.bay.order or {})[plug] for plug in change.order}
+        pause = both and self.lockstep and bool(self.found.simulator)
+        try:
+            if pause and (refusal := await self._pause(True)):
+                raise Refusal(refusal)
+            await self._order(change.order)
+            try:
+                await self._rewire(change.parameters)
+            except (Refusal, Unanswered):
+                await self._order(before)
+                raise
+        finally:
+            if pause:
+                await self._pause(False)
+        self.bay.did(change, back)
+
+    async def _pause(self, paused: bool) -> str:
+        return await self._calls.set_bool(f"{self.found.simulator}/pause", paused)
+
+    async def _order(self, order: Mapping[str, str]) -> None:
+        if not order:
+            return
+        entries = [f"{plug}={signal}" for plug, signal in order.items()]
+        if refusal := await self._calls.set_parameters(self.found.scrambler, {"order": entries}):
+            raise Refusal(refusal)
+
+    async def _rewire(self, parameters: Mapping[str, str]) -> None:
+        if not parameters:
+            return
+        if refusal := await self._calls.set_parameters(self.found.policy, parameters):
+            raise Refusal(refusal)
+
+
+def _plain(value: object) -> float:
+    """A setting as a number; of the shuffle its steps."""
+    if isinstance(value, str):
+        number = value.rpartition("+")[2]
+        return float(number) if number.isdecimal() else 0.0
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -1,0 +1,111 @@
+"""Which nodes and topics belong to a robot: found in the ROS graph, by what they offer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from nav_msgs.msg import Odometry
+from rcl_interfaces.msg import ParameterEvent
+from rclpy.node import Node
+from sensor_msgs.msg import Image, JointState
+from std_msgs.msg import Float64MultiArray
+
+from an_control.ros.graph import UNKNOWN, owner
+from an_control.view.listener import LATCHED, NEWEST, SEVERAL, Topic
+
+POLICY, SCRAMBLER, SIMULATOR = "/reload_wiring", "/shuffle", "/pause"
+"""The services by which a node is known to be one."""
+SCRAMBLED = "scrambled"
+"""The scrambler's topic, in the robot's namespace."""
+FIXED = {
+    "diagnostics": Topic("/diagnostics", DiagnosticArray, SEVERAL),
+    "events": Topic("/parameter_events", ParameterEvent, SEVERAL),
+}
+_INSIDE = {
+    "channels": JointState,
+    "attention": Float64MultiArray,
+    "keys": Float64MultiArray,
+}
+_SENSORS = {
+    "joints": ("sensor_msgs/msg/JointState", JointState, ("joint_states",)),
+    "pose": ("nav_msgs/msg/Odometry", Odometry, ("odometry", "odom")),
+    "image": ("sensor_msgs/msg/Image", Image, ("camera/image_raw",)),
+}
+"""What is drawn: its type, and the usual names, the first of which that is there is taken."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The nodes of a robot by full name, and its topics by what they are to the page."""
+
+    policy: str = ""
+    scrambler: str = ""
+    simulator: str = ""
+    others: tuple[str, ...] = ()
+    """Policy nodes of other robots."""
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+
+
+def find(node: Node, robot: str = "") -> Found:
+    """What is there of a robot by its namespace; without one, of the first policy node."""
+    offers: dict[str, list[str]] = {POLICY: [], SCRAMBLER: [], SIMULATOR: []}
+    for service, _ in node.get_service_names_and_types():
+        for ending, names in offers.items():
+            if service.endswith(ending):
+                names.append(service.removesuffix(ending))
+    policies = sorted(offers[POLICY])
+    mine = [one for one in policies if not robot or _space(one) == robot.rstrip("/")]
+    if not mine:
+        return Found(others=tuple(policies), topics=FIXED)
+    policy, space = mine[0], _space(mine[0])
+    near = {
+        ending: next((one for one in sorted(names) if _space(one) == space), "")
+        for ending, names in offers.items()
+    }
+    scrambler, simulator = near[SCRAMBLER], near[SIMULATOR]
+    topics = dict(FIXED)
+    topics |= {name: Topic(f"{policy}/{name}", type_, NEWEST) for name, type_ in _INSIDE.items()}
+    if scrambler:
+        topics["order"] = Topic(f"{scrambler}/order", DiagnosticStatus, LATCHED)
+    if simulator:
+        topics["progress"] = Topic(f"{simulator}/progress", JointState)
+    topics |= _sensors(node, space, policy)
+    others = tuple(one for one in policies if one != policy)
+    return Found(policy, scrambler, simulator, others, topics)
+
+
+def _sensors(node: Node, space: str, policy: str) -> dict[str, Topic]:
+    """The topics to draw the robot from; a camera as the policy sees it, where it has one."""
+    there: dict[str, list[str]] = {}
+    for topic, types in node.get_topic_names_and_types():
+        if topic.startswith(f"{space}/") and node.count_publishers(topic):
+            for type_ in types:
+                there.setdefault(type_, []).append(topic)
+    found = {}
+    for name, (type_, cls, usual) in _SENSORS.items():
+        topics = [
+            one
+            for one in there.get(type_, ())
+            if "/" not in one.removeprefix(f"{space}/").replace("camera/", "")
+            and one != f"{space}/{SCRAMBLED}"
+            and not _publishers(node, one) & {policy, UNKNOWN}
+        ]
+        wanted = [f"{space}/{one}" for one in usual if f"{space}/{one}" in topics]
+        if wanted or topics:
+            found[name] = Topic((wanted or sorted(topics))[0], cls)
+    attended = f"{policy}/attended"
+    if attended in there.get("sensor_msgs/msg/Image", ()):
+        found["image"] = Topic(attended, Image)
+        found.pop("joints", None)
+    return found
+
+
+def _publishers(node: Node, topic: str) -> set[str]:
+    return {owner(one) for one in node.get_publishers_info_by_topic(topic)}
+
+
+def _space(node: str) -> str:
+    """The namespace of a node, without a slash at its end."""
+    return node.rpartition("/")[0]

@@ -1,0 +1,79 @@
+"""What the page shows of a policy's attention and keys: small, and comparable between ticks."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_ROWS = 32
+"""Rows of a larger attention are means of several queries."""
+MOST_COLUMNS = 64
+KEPT = 20
+"""Looks at the keys whose main axes are shown."""
+
+
+def matrix(message: Any) -> NDArray[np.float64] | None:
+    """(rows, columns) of a Float64MultiArray; None where it is none."""
+    sizes = [one.size for one in message.layout.dim]
+    data = np.frombuffer(message.data, np.float64)
+    if len(sizes) != 2 or sizes[0] * sizes[1] != len(data) or not len(data):
+        return None
+    return data.reshape(sizes)
+
+
+def weights(attention: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(N,) from 0 to 1: how strongly each channel is attended to, the strongest is 1."""
+    strength = np.abs(attention).mean(axis=0)
+    most = float(strength.max(initial=0.0))
+    return strength / most if most > 0.0 and np.isfinite(most) else np.zeros(len(strength))
+
+
+def hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
+    """(rows, columns) in hundredths of the largest; of a large one means of rows and columns."""
+    small = _means(_means(attention, MOST_ROWS).T, MOST_COLUMNS).T
+    most = float(np.abs(small).max(initial=0.0))
+    if not np.isfinite(most) or most == 0.0:
+        return np.zeros(small.shape, np.int64)
+    return np.rint(100.0 * small / most).astype(np.int64)
+
+
+def _means(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    if len(values) <= most:
+        return values
+    return np.array([part.mean(axis=0) for part in np.array_split(values, most)])
+
+
+class KeyMap:
+    """The keys on the two main axes of the last looks, which turn as little as they can."""
+
+    def __init__(self) -> None:
+        self._looks: deque[NDArray[np.float64]] = deque(maxlen=KEPT)
+        self._axes: NDArray[np.float64] | None = None
+
+    def see(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(N, 2) from -1 to 1 of keys (N, k)."""
+        keys = np.where(np.isfinite(keys), keys, 0.0)
+        if self._looks and self._looks[-1].shape[1] != keys.shape[1]:
+            self._looks.clear()
+            self._axes = None
+        self._looks.append(keys)
+        every = np.concatenate(self._looks)
+        middle = every.mean(axis=0)
+        _, found = np.linalg.eigh(np.cov(every.T).reshape(keys.shape[1], keys.shape[1]))
+        axes = found[:, ::-1][:, :2]
+        if axes.shape[1] < 2:
+            axes = np.column_stack([axes, np.zeros(len(axes))])
+        if self._axes is not None:
+            axes = self._turned(axes)
+        self._axes = axes
+        reach = float(np.abs((every - middle) @ axes).max(initial=0.0))
+        return np.asarray((keys - middle) @ axes / (reach or 1.0))
+
+    def _turned(self, axes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same plane, its axes as near as they can be to the last ones (Procrustes)."""
+        assert self._axes is not None
+        left, _, right = np.linalg.svd(axes.T @ self._axes)
+        return np.asarray(axes @ left @ right)

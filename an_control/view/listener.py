@@ -1,0 +1,75 @@
+"""The newest message of each topic, taken when somebody asks for it.
+
+The listener's node is in no executor: messages that nobody asks for cost nothing but their place in
+the middleware's queue, whatever their rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rclpy.event_handler import SubscriptionEventCallbacks
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.subscription import Subscription
+
+NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+SEVERAL = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
+"""For topics on which several nodes publish."""
+LATCHED = QoSProfile(
+    depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
+)
+_SILENT = SubscriptionEventCallbacks(use_default_callbacks=False)
+
+
+class Topic(NamedTuple):
+    """What to listen to."""
+
+    name: str
+    type: Any
+    qos: QoSProfile = NEWEST
+
+
+class Listener:
+    """Subscriptions of a node that no executor has."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._topics: dict[str, Topic] = {}
+        self._subscriptions: dict[str, Subscription[Any]] = {}
+
+    def follow(self, topics: Mapping[str, Topic]) -> None:
+        """Listen to these topics, by a name of the caller's, and to no others any more."""
+        for name, topic in tuple(self._topics.items()):
+            if topics.get(name) != topic:
+                self._node.destroy_subscription(self._subscriptions.pop(name))
+                del self._topics[name]
+        for name, topic in topics.items():
+            if name not in self._topics:
+                self._subscriptions[name] = self._node.create_subscription(
+                    topic.type, topic.name, _ignore, topic.qos, event_callbacks=_SILENT
+                )
+                self._topics[name] = topic
+
+    def waiting(self, name: str) -> list[Any]:
+        """The messages of a topic that have come since the last call, the oldest first."""
+        subscription, messages = self._subscriptions.get(name), []
+        if subscription is not None:
+            with subscription.handle:
+                while taken := subscription.handle.take_message(subscription.msg_type, False):
+                    messages.append(taken[0])
+        return messages
+
+    def newest(self, name: str) -> Any:
+        """The newest message of a topic that has come since the last call, or None."""
+        messages = self.waiting(name)
+        return messages[-1] if messages else None
+
+    def close(self) -> None:
+        """Listen to nothing any more."""
+        self.follow({})
+
+
+def _ignore(message: Any) -> None:
+    """Never called: messages are taken."""

@@ -1,0 +1,167 @@
+"""The page's heart: finds a robot, watches it, carries commands out and tells all browsers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from rclpy.node import Node
+
+from an_control.view import schema
+from an_control.view.calls import Calls
+from an_control.view.clients import Client, Clients
+from an_control.view.deeds import Deeds
+from an_control.view.graph import find
+from an_control.view.listener import Listener
+from an_control.view.watch import Watch
+
+RATE_HZ = 20.0
+FIND_S = 1.0
+HEALTH_S = 2.0
+WAITING = "no robot runs here: start one, for example an-control sim ant --realtime --view"
+FOUND = "a policy node is there: waiting for its diagnostics and parameters"
+SILENT = "the policy node has been silent for some seconds: it has ended, or its machine is busy"
+INACTIVE = "the policy node does not act: activate it"
+
+
+class Live:
+    """One robot for all browsers.
+
+    Args:
+        calls: calls services and parameters.
+        listener: hears topics.
+        robot: the namespace of the robot, by default that of the first policy node.
+    """
+
+    def __init__(self, calls: Node, listener: Node, robot: str = "") -> None:
+        self.clients = Clients()
+        self._node, self._robot = listener, robot
+        self._calls = Calls(calls)
+        self.deeds = Deeds(self._calls)
+        self._listener = Listener(listener)
+        self.watch = Watch(self._listener)
+        self._known = False
+        """Whether the parameters of the robot's nodes have been read."""
+        self._shown: dict[str, schema.Update] = {}
+        self._load, self._cpu = 0.0, (time.monotonic(), time.process_time())
+
+    async def run(self) -> None:
+        """Watch the robot, and look who is there, for ever."""
+        await asyncio.gather(self._look(), self._find())
+
+    async def _look(self) -> None:
+        """Twenty times a second; nothing here waits for another node."""
+        health_s, next_s = 0.0, time.monotonic()
+        while True:
+            now_s = time.monotonic()
+            for update in self.watch.look():
+                self.clients.publish(update)
+            if self.watch.order is not None:
+                self.deeds.bay.see_order(self.watch.order)
+                self.watch.order = None
+            self._show(self._robot_now())
+            self._show(self._bay_now())
+            if now_s >= health_s:
+                health_s = now_s + HEALTH_S
+                self._show(self._health())
+            next_s = max(next_s + 1.0 / RATE_HZ, time.monotonic())
+            await asyncio.sleep(next_s - time.monotonic())
+
+    def welcome(self, client: Client) -> None:
+        """Tell a new browser what is known, and all updates from now on."""
+        for update in (*self._shown.values(), *self.watch.known()):
+            client.tell(schema.encode(update))
+        self.clients.add(client)
+
+    async def do(self, command: schema.Command) -> schema.Reply:
+        """Carry a command out and tell all browsers what was rewired."""
+        reply = await self.deeds.do(command)
+        if reply.ok:
+            self.clients.publish(self.watch.mark(reply.text))
+            self._show(self._bay_now())
+        return reply
+
+    async def _find(self) -> None:
+        """Once a second, and after the answers to what that asks."""
+        while True:
+            await self._find_once()
+            await asyncio.sleep(FIND_S)
+
+    async def _find_once(self) -> None:
+        """Look who is there; read parameters of who is new, or whose have been set."""
+        found = find(self._node, self._robot)
+        watch, deeds = self.watch, self.deeds
+        new = not self._known or found.policy != watch.found.policy
+        if found != watch.found:
+            changed = found.scrambler != watch.found.scrambler
+            watch.follow(found)
+            if changed:
+                deeds.bay.see_order(None)
+                new = True
+        if not found.policy:
+            self._known, deeds.found = False, found
+            return
+        if watch.silent:  # it may come back as another process
+            self._known = False
+        elif new or watch.changed & {found.policy, found.scrambler}:
+            watch.changed.clear()
+            self._known = await deeds.see(found, new=new)
+
+    def _robot_now(self) -> schema.Robot:
+        watch, deeds = self.watch, self.deeds
+        found = watch.found
+        state, text = "running", ""
+        policy = watch.parts.get("policy")
+        if not found.policy:
+            state, text = "waiting", WAITING
+        elif watch.silent:
+            state, text = ("silent", SILENT) if watch.parts else ("waiting", FOUND)
+        elif not self._known:
+            state, text = "waiting", FOUND
+        elif policy is not None and policy.text == "inactive":
+            state, text = "inactive", INACTIVE
+        elif policy is not None:
+            text = policy.text
+        return schema.Robot(
+            state=state,  # type: ignore[arg-type]
+            text=text,
+            name=found.policy.rpartition("/")[0] or found.policy,
+            model=deeds.model,
+            others=list(found.others),
+            lockstep=deeds.lockstep,
+            simulated=bool(found.simulator),
+        )
+
+    def _bay_now(self) -> schema.Bay:
+        bay = self.deeds.bay
+        return schema.Bay(
+            signals=bay.signals,
+            wires=bay.wires,
+            why_not_told=bay.why_not_told,
+            why_not_untold=bay.why_not_untold,
+            undo=bay.undos,
+            settings=dict(self.deeds.settings),
+        )
+
+    def _health(self) -> schema.Health:
+        before_s, used_s = self._cpu
+        self._cpu = time.monotonic(), time.process_time()
+        load = (self._cpu[1] - used_s) / max(1e-9, self._cpu[0] - before_s)
+        return schema.Health(
+            seconds=round(self.watch.seconds, 1),
+            clients=len(self.clients),
+            refused=self.clients.refused,
+            load=round(load, 3),
+        )
+
+    def _show(self, update: schema.Update) -> None:
+        """Tell all browsers, where this is another than the last one."""
+        name = schema.name_of(update)
+        if self._shown.get(name) != update:
+            self._shown[name] = update
+            self.clients.publish(update)
+
+    def close(self) -> None:
+        """Let go of all topics and services."""
+        self._listener.close()
+        self._calls.close()

@@ -1,0 +1,69 @@
+"""The page's process: rclpy and the web server in one loop, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import rclpy
+from rclpy.context import Context
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+
+from an_control.view.live import Live
+from an_control.view.server import LOOPBACK, Server, listen
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+async def serve(
+    port: int,
+    host: str = LOOPBACK,
+    robot: str = "",
+    started: Callable[[Server], None] = lambda server: None,
+) -> None:
+    """Serve the page of a robot until SIGINT or SIGTERM; OSError where the port is taken.
+
+    `started` gets the server once it listens.
+    """
+    stopped = asyncio.Event()
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with serving(port, host, robot) as (server, looking):
+        started(server)
+        ended = asyncio.ensure_future(stopped.wait())
+        await asyncio.wait((looking, ended), return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if looking.done():
+            looking.result()
+
+
+@asynccontextmanager
+async def serving(
+    port: int, host: str = LOOPBACK, robot: str = ""
+) -> AsyncIterator[tuple[Server, asyncio.Future[None]]]:
+    """The server while the block runs, and what looks at the robot, which ends only by an error."""
+    listening = listen(port, host)
+    context = Context()
+    rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
+    calls, listener = (
+        Node(name, context=context, start_parameter_services=False, enable_rosout=False)
+        for name in ("an_control_view", "an_control_view_listener")
+    )
+    live = Live(calls, listener, robot)
+    try:
+        server = Server(live, listening, host)
+        looking = asyncio.ensure_future(live.run())
+        try:
+            yield server, looking
+        finally:
+            looking.cancel()
+            await asyncio.wait((looking,))
+            await server.close()
+    finally:
+        live.close()
+        for node in (calls, listener):
+            node.destroy_node()
+        rclpy.shutdown(context=context)

@@ -1,0 +1,53 @@
+// The web socket: updates in by name, commands out with a number, connected again when it breaks.
+
+const AGAIN_MS = 1000;
+
+export class Connection {
+  constructor(handlers) {
+    this.handlers = handlers;
+    this.next = 1;
+    this.waiting = new Map();
+    this.open();
+  }
+
+  open() {
+    const socket = new WebSocket(new URL("live", location.href.replace(/^http/, "ws")));
+    socket.binaryType = "arraybuffer";
+    socket.onopen = () => this.handlers.connected(true);
+    socket.onclose = () => {
+      this.handlers.connected(false);
+      for (const done of this.waiting.values()) done({ ok: false, text: "the page's server has gone" });
+      this.waiting.clear();
+      setTimeout(() => this.open(), AGAIN_MS);
+    };
+    socket.onmessage = ({ data }) => this.take(data);
+    this.socket = socket;
+  }
+
+  take(data) {
+    if (data instanceof ArrayBuffer) {
+      this.handlers.picture(data);
+      return;
+    }
+    const update = JSON.parse(data);
+    if (update.is === "reply") {
+      this.waiting.get(update.id)?.(update);
+      this.waiting.delete(update.id);
+      this.handlers.reply(update);
+    } else {
+      this.handlers[update.is]?.(update);
+    }
+  }
+
+  // Sends a command; a promise of its reply.
+  send(command, values = {}) {
+    if (this.socket.readyState !== WebSocket.OPEN) {
+      const reply = { ok: false, text: "not connected to the page's server" };
+      this.handlers.reply(reply);
+      return Promise.resolve(reply);
+    }
+    const id = this.next++;
+    this.socket.send(JSON.stringify({ do: command, id, ...values }));
+    return new Promise((done) => this.waiting.set(id, done));
+  }
+}

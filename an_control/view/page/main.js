@@ -1,0 +1,184 @@
+// The page: takes what the server says, draws it once a frame, and sends what the visitor does.
+
+import { PatchBay } from "./bay.js";
+import { Clusters, drawChart, drawMatrix } from "./charts.js";
+import { Connection } from "./connection.js";
+import { shown } from "./draw.js";
+import { showDiagnostics, showMonitor } from "./panels.js";
+import { RobotView } from "./robot.js";
+
+const byId = (id) => document.getElementById(id);
+const KEPT = 1200;
+const state = { ids: [], parts: [], wires: [], signals: [], scores: [], marks: [], robot: {} };
+const robot = new RobotView(byId("robot"), (from, to) => {
+  const signal = state.wires.find((one) => one.plug === from)?.signal;
+  if (signal) bay.plugIn(signal, to);
+});
+const clusters = new Clusters(byId("clusters"));
+const dirty = new Set();
+
+const connection = new Connection({
+  connected(open) {
+    if (!open) showState("silent", "the page's server is gone; connecting again");
+  },
+  robot(update) {
+    state.robot = update;
+    byId("name").textContent = update.name || "No robot";
+    document.title = update.name ? `${update.name}: an_control live` : "an_control: live";
+    byId("restart").disabled = !update.simulated;
+    const others = update.others.length ? ` (also here: ${update.others.join(", ")})` : "";
+    const model = update.model ? `${update.model}, ${update.lockstep ? "lockstep" : "real time"}: ` : "";
+    const safe = update.text.startsWith("safe command");
+    showState(safe ? "safe" : update.state, `${model}${update.text || update.state}${others}`);
+  },
+  bay(update) {
+    Object.assign(state, { wires: update.wires, signals: update.signals, bay: update });
+    showBay(update);
+    mark("monitor");
+  },
+  channels({ ids }) {
+    state.ids = ids;
+  },
+  drawing(update) {
+    robot.setDrawing(update);
+    byId("robot-hint").textContent = update.kind === "camera" ? "orange: attended patches; drag one to another place" : "";
+    mark("robot");
+  },
+  picture(data) {
+    robot.setPicture(data);
+    mark("robot");
+  },
+  tick(update) {
+    state.tick = update;
+    mark("robot", "figures");
+  },
+  matrix(update) {
+    state.matrix = update;
+    mark("matrix", "bay");
+  },
+  clusters({ points }) {
+    clusters.see(points);
+    mark("clusters");
+  },
+  diagnostics({ parts }) {
+    state.parts = parts;
+    mark("monitor", "diagnostics");
+  },
+  score({ rows, fresh }) {
+    state.scores = [...(fresh ? [] : state.scores), ...rows].slice(-KEPT);
+    mark("charts");
+  },
+  marks({ marks }) {
+    state.marks = marks;
+    mark("charts");
+  },
+  health({ clients, refused, load }) {
+    const browsers = `${clients} ${clients === 1 ? "browser" : "browsers"}`;
+    byId("health").textContent = `page process ${shown(100 * load, 0)} % of a core, ${browsers}, ${refused} messages refused`;
+  },
+  reply({ ok, text, took_ms: ms }) {
+    byId("reply").textContent = ok ? `${text} (${shown(ms, 0)} ms)` : text;
+    byId("reply").classList.toggle("bad", !ok);
+  },
+});
+
+const told = () => document.querySelector("input[name=told]:checked").value === "yes";
+const act = (command, values) => connection.send(command, values);
+const bay = new PatchBay(byId("bay"), { act, told, tool: () => byId("tool").value });
+
+function showState(kind, text) {
+  byId("lamp").dataset.state = kind;
+  if (byId("state").textContent !== text) byId("state").textContent = text;
+}
+
+function showBay(update) {
+  bay.set(update);
+  const [yes, no] = document.querySelectorAll("input[name=told]");
+  yes.disabled = update.why_not_told !== "";
+  no.disabled = update.why_not_untold !== "";
+  const yesWanted = state.told !== false;
+  yes.checked = no.disabled || (yesWanted && !yes.disabled);
+  no.checked = !yes.checked;
+  byId("why").textContent = update.why_not_untold || update.why_not_told;
+  byId("undo").disabled = !update.undo;
+  for (const id of ["jitter", "missing", "reshuffle", "every"]) byId(id).disabled = no.disabled;
+  for (const id of ["shuffle", "straight"]) byId(id).disabled = yes.disabled && no.disabled;
+  for (const option of byId("tool").options) option.disabled = option.value !== "connect" && no.disabled;
+  showSettings(update.settings);
+}
+
+function showSettings({ jitter = 0, missing = 0, shuffle = 0 }) {
+  const focused = document.activeElement;
+  if (focused !== byId("jitter")) byId("jitter").value = jitter;
+  if (focused !== byId("missing")) byId("missing").value = missing;
+  if (shuffle && focused !== byId("every")) byId("every").value = shuffle;
+  byId("reshuffle").checked = shuffle > 0;
+  byId("jitter-value").textContent = shown(+byId("jitter").value, 2);
+  byId("missing-value").textContent = `${shown(100 * byId("missing").value)} %`;
+}
+
+function mark(...names) {
+  if (!dirty.size) requestAnimationFrame(draw);
+  for (const name of names) dirty.add(name);
+}
+
+function draw() {
+  const { tick, ids, scores, marks } = state;
+  if (dirty.has("robot")) robot.draw(tick, ids);
+  if (dirty.has("bay") && tick) bay.attend(new Map(ids.map((id, i) => [id, tick.attention[i] ?? 0])));
+  if (dirty.has("figures")) showFigures(tick, ids);
+  if (dirty.has("matrix")) drawMatrix(byId("matrix"), state.matrix);
+  if (dirty.has("clusters")) drawClusters();
+  if (dirty.has("monitor")) showMonitor(state.parts, state.wires, !state.bay?.why_not_untold);
+  if (dirty.has("diagnostics")) showDiagnostics(state.parts);
+  if (dirty.has("diagnostics")) showStop();
+  if (dirty.has("charts")) {
+    drawChart(byId("chart-return"), scores, [1], marks);
+    drawChart(byId("chart-reward"), scores, [2], marks);
+    drawChart(byId("chart-tick"), scores, [3, 4], marks);
+    drawChart(byId("chart-present"), scores, [5], marks, [0, 100]);
+  }
+  dirty.clear();
+}
+
+function drawClusters() {
+  const signal = new Map(state.wires.map((one) => [one.channel, state.signals.indexOf(one.signal)]));
+  const places = state.ids.map((id, i) => (signal.size ? (signal.get(id) ?? -1) : i));
+  clusters.draw(places, state.signals.length || state.ids.length, state.ids);
+}
+
+function showFigures({ episode, expected }, ids) {
+  byId("episode").textContent = shown(episode.episode);
+  byId("step").textContent = shown(episode.step);
+  byId("return").textContent = shown(episode.return);
+  byId("distance").textContent = episode.distance === undefined ? "–" : `${shown(episode.distance, 1)} m`;
+  byId("present").textContent = `${ids.length} of ${expected}`;
+}
+
+function showStop() {
+  const latched = state.parts.some((one) => one.name === "e-stop" && one.text.startsWith("e-stop"));
+  byId("estop").classList.toggle("latched", latched);
+  byId("reset-estop").disabled = !latched;
+}
+
+byId("told").addEventListener("change", () => (state.told = told()));
+byId("estop").addEventListener("click", () => act("estop"));
+byId("reset-estop").addEventListener("click", () => act("resetestop"));
+byId("restart").addEventListener("click", () => act("restart"));
+byId("undo").addEventListener("click", () => act("undo"));
+byId("straight").addEventListener("click", () => act("straight"));
+byId("shuffle").addEventListener("click", () => act("shuffle", { told: told() }));
+for (const name of ["jitter", "missing"]) {
+  byId(name).addEventListener("input", () => showSettings({ ...state.bay?.settings, [name]: +byId(name).value }));
+  byId(name).addEventListener("change", () => act("set", { name, value: +byId(name).value }));
+}
+const reshuffle = () =>
+  act("set", { name: "shuffle", value: byId("reshuffle").checked ? Math.max(1, Math.round(+byId("every").value)) : 0 });
+byId("reshuffle").addEventListener("change", reshuffle);
+byId("every").addEventListener("change", () => byId("reshuffle").checked && reshuffle());
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || event.repeat) return;
+  bay.release();
+  bay.untake();
+  act("estop");
+});

@@ -1,0 +1,74 @@
+// The monitor's belief and the diagnostics, as text.
+
+const LEVELS = ["fine", "warning", "error", "stale"];
+
+function cell(row, text, name = "td", kind = "") {
+  const made = document.createElement(name);
+  made.textContent = text;
+  if (kind) made.className = kind;
+  if (name === "th") made.scope = "row";
+  row.append(made);
+}
+
+function table(rows) {
+  const made = document.createElement("table");
+  for (const cells of rows) {
+    const row = made.insertRow();
+    cells.forEach(([text, kind], i) => cell(row, text, i ? "td" : "th", kind));
+  }
+  return made;
+}
+
+// wires: what the scrambler says, to compare; a belief is right where it names the signal there.
+export function showMonitor(parts, wires, scrambled) {
+  const monitor = parts.find((one) => one.name === "monitor");
+  const text = document.getElementById("monitor-text"), moves = document.getElementById("monitor-moves");
+  const figures = document.getElementById("monitor-figures");
+  if (!monitor) {
+    text.textContent = "The policy has no monitor.";
+    figures.replaceChildren();
+    moves.replaceChildren();
+    return;
+  }
+  text.textContent = monitor.text;
+  text.className = `level${monitor.level}`;
+  figures.replaceChildren(
+    ...[["moves noticed", "rewires detected"], ["surprise, nats", "surprise [nats]"], ["setting", "setting"]].map(([label, key]) => {
+      const one = document.createElement("div"), dt = document.createElement("dt"), dd = document.createElement("dd");
+      dt.textContent = label;
+      dd.textContent = monitor.values[key] ?? "–";
+      one.append(dt, dd);
+      return one;
+    }),
+  );
+  const truth = new Map(wires.map((one) => [one.channel, one.signal]));
+  const rows = Object.entries(monitor.values).filter(([key]) => key.endsWith(" carries"));
+  moves.replaceChildren(
+    table(rows.map(([key, signal]) => {
+      const slot = key.slice(0, -" carries".length), right = truth.get(slot) === signal;
+      const judged = !scrambled || !truth.has(slot) ? ["", ""] : right ? ["right", "level0"] : ["wrong", "level2"];
+      return [[slot, ""], [`carries ${signal}`, ""], judged];
+    })),
+  );
+}
+
+export function showDiagnostics(parts) {
+  const home = document.getElementById("diagnostics");
+  const open = new Set([...home.querySelectorAll("details[open]")].map((one) => one.dataset.name));
+  const kept = home.scrollTop, active = document.activeElement?.closest?.("details")?.dataset.name;
+  home.replaceChildren(
+    ...parts.map(({ name, level, text, values }) => {
+      const details = document.createElement("details"), summary = document.createElement("summary");
+      details.dataset.name = name;
+      details.open = open.has(name);
+      const state = document.createElement("b");
+      state.className = `level${level}`;
+      state.textContent = LEVELS[level] ?? "unknown";
+      summary.append(`${name}: `, state, ` – ${text}`);
+      details.append(summary, table(Object.entries(values).map(([key, value]) => [[key, ""], [value, ""]])));
+      return details;
+    }),
+  );
+  home.scrollTop = kept;
+  if (active) [...home.children].find((one) => one.dataset.name === active)?.querySelector("summary").focus();
+}

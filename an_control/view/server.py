@@ -1,0 +1,206 @@
+"""The web server: one page and its web socket, for who knows the token.
+
+It listens on the loopback interface unless told otherwise. A request must have the token in its
+path and name this server as its host, so that no other page can reach it by a name of its own; the
+web socket must come from this very page. Nothing is fetched from anywhere else, and the page's own
+policy (CSP) forbids it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import secrets
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, HTTPError, RequestHandler, StaticFileHandler
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from an_control.view import schema
+from an_control.view.clients import Client
+from an_control.view.live import Live
+
+PAGE = Path(__file__).with_name("page")
+LOOPBACK = "127.0.0.1"
+MOST_BYTES = 65536
+"""A longer message closes its connection."""
+PENDING = 32
+"""Commands of one browser that may wait for their turn."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class _Guarded(RequestHandler):
+    """Refuses who has not the token, or names another host."""
+
+    def initialize(self, server: Server) -> None:
+        self.server = server
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        for name, value in HEADERS.items():
+            self.set_header(name, value)
+
+    def prepare(self) -> None:
+        if not self.server.allows_host(self.request.host):
+            raise HTTPError(403, reason="another host")
+        token = self.request.path.split("/")[1]
+        if not hmac.compare_digest(token.encode(), self.server.token.encode()):
+            raise HTTPError(403, reason="wrong token")
+
+
+class _File(_Guarded, StaticFileHandler):
+    """A file of the page."""
+
+    def initialize(self, server: Server, **options: Any) -> None:  # type: ignore[override]
+        _Guarded.initialize(self, server)
+        StaticFileHandler.initialize(self, **options)
+
+    def set_extra_headers(self, path: str) -> None:
+        self.set_header("Cache-Control", "no-store")
+
+
+class _Nowhere(_Guarded):
+    """Any other path: without the token it is refused like all."""
+
+    def get(self) -> None:
+        raise HTTPError(404)
+
+
+class _Socket(_Guarded, WebSocketHandler):
+    """One browser."""
+
+    client: Client | None = None
+
+    def check_origin(self, origin: str) -> bool:
+        return urlsplit(origin).netloc == self.request.host
+
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        if not self.request.headers.get("Origin"):
+            raise HTTPError(403, reason="no origin")
+        await super().get(*args, **kwargs)
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        self.set_nodelay(True)
+        self._pending: set[asyncio.Task[None]] = set()
+        self.client = Client(self._send)
+        self.server.live.welcome(self.client)
+        self._sender = asyncio.ensure_future(self._run(self.client))
+
+    async def _run(self, client: Client) -> None:
+        with suppress(WebSocketClosedError, asyncio.CancelledError):
+            await client.run()
+
+    async def _send(self, message: bytes, binary: bool) -> None:
+        await self.write_message(message if binary else message.decode(), binary=binary)
+
+    def on_message(self, message: str | bytes) -> None:
+        """Carry a command out, or say why it is none; e-stops do not wait."""
+        assert self.client is not None
+        try:
+            command = schema.decode(message)
+            if len(self._pending) >= PENDING and not isinstance(command, schema.EStop):
+                raise ValueError(f"more than {PENDING} commands at once")
+        except ValueError as error:
+            self.server.live.clients.refused += 1
+            self._reply(schema.Reply(0, False, f"refused: {error}"))
+            return
+        task = asyncio.ensure_future(self._do(command))
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+
+    async def _do(self, command: schema.Command) -> None:
+        self._reply(await self.server.live.do(command))
+
+    def _reply(self, reply: schema.Reply) -> None:
+        if self.client is not None:
+            self.client.tell(schema.encode(reply))
+
+    def on_close(self) -> None:
+        if self.client is not None:
+            self.server.live.clients.remove(self.client)
+            self._sender.cancel()
+            self.client = None
+
+
+def listen(port: int, host: str = LOOPBACK) -> socket.socket:
+    """A socket that listens on a port, 0 for any; OSError where that cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.create_server((host, port), family=family)
+    made.setblocking(False)
+    return made
+
+
+class Server:
+    """Serves `live` on a socket that listens on `host`, by a token that nobody can guess."""
+
+    def __init__(self, live: Live, listening: socket.socket, host: str = LOOPBACK) -> None:
+        self.live, self.token = live, secrets.token_urlsafe(16)
+        self._host = host
+        self.port: int = listening.getsockname()[1]
+        own = {"server": self}
+        files = {"path": str(PAGE), "default_filename": "index.html"}
+        application = Application(
+            [
+                (r"/[^/]+/live", _Socket, own),
+                (r"/[^/]+/((?:[\w-]+\.(?:html|css|js|svg))?)", _File, own | files),
+                (r"/.*", _Nowhere, own),
+            ],
+            compress_response=True,
+            websocket_max_message_size=MOST_BYTES,
+            websocket_ping_interval=20,
+            log_function=lambda handler: None,
+        )
+        self._server = HTTPServer(application, max_body_size=1, max_header_size=16384)
+        self._server.add_sockets([listening])
+
+    @property
+    def address(self) -> str:
+        """What to open in a browser, with the token."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        if self._host in ("0.0.0.0", "::"):
+            host = socket.gethostname()
+        return f"http://{host}:{self.port}/{self.token}/"
+
+    def allows_host(self, named: str) -> bool:
+        """Whether a request that names this host may be answered."""
+        name, _, port = named.rpartition(":")
+        if port != str(self.port):
+            return False
+        name = name.strip("[]").lower()
+        if name in ("localhost", LOOPBACK, "::1", self._host.lower()):
+            return True
+        if self._loopback:
+            return False
+        if name == socket.gethostname().lower():
+            return True
+        with suppress(ValueError):
+            ipaddress.ip_address(name)  # a number cannot be another page's name
+            return True
+        return False
+
+    @property
+    def _loopback(self) -> bool:
+        with suppress(ValueError):
+            return ipaddress.ip_address(self._host).is_loopback
+        return self._host == "localhost"
+
+    async def close(self) -> None:
+        """Stop listening and close all connections."""
+        self._server.stop()
+        await self._server.close_all_connections()

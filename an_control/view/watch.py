@@ -1,0 +1,238 @@
+"""Watches a robot: from its topics, taken twenty times a second, to the page's updates."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from an_control.view import schema
+from an_control.view.graph import Found
+from an_control.view.insight import KeyMap, hundredths, matrix, weights
+from an_control.view.listener import Listener
+from an_control.view.picture import picture
+
+SILENT_S = 2.5
+"""After so long without diagnostics, which come once a second, the policy node is silent."""
+SLOW = 4
+"""Matrix and keys are shown at every so manieth look."""
+SCORE_S = 0.5
+KEPT_SCORES, KEPT_MARKS = 1200, 200
+ANT = {f"{part}_{number}" for part in ("hip", "ankle") for number in range(1, 5)}
+CARTPOLE = {"cart", "pole"}
+
+
+class Watch:
+    """What is known of one robot; `look` takes what has come and gives what is new.
+
+    now_s is a clock that does not jump, for ages and scores.
+    """
+
+    def __init__(self, listener: Listener, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._listener, self._now_s = listener, now_s
+        self._start_s = now_s()
+        self.scores: deque[list[float | None]] = deque(maxlen=KEPT_SCORES)
+        self.marks: deque[tuple[float, str]] = deque(maxlen=KEPT_MARKS)
+        self.forget()
+
+    def forget(self) -> None:
+        """Another robot, or none: nothing is known."""
+        self.found = Found()
+        self.parts: dict[str, schema.Part] = {}
+        self.order: dict[str, str] | None = None
+        """What the scrambler said last that each plug carries, until somebody takes it."""
+        self.changed: set[str] = set()
+        """Nodes whose parameters have changed since somebody emptied this."""
+        self._heard_s = -np.inf
+        self._ids: list[str] = []
+        self._strength: list[float] = []
+        self._drawing: schema.Drawing | None = None
+        self._joints: list[float] = []
+        self._pose: list[float] = []
+        self._episode: dict[str, float] = {}
+        self._scored_s = self._now_s()
+        self._scored: dict[str, float] = {}
+        self._keys, self._looks = KeyMap(), 0
+
+    def follow(self, found: Found) -> None:
+        """Listen to this robot's topics from now on."""
+        if found.policy != self.found.policy:
+            self.forget()
+        self.found = found
+        self._listener.follow(found.topics)
+
+    @property
+    def seconds(self) -> float:
+        """Since the start: the time of scores and marks."""
+        return self._now_s() - self._start_s
+
+    @property
+    def silent(self) -> bool:
+        """Whether the policy node has said nothing for SILENT_S."""
+        return self._now_s() - self._heard_s > SILENT_S
+
+    def mark(self, text: str) -> schema.Marks:
+        """Something was rewired now."""
+        self.marks.append((self.seconds, text))
+        return schema.Marks(list(self.marks))
+
+    def look(self) -> Iterator[schema.Update | bytes]:
+        """Take what has come; the updates that are new, and a picture."""
+        self._looks += 1
+        slow = self._looks % SLOW == 0
+        yield from self._diagnostics()
+        self._events()
+        self._see_order()
+        attention = self._listener.newest("attention")
+        values = None if attention is None else matrix(attention)
+        if values is not None:
+            self._strength = np.round(weights(values), 3).tolist()
+        yield from self._draw()
+        yield from self._tick()
+        if slow and values is not None:
+            shown = hundredths(values)
+            rows, columns = shown.shape
+            yield schema.Matrix(rows, columns, shown.ravel().tolist())
+        if slow and (keys := self._listener.newest("keys")) is not None:
+            points = matrix(keys)
+            if points is not None and len(points) > 2:
+                yield schema.Clusters(np.round(self._keys.see(points), 3).ravel().tolist())
+        yield from self._score()
+
+    def known(self) -> Iterator[schema.Update]:
+        """What a page that has just been opened must know."""
+        if self._drawing is not None:
+            yield self._drawing
+        if self._ids:
+            yield schema.Channels(self._ids)
+        if self.parts:
+            yield schema.Diagnostics(list(self.parts.values()))
+        yield schema.Score(list(self.scores), fresh=True)
+        yield schema.Marks(list(self.marks))
+
+    def _diagnostics(self) -> Iterator[schema.Update]:
+        start = f"{self.found.policy}: "
+        parts = {}
+        for message in self._listener.waiting("diagnostics"):
+            for one in message.status:
+                if self.found.policy and one.name.startswith(start):
+                    name = one.name.removeprefix(start)
+                    values = {pair.key: pair.value for pair in one.values}
+                    parts[name] = schema.Part(name, one.level[0], one.message, values)
+        if parts:
+            self._heard_s = self._now_s()
+            self.parts = parts
+            yield schema.Diagnostics(list(parts.values()))
+
+    def _events(self) -> None:
+        for message in self._listener.waiting("events"):
+            self.changed.add(message.node)
+
+    def _see_order(self) -> None:
+        message = self._listener.newest("order")
+        if message is not None:
+            self.order = {pair.key: pair.value for pair in message.values}
+
+    def _draw(self) -> Iterator[schema.Update | bytes]:
+        joints = self._listener.newest("joints")
+        pose = self._listener.newest("pose")
+        image = self._listener.newest("image")
+        names = [] if joints is None else joints.name[: len(joints.position)]
+        if joints is not None:
+            self._joints = _finite(joints.position[: len(names)], 4)
+        if pose is not None:
+            at, turn = pose.pose.pose.position, pose.pose.pose.orientation
+            self._pose = _finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
+        drawing = self._drawing
+        if names:
+            drawing = schema.Drawing(_kind(set(names)), list(names))
+        elif image is not None and "joints" not in self.found.topics:
+            drawing = schema.Drawing("camera", [])
+        elif drawing is None and self._ids:
+            drawing = schema.Drawing("bars", [])
+        if drawing is not None and drawing != self._drawing:
+            self._drawing = drawing
+            yield drawing
+        shown = None if image is None else picture(image)
+        if shown is not None:
+            yield shown
+
+    def _tick(self) -> Iterator[schema.Update]:
+        progress = self._listener.newest("progress")
+        if progress is not None:
+            self._episode = {
+                name: value
+                for name, value in zip(progress.name, progress.position, strict=False)
+                if np.isfinite(value)
+            }
+        channels = self._listener.newest("channels")
+        if channels is None:
+            return
+        if list(channels.name) != self._ids:
+            self._ids = list(channels.name)
+            yield schema.Channels(self._ids)
+        same = len(self._strength) == len(self._ids)
+        yield schema.Tick(
+            values=_finite(channels.position, 3),
+            attention=self._strength if same else [],
+            joints=self._joints,
+            pose=self._pose,
+            episode=self._episode,
+            expected=max(self._expected(), len(self._ids)),
+        )
+
+    def _expected(self) -> int:
+        counts = [one.values.get("expected", "0") for one in self.parts.values()]
+        return sum(int(count) for count in counts if count.isdecimal())
+
+    def _score(self) -> Iterator[schema.Update]:
+        """A row of figures every SCORE_S, once a robot is there."""
+        now_s = self._now_s()
+        if now_s - self._scored_s < SCORE_S or not self.parts:
+            return
+        before, self._scored = self._scored, dict(self._episode)
+        self._scored_s = now_s
+        running = not self.silent
+        policy = self.parts.get("policy")
+        times = [_number(policy, f"tick {share} [us]") for share in ("p50", "p99")]
+        expected = self._expected()
+        present = round(len(self._ids) / max(expected, len(self._ids)), 3) if expected else None
+        row = [
+            round(self.seconds, 2),
+            self._episode.get("return") if running else None,
+            _reward(before, self._episode) if running else None,
+            *(times if running else (None, None)),
+            present if running else None,
+        ]
+        self.scores.append(row)
+        yield schema.Score([row], fresh=False)
+
+
+def _kind(joints: set[str]) -> Any:
+    if joints >= ANT:
+        return "ant"
+    return "cartpole" if joints == CARTPOLE else "dials"
+
+
+def _reward(before: dict[str, float], now: dict[str, float]) -> float | None:
+    """The mean reward of a step between two looks at the same episode."""
+    if not before or not now or before.get("episode") != now.get("episode"):
+        return None
+    steps = now["step"] - before["step"]
+    return round((now["return"] - before["return"]) / steps, 4) if steps > 0 else None
+
+
+def _number(part: schema.Part | None, key: str) -> float | None:
+    try:
+        return None if part is None else float(part.values.get(key, ""))
+    except ValueError:
+        return None
+
+
+def _finite(values: Any, digits: int) -> list[float]:
+    """Rounded, and 0 for what is no number: JSON has no other."""
+    array = np.asarray(values, np.float64)
+    return np.round(np.where(np.isfinite(array), array, 0.0), digits).tolist()

@@ -1,0 +1,153 @@
+"""The patch bay without ROS: what a drag means for the scrambler and for the policy node."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from an_control.view.bay import NO_SCRAMBLER, Bay, Change, Refusal
+
+IDS = ("a", "b", "c")
+SCRAMBLED = {f"channels.{one}.field": f"position[{one}]" for one in IDS}
+SCRAMBLED |= {f"channels.{one}.source": "all" for one in IDS} | {"sources.all.topic": "scrambled"}
+PLAIN = {
+    "sources.imu.topic": "imu",
+    "sources.legs.topic": "legs",
+    "channels.roll.source": "imu",
+    "channels.roll.field": "roll(orientation)",
+    "channels.hip.source": "legs",
+    "channels.hip.field": "position[hip]",
+    "channels.scan.*.source": "legs",
+    "channels.scan.*.field": "position[*]",
+}
+
+
+def scrambled() -> Bay:
+    bay = Bay()
+    bay.see_order({one: one for one in reversed(IDS)})
+    bay.see_wiring(SCRAMBLED, "scrambled", new=True)
+    return bay
+
+
+def plain() -> Bay:
+    bay = Bay()
+    bay.see_wiring(PLAIN, new=True)
+    return bay
+
+
+def do(bay: Bay, change: Change) -> None:
+    bay.did(change, bay.way_back(change))
+
+
+def wires(bay: Bay) -> dict[str, tuple[str, str]]:
+    return {one.plug: (one.signal, one.channel) for one in bay.wires}
+
+
+def test_an_unannounced_drag_swaps_two_signals_behind_the_channels():
+    bay = scrambled()
+    change = bay.connect("a", "b", told=False)
+    assert dict(change.order) == {"b": "a", "a": "b"} and not change.parameters
+    do(bay, change)
+    assert wires(bay) == {"a": ("b", "a"), "b": ("a", "b"), "c": ("c", "c")}
+
+
+def test_an_announced_drag_lets_both_channels_follow_their_signals():
+    bay = scrambled()
+    change = bay.connect("a", "b", told=True)
+    assert dict(change.order) == {"b": "a", "a": "b"}
+    assert dict(change.parameters) == {
+        "channels.a.field": "position[b]", "channels.b.field": "position[a]",
+    }  # fmt: skip
+    do(bay, change)
+    assert wires(bay) == {"a": ("b", "b"), "b": ("a", "a"), "c": ("c", "c")}
+
+
+def test_after_any_announced_drags_each_channel_reads_its_own_signal():
+    bay, rng = scrambled(), random.Random(1)
+    for _ in range(100):
+        signal, plug = rng.choice(IDS), rng.choice(IDS)
+        if wires(bay)[plug][0] != signal:
+            do(bay, bay.connect(signal, plug, told=True))
+        do(bay, bay.shuffle(rng, told=True))
+        assert all(signal == channel for signal, channel in wires(bay).values())
+    assert bay.signals == list(IDS)
+
+
+def test_cut_noise_copy_and_a_signal_that_is_plugged_in_again():
+    bay = scrambled()
+    do(bay, bay.cut("a"))
+    do(bay, bay.noise("b"))
+    do(bay, bay.copy("c", "a"))
+    assert wires(bay) == {"a": ("c", "a"), "b": ("noise", "b"), "c": ("c", "c")}
+    do(bay, bay.connect("a", "b", told=True))
+    assert wires(bay) == {"a": ("c", "a"), "b": ("a", "b"), "c": ("c", "c")}
+
+
+def test_undo_takes_everything_back_in_turn_and_straighten_too():
+    bay, rng, seen = scrambled(), random.Random(2), []
+    for make in (
+        lambda: bay.shuffle(rng, told=True),
+        lambda: (
+            bay.connect(bay.wires[0].signal, "c", told=False)
+            if wires(bay)["c"][0] != bay.wires[0].signal
+            else bay.cut("c")
+        ),
+        lambda: bay.cut("b"),
+        bay.straight,
+    ):
+        seen.append(wires(bay))
+        do(bay, make())
+    assert wires(bay) == {one: (one, one) for one in IDS}
+    while seen:
+        bay.did(bay.undo(), None)
+        assert wires(bay) == seen.pop()
+    with pytest.raises(Refusal, match="nothing to take back"):
+        bay.undo()
+
+
+def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_be_hidden():
+    bay = plain()
+    assert bay.signals == ["imu: roll(orientation)", "legs: position[hip]"]
+    assert bay.why_not_untold == NO_SCRAMBLER and not bay.why_not_told
+    change = bay.connect("legs: position[hip]", "roll", told=True)
+    assert not change.order and dict(change.parameters) == {
+        "channels.roll.source": "legs", "channels.roll.field": "position[hip]",
+        "channels.hip.source": "imu", "channels.hip.field": "roll(orientation)",
+    }  # fmt: skip
+    do(bay, change)
+    assert wires(bay)["roll"] == ("legs: position[hip]", "roll")
+    do(bay, bay.straight())
+    assert wires(bay)["roll"] == ("imu: roll(orientation)", "roll")
+    for refused in (
+        lambda: bay.cut("roll"),
+        lambda: bay.connect("imu: roll(orientation)", "hip", told=False),
+    ):
+        with pytest.raises(Refusal, match="scrambler"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("refused", "named"),
+    [
+        (lambda bay: bay.connect("x", "a", told=False), "'x' is no signal"),
+        (lambda bay: bay.connect("a", "x", told=False), "'x' is no plug"),
+        (lambda bay: bay.connect("a", "a", told=False), "carries a already"),
+        (lambda bay: bay.copy("noise", "a"), "'noise' is no signal"),
+        (lambda bay: bay.cut("x"), "'x' is no plug"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(refused, named):
+    with pytest.raises(Refusal, match=named):
+        refused(scrambled())
+
+
+def test_a_policy_that_reads_by_a_wildcard_cannot_be_told():
+    bay = Bay()
+    bay.see_order({one: one for one in IDS})
+    bay.see_wiring({"sources.all.topic": "scrambled", "channels.*.source": "all",
+                    "channels.*.field": "position[*]"}, "scrambled", new=True)  # fmt: skip
+    assert "wildcard" in bay.why_not_told and not bay.why_not_untold
+    do(bay, bay.connect("a", "b", told=False))
+    with pytest.raises(Refusal, match="wildcard"):
+        bay.connect("a", "c", told=True)

@@ -1,0 +1,112 @@
+"""The page beside robots that end, in lockstep, and beside a policy node that comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+
+import pytest
+
+pytest.importorskip("rclpy")
+pytest.importorskip("tornado")
+pytest.importorskip("msgspec")
+from live_robot import Robot
+from program import Program
+from stand import JOINTS, WIRING, tiny_model
+from view.visitor import visiting
+
+from an_control.view.main import serving
+
+PLUGS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
+
+
+def test_announced_drags_in_lockstep_change_no_bit_of_the_return(simulate, tmp_path):
+    from an_control.cli import main
+    from an_control.system.share import share_path
+
+    robot, rng = simulate("cartpole", "--episodes", "100000", "--seed", "3"), random.Random(4)
+    returns: dict[int, float] = {}
+
+    async def run() -> None:
+        async with visiting(robot.address()) as visitor:
+
+            def note() -> dict[int, float]:
+                now = visitor.newest.get("tick", {}).get("episode", {})
+                if "last_return" in now:
+                    returns[int(now["episode"]) - 1] = now["last_return"]
+                return returns
+
+            await visitor.state("running")
+            await visitor.until(lambda: len(visitor.wires()) == 5, "the patch bay")
+            for _ in range(30):
+                wires = visitor.wires()
+                signal_, plug = rng.choice(PLUGS), rng.choice(PLUGS)
+                if wires[plug][0] != signal_:
+                    await visitor.done("connect", signal=signal_, plug=plug, told=True)
+                note()
+            assert any(plug != one[0] for plug, one in visitor.wires().items())
+            assert all(signal_ == channel for signal_, channel in visitor.wires().values())
+            first = max(returns, default=0)
+            await visitor.until(lambda: max(note(), default=0) > first + 1, "more episodes")
+
+    asyncio.run(run())
+    robot.close()
+    count = max(returns) + 1
+    model, plain = share_path("models/cartpole.safetensors"), tmp_path / "plain.json"
+    arguments = [str(model), "--episodes", str(count), "--seed", "3", "--json", str(plain)]
+    assert main(["evaluate", *arguments]) == 0
+    expected = [one["return"] for one in json.loads(plain.read_text())["episodes"]]
+    assert len(returns) >= 2
+    assert returns == {episode: expected[episode] for episode in returns}
+
+
+def test_a_policy_node_that_is_killed_is_called_silent_and_found_again(tmp_path):
+    (tmp_path / "wiring.yaml").write_text(WIRING)
+    tiny_model(tmp_path / "model.safetensors")
+    files = "--wiring", tmp_path / "wiring.yaml", "--model", tmp_path / "model.safetensors"
+    arguments = ("run", *files, "--activate", "--namespace", "tiny")
+    robot, program = Robot("/tiny"), Program(tmp_path)
+    robot.joints(JOINTS)
+    robot.tilt()
+    robot.start()
+
+    async def run() -> None:
+        async with serving(0) as (server, looking), visiting(server.address) as visitor:
+            await visitor.state("waiting")
+            with program.started(*arguments) as process:
+                await visitor.state("running")
+                await visitor.until(lambda: len(visitor.wires()) == 4, "the patch bay")
+                bay = visitor.newest["bay"]
+                assert "no scrambler" in bay["why_not_untold"] and not bay["why_not_told"]
+                assert visitor.newest["robot"]["name"] == "/tiny"
+                await visitor.until(lambda: "drawing" in visitor.newest, "the drawing")
+                assert visitor.newest["drawing"] == {
+                    "is": "drawing", "kind": "dials", "joints": list(JOINTS),
+                }  # fmt: skip
+                swap = {"signal": "tilt: vector.x", "plug": "left.position", "told": True}
+                await visitor.done("connect", **swap)
+                swapped = lambda: visitor.wires()["tilt.x"][0] == "joints: position[left]"  # noqa: E731
+                await visitor.until(swapped, "the swap on the page")
+                for refused in (
+                    await visitor.ask("connect", **(swap | {"told": False, "plug": "tilt.y"})),
+                    await visitor.ask("cut", plug="tilt.x"),
+                    await visitor.ask("set", name="missing", value=0.5),
+                ):
+                    assert not refused["ok"] and "no scrambler" in refused["text"]
+                assert "no simulator" in (await visitor.ask("restart"))["text"]
+                process.send_signal(signal.SIGKILL)
+                await visitor.state("silent")
+            with program.started(*arguments):
+                await visitor.state("running")
+                await visitor.until(
+                    lambda: visitor.wires().get("tilt.x") == ("tilt: vector.x", "tilt.x"),
+                    "the new node's wiring",
+                )
+            assert not looking.done()
+
+    try:
+        asyncio.run(run())
+    finally:
+        robot.close()

@@ -1,0 +1,86 @@
+"""What goes over the web socket: strict, both ways."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+pytest.importorskip("msgspec")
+from an_control.view import schema
+
+GOOD = [
+    {"do": "connect", "id": 1, "signal": "a", "plug": "b", "told": True},
+    {"do": "cut", "id": 2, "plug": "b"},
+    {"do": "noise", "id": 3, "plug": "b"},
+    {"do": "copy", "id": 4, "signal": "a", "plug": "b"},
+    {"do": "shuffle", "id": 5, "told": False},
+    {"do": "straight", "id": 6},
+    {"do": "undo", "id": 7},
+    {"do": "set", "id": 8, "name": "missing", "value": 0.5},
+    {"do": "restart", "id": 9},
+    {"do": "estop", "id": 10},
+    {"do": "resetestop", "id": 11},
+]
+
+
+@pytest.mark.parametrize("message", GOOD, ids=lambda one: one["do"])
+def test_every_command_is_read(message):
+    assert schema.decode(json.dumps(message)).id == message["id"]
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        ('{"do": "cut", "id": 1, "plug": "b", "more": 1}', "more"),
+        ('{"do": "cut", "id": "1", "plug": "b"}', "int"),
+        ('{"do": "cut", "id": 1}', "plug"),
+        ('{"do": "cut", "id": -1, "plug": "b"}', ">= 0"),
+        ('{"do": "cut", "id": 1, "plug": 3}', "str"),
+        ('{"do": "set", "id": 1, "name": "missing", "value": NaN}', "JSON"),
+        ('{"do": "set", "id": 1, "name": "missing", "value": 1e999}', "range"),
+        ('{"do": "set", "id": 1, "name": "missing", "value": -1}', ">= 0"),
+        ('{"do": "set", "id": 1, "name": "model", "value": 1}', "enum"),
+        ('{"do": "fly", "id": 1}', "fly"),
+        ('{"id": 1}', "do"),
+        ('{"do": "cut", "id": 1, "plug": "' + 201 * "b" + '"}', "200"),
+        ('{"do": "cut", "id": 1, "plug": "' + 5000 * "b" + '"}', "4096 bytes"),
+        ("[]", "object"),
+        ("", ""),
+        (b"\x00\x01", "text"),
+    ],
+)
+def test_what_is_not_a_command_is_refused_with_the_reason(message, named):
+    with pytest.raises(ValueError) as refused:
+        schema.decode(message)
+    assert named in str(refused.value)
+
+
+ODD = ("", "\0", '"', "{", "é", "1e999", "\ud800", "NaN", "[[")
+
+
+def mutated(rng: random.Random) -> str:
+    """A good command with some characters changed, left out or doubled."""
+    text = list(json.dumps(rng.choice(GOOD)))
+    for _ in range(rng.randint(1, 6)):
+        place = rng.randrange(len(text))
+        text[place : place + rng.randint(0, 3)] = rng.choice(ODD)
+    return "".join(text)
+
+
+def test_ten_thousand_broken_messages_are_read_or_refused_and_nothing_else():
+    rng, refused = random.Random(0), 0
+    for _ in range(10_000):
+        try:
+            assert schema.decode(mutated(rng)).id >= 0
+        except ValueError:
+            refused += 1
+    assert refused > 9_000
+
+
+def test_updates_are_json_without_what_json_has_not():
+    update = schema.Score([[1.0, None, float("nan"), 2.0]], fresh=True)
+    assert json.loads(schema.encode(update)) == {
+        "is": "score", "rows": [[1.0, None, None, 2.0]], "fresh": True,
+    }  # fmt: skip
