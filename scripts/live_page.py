@@ -70,7 +70,7 @@ def pictures(folder: Path, only: list[str]) -> None:
 
 def _ant(page: Any, folder: Path) -> None:
     page.drag("hip_1.position", "ankle_3.velocity")
-    page.page.check("input[name=told][value=no]")
+    page.page.check("input[name=announced][value=no]")
     page.drag("roll", "hip_2.velocity")
     page.page.wait_for_timeout(2e3)
     page.page.screenshot(path=folder / "ant.png")
@@ -86,7 +86,7 @@ def _animate(page: Any, path: Path) -> None:
     """The robot and its patch bay while cables are dragged, announced."""
     from PIL import Image
 
-    page.page.check("input[name=told][value=yes]")
+    page.page.check("input[name=announced][value=yes]")
     boxes = [page.page.locator(one).bounding_box() for one in ("#robot-card", "#bay-card")]
     clip = {
         "x": boxes[0]["x"],
@@ -134,7 +134,7 @@ async def _visit(address: str, seconds: float, drags: int) -> dict[str, float]:
             if len(took_ms) < drags * now_s / seconds:
                 signal, plug = plugs[len(took_ms) % 28], plugs[(7 * len(took_ms) + 3) % 28]
                 if visitor.wires()[plug][0] != signal:
-                    await visitor.done("connect", signal=signal, plug=plug, told=True)
+                    await visitor.done("connect", signal=signal, plug=plug, announced=True)
                 took_ms.append(visitor.replies[-1]["took_ms"])
             await asyncio.sleep(0.05)
             loads.append(visitor.newest.get("health", {}).get("load", 0.0))

@@ -3,7 +3,7 @@
 With a scrambler a signal is what one of the robot's sensors says, and a plug an element of the
 scrambler's message. Moving a cable changes the order of the scrambler; telling the policy means to
 let the channels read the other plugs, by the node's parameters. Without a scrambler a plug is a
-channel, a signal the field that it reads, and the policy is always told.
+channel, a signal the field that it reads, and every change is announced.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class Bay:
         return [Wire(plug, self.order[plug], channels.get(plug, plug)) for plug in self._plugs()]
 
     @property
-    def why_not_told(self) -> str:
-        """Why the policy cannot be told of a change; empty where it can."""
+    def why_not_announced(self) -> str:
+        """Why no change can be announced; empty where it can."""
         plugs = self._reads if self.order is None else self._plug_of()
         return "" if plugs else NO_CHANNELS
 
     @property
-    def why_not_untold(self) -> str:
+    def why_not_unannounced(self) -> str:
         """Why no change can be kept from the policy; empty where one can."""
         return NO_SCRAMBLER if self.order is None else ""
 
@@ -110,7 +110,7 @@ class Bay:
         """How many changes can be taken back."""
         return len(self._back)
 
-    def connect(self, signal: str, plug: str, *, told: bool) -> Change:
+    def connect(self, signal: str, plug: str, *, announced: bool) -> Change:
         """Plug a signal in; where it was goes what this plug had. Raises Refusal."""
         before = self._signal_of(plug)
         if signal not in self.signals:
@@ -119,7 +119,7 @@ class Bay:
             raise Refusal(f"{plug} carries {signal} already")
         others = [one.plug for one in self.wires if one.signal == signal]
         if others:
-            return self._moved({plug: others[0], others[0]: plug}, told=told)
+            return self._moved({plug: others[0], others[0]: plug}, announced=announced)
         if self.order is None:
             return Change(parameters=self._field(plug, signal))
         return Change({plug: signal})
@@ -138,12 +138,14 @@ class Bay:
             raise Refusal(f"{signal!r} is no signal of this robot")
         return self._replaced(plug, signal)
 
-    def shuffle(self, rng: random.Random, *, told: bool) -> Change:
+    def shuffle(self, rng: random.Random, *, announced: bool) -> Change:
         """Permute what the plugs carry. Raises Refusal."""
         plugs = [one.plug for one in self.wires]
         if len(plugs) < 2:
-            raise Refusal(self.why_not_told or "there is nothing to shuffle")
-        return self._moved(dict(zip(plugs, rng.sample(plugs, len(plugs)), strict=True)), told=told)
+            raise Refusal(self.why_not_announced or "there is nothing to shuffle")
+        return self._moved(
+            dict(zip(plugs, rng.sample(plugs, len(plugs)), strict=True)), announced=announced
+        )
 
     def straight(self) -> Change:
         """Everything as the wiring's file has it."""
@@ -178,10 +180,10 @@ class Bay:
             parameters |= self._keys(channel, self._reads[channel])
         return Change(order, {key: parameters[key] for key in change.parameters})
 
-    def _moved(self, places: Mapping[str, str], *, told: bool) -> Change:
-        """Each of these plugs carries what another one did; where told, its reader follows."""
+    def _moved(self, places: Mapping[str, str], *, announced: bool) -> Change:
+        """Each of these plugs carries what another one did; announced, its reader follows."""
         if self.order is None:
-            if not told:
+            if not announced:
                 raise Refusal(NO_SCRAMBLER)
             return Change(
                 parameters=self._parameters({one: self._reads[by] for one, by in places.items()})
@@ -191,10 +193,10 @@ class Bay:
             for plug, by in places.items()
             if self.order[by] != self.order[plug]
         }
-        if not told:
+        if not announced:
             return Change(order)
-        if self.why_not_told:
-            raise Refusal(self.why_not_told)
+        if self.why_not_announced:
+            raise Refusal(self.why_not_announced)
         now = {by: plug for plug, by in places.items()}
         reads = {
             channel: (self._scrambled, f"position[{now[plug]}]")

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from an_control.view import schema
 
-MOST_TOLD = 64
+MOST_UPDATES = 64
 PICTURE = "picture"
 Send = Callable[[bytes, bool], Awaitable[None]]
 
@@ -23,7 +23,7 @@ class Client:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._waiting: dict[str, bytes] = {}
-        self._told: deque[str] = deque()
+        self._updates: deque[str] = deque()
         self._numbers = itertools.count()
         self._ready = asyncio.Event()
         self.closed = False
@@ -34,11 +34,11 @@ class Client:
         self._ready.set()
 
     def tell(self, message: bytes) -> None:
-        """A message that none replaces; of more than MOST_TOLD the oldest is dropped."""
-        name = f"told {next(self._numbers)}"
-        self._told.append(name)
-        if len(self._told) > MOST_TOLD:
-            self._waiting.pop(self._told.popleft(), None)
+        """A message that none replaces; of more than MOST_UPDATES the oldest is dropped."""
+        name = f"update {next(self._numbers)}"
+        self._updates.append(name)
+        if len(self._updates) > MOST_UPDATES:
+            self._waiting.pop(self._updates.popleft(), None)
         self.offer(name, message)
 
     @property

@@ -10,7 +10,7 @@ from rclpy.node import Node
 from an_control.view import schema
 from an_control.view.calls import Calls
 from an_control.view.clients import Client, Clients
-from an_control.view.deeds import Deeds
+from an_control.view.command_handlers import Deeds
 from an_control.view.graph import find
 from an_control.view.listener import Listener
 from an_control.view.watch import Watch
@@ -137,8 +137,8 @@ class Live:
         return schema.Bay(
             signals=bay.signals,
             wires=bay.wires,
-            why_not_told=bay.why_not_told,
-            why_not_untold=bay.why_not_untold,
+            why_not_announced=bay.why_not_announced,
+            why_not_unannounced=bay.why_not_unannounced,
             undo=bay.undos,
             settings=dict(self.deeds.settings),
         )

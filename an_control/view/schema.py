@@ -23,11 +23,14 @@ class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=s
 
 
 class Connect(_Command):
-    """Plug a signal in; where it was goes what this plug had. told: the policy is told."""
+    """Plug a signal in; where it was goes what this plug had.
+
+    announced: the wiring that the policy reads by follows.
+    """
 
     signal: Name
     plug: Name
-    told: bool
+    announced: bool
 
 
 class Cut(_Command):
@@ -52,7 +55,7 @@ class Copy(_Command):
 class Shuffle(_Command):
     """Permute all signals."""
 
-    told: bool
+    announced: bool
 
 
 class Straight(_Command):
@@ -120,9 +123,9 @@ class Bay(_Update):
 
     signals: list[str]
     wires: list[Wire]
-    why_not_told: str
-    """Why the policy cannot be told of a change."""
-    why_not_untold: str
+    why_not_announced: str
+    """Why no change can be announced."""
+    why_not_unannounced: str
     """Why a change cannot be kept from it."""
     undo: int
     """Changes that can be taken back."""

@@ -1,6 +1,6 @@
 """The web server: one page and its web socket, for who knows the token.
 
-It listens on the loopback interface unless told otherwise. A request must have the token in its
+It listens on the loopback interface unless asked otherwise. A request must have the token in its
 path and name this server as its host, so that no other page can reach it by a name of its own; the
 web socket must come from this very page. Nothing is fetched from anywhere else, and the page's own
 policy (CSP) forbids it.

@@ -46,7 +46,7 @@ def wires(bay: Bay) -> dict[str, tuple[str, str]]:
 
 def test_an_unannounced_drag_swaps_two_signals_behind_the_channels():
     bay = scrambled()
-    change = bay.connect("a", "b", told=False)
+    change = bay.connect("a", "b", announced=False)
     assert dict(change.order) == {"b": "a", "a": "b"} and not change.parameters
     do(bay, change)
     assert wires(bay) == {"a": ("b", "a"), "b": ("a", "b"), "c": ("c", "c")}
@@ -54,7 +54,7 @@ def test_an_unannounced_drag_swaps_two_signals_behind_the_channels():
 
 def test_an_announced_drag_lets_both_channels_follow_their_signals():
     bay = scrambled()
-    change = bay.connect("a", "b", told=True)
+    change = bay.connect("a", "b", announced=True)
     assert dict(change.order) == {"b": "a", "a": "b"}
     assert dict(change.parameters) == {
         "channels.a.field": "position[b]", "channels.b.field": "position[a]",
@@ -68,8 +68,8 @@ def test_after_any_announced_drags_each_channel_reads_its_own_signal():
     for _ in range(100):
         signal, plug = rng.choice(IDS), rng.choice(IDS)
         if wires(bay)[plug][0] != signal:
-            do(bay, bay.connect(signal, plug, told=True))
-        do(bay, bay.shuffle(rng, told=True))
+            do(bay, bay.connect(signal, plug, announced=True))
+        do(bay, bay.shuffle(rng, announced=True))
         assert all(signal == channel for signal, channel in wires(bay).values())
     assert bay.signals == list(IDS)
 
@@ -80,16 +80,16 @@ def test_cut_noise_copy_and_a_signal_that_is_plugged_in_again():
     do(bay, bay.noise("b"))
     do(bay, bay.copy("c", "a"))
     assert wires(bay) == {"a": ("c", "a"), "b": ("noise", "b"), "c": ("c", "c")}
-    do(bay, bay.connect("a", "b", told=True))
+    do(bay, bay.connect("a", "b", announced=True))
     assert wires(bay) == {"a": ("c", "a"), "b": ("a", "b"), "c": ("c", "c")}
 
 
 def test_undo_takes_everything_back_in_turn_and_straighten_too():
     bay, rng, seen = scrambled(), random.Random(2), []
     for make in (
-        lambda: bay.shuffle(rng, told=True),
+        lambda: bay.shuffle(rng, announced=True),
         lambda: (
-            bay.connect(bay.wires[0].signal, "c", told=False)
+            bay.connect(bay.wires[0].signal, "c", announced=False)
             if wires(bay)["c"][0] != bay.wires[0].signal
             else bay.cut("c")
         ),
@@ -109,8 +109,8 @@ def test_undo_takes_everything_back_in_turn_and_straighten_too():
 def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_be_hidden():
     bay = plain()
     assert bay.signals == ["imu: roll(orientation)", "legs: position[hip]"]
-    assert bay.why_not_untold == NO_SCRAMBLER and not bay.why_not_told
-    change = bay.connect("legs: position[hip]", "roll", told=True)
+    assert bay.why_not_unannounced == NO_SCRAMBLER and not bay.why_not_announced
+    change = bay.connect("legs: position[hip]", "roll", announced=True)
     assert not change.order and dict(change.parameters) == {
         "channels.roll.source": "legs", "channels.roll.field": "position[hip]",
         "channels.hip.source": "imu", "channels.hip.field": "roll(orientation)",
@@ -121,7 +121,7 @@ def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_b
     assert wires(bay)["roll"] == ("imu: roll(orientation)", "roll")
     for refused in (
         lambda: bay.cut("roll"),
-        lambda: bay.connect("imu: roll(orientation)", "hip", told=False),
+        lambda: bay.connect("imu: roll(orientation)", "hip", announced=False),
     ):
         with pytest.raises(Refusal, match="scrambler"):
             refused()
@@ -130,9 +130,9 @@ def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_b
 @pytest.mark.parametrize(
     ("refused", "named"),
     [
-        (lambda bay: bay.connect("x", "a", told=False), "'x' is no signal"),
-        (lambda bay: bay.connect("a", "x", told=False), "'x' is no plug"),
-        (lambda bay: bay.connect("a", "a", told=False), "carries a already"),
+        (lambda bay: bay.connect("x", "a", announced=False), "'x' is no signal"),
+        (lambda bay: bay.connect("a", "x", announced=False), "'x' is no plug"),
+        (lambda bay: bay.connect("a", "a", announced=False), "carries a already"),
         (lambda bay: bay.copy("noise", "a"), "'noise' is no signal"),
         (lambda bay: bay.cut("x"), "'x' is no plug"),
     ],
@@ -142,12 +142,12 @@ def test_what_cannot_be_is_refused_with_the_reason(refused, named):
         refused(scrambled())
 
 
-def test_a_policy_that_reads_by_a_wildcard_cannot_be_told():
+def test_a_policy_that_reads_by_a_wildcard_takes_no_announced_change():
     bay = Bay()
     bay.see_order({one: one for one in IDS})
     bay.see_wiring({"sources.all.topic": "scrambled", "channels.*.source": "all",
                     "channels.*.field": "position[*]"}, "scrambled", new=True)  # fmt: skip
-    assert "wildcard" in bay.why_not_told and not bay.why_not_untold
-    do(bay, bay.connect("a", "b", told=False))
+    assert "wildcard" in bay.why_not_announced and not bay.why_not_unannounced
+    do(bay, bay.connect("a", "b", announced=False))
     with pytest.raises(Refusal, match="wildcard"):
-        bay.connect("a", "c", told=True)
+        bay.connect("a", "c", announced=True)

@@ -52,7 +52,7 @@ def test_a_cable_is_dragged_to_another_plug_and_undone(page):
 
 
 def test_unannounced_and_with_the_tools(page):
-    page.page.check("input[name=told][value=no]")
+    page.page.check("input[name=announced][value=no]")
     page.drag("cart.position", "cart.velocity")
     until(page, lambda: "unannounced" in page.reply(), "the reply")
     for tool, plug, carried in (("cut", "pole.sin", "nothing"), ("noise", "pole.cos", "noise")):
@@ -64,7 +64,7 @@ def test_unannounced_and_with_the_tools(page):
     until(page, lambda: page.wires()["pole.sin"] == "pole.velocity", "copied")
     assert page.wires()["pole.velocity"] == "pole.velocity"
     page.page.select_option("#tool", "connect")
-    page.page.check("input[name=told][value=yes]")
+    page.page.check("input[name=announced][value=yes]")
 
 
 def test_everything_can_be_done_by_keyboard(page):
@@ -133,5 +133,5 @@ def test_a_server_that_ends_is_said_to_be_gone(page, cartpole):
     viewers = cartpole.children("an_control view")
     assert len(viewers) == 1
     os.kill(viewers[0], signal.SIGTERM)
+    page.page.wait_for_selector("#state:has-text('server is gone')")
     page.page.wait_for_selector("#lamp[data-state=silent]", state="attached")
-    assert "server is gone" in page.page.text_content("#state")

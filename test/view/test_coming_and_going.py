@@ -44,7 +44,7 @@ def test_announced_drags_in_lockstep_change_no_bit_of_the_return(simulate, tmp_p
                 wires = visitor.wires()
                 signal_, plug = rng.choice(PLUGS), rng.choice(PLUGS)
                 if wires[plug][0] != signal_:
-                    await visitor.done("connect", signal=signal_, plug=plug, told=True)
+                    await visitor.done("connect", signal=signal_, plug=plug, announced=True)
                 note()
             assert any(plug != one[0] for plug, one in visitor.wires().items())
             assert all(signal_ == channel for signal_, channel in visitor.wires().values())
@@ -79,18 +79,18 @@ def test_a_policy_node_that_is_killed_is_called_silent_and_found_again(tmp_path)
                 await visitor.state("running")
                 await visitor.until(lambda: len(visitor.wires()) == 4, "the patch bay")
                 bay = visitor.newest["bay"]
-                assert "no scrambler" in bay["why_not_untold"] and not bay["why_not_told"]
+                assert "no scrambler" in bay["why_not_unannounced"] and not bay["why_not_announced"]
                 assert visitor.newest["robot"]["name"] == "/tiny"
                 await visitor.until(lambda: "drawing" in visitor.newest, "the drawing")
                 assert visitor.newest["drawing"] == {
                     "is": "drawing", "kind": "dials", "joints": list(JOINTS),
                 }  # fmt: skip
-                swap = {"signal": "tilt: vector.x", "plug": "left.position", "told": True}
+                swap = {"signal": "tilt: vector.x", "plug": "left.position", "announced": True}
                 await visitor.done("connect", **swap)
                 swapped = lambda: visitor.wires()["tilt.x"][0] == "joints: position[left]"  # noqa: E731
                 await visitor.until(swapped, "the swap on the page")
                 for refused in (
-                    await visitor.ask("connect", **(swap | {"told": False, "plug": "tilt.y"})),
+                    await visitor.ask("connect", **(swap | {"announced": False, "plug": "tilt.y"})),
                     await visitor.ask("cut", plug="tilt.x"),
                     await visitor.ask("set", name="missing", value=0.5),
                 ):

@@ -86,7 +86,7 @@ def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
             await begin(visitor)
             await visitor.until(lambda: "drawing" in visitor.newest, "a drawing")
             assert visitor.newest["drawing"]["kind"] == "cartpole"
-            assert visitor.newest["bay"]["why_not_told"] == ""
+            assert visitor.newest["bay"]["why_not_announced"] == ""
             order = await seen.order()
             assert order == {one: one for one in PLUGS}
 
@@ -98,8 +98,8 @@ def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
                 )
 
             swap = {"pole.cos": "pole.sin", "pole.sin": "pole.cos"}
-            told = {"signal": "pole.cos", "plug": "pole.sin", "told": True}
-            await visitor.done("connect", **told)
+            announced = {"signal": "pole.cos", "plug": "pole.sin", "announced": True}
+            await visitor.done("connect", **announced)
             await shows(swap)
             fields = [f"channels.{one}.field" for one in ("pole.cos", "pole.sin")]
             read = await seen.calls.parameters("/cartpole/policy", fields)
@@ -109,7 +109,7 @@ def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
             await shows({})
             read = await seen.calls.parameters("/cartpole/policy", fields)
             assert list(read.values()) == ["position[pole.cos]", "position[pole.sin]"]
-            await visitor.done("connect", **(told | {"told": False}))
+            await visitor.done("connect", **(announced | {"announced": False}))
             await shows(swap)
             read = await seen.calls.parameters("/cartpole/policy", fields)
             assert list(read.values()) == ["position[pole.cos]", "position[pole.sin]"]
@@ -162,11 +162,11 @@ def test_two_visitors_see_the_same_and_one_may_leave_at_any_time(cartpole):
             async with visiting(cartpole.address()) as second:
                 await second.state("running")
                 await first.until(lambda: first.newest["health"]["clients"] == 2, "two browsers")
-                await second.done("shuffle", told=False)
+                await second.done("shuffle", announced=False)
                 await first.until(lambda: first.wires() == second.wires(), "the same patch bay")
-                await second.say(json.dumps({"do": "shuffle", "id": 1, "told": True}))
+                await second.say(json.dumps({"do": "shuffle", "id": 1, "announced": True}))
             await first.until(lambda: first.newest["health"]["clients"] == 1, "one browser")
-            refused = await first.ask("connect", signal="x", plug="pole.cos", told=True)
+            refused = await first.ask("connect", signal="x", plug="pole.cos", announced=True)
             assert not refused["ok"] and "'x' is no signal" in refused["text"]
             await first.done("straight")
 

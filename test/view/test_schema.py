@@ -11,11 +11,11 @@ pytest.importorskip("msgspec")
 from an_control.view import schema
 
 GOOD = [
-    {"do": "connect", "id": 1, "signal": "a", "plug": "b", "told": True},
+    {"do": "connect", "id": 1, "signal": "a", "plug": "b", "announced": True},
     {"do": "cut", "id": 2, "plug": "b"},
     {"do": "noise", "id": 3, "plug": "b"},
     {"do": "copy", "id": 4, "signal": "a", "plug": "b"},
-    {"do": "shuffle", "id": 5, "told": False},
+    {"do": "shuffle", "id": 5, "announced": False},
     {"do": "straight", "id": 6},
     {"do": "undo", "id": 7},
     {"do": "set", "id": 8, "name": "missing", "value": 0.5},

@@ -17,7 +17,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from view.visitor import connected, visiting
 
 from an_control.view import schema
-from an_control.view.clients import MOST_TOLD, Client
+from an_control.view.clients import MOST_UPDATES, Client
 from an_control.view.main import serving
 from an_control.view.server import MOST_BYTES, PAGE
 
@@ -179,13 +179,13 @@ def test_of_a_slow_client_only_the_newest_of_everything_waits():
             client.tell(schema.encode(schema.Reply(number, True, "")))
             if number == 10:
                 await asyncio.sleep(0)
-        assert client.waiting <= MOST_TOLD + 2
+        assert client.waiting <= MOST_UPDATES + 2
         go.set()
         while client.waiting:
             await asyncio.sleep(0)
         assert [one for one in sent if one[1]][-1] == (bytes([999 % 256]), True)
         ticks = [json.loads(one)["points"] for one, binary in sent if b"points" in one]
-        assert ticks[-1] == [999.0] and len(sent) <= MOST_TOLD + 5
+        assert ticks[-1] == [999.0] and len(sent) <= MOST_UPDATES + 5
         client.close()
         await sender
 

@@ -12,9 +12,9 @@ function element(name, attributes, parent) {
 }
 
 export class PatchBay {
-  // act(command, values): asks the robot; tool(): the chosen tool; told(): whether changes are announced.
-  constructor(svg, { act, tool, told }) {
-    Object.assign(this, { svg, act, tool, told, wires: [], signals: [], plugs: new Map(), weights: {} });
+  // act(command, values): asks the robot; tool(): the chosen tool; announced(): whether changes are announced.
+  constructor(svg, { act, tool, announced }) {
+    Object.assign(this, { svg, act, tool, announced, wires: [], signals: [], plugs: new Map(), weights: {} });
     svg.addEventListener("pointerdown", (event) => this.grab(event));
     svg.addEventListener("pointermove", (event) => this.drag(event));
     svg.addEventListener("pointerup", (event) => this.drop(event));
@@ -150,7 +150,7 @@ export class PatchBay {
 
   plugIn(signal, plug, tool = this.tool()) {
     if (tool === "copy") this.act("copy", { signal, plug });
-    else this.act("connect", { signal, plug, told: this.told() });
+    else this.act("connect", { signal, plug, announced: this.announced() });
   }
 
   focus(plug) {

@@ -58,7 +58,9 @@ function axes(ctx, low, high, y) {
   for (const value of [low, (low + high) / 2, high]) {
     ctx.moveTo(EDGE.left, y(value));
     ctx.lineTo(WIDTH - EDGE.right, y(value));
-    ctx.fillText(shown(value, high - low < 5 ? 2 : 0), EDGE.left - 5, y(value));
+    const wide = Math.abs(value) >= 10000; // five digits and more would not fit beside the axis
+    const text = wide ? `${shown(value / 1000)}k` : shown(value, high - low < 5 ? 2 : 0);
+    ctx.fillText(text, EDGE.left - 5, y(value));
   }
   ctx.stroke();
   ctx.textBaseline = "alphabetic";

@@ -82,9 +82,9 @@ const connection = new Connection({
   },
 });
 
-const told = () => document.querySelector("input[name=told]:checked").value === "yes";
+const announced = () => document.querySelector("input[name=announced]:checked").value === "yes";
 const act = (command, values) => connection.send(command, values);
-const bay = new PatchBay(byId("bay"), { act, told, tool: () => byId("tool").value });
+const bay = new PatchBay(byId("bay"), { act, announced, tool: () => byId("tool").value });
 
 function showState(kind, text) {
   byId("lamp").dataset.state = kind;
@@ -93,13 +93,13 @@ function showState(kind, text) {
 
 function showBay(update) {
   bay.set(update);
-  const [yes, no] = document.querySelectorAll("input[name=told]");
-  yes.disabled = update.why_not_told !== "";
-  no.disabled = update.why_not_untold !== "";
-  const yesWanted = state.told !== false;
+  const [yes, no] = document.querySelectorAll("input[name=announced]");
+  yes.disabled = update.why_not_announced !== "";
+  no.disabled = update.why_not_unannounced !== "";
+  const yesWanted = state.announced !== false;
   yes.checked = no.disabled || (yesWanted && !yes.disabled);
   no.checked = !yes.checked;
-  byId("why").textContent = update.why_not_untold || update.why_not_told;
+  byId("why").textContent = update.why_not_unannounced || update.why_not_announced;
   byId("undo").disabled = !update.undo;
   for (const id of ["jitter", "missing", "reshuffle", "every"]) byId(id).disabled = no.disabled;
   for (const id of ["shuffle", "straight"]) byId(id).disabled = yes.disabled && no.disabled;
@@ -129,7 +129,7 @@ function draw() {
   if (dirty.has("figures")) showFigures(tick, ids);
   if (dirty.has("matrix")) drawMatrix(byId("matrix"), state.matrix);
   if (dirty.has("clusters")) drawClusters();
-  if (dirty.has("monitor")) showMonitor(state.parts, state.wires, !state.bay?.why_not_untold);
+  if (dirty.has("monitor")) showMonitor(state.parts, state.wires, !state.bay?.why_not_unannounced);
   if (dirty.has("diagnostics")) showDiagnostics(state.parts);
   if (dirty.has("diagnostics")) showStop();
   if (dirty.has("charts")) {
@@ -161,13 +161,13 @@ function showStop() {
   byId("reset-estop").disabled = !latched;
 }
 
-byId("told").addEventListener("change", () => (state.told = told()));
+byId("announced").addEventListener("change", () => (state.announced = announced()));
 byId("estop").addEventListener("click", () => act("estop"));
 byId("reset-estop").addEventListener("click", () => act("resetestop"));
 byId("restart").addEventListener("click", () => act("restart"));
 byId("undo").addEventListener("click", () => act("undo"));
 byId("straight").addEventListener("click", () => act("straight"));
-byId("shuffle").addEventListener("click", () => act("shuffle", { told: told() }));
+byId("shuffle").addEventListener("click", () => act("shuffle", { announced: announced() }));
 for (const name of ["jitter", "missing"]) {
   byId(name).addEventListener("input", () => showSettings({ ...state.bay?.settings, [name]: +byId(name).value }));
   byId(name).addEventListener("change", () => act("set", { name, value: +byId(name).value }));

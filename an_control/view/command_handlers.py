@@ -105,18 +105,18 @@ class Deeds:
         """What a command changes, and in words."""
         bay = self.bay
         match command:
-            case schema.Connect(signal=signal, plug=plug, told=told):
-                told_of = "announced" if told else "unannounced"
-                return bay.connect(signal, plug, told=told), f"{signal} to {plug}, {told_of}"
+            case schema.Connect(signal=signal, plug=plug, announced=announced):
+                how = "announced" if announced else "unannounced"
+                return bay.connect(signal, plug, announced=announced), f"{signal} to {plug}, {how}"
             case schema.Cut(plug=plug):
                 return bay.cut(plug), f"{plug} cut"
             case schema.Noise(plug=plug):
                 return bay.noise(plug), f"noise in {plug}"
             case schema.Copy(signal=signal, plug=plug):
                 return bay.copy(signal, plug), f"{signal} also in {plug}"
-            case schema.Shuffle(told=told):
-                told_of = "announced" if told else "unannounced"
-                return bay.shuffle(self._rng, told=told), f"all shuffled, {told_of}"
+            case schema.Shuffle(announced=announced):
+                how = "announced" if announced else "unannounced"
+                return bay.shuffle(self._rng, announced=announced), f"all shuffled, {how}"
             case _:
                 return bay.straight(), "all straight"
 
