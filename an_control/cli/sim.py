@@ -296,7 +296,7 @@ def _recorder(node: Any, path: Path, wiring: Wiring) -> Recorder:
 
 @contextmanager
 def _page(namespace: str, port: int) -> Iterator[None]:
-    """The live page as a process; the simulation goes on where it cannot be shown."""
+    """The live page as a process; the simulation runs without it where it cannot start."""
     process = subprocess.Popen(page_command(namespace, port), start_new_session=True)
     try:
         yield
