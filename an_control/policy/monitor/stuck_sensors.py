@@ -35,8 +35,9 @@ class StuckSensors:
     def reset(self) -> None:
         """Start an episode."""
         self._last = np.full(self._count, np.nan, np.float32)
-        self._still = np.zeros(self._count, np.int64)
-        """For how many ticks each slot has read the same."""
+        none = np.zeros(self._count, bool)
+        self._same = (none, none, none)
+        """Which slots read what they read a tick before: now, at the last tick, at the one before."""
         self._repeats = 0
         self._ticks = np.zeros(self._count, np.int64)
         self._excess = np.zeros(self._count)
@@ -47,9 +48,8 @@ class StuckSensors:
         """One tick's readings (N,), NaN where a slot is missing or stuck."""
         same = readings == self._last
         self._last = readings
-        self._still += 1
-        self._still *= same
-        self._repeats = self._repeats + 1 if same.all() else 0
+        self._same = (same, *self._same[:2])
+        self._repeats = self._repeats + 1 if np.count_nonzero(same) == self._count else 0
         if not self._any:
             return readings
         self.stuck &= same
@@ -64,13 +64,14 @@ class StuckSensors:
 
     def suspects(self, slots: np.ndarray) -> bool:
         """Whether any of these slots (S,) has stood still for more than a tick: then `judge`."""
-        return bool(self._still.take(slots).max() > 1) if len(slots) else False
+        now, last, _ = self._same
+        return np.count_nonzero((now & last)[slots]) > 0
 
     def judge(self, excess: np.ndarray) -> bool:
         """Whether a slot is found to be stuck, where this tick costs `excess` (N,) nats by slot
         above what is usual for its channel."""
-        same, two = self._still > 0, (self._last == 0.0) | (self._last == 1.0)
-        begun = self._still <= 2
+        same, two = self._same[0], (self._last == 0.0) | (self._last == 1.0)
+        begun = ~np.logical_and.reduce(self._same)
         self._ticks[begun] = 0
         self._excess[begun] = 0.0
         moving = np.count_nonzero(~two & ~same) > MOVING_SHARE * np.count_nonzero(~two)
