@@ -149,6 +149,7 @@ camera-tables: $(VENV)/.test
 	$(call TABLE,car_racing,camera_learning,car_racing reshuffled,--episodes 4 --seed 1,$(RESHUFFLED))
 	$(call TABLE,pong,camera_learning,pong missing,--episodes 20 --seed 2,$(MISSING_PATCHES))
 	$(call TABLE,pong,camera_learning,pong reshuffled,--episodes 3 --seed 2,$(RESHUFFLED))
+	$(EVALUATE) models/pong.safetensors --episodes 1 --seed 2 --table reset --plots docs/camera
 
 clean:
 	rm -rf $(VENV) build install log *.egg-info

@@ -65,6 +65,7 @@ TRAIN = [
     "distributed>=2024.1",
     "tensorboard>=2.17",
     "matplotlib>=3.8",
+    "scikit-learn>=1.5",
     "stable-baselines3>=2.6",
     "sb3-contrib>=2.6",
 ]

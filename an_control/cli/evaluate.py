@@ -268,10 +268,12 @@ class Verb:
         for name, protocol in (moving or ({} if loss else protocols)).items():
             trace = plots.Trace(stage.channels)
             (result,) = stage.play(protocol, 1, watch=trace.see)
-            if trace.keys:
-                word = plots.file_name(name)
+            word = plots.file_name(name)
+            if trace.attention:
                 figures[f"attention_{word}"] = plots.attention_maps(trace, result.rewired)
                 figures[f"keys_{word}"] = plots.key_map(trace, result.rewired)
+            if trace.keys:
+                figures[f"clusters_{word}"] = plots.key_clusters(trace)
         try:
             for path in plots.save(figures, folder):
                 print(f"wrote {path}")

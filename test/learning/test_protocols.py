@@ -169,7 +169,7 @@ def test_the_command_writes_table_json_and_pictures(model, tmp_path, capsys):
     assert rows[2]["difference"]["same"] == 1
     assert "| `20,announced` |" in (tmp_path / "t.md").read_text()
     names = {path.name for path in (tmp_path / "plots").iterdir()}
-    assert {"recovery.png", "attention_20.png", "keys_20_announced.png"} <= names
+    assert {"recovery.png", "attention_20.png", "keys_20_announced.png", "clusters_20.png"} <= names
     assert "same to the last bit" in capsys.readouterr().out
 
 

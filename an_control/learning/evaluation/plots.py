@@ -26,6 +26,9 @@ BEFORE, AFTER = 25, 150
 MOMENTS = (-1, 0, 1, 5, 25, 99)
 """Steps from the permutation at which attention and keys are shown."""
 TRAIL = 10
+CLUSTER_STEPS, CLUSTER_POINTS = 70, 2000
+NAMED_SIGNALS = 40
+"""Up to so many signals are named beside their colours."""
 DPI = 110
 
 
@@ -38,11 +41,13 @@ class Trace:
         self.keys: list[np.ndarray] = []
 
     def see(self, policy: Policy, disturber: Disturber) -> None:
-        """Keep attention (M, N) and keys (N, k) by signal, NaN for a missing one.
+        """Keep attention (M, N) and keys (N, k) by signal, NaN for a missing one; of image patches
+        what they give to the message (N, m).
 
         For `evaluate`'s `watch`; a policy without attention leaves no trace.
         """
-        attention, keys, report = policy.attention, policy.keys, policy.monitor_report
+        attention, report = policy.attention, policy.monitor_report
+        keys = policy.messages if policy.keys is None else policy.keys
         if attention is None or keys is None:
             return
         matched = report is not None and report.setting == "match"
@@ -56,12 +61,13 @@ class Trace:
             if owner in signals:
                 places.append(signals[owner])
                 columns.append(column)
-        by_signal = np.full((len(attention), len(nominal)), np.nan)
-        by_signal[:, places] = attention[:, columns]
-        kept = np.full((len(nominal), keys.shape[1]), np.nan)
+        kept = np.full((len(nominal), keys.shape[1]), np.nan, np.float32)
         kept[places] = keys[columns]
-        self.attention.append(by_signal)
         self.keys.append(kept)
+        if policy.keys is not None:
+            by_signal = np.full((len(attention), len(nominal)), np.nan)
+            by_signal[:, places] = attention[:, columns]
+            self.attention.append(by_signal)
 
 
 def moments(steps: int, rewired: Sequence[int]) -> tuple[int, list[int]]:
@@ -112,6 +118,41 @@ def key_map(trace: Trace, rewired: Sequence[int]) -> Figure:
         axes[0][0].annotate(str(number), points[steps[0], number], fontsize=5)
     figure.suptitle("Keys of the signals, two main axes; trail: the last 10 steps", fontsize=11)
     figure.tight_layout()
+    return figure
+
+
+def key_clusters(trace: Trace) -> Figure:
+    """Each signal's key at moments all through the episode, in two dimensions by t-SNE (van der
+    Maaten & Hinton 2008): what a neuron says of its signal lies together, whichever channel carries
+    it."""
+    from sklearn.manifold import TSNE
+
+    steps = np.unique(np.linspace(0, len(trace.keys) - 1, CLUSTER_STEPS).astype(int))
+    keys = np.array([trace.keys[step] for step in steps])
+    there = np.isfinite(keys).all(axis=2)
+    _, different = np.unique(keys[there], axis=0, return_index=True)
+    if len(different) > CLUSTER_POINTS:
+        some = np.linspace(0, len(different) - 1, CLUSTER_POINTS).astype(int)
+        different = np.sort(different)[some]
+    signals = np.nonzero(there)[1][different]
+    perplexity = min(30.0, (len(signals) - 1) / 3.0)
+    points = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(
+        keys[there][different]
+    )
+    figure, axis = plt.subplots(figsize=(8, 6), layout="constrained")
+    count = len(trace.channels)
+    colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, count))
+    for number, name in enumerate(trace.channels):
+        mine = points[signals == number]
+        marker = "os^Dv"[number % 5]
+        axis.scatter(*mine.T, s=12, color=colours[number], marker=marker, linewidths=0, label=name)
+    axis.set(xticks=[], yticks=[], xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)")
+    if count <= NAMED_SIGNALS:
+        axis.set_title(f"Keys at {len(steps)} steps; a colour is a signal", fontsize=10)
+        figure.legend(loc="outside right upper", fontsize=6)
+    else:
+        said = f"What {count} patches give to the message at {len(steps)} steps; colours from red"
+        axis.set_title(f"{said} (top left) to pink (bottom right)", fontsize=10)
     return figure
 
 

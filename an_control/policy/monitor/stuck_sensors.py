@@ -37,7 +37,7 @@ class StuckSensors:
         self._last = np.full(self._count, np.nan, np.float32)
         none = np.zeros(self._count, bool)
         self._same = (none, none, none)
-        """Which slots read what they read a tick before: now, at the last tick, at the one before."""
+        """Which slots read the same as a tick before: now, at the last tick, at the one before."""
         self._repeats = 0
         self._ticks = np.zeros(self._count, np.int64)
         self._excess = np.zeros(self._count)
