@@ -1,7 +1,8 @@
 """Pictures and figures of the live page, from real runs.
 
     python scripts/live_page.py pictures [DIR [ROBOT ...]]  of five robots, and the Ant moving
-    python scripts/live_page.py measure [MINUTES]           what the page costs the Ant
+    python scripts/live_page.py measure [MINUTES]           what the page costs the Ant: so long
+                                                            with drags, without, and without a page
 
 Pictures need Chromium and Playwright. Give each command a ROS_DOMAIN_ID of its own.
 """
@@ -12,10 +13,11 @@ import asyncio
 import io
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,33 +121,68 @@ def _animate(page: Any, path: Path) -> None:
     )
 
 
-async def _visit(address: str, seconds: float, drags: int) -> dict[str, float]:
-    """What a visitor sees in this time: p99 of a tick, updates a second, the page's load."""
-    import numpy as np
-    from view.visitor import visiting
+class Returns:
+    """Of the episodes that began and ended while this looked on."""
 
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self._by_episode: dict[int, float] = {}
+
+    def see(self, figures: Mapping[str, float]) -> None:
+        """What the simulator says of the episode that runs."""
+        if "last_return" not in figures:
+            return
+        if self._first is None:
+            self._first = figures["episode"]
+        if figures["episode"] - 1 > self._first:
+            self._by_episode[int(figures["episode"]) - 1] = figures["last_return"]
+
+    def summary(self) -> dict[str, float]:
+        """Their number, mean and its standard error."""
+        values = list(self._by_episode.values())
+        if len(values) < 2:
+            return {"episodes": len(values)}
+        return {
+            "episodes": len(values),
+            "return": statistics.mean(values),
+            "standard error": statistics.stdev(values) / len(values) ** 0.5,
+        }
+
+
+async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
+    """What a visitor sees in this time: p99 of a tick, updates a second, the page's load, returns;
+    with a second one who is slow: it takes an update a second."""
+    from view.visitor import connected, visiting
+
+    slow = await connected(address)
     async with visiting(address) as visitor:
         await visitor.state("running")
         await visitor.until(lambda: len(visitor.wires()) == 28, "the patch bay")
         visitor.counts.clear()
         begin_s, took_ms, loads, p99 = time.monotonic(), [], [], []
-        plugs = list(visitor.wires())
+        plugs, returns, taken = list(visitor.wires()), Returns(), 0
         while (now_s := time.monotonic() - begin_s) < seconds:
             if len(took_ms) < drags * now_s / seconds:
                 signal, plug = plugs[len(took_ms) % 28], plugs[(7 * len(took_ms) + 3) % 28]
                 if visitor.wires()[plug][0] != signal:
                     await visitor.done("connect", signal=signal, plug=plug, announced=True)
                 took_ms.append(visitor.replies[-1]["took_ms"])
+            if now_s > taken:
+                taken += 1
+                await slow.read_message()
             await asyncio.sleep(0.05)
             loads.append(visitor.newest.get("health", {}).get("load", 0.0))
             p99.append(_tick_us(visitor))
+            returns.see(visitor.newest.get("tick", {}).get("episode", {}))
+        slow.close()
         return {
             "drags": len(took_ms),
-            "drag p50 [ms]": float(np.median(took_ms)) if took_ms else 0.0,
-            "drag p95 [ms]": float(np.quantile(took_ms, 0.95)) if took_ms else 0.0,
+            "drag p50 [ms]": statistics.median(took_ms) if took_ms else 0.0,
+            "drag p95 [ms]": statistics.quantiles(took_ms, n=20)[-1] if took_ms else 0.0,
             "updates/s": visitor.counts.get("tick", 0) / seconds,
-            "page [cores]": float(np.mean(loads)),
-            "tick p99 [us]": float(np.median(p99)),
+            "page [cores]": statistics.mean(loads),
+            "tick p99 [us]": statistics.median(p99),
+            **returns.summary(),
         }
 
 
@@ -156,29 +193,36 @@ def _tick_us(visitor: Any) -> float:
     return float("nan")
 
 
-def _alone(seconds: float) -> float:
-    """p99 of a tick without a page, us; as the policy node itself says."""
+def _alone(seconds: float) -> dict[str, float]:
+    """p99 of a tick without a page, as the policy node itself says, and returns."""
     import rclpy
     from rclpy.node import Node
 
-    from an_control.view.graph import FIXED
+    from an_control.view.graph import find
     from an_control.view.listener import Listener
 
     rclpy.init(args=[])
     node = Node("measure")
-    listener, values = Listener(node), []
-    listener.follow({"diagnostics": FIXED["diagnostics"]})
-    end_s = time.monotonic() + seconds
+    listener, values, returns = Listener(node), [], Returns()
+    end_s, topics = time.monotonic() + seconds, find(node).topics
     while time.monotonic() < end_s:
+        if "progress" not in topics:
+            topics = find(node).topics
+            listener.follow(topics)
         for message in listener.waiting("diagnostics"):
             for one in message.status:
                 if one.name.endswith(": policy"):
                     values += [float(v.value) for v in one.values if v.key == "tick p99 [us]"]
+        progress = listener.newest("progress")
+        if progress is not None:
+            figures = zip(progress.name, progress.position, strict=True)
+            returns.see({name: value for name, value in figures if value == value})
         time.sleep(0.2)
     listener.close()
     node.destroy_node()
     rclpy.shutdown()
-    return sorted(values)[len(values) // 2] if values else float("nan")
+    p99 = statistics.median(values) if values else float("nan")
+    return {"tick p99 [us]": p99, **returns.summary()}
 
 
 def memory_mb(pid: int) -> float:
@@ -197,15 +241,17 @@ def measure(minutes: float) -> None:
         address = ant.address()
         (viewer,) = ant.children("an_control view")
         time.sleep(SETTLE_S)
-        found["with"] = asyncio.run(_visit(address, seconds / 2, drags=100))
-        before = memory_mb(viewer)
-        found["quiet"] = asyncio.run(_visit(address, seconds / 2, drags=0))
-        found["page memory [MB]"] = [round(before, 1), round(memory_mb(viewer), 1)]
+        memory = [memory_mb(viewer)]
+        found["a visitor who drags"] = asyncio.run(_visit(address, seconds, max(100, int(seconds))))
+        memory.append(memory_mb(viewer))
+        found["a visitor who looks on"] = asyncio.run(_visit(address, seconds, 0))
+        memory.append(memory_mb(viewer))
+        found["page memory [MB]"] = [round(one, 1) for one in memory]
     command = [sys.executable, "-m", "an_control", "sim", "ant", "--realtime", "--scrambler",
                "--episodes", "100000"]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as plain:
         time.sleep(SETTLE_S)
-        found["without"] = {"tick p99 [us]": _alone(seconds / 2)}
+        found["no page"] = _alone(seconds)
         plain.terminate()
     print(json.dumps(found, indent=2))
 
