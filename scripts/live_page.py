@@ -204,7 +204,7 @@ def _alone(seconds: float) -> dict[str, float]:
     rclpy.init(args=[])
     node = Node("measure")
     listener, values, returns = Listener(node), [], Returns()
-    end_s, topics = time.monotonic() + seconds, find(node).topics
+    end_s, topics = time.monotonic() + seconds, {}
     while time.monotonic() < end_s:
         if "progress" not in topics:
             topics = find(node).topics
