@@ -78,7 +78,9 @@ def hostile_parameters(robot: RobotUnderTest) -> Iterator[None]:
     listed = call(robot, ListParameters, "policy/list_parameters", ListParameters.Request())
     for name in listed.result.names if listed is not None else ():
         for value in HOSTILE:
-            _set(robot, name, value)
+            topic = name.endswith(".topic") and value in ("/dev/zero", "/proc/self/mem")
+            if not topic and (name, value) != ("shadow", True):  # which they may well be
+                _set(robot, name, value)
     yield
     for name, value in (
         ("use_sim_time", False),
