@@ -158,8 +158,9 @@ def test_several_tables_make_a_page_that_takes_them_again_and_no_half_of_them(tm
     assert "four" not in page.read_text()
 
 
-def test_the_command_writes_table_json_and_pictures(model, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
+def test_the_command_writes_table_json_and_pictures(model, tmp_path, capsys, monkeypatch):
+    plots = pytest.importorskip("an_control.learning.evaluation.plots")
+    monkeypatch.setattr(plots, "CLUSTER_POINTS", 200)
     written = tmp_path / "table.json"
     arguments = ["--episodes", "1", "--table", "none", "20", "20,announced"]
     arguments += ["--json", str(written), "--plots", str(tmp_path / "plots")]
