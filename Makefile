@@ -26,8 +26,7 @@ EPISODES ?= 100
 CAMERA_EPISODES ?= 20
 
 BIN = $(VENV)/bin
-# Four at a time also on two cores, as many tests wait; more keep those in real time from the
-# processor.
+# Four at a time also on two cores, as many tests wait; what must keep real time runs alone.
 PYTEST = $(BIN)/python -m pytest --dist worksteal --numprocesses 4
 SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
           $(wildcard scripts/* launch/* config/* models/* recipes/*)
@@ -72,7 +71,8 @@ view: $(VENV)/.view
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --realtime --view --episodes 100000
 
 test: $(VENV)/.test
-	@. $(VENV)/.ros && $(PYTEST) -m "not slow"
+	@. $(VENV)/.ros && $(PYTEST) -m "not slow" --ignore test/realtime && \
+	  $(BIN)/python -m pytest test/realtime
 
 test-slow: $(VENV)/.test
 	@. $(VENV)/.ros && $(PYTEST) -m slow

@@ -97,23 +97,6 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
     environment.close()
 
 
-def test_in_real_time_the_shipped_ant_walks_with_every_default(program, tmp_path):
-    path = tmp_path / "r.json"
-    arguments = ["--episodes", 2, "--realtime", "--shuffle", "reset", "--json", path]
-    ended = program.run("sim", "ant", *arguments)
-    assert ended.returncode == 0, ended.stderr
-    assert "Traceback" not in ended.stderr
-    result = json.loads(path.read_text())
-    assert result["steps_per_s"] < 65
-    walked = [one["distance_m"] for one in result["episodes"]]
-    assert max(walked) > 15.0, f"38 m on a quiet machine: {walked} m\n{ended.stderr}"
-    policy = result["policy"]
-    assert policy["ticks"] > 500 and policy["age_p50_ms"] < 16.5
-    for figure in ("old when the command went out", "missed their deadline", "trips"):
-        assert figure in ended.stdout
-    assert not program.processes()
-
-
 def test_after_an_estop_in_its_way_the_ant_walks_on_and_a_seed_decides_it_to_the_last_bit(
     program, tmp_path
 ):

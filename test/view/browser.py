@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), "")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
-LIMIT_MS = 60_000.0
+LIMIT_MS = 180_000.0
 
 
 class Browser:
