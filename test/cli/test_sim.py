@@ -97,20 +97,25 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
     environment.close()
 
 
-def test_after_an_estop_in_its_way_the_ant_walks_on_and_a_seed_decides_it_to_the_last_bit(
-    program, tmp_path
-):
-    results = []
-    for name, episodes in (("a.json", 2), ("b.json", 1)):
-        ended = program.run(
-            "sim", "ant", "--episodes", episodes, "--shuffle", "reset", "--seed", 5, "--stop", 2,
-            "--json", tmp_path / name,
-        )  # fmt: skip
-        assert ended.returncode == 0, ended.stderr
-        assert "still up when the stop ended came 12 m or more in the 8 s after it" in ended.stdout
-        results.append(json.loads((tmp_path / name).read_text())["episodes"])
-    assert results[0][:1] == results[1]
-    assert max(one["walked_m"] for one in results[0]) > 12.0
+def test_after_an_estop_in_its_way_the_ant_walks_on(program, tmp_path):
+    path = tmp_path / "result.json"
+    ended = program.run(
+        "sim",
+        "ant",
+        "--episodes",
+        2,
+        "--shuffle",
+        "reset",
+        "--seed",
+        5,
+        "--stop",
+        2,
+        "--json",
+        path,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "still up when the stop ended came 12 m or more in the 8 s after it" in ended.stdout
+    assert max(one["walked_m"] for one in json.loads(path.read_text())["episodes"]) > 12.0
 
 
 @pytest.mark.parametrize(
