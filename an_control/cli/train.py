@@ -34,8 +34,9 @@ class Verb:
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
     out: OutputFolder
     """The run's folder."""
-    form: Literal["attention", "mlp"] = "attention"
-    """The policy's form: permutation-invariant, or a plain network on the channels in order."""
+    form: Literal["attention", "attention-raw", "mlp"] = "attention"
+    """The policy's form: permutation-invariant (raw: by all of the authors' own numbers, of which
+    some act only together), or a plain network on the channels in order."""
     start: Path | None = None
     """A model file to start from; its form is taken."""
     hidden: tuple[int, ...] = ()
@@ -46,18 +47,29 @@ class Verb:
     """Units for each channel of an attention policy."""
     stack: int = 0
     """Number of newest readings that each neuron of an attention policy sees; 0: an LSTM."""
-    optimiser: Literal["cma", "cma-diagonal", "pgpe"] = "cma"
-    """CMA-ES (pycma) with a full or a diagonal covariance, or PGPE with centred ranks."""
+    optimiser: Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"] = "cma"
+    """CMA-ES (pycma) with a full or a diagonal covariance, or PGPE with centred ranks and Adam or
+    ClipUp."""
     generations: int = 300
     """Number of generations in all."""
+    minutes: float = 0.0
+    """Train for so many minutes instead of `--generations`."""
+    starts: int | None = None
+    """Number of random starts that race, until the best one continues; a search that has stalled
+    races against new ones. 0: start with zeros. By default 8 for the attention form without
+    `--start`, else 0."""
     popsize: int = 64
     """Number of candidates in each generation."""
     rollouts: int = 16
     """Number of episodes of each candidate, the same ones for all."""
+    max_rollouts: int = 0
+    """Where chance decides the ranks of candidates, they play more episodes, up to so many; 0: they
+    always play `--rollouts`."""
     sigma: float = 0.1
-    """Standard deviation of the first generation."""
+    """Standard deviation of the first generation; of random starts in units of what is usual for a
+    layer's weights."""
     rate: float = 0.02
-    """Learning rate of the mean (PGPE)."""
+    """Learning rate of the mean (PGPE); with ClipUp the largest step's length."""
     sigma_rate: float = 0.05
     """Learning rate of the standard deviations (PGPE)."""
     decay: float = 0.0
@@ -106,6 +118,11 @@ class Verb:
         for name in ("generations", "popsize", "rollouts", "validate_every", "episodes"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} {getattr(self, name)}: must be 1 or more")
+        for name in ("minutes", "starts", "max_rollouts"):
+            if (value := getattr(self, name)) is not None and not 0 <= value < float("inf"):
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be 0 or more")
+        if self.starts and self.start is not None:
+            raise InputError(f"--starts {self.starts}: must be 0 with --start")
         if self.stack < 0:
             raise InputError(f"--stack {self.stack}: must be 0 or more")
         if self.popsize < 4:
@@ -135,6 +152,9 @@ class Verb:
         settings = SearchSettings(
             optimiser=self.optimiser,
             generations=self.generations,
+            minutes=self.minutes,
+            starts=self._starts,
+            max_rollouts=self.max_rollouts,
             population=self.popsize,
             rollouts=self.rollouts,
             sigma=self.sigma,
@@ -143,7 +163,7 @@ class Verb:
             validate_every=self.validate_every,
             validation_episodes=self.episodes,
             success=SUCCESS.get(self.task),
-            options=pgpe if self.optimiser == "pgpe" else {},
+            options=pgpe if self.optimiser.startswith("pgpe") else {},
         )
         for disturbance in settings.mixture:
             check_robot(env, disturbance)
@@ -161,9 +181,15 @@ class Verb:
             env.close()
         return 0
 
+    @property
+    def _starts(self) -> int:
+        if self.starts is None:
+            return 8 if self.start is None and self.form != "mlp" else 0
+        return self.starts
+
     def _form(self, channels: int, actions: int) -> tuple[Form, Any]:
         """The form to search, and where to start."""
-        from an_control.learning.es.parametrisation import Authors, Whole, form_of
+        from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_of
 
         if self.start is not None:
             model = read_model(self.start)
@@ -182,7 +208,8 @@ class Verb:
             raise InputError("--hidden: in the attention form every layer is --queries wide")
         layers = len(self.hidden)
         normalise = channels if self.normalise else 0
-        form = Authors(
+        authors = AuthorsRaw if self.form == "attention-raw" else Authors
+        form = authors(
             actions, self.queries, layers, self.neuron, stack=self.stack, normalise=normalise
         )
         return form, None

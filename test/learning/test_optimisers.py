@@ -8,12 +8,12 @@ import pytest
 pytest.importorskip("cma", reason="needs the train extra")
 
 from an_control.learning.es.optimisers import Cma, centred_ranks, finite, make_optimiser
-from an_control.learning.es.parametrisation import Authors, Whole, form_of
+from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_of
 from an_control.policy import AttentionSizes, MlpSizes, make_policy
 from an_control.policy.authors import import_authors
 from an_control.policy.random_model import random_model
 
-NAMES = ["cma", "cma-diagonal", "pgpe"]
+NAMES = ["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
 
 def climb(optimiser, generations, fitness=lambda x: -((x - 0.5) ** 2).sum(1)):
@@ -64,6 +64,22 @@ def test_the_authors_form_has_no_degenerate_numbers(actions, queries, layers, fr
     assert form.size == free
     lstm, projections = 32 * (1 + actions + 8 + 2), 2 * 8 * 32
     assert lstm + projections + queries * actions + actions == theirs
+    assert AuthorsRaw(actions, queries, layers).size == theirs
+
+
+@pytest.mark.parametrize("stack", [0, 4])
+def test_the_authors_own_numbers_stand_for_the_same_policies(stack):
+    raw, reduced = AuthorsRaw(stack=stack), Authors(stack=stack)
+    model = raw.model(np.random.default_rng(0).normal(0.0, 0.5, raw.size), {}, {})
+    for form in (raw, reduced):
+        again = form.model(form.vector(model), {}, {})
+        one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")
+        for _ in range(10):
+            values = np.random.default_rng(1).normal(size=5)
+            np.testing.assert_allclose(
+                one.step_array(values, tuple("abcde")), two.step_array(values, tuple("abcde")),
+                atol=1e-4,
+            )  # fmt: skip
 
 
 @pytest.mark.parametrize("form", [Authors(), Authors(neuron=40), Authors(neuron=24, stack=4)])

@@ -181,6 +181,24 @@ def test_a_run_folder_explains_itself(tmp_path, capsys):
     assert json.loads((tmp_path / "result.json").read_text())["evaluations"]
 
 
+def test_random_starts_race_by_default_and_zeros_are_asked_for(tmp_path, capsys):
+    few = ["--popsize", "4", "--rollouts", "2", "--episodes", "4", "--form", "attention-raw"]
+    out = str(tmp_path / "run")
+    arguments = ["train", "cartpole", "--out", out, "--generations", "100", *few]
+    assert main([*arguments, "--optimiser", "pgpe-clipup", "--max-rollouts", "4"]) == 0
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    metrics = [json.loads(line) for line in lines]
+    assert [metrics[i]["starts"] for i in (0, -1)] == [8, 1]
+    zeros = ["train", "cartpole", "--out", str(tmp_path / "zeros"), "--generations", "1", *few]
+    assert main([*zeros, "--starts", "0"]) == 0
+    assert "starts" not in (tmp_path / "zeros/metrics.jsonl").read_text()
+    model = str(tmp_path / "run/model.safetensors")
+    assert main([*zeros, "--start", model, "--starts", "2"]) == 2
+    assert "--starts 2: must be 0 with --start" in capsys.readouterr().err
+    assert main([*zeros, "--minutes", "-1"]) == 2
+    assert "--minutes -1.0: must be 0 or more" in capsys.readouterr().err
+
+
 def test_another_runs_folder_is_refused(tmp_path, fused):
     search(tmp_path, fused).run(stop_after=1)
     assert search(tmp_path, fused).done == 1

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-Name = Literal["cma", "cma-diagonal", "pgpe"]
+Name = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
 
 class Optimiser(Protocol):
@@ -116,11 +116,67 @@ class _Noise:
         return self.rng.standard_normal(shape)
 
 
+class Ascent(Protocol):
+    """How a mean (n,) follows an estimated gradient (n,) of a size that says little."""
+
+    def change(self, gradient: np.ndarray) -> np.ndarray:
+        """The step (n,) for a rate of 1."""
+
+    def state(self) -> dict[str, Any]:
+        """For `restore`."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state."""
+
+
+class Adam:
+    """Adam (Kingma & Ba 2015), the prior of its moments corrected."""
+
+    def __init__(self, size: int) -> None:
+        self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
+
+    def change(self, gradient: np.ndarray) -> np.ndarray:
+        self._generation += 1
+        self._first = 0.9 * self._first + 0.1 * gradient
+        self._second = 0.999 * self._second + 0.001 * gradient**2
+        mean = self._first / (1.0 - 0.9**self._generation)
+        scale = np.sqrt(self._second / (1.0 - 0.999**self._generation)) + 1e-8
+        return mean / scale
+
+    def state(self) -> dict[str, Any]:
+        moments = {"first": self._first, "second": self._second}
+        return moments | {"generation": self._generation}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._first, self._second = state["first"], state["second"]
+        self._generation = state["generation"]
+
+
+class ClipUp:
+    """ClipUp (Toklu, Liskowski & Srivastava 2020): momentum of normalised gradients, its length at
+    most 1; the rate is the largest step's length. Momentum and step are the authors'."""
+
+    def __init__(self, size: int) -> None:
+        self._velocity = np.zeros(size)
+
+    def change(self, gradient: np.ndarray) -> np.ndarray:
+        length = float(np.linalg.norm(gradient))
+        velocity = 0.9 * self._velocity + 0.5 * gradient / (length or 1.0)
+        self._velocity = velocity / max(1.0, float(np.linalg.norm(velocity)))
+        return self._velocity
+
+    def state(self) -> dict[str, Any]:
+        return {"velocity": self._velocity}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._velocity = state["velocity"]
+
+
 class Pgpe:
-    """PGPE (Sehnke et al. 2010): mirrored candidates, centred ranks, Adam on the mean.
+    """PGPE (Sehnke et al. 2010): mirrored candidates, centred ranks, Adam or ClipUp on the mean.
 
     The mean's rate falls to a tenth over the run; each number's sigma moves by at most a tenth a
-    generation. The prior of the Adam moments is corrected as in Kingma & Ba 2015.
+    generation.
     """
 
     def __init__(
@@ -130,14 +186,14 @@ class Pgpe:
         population: int,
         rate: float = 0.02,
         sigma_rate: float = 0.05,
+        clipup: bool = False,
     ) -> None:
         if population % 2:
             raise ValueError(f"population {population}: must be even, candidates come in pairs")
         self.centre = np.array(start, np.float64)
         self._sigmas = np.full(len(start), float(sigma))
         self._population, self._rate, self._sigma_rate = population, rate, sigma_rate
-        self._first, self._second = np.zeros(len(start)), np.zeros(len(start))
-        self._generation = 0
+        self._ascent: Ascent = ClipUp(len(start)) if clipup else Adam(len(start))
 
     @property
     def sigma(self) -> float:
@@ -154,34 +210,28 @@ class Pgpe:
         gradient = (self._steps * (plus - minus)[:, None] / 2.0).mean(0)
         spread = (self._steps**2 - self._sigmas**2) / self._sigmas
         sigma_gradient = (spread * (plus + minus)[:, None] / 2.0).mean(0)
-        self._generation += 1
-        self._first = 0.9 * self._first + 0.1 * gradient
-        self._second = 0.999 * self._second + 0.001 * gradient**2
-        mean = self._first / (1.0 - 0.9**self._generation)
-        scale = np.sqrt(self._second / (1.0 - 0.999**self._generation)) + 1e-8
-        self.centre = self.centre + self._rate * (1.0 - 0.9 * progress) * mean / scale
+        rate = self._rate * (1.0 - 0.9 * progress)
+        self.centre = self.centre + rate * self._ascent.change(gradient)
         change = np.clip(self._sigma_rate * sigma_gradient / self._sigmas, -0.1, 0.1)
         self._sigmas = self._sigmas * (1.0 + change)
 
     def state(self) -> dict[str, Any]:
-        moments = {"first": self._first, "second": self._second}
-        mean = {"centre": self.centre, "sigmas": self._sigmas, "generation": self._generation}
-        return mean | moments
+        mean = {"centre": self.centre, "sigmas": self._sigmas}
+        return mean | {"ascent": self._ascent.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.centre, self._sigmas = state["centre"], state["sigmas"]
-        self._first, self._second = state["first"], state["second"]
-        self._generation = state["generation"]
+        self._ascent.restore(state["ascent"])
 
 
 def make_optimiser(
     name: Name, start: np.ndarray, sigma: float, population: int, **settings: Any
 ) -> Optimiser:
     """ValueError where there is none of that name."""
-    if name == "pgpe":
-        return Pgpe(start, sigma, population, **settings)
+    if name in ("pgpe", "pgpe-clipup"):
+        return Pgpe(start, sigma, population, **settings, clipup=name == "pgpe-clipup")
     if name not in ("cma", "cma-diagonal"):
-        raise ValueError(f"optimiser {name!r} is not one of cma, cma-diagonal, pgpe")
+        raise ValueError(f"optimiser {name!r} is not one of {', '.join(get_args(Name))}")
     return Cma(start, sigma, population, diagonal=name == "cma-diagonal")
 
 

@@ -24,6 +24,11 @@ class Form(Protocol):
     @property
     def size(self) -> int: ...
 
+    @property
+    def scales(self) -> np.ndarray:
+        """How large its numbers usually are (size,): random starts have these standard deviations,
+        and searches from nothing measure by them."""
+
     def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
         """The policy of a vector (size,)."""
 
@@ -40,6 +45,10 @@ class Whole:
     @property
     def size(self) -> int:
         return sum(map(math.prod, self.sizes.shapes().values()))
+
+    @property
+    def scales(self) -> np.ndarray:
+        return layer_scales(self.sizes.shapes())
 
     def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
         arrays = {
@@ -101,6 +110,10 @@ class Authors:
         return sum(map(math.prod, self.shapes.values()))
 
     @property
+    def scales(self) -> np.ndarray:
+        return layer_scales(self.shapes)
+
+    @property
     def scores_basis(self) -> np.ndarray:
         """(M, rank): attention scores are this times the free `scores` times a neuron's output."""
         return self._table[0]
@@ -145,6 +158,44 @@ class Authors:
         return near and not arrays["attention.key_bias"].any()
 
 
+@dataclass(frozen=True)
+class AuthorsRaw(Authors):
+    """The same policies by the authors' own numbers: two LSTM biases, the queries' projection and
+    the keys (with one action and 16 queries 913)."""
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        shapes = dict(super().shapes)
+        d = shapes.pop("scores")[1]
+        second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
+        return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
+
+    def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+        arrays = split(np.clip(vector, -LARGEST, LARGEST), self.shapes)
+        if not self.stack:
+            arrays["neuron.bias"] = arrays["neuron.bias"] + arrays.pop("neuron.second_bias")
+        table = positional_table(self.queries, self.neuron)
+        arrays |= {
+            "attention.queries": table @ arrays.pop("query").T,
+            "attention.key": arrays.pop("key"),
+            "attention.key_bias": np.zeros(self.key),
+        }
+        weights = {name: array.astype(np.float32) for name, array in arrays.items()}
+        return Model("attention_neuron", self.sizes, weights, task, trained)
+
+    def vector(self, model: Model) -> np.ndarray:
+        _same_sizes(model, self.sizes)
+        if not self.holds(model):
+            raise ValueError("its queries or key biases are none of the authors' form")
+        arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
+        table = positional_table(self.queries, self.neuron)
+        queries = np.linalg.lstsq(table, arrays["attention.queries"], rcond=1e-4)[0]
+        arrays |= {"query": queries.T, "key": arrays["attention.key"]}
+        if not self.stack:
+            arrays["neuron.second_bias"] = np.zeros_like(arrays["neuron.bias"])
+        return join(arrays, self.shapes)
+
+
 def form_of(model: Model) -> Form:
     """The form of a policy: the authors' where it is one of theirs, else with all numbers free."""
     sizes = model.sizes
@@ -161,6 +212,20 @@ def form_of(model: Model) -> Form:
         if sizes == authors.sizes and authors.holds(model):
             return authors
     return Whole(sizes)
+
+
+def layer_scales(shapes: Shapes) -> np.ndarray:
+    """(size,): of weights 1 / sqrt(a unit's inputs), so that a layer's outputs are as large as its
+    inputs; of biases 0.1; of attention scores 1."""
+
+    def scale(name: str, shape: tuple[int, ...]) -> float:
+        if name == "scores":
+            return 1.0
+        return 0.1 if len(shape) < 2 else 1.0 / math.sqrt(math.prod(shape[1:]))
+
+    return np.concatenate(
+        [np.full(math.prod(shape), scale(name, shape)) for name, shape in shapes.items()]
+    )
 
 
 def split(vector: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:

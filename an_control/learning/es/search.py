@@ -1,9 +1,14 @@
 """Search for a policy by its return alone: ask, play, tell, generation by generation.
 
-A generation follows from the run's seed, its number and the optimiser's state before it. All its
+A generation follows from the run's seed, its number and the search's state before it. All its
 candidates play the same episodes (common random numbers); a candidate whose rollouts failed takes
 the worst rank. Every `validate_every` generations the mean plays the validation episodes, which
 training never uses.
+
+Without a model to start from, a policy begins at random: where all its numbers are zero, no single
+one of them changes an action. What a random start leads to differs more than what any setting does,
+so several of them race, and the best one continues. A search that has stalled races against new
+starts.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import numpy as np
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.es.optimisers import Name, Optimiser, make_optimiser
 from an_control.learning.es.parametrisation import Form
+from an_control.learning.es.races import EpisodeCount, Race, Stall
 from an_control.learning.rollout.engine import (
     NOTHING,
     Engine,
@@ -45,9 +51,18 @@ class SearchSettings:
 
     optimiser: Name = "cma"
     generations: int = 300
+    minutes: float = 0.0
+    """How long the run takes; 0: as many generations as there are."""
     population: int = 64
     rollouts: int = 16
+    max_rollouts: int = 0
+    """Where chance decides the ranks, up to so many episodes; 0: always `rollouts`."""
     sigma: float = 0.1
+    """Without a start relative to `Form.scales`."""
+    starts: int = 0
+    """How many random starts race; 0: the mean begins at the start, or at zeros."""
+    race: float = 0.2
+    """The race's share of the time that is left."""
     decay: float = 0.0
     """Times the squared length of a candidate is taken from its fitness."""
     mixture: tuple[DisturbanceSettings, ...] = (NOTHING,)
@@ -57,7 +72,7 @@ class SearchSettings:
     validation_episodes: int = 100
     success: float | None = None
     """The return that counts as a success."""
-    options: dict[str, float] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     """Further settings of the optimiser."""
 
 
@@ -76,7 +91,7 @@ class Search:
         start: np.ndarray | None = None,
         curriculum: Curriculum | None = None,
     ) -> None:
-        """`start` (form.size,) is the first mean, zeros without; ValueError for bad settings."""
+        """`start` (form.size,) is the first mean; ValueError for bad settings."""
         if settings.rollouts < len(settings.mixture):
             raise ValueError(
                 f"rollouts {settings.rollouts}: must be {len(settings.mixture)} or more, one for"
@@ -85,20 +100,50 @@ class Search:
         self.settings, self.seed = settings, seed
         self._task, self._form, self._engine, self._start = task, form, engine, start
         self._curriculum = curriculum or (lambda generation: settings.mixture)
+        self._scales = form.scales if settings.starts else np.ones(form.size)
+        self.generation = self._played = self._restarts = 0
+        self._seconds = 0.0
+        self._episodes = EpisodeCount(settings.rollouts, settings.max_rollouts)
+        self._stall = Stall(settings.sigma)
         begin = np.zeros(form.size) if start is None else start
-        self._optimiser: Optimiser = make_optimiser(
-            settings.optimiser, begin, settings.sigma, settings.population, **settings.options
+        first = [] if settings.starts else [begin]
+        self._race_from(first, 0.0)
+
+    def _race_from(self, means: list[np.ndarray], progress: float) -> None:
+        """These means (size,), in scaled numbers, race with random ones."""
+        settings = self.settings
+        rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
+        fresh = max(0, settings.starts - len(means))
+        means = means + list(rng.standard_normal((fresh, self._form.size)))
+        self._contenders = [self._optimiser_at(mean) for mean in means]
+        self._race = Race(len(means), progress, progress + settings.race * (1.0 - progress))
+        self._stall.start_over()
+        self._begun = progress
+
+    def _optimiser_at(self, mean: np.ndarray) -> Optimiser:
+        settings = self.settings
+        return make_optimiser(
+            settings.optimiser, mean, settings.sigma, settings.population, **settings.options
         )
-        self.generation = self._played = 0
+
+    @property
+    def progress(self) -> float:
+        """How much of the run is over, from 0 to 1."""
+        settings = self.settings
+        if settings.minutes:
+            return min(1.0, self._seconds / (60.0 * settings.minutes))
+        return self.generation / settings.generations
 
     @property
     def steps(self) -> int:
+        if self.settings.minutes:
+            return self.generation + (self.progress < 1.0)
         return self.settings.generations
 
     @property
     def mean(self) -> np.ndarray:
-        """The search distribution's mean."""
-        return self._optimiser.centre
+        """The search distribution's mean: in a race that of the contender that was best last."""
+        return self._scales * self._contenders[0].centre
 
     @property
     def config(self) -> dict[str, Any]:
@@ -134,12 +179,12 @@ class Search:
 
     def step(self) -> dict[str, Any]:
         """One generation. RolloutError where all its rollouts failed."""
-        begin, settings = time.perf_counter(), self.settings
-        progress = self.generation / settings.generations
+        begin, settings, race = time.perf_counter(), self.settings, self._race
         rng = np.random.default_rng([self.seed, self.generation])
-        candidates = self._optimiser.ask(rng)
-        starts = training_starts(rng, settings.rollouts)
-        models = [self._form.model(candidate, self._task, {}) for candidate in candidates]
+        optimiser = self._contenders[race.turn]
+        candidates = optimiser.ask(rng)
+        starts = training_starts(rng, self._episodes.now)
+        models = [self._form.model(one, self._task, {}) for one in candidates * self._scales]
         outcomes = play_mixture(self._engine, models, starts, self._curriculum(self.generation))
         returns = outcomes.returns.mean(axis=1)
         if not np.isfinite(returns).any():
@@ -147,48 +192,98 @@ class Search:
                 f"every rollout of generation {self.generation} failed: {outcomes.failure}"
             )
         fitness = returns - settings.decay * (candidates**2).sum(axis=1)
-        self._optimiser.tell(fitness, progress)
+        optimiser.tell(fitness, (self.progress - self._begun) / (1.0 - self._begun))
         self.generation += 1
         played = int(outcomes.steps.sum())
         self._played += played
+        self._seconds += time.perf_counter() - begin
         line: dict[str, Any] = {
             "best": float(np.nanmax(returns)),
             "mean": float(np.nanmean(returns)),
-            "sigma": self._optimiser.sigma,
-            "length": float(np.linalg.norm(self.mean)),
+            "sigma": optimiser.sigma,
+            "length": float(np.linalg.norm(self._scales * optimiser.centre)),
             "steps": self._played,
             "failed": int(np.isnan(outcomes.returns).sum()),
             "steps_per_s": round(played / (time.perf_counter() - begin)),
         }
-        if self.generation % settings.validate_every == 0 or self.generation == self.steps:
-            line |= self._validate()
+        if settings.starts:
+            line |= {"rollouts": self._episodes.now, "starts": race.count}
+        begin = time.perf_counter()
+        line |= self._continue(outcomes.returns, fitness)
+        self._seconds += time.perf_counter() - begin
         return line
+
+    def _continue(self, returns: np.ndarray, fitness: np.ndarray) -> dict[str, Any]:
+        """What follows a generation: who is next, and a validation where it is time for one."""
+        race, last = self._race, self.generation >= self.steps
+        if not race.over:
+            if race.next(self.progress) or last:
+                return self._halve()
+            return {}
+        self._stall.see(fitness)
+        if self.settings.max_rollouts:
+            self._episodes.see(returns)
+        if self.generation % self.settings.validate_every and not last:
+            return {}
+        line, error = self._validate(self._contenders[0])
+        why = self._stall.found(line["sigma"], line["validation"], error)
+        if why and self.settings.starts > 1 and not last:
+            self._restarts += 1
+            self._race_from([self._contenders[0].centre], self.progress)
+            line["note"] = f"stalled, {why}: it races against new starts"
+        return line
+
+    def _halve(self) -> dict[str, Any]:
+        """Validate all that race, and continue with the better half; the figures of the best."""
+        lines = [self._validate(contender)[0] for contender in self._contenders]
+        kept = self._race.halve([line["validation"] for line in lines])
+        self._contenders = [self._contenders[contender] for contender in kept]
+        return lines[kept[0]]
 
     def state(self) -> dict[str, Any]:
         return {
-            "optimiser": self._optimiser.state(),
+            "contenders": [one.state() for one in self._contenders],
+            "race": self._race.state(),
+            "episodes": self._episodes.state(),
+            "stall": self._stall.state(),
+            "restarts": self._restarts,
+            "begun": self._begun,
+            "seconds": self._seconds,
             "generation": self.generation,
             "played": self._played,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._optimiser.restore(state["optimiser"])
+        size = self._form.size
+        self._contenders = [self._optimiser_at(np.zeros(size)) for _ in state["contenders"]]
+        for optimiser, its in zip(self._contenders, state["contenders"], strict=True):
+            optimiser.restore(its)
+        self._race.restore(state["race"])
+        self._episodes.restore(state["episodes"])
+        self._stall.restore(state["stall"])
+        self._restarts, self._begun = state["restarts"], state["begun"]
+        self._seconds = state["seconds"]
         self.generation, self._played = state["generation"], state["played"]
 
-    def _validate(self) -> dict[str, float]:
-        """The mean's return in the validation episodes, under each of the conditions."""
-        settings, model = self.settings, self.model()
+    def _validate(self, contender: Optimiser) -> tuple[dict[str, Any], float]:
+        """The return of its mean in the validation episodes, under each of the conditions, and the
+        standard error."""
+        settings = self.settings
+        model = self._form.model(self._scales * contender.centre, self._task, {})
         returns = [
             self.play(model, VALIDATION_SEED, settings.validation_episodes, disturbance)
             for disturbance in settings.mixture
         ]
-        line = {"validation": float(np.mean(returns))}
+        line: dict[str, Any] = {
+            "validation": float(np.mean(returns)),
+            "sigma": contender.sigma,
+        }
         if len(returns) > 1:
             for disturbance, part in zip(settings.mixture, returns, strict=True):
                 line[f"validation {disturbance}"] = float(part.mean())
         if settings.success is not None:
             line["success_share"] = float((np.array(returns) > settings.success).mean())
-        return line
+        return line, float(np.std(returns) / np.sqrt(np.size(returns)))
 
 
 def play_mixture(

@@ -143,9 +143,9 @@ def key_clusters(trace: Trace) -> Figure:
     count = len(trace.channels)
     colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, count))
     for number, name in enumerate(trace.channels):
-        mine = points[signals == number]
+        x, y = points[signals == number].T
         marker = "os^Dv"[number % 5]
-        axis.scatter(*mine.T, s=12, color=colours[number], marker=marker, linewidths=0, label=name)
+        axis.scatter(x, y, s=12, color=colours[number], marker=marker, linewidths=0, label=name)
     axis.set(xticks=[], yticks=[], xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)")
     if count <= NAMED_SIGNALS:
         axis.set_title(f"Keys at {len(steps)} steps; a colour is a signal", fontsize=10)

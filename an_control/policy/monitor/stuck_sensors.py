@@ -65,7 +65,7 @@ class StuckSensors:
     def suspects(self, slots: np.ndarray) -> bool:
         """Whether any of these slots (S,) has stood still for more than a tick: then `judge`."""
         now, last, _ = self._same
-        return np.count_nonzero((now & last)[slots]) > 0
+        return bool(np.count_nonzero((now & last)[slots]))
 
     def judge(self, excess: np.ndarray) -> bool:
         """Whether a slot is found to be stuck, where this tick costs `excess` (N,) nats by slot

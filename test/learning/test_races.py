@@ -1,0 +1,150 @@
+"""Random starts race, the episodes follow the noise, and what has stalled starts over."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("cma", reason="needs the train extra")
+
+from an_control.learning.es.parametrisation import Authors, Whole
+from an_control.learning.es.races import EpisodeCount, Race, Stall
+from an_control.learning.es.search import Search, SearchSettings
+from an_control.learning.rollout.engine import Outcomes
+from an_control.learning.runs.run_folder import RunFolder
+from an_control.learning.runs.run_loop import RunLoop
+from an_control.policy import MlpSizes
+from an_control.policy.tasks import CARTPOLE_TASK
+
+
+@given(count=st.integers(2, 40), generations=st.integers(200, 2000))
+def test_the_best_of_a_race_is_left_when_its_share_of_the_run_is_over(count, generations):
+    race, turns = Race(count, 0.0, 0.2), np.zeros(count, int)
+    left = list(range(count))
+    for generation in range(generations):
+        if race.over:
+            break
+        turns[left[race.turn]] += 1
+        if race.next((generation + 1) / generations):
+            left = [left[place] for place in race.halve([float(one) for one in left])]
+    assert left == [count - 1]
+    assert generation <= 0.2 * generations + count * np.log2(count) + count
+    assert turns[-1] == turns.max() and turns[0] == turns.min() > 0
+
+
+def test_noise_asks_for_more_episodes_and_clear_ranks_for_fewer():
+    rng, count = np.random.default_rng(0), EpisodeCount(4, 32)
+    skill, seen = rng.normal(size=(64, 1)), set()
+    for _ in range(40):
+        count.see(skill + rng.normal(0.0, 4.0, (64, count.now)))
+        seen.add(count.now)
+    assert count.now in (16, 32) and seen <= {4, 8, 16, 32}, "noise of 4 needs 16 for a half"
+    for _ in range(60):
+        count.see(skill + rng.normal(0.0, 0.1, (64, count.now)))
+    assert count.now == 4
+
+
+def test_how_hard_an_episode_is_for_all_is_no_noise():
+    rng, count = np.random.default_rng(0), EpisodeCount(4, 32)
+    skill = rng.normal(size=(64, 1))
+    for _ in range(40):
+        count.see(skill + 100.0 * rng.normal(size=(1, count.now)))
+    assert count.now == 4
+
+
+def test_candidates_that_failed_or_are_equal_change_no_episode_count():
+    count = EpisodeCount(4, 8)
+    for _ in range(20):
+        count.see(np.full((8, 4), np.nan))
+        count.see(np.ones((8, 4)))
+    assert count.now == 4
+
+
+@pytest.mark.parametrize(
+    ("sigma", "validations", "fitness", "said"),
+    [
+        (1e-5, [1.0], [1.0, 2.0], "sigma 1e-05 is below 0.0001"),
+        (0.1, [1.0], [3.0, 3.0], "all candidates return the same"),
+        (0.1, [1.0] * 21, [1.0, 2.0], "no better validation in 20"),
+        (0.1, list(range(60)), [1.0, 2.0], None),
+    ],
+)
+def test_a_search_has_stalled_by_sigma_by_equal_returns_or_by_validation(
+    sigma, validations, fitness, said
+):
+    stall, found = Stall(0.1), None
+    for validation in validations:
+        for _ in range(10):
+            stall.see(np.array(fitness))
+        found = stall.found(sigma, validation, 0.1)
+    assert found is None if said is None else found.startswith(said)
+
+
+class Hills:
+    """Returns are high where a policy's numbers are near 2 or, less high, near -2."""
+
+    def play(self, models, starts, disturbance):
+        x = np.array([model.arrays["head.0.weight"].ravel()[0] for model in models])
+        height = np.maximum(10.0 - (x - 2.0) ** 2, 5.0 - (x + 2.0) ** 2)
+        returns = height[:, None] + np.zeros(len(starts))
+        return Outcomes(returns, np.ones(returns.shape, np.int64))
+
+    def close(self):
+        pass
+
+
+def search(folder, **settings):
+    form = Whole(MlpSizes(1, 1, [1]))
+    settings = {
+        "optimiser": "cma", "generations": 400, "population": 8, "rollouts": 2, "sigma": 0.05,
+        "validation_episodes": 2, **settings,
+    }  # fmt: skip
+    learner = Search(CARTPOLE_TASK, form, Hills(), SearchSettings(**settings), seed=1)
+    return RunLoop(RunFolder(folder, learner.config), learner)
+
+
+def test_of_starts_that_race_the_one_that_gets_furthest_continues(tmp_path):
+    run = search(tmp_path, starts=8, race=0.5)
+    run.run()
+    racing = [line["starts"] for line in run.metrics]
+    assert racing[0] == 8 and sorted(set(racing), reverse=True) == [8, 4, 2, 1]
+    assert max(line.get("validation", 0.0) for line in run.metrics) > 9.99
+
+
+def test_a_search_that_has_stalled_says_so_and_races_against_new_starts(tmp_path):
+    run = search(tmp_path, starts=2, race=0.1, generations=900)
+    run.run()
+    (first, *_) = [line for line in run.metrics if "note" in line]
+    assert first["note"].startswith("stalled, ") and "new starts" in first["note"]
+    later = [line["starts"] for line in run.metrics if line["generation"] > first["generation"]]
+    assert later[0] == 2
+    validations = [line["validation"] for line in run.metrics if "validation" in line]
+    assert max(validations) > 9.99, "the best one stays in the race, or a new one is better"
+
+
+@pytest.mark.parametrize("stop", [3, 30, 120])
+def test_a_race_that_was_stopped_continues_to_the_same_bits(tmp_path, stop):
+    whole = search(tmp_path / "whole", starts=4, generations=150)
+    whole.run()
+    search(tmp_path / "part", starts=4, generations=150).run(stop_after=stop)
+    part = search(tmp_path / "part", starts=4, generations=150)
+    part.run()
+    assert part.learner.mean.tobytes() == whole.learner.mean.tobytes()
+
+
+def test_a_run_of_so_many_minutes_ends_when_they_are_over(tmp_path, monkeypatch):
+    now = iter(range(10**6))
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(now)))
+    run = search(tmp_path, minutes=5.0)
+    run.run()
+    assert run.learner.progress == 1.0 and 10 < run.done < 300
+    assert "validation" in run.metrics[-1]
+
+
+def test_a_random_start_is_as_large_as_is_usual_for_each_layer():
+    form = Authors()
+    scales = form.scales
+    assert scales.shape == (form.size,)
+    model = form.model(scales, {}, {})
+    assert np.allclose(model.arrays["neuron.hidden"], 8**-0.5)
+    assert np.allclose(model.arrays["neuron.bias"], 0.1)
