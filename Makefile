@@ -120,7 +120,7 @@ tables: $(VENV)/.test
 	$(call TABLE,ant,rewiring,ant missing,--episodes 100 --seed 1,$(MISSING)) \
 	  --plots docs/rewiring/ant_missing
 	$(call TABLE,cartpole,rewiring,cartpole moved,--episodes 100 --seed 1,$(MOVED_CARTPOLE))
-	$(call TABLE,ant_quick,rewiring,ant rewired,--monitor off --episodes 20 --seed 1,$(REWIRED))
+	$(call TABLE,ant_quick,rewiring,ant rewired,--monitor off --episodes 100 --seed 1,$(REWIRED))
 	$(call TABLE,ant_quick,rewiring,ant disturbed,--monitor off --episodes 20 --seed 1,$(DISTURBED))
 	$(EVALUATE) models/ant_quick.safetensors --monitor off --episodes 10 --table $(PICTURED) \
 	  --plots docs/rewiring/ant

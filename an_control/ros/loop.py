@@ -90,6 +90,8 @@ class Loop:
         self._arrivals = Arrivals(int(step_s * 1e9)) if steady else None
         if watchdog_s is None:
             watchdog_s = 0.0 if lockstep else TRIP_PERIODS * step_s
+        self._planned_ns = 0
+        """When to tick without a whole set of messages."""
         self._safe_command = controller.gate.safe_command
         self._watchdog = Watchdog(
             self._send_safe, step_s, watchdog_s, controller.estop, self._log_trip
@@ -104,7 +106,10 @@ class Loop:
             opened.callback(self._inside.close)
             self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
             opened.callback(node.destroy_publisher, self._publisher)
-            diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=self._steady)
+            # A clock of its own: where a timer is reset while another one of its clock is due but not
+            # yet called, the events executor calls that one twice, and then so much later.
+            steady = Clock(clock_type=ClockType.STEADY_TIME)
+            diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=steady)
             opened.callback(node.destroy_timer, diagnoser)
             self._inputs = Inputs(
                 node,
@@ -230,7 +235,11 @@ class Loop:
 
     def _act_in_time(self) -> None:
         """Real time: act now. Without an argument, or the events executor would fill it in."""
-        self._act(None)
+        left_ns = self._planned_ns - self._now_ns()
+        if self._pace is not None and 0 < left_ns < self._ticker.timer_period_ns:
+            self._wait(left_ns)  # it was due before it was reset: the executor calls it all the same
+        else:
+            self._act(None)
 
     def _act(self, stamp_ns: int | None) -> None:
         """One tick; whatever goes wrong in it ends in deactivation, so in the safe command."""
@@ -288,8 +297,13 @@ class Loop:
         """Where the sources set the pace: how long to wait for their next set."""
         if self._pace is not None:
             self._pace.ticked(now_ns)
-            self._ticker.timer_period_ns = self._pace.wait_ns(now_ns)
-            self._ticker.reset()
+            wait_ns = self._pace.wait_ns(now_ns)
+            self._planned_ns = now_ns + wait_ns
+            self._wait(wait_ns)
+
+    def _wait(self, wait_ns: int) -> None:
+        self._ticker.timer_period_ns = wait_ns
+        self._ticker.reset()
 
     def _log_settings(self) -> None:
         """What will not be watched, as its timeout is 0, and a ramp that nobody trained."""

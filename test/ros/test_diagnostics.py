@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import closing
 
+import numpy as np
 import pytest
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -178,3 +181,26 @@ def test_a_tick_that_is_too_long_or_too_late_misses_its_deadline():
         assert ticks.missed == missed
         assert ticks.count == 3
         assert ticks.age_ms(50.0) == pytest.approx(3.0)
+
+
+def test_a_busy_node_reports_once_a_period_and_not_in_bursts(tmp_path, monkeypatch):
+    """Its ticks take longer than a period, so that timers are due while messages are queued."""
+    times, act = [], loop.Loop._act
+    monkeypatch.setattr(loop.Loop, "_diagnose", lambda self: times.append(time.monotonic()))
+
+    def slowly(self, stamp_ns):
+        time.sleep(0.015)
+        act(self, stamp_ns)
+
+    monkeypatch.setattr(loop.Loop, "_act", slowly)
+    with closing(Stand(tmp_path, "events")) as stand:
+        stand.start(mode="rate")
+        end_s, step = time.monotonic() + 3.0, 0
+        while time.monotonic() < end_s:
+            step += 1
+            stand.send(step)
+            for _ in range(3):
+                stand.executor.spin_once(timeout_sec=0.0)
+    gaps_s = np.diff(times)
+    assert len(gaps_s) > 5 and gaps_s.max() < 1.0, gaps_s
+    assert np.median(gaps_s) > 0.1, gaps_s
