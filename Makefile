@@ -121,8 +121,8 @@ tables: $(VENV)/.test
 	  --plots docs/rewiring/ant_missing
 	$(call TABLE,cartpole,rewiring,cartpole moved,--episodes 100 --seed 1,$(MOVED_CARTPOLE))
 	$(call TABLE,ant_quick,rewiring,ant rewired,--monitor off --episodes 100 --seed 1,$(REWIRED))
-	$(call TABLE,ant_quick,rewiring,ant disturbed,--monitor off --episodes 20 --seed 1,$(DISTURBED))
-	$(EVALUATE) models/ant_quick.safetensors --monitor off --episodes 10 --table $(PICTURED) \
+	$(call TABLE,ant_quick,rewiring,ant disturbed,--monitor off --episodes 100 --seed 1,$(DISTURBED))
+	$(EVALUATE) models/ant_quick.safetensors --monitor off --episodes 100 --table $(PICTURED) \
 	  --plots docs/rewiring/ant
 	$(EVALUATE) models/ant.safetensors --identification --episodes 10 --seed 1 \
 	  --markdown docs/ant_policy.md --plots docs/ant_policy

@@ -106,8 +106,8 @@ class Loop:
             opened.callback(self._inside.close)
             self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
             opened.callback(node.destroy_publisher, self._publisher)
-            # A clock of its own: where a timer is reset while another one of its clock is due but not
-            # yet called, the events executor calls that one twice, and then so much later.
+            # A clock of its own: where a timer is reset while another one of its clock is due but
+            # not yet called, the events executor calls that one twice, and then so much later.
             steady = Clock(clock_type=ClockType.STEADY_TIME)
             diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=steady)
             opened.callback(node.destroy_timer, diagnoser)
@@ -236,8 +236,8 @@ class Loop:
     def _act_in_time(self) -> None:
         """Real time: act now. Without an argument, or the events executor would fill it in."""
         left_ns = self._planned_ns - self._now_ns()
-        if self._pace is not None and 0 < left_ns < self._ticker.timer_period_ns:
-            self._wait(left_ns)  # it was due before it was reset: the executor calls it all the same
+        if self._pace is not None and 0 < left_ns <= self._ticker.timer_period_ns:
+            self._wait(left_ns)  # it was due when it was reset: the executor calls it all the same
         else:
             self._act(None)
 

@@ -42,6 +42,20 @@ def test_the_policy_steps_once_for_each_set_of_readings_however_often_it_command
     stand.until(lambda: list(stand.commands[-1].effort) == expected[-1], "the next command")
 
 
+@BOTH
+def test_a_timer_that_was_due_before_a_tick_makes_no_second_one(stand):
+    step_on = RosTime(stand)
+    for step in range(1, 6):
+        step_on(step)
+    loop = stand.node._loop
+    stand.until(lambda: loop._ticks.count >= 5, "five ticks")
+    count = loop._ticks.count
+    loop._act_in_time()  # as the events executor does
+    assert loop._ticks.count == count
+    step_on.advance(1.5)
+    stand.until(lambda: loop._ticks.count > count, "a tick without readings")
+
+
 def proposals(stand: Stand) -> list[JointState]:
     heard: list[JointState] = []
     stand.peer.create_subscription(JointState, "policy/proposed", heard.append, 100)
