@@ -124,6 +124,7 @@ tables: $(VENV)/.test
 	$(call TABLE,ant_quick,rewiring,ant disturbed,--monitor off --episodes 100 --seed 1,$(DISTURBED))
 	$(EVALUATE) models/ant_quick.safetensors --monitor off --episodes 100 --table $(PICTURED) \
 	  --plots docs/rewiring/ant
+	$(EVALUATE) models/ant.safetensors --episodes 1 --table none 100 --plots docs/rewiring/ant_monitored
 	$(EVALUATE) models/ant.safetensors --identification --episodes 10 --seed 1 \
 	  --markdown docs/ant_policy.md --plots docs/ant_policy
 
