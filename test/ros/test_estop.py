@@ -6,7 +6,8 @@ import pytest
 from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from stand import SAFE, Stand
+from sensor_msgs.msg import JointState
+from stand import SAFE, Stand, nanoseconds
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
@@ -37,12 +38,17 @@ def test_the_safe_command_goes_out_at_once_and_keeps_going_out_until_the_reset(s
         before = len(stand.commands)
         stand.until(lambda n=before: len(stand.commands) > n, "a command")
     stop(stand)
-    before = len(stand.commands)
+    stopped_ns = stand.node.get_clock().now().nanoseconds
+
+    def later() -> list[JointState]:
+        """What was sent after the stop; what was before may arrive later still."""
+        return [one for one in stand.commands if nanoseconds(one) > stopped_ns]
+
     for step in range(5, 40):
         stand.send(step)
         stand.executor.spin_once(timeout_sec=0.01)
-    stand.until(lambda: len(stand.commands) > before + 10, "safe commands")
-    assert all(list(one.effort) == SAFE for one in stand.commands[before + 1 :])
+    stand.until(lambda: len(later()) > 10, "safe commands")
+    assert all(list(one.effort) == SAFE for one in later())
     assert clear(stand).success
     count = len(stand.commands)
     for step in range(40, 60):
