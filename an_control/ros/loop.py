@@ -108,8 +108,8 @@ class Loop:
             opened.callback(node.destroy_publisher, self._publisher)
             # A clock of its own: where a timer is reset while another one of its clock is due but
             # not yet called, the events executor calls that one twice, and then so much later.
-            steady = Clock(clock_type=ClockType.STEADY_TIME)
-            diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=steady)
+            own = Clock(clock_type=ClockType.STEADY_TIME)
+            diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=own)
             opened.callback(node.destroy_timer, diagnoser)
             self._inputs = Inputs(
                 node,
