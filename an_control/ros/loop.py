@@ -78,7 +78,6 @@ class Loop:
         self._began_s: float | None = None
         self._node = node
         self._failed = failed
-        self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._simulated = bool(node.get_parameter("use_sim_time").value)
         step_s, lockstep = controller.step_s, lockstep_wait_s is not None
         self._ticks = TickTimes(step_s, paced=not lockstep)
@@ -106,10 +105,7 @@ class Loop:
             opened.callback(self._inside.close)
             self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
             opened.callback(node.destroy_publisher, self._publisher)
-            # A clock of its own: where a timer is reset while another one of its clock is due but
-            # not yet called, the events executor calls that one twice, and then so much later.
-            own = Clock(clock_type=ClockType.STEADY_TIME)
-            diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=own)
+            diagnoser = node.create_timer(DIAGNOSTICS_S, self._diagnose, clock=_own_clock())
             opened.callback(node.destroy_timer, diagnoser)
             self._inputs = Inputs(
                 node,
@@ -132,9 +128,9 @@ class Loop:
         """Ticks at the rate, or where what was waited for has not come in time."""
         if self._wait_s is not None:
             return self._node.create_timer(
-                self._wait_s / 2, self._act_if_overdue, clock=self._steady
+                self._wait_s / 2, self._act_if_overdue, clock=_own_clock()
             )
-        clock = self._node.get_clock() if self._simulated else self._steady
+        clock = self._node.get_clock() if self._simulated else _own_clock()
         return self._node.create_timer(self.controller.step_s, self._act_in_time, clock=clock)
 
     @property
@@ -363,3 +359,9 @@ def _check_stamps(table: ChannelTable) -> None:
         types = Shown(", ".join({one.type: None for one in table.wiring.sources}))
         allowed = "at least one type with a stamp, for mode lockstep"
         raise WiringError(table.wiring.file, "sources", types, allowed)
+
+
+def _own_clock() -> Clock:
+    """A steady clock for one timer alone: where a timer is reset while another one of its clock is
+    due but not yet called, the events executor calls that one twice, and then so much later."""
+    return Clock(clock_type=ClockType.STEADY_TIME)

@@ -255,3 +255,11 @@ def test_a_protocol_says_the_words_that_make_it(text):
 def test_training_takes_what_is_done_to_readings_alone(text):
     with pytest.raises(ValueError, match=f"'{text.split(',')[1]}' .allowed: announced"):
         DisturbanceSettings.parse(text)
+
+
+@pytest.mark.parametrize("keys", [np.zeros((5, 3, 4)), np.arange(15.0).reshape(5, 3, 1)])
+def test_keys_that_are_too_few_or_one_number_give_no_clusters(keys):
+    plots = pytest.importorskip("an_control.learning.evaluation.plots")
+    trace = plots.Trace(("a", "b", "c"))
+    trace.keys = list(keys)
+    assert plots.key_clusters(trace) is None

@@ -61,7 +61,7 @@ def test_candidates_that_failed_or_are_equal_change_no_episode_count():
 
 
 @pytest.mark.parametrize(
-    ("sigma", "validations", "fitness", "said"),
+    ("sigma", "validations", "returns", "said"),
     [
         (1e-5, [1.0], [1.0, 2.0], "sigma 1e-05 is below 0.0001"),
         (0.1, [1.0], [3.0, 3.0], "all candidates return the same"),
@@ -70,12 +70,12 @@ def test_candidates_that_failed_or_are_equal_change_no_episode_count():
     ],
 )
 def test_a_search_has_stalled_by_sigma_by_equal_returns_or_by_validation(
-    sigma, validations, fitness, said
+    sigma, validations, returns, said
 ):
     stall, found = Stall(0.1), None
     for validation in validations:
         for _ in range(10):
-            stall.see(np.array(fitness))
+            stall.see(np.array(returns)[:, None] + np.zeros(3))
         found = stall.found(sigma, validation, 0.1)
     assert found is None if said is None else found.startswith(said)
 

@@ -111,9 +111,10 @@ class Stall:
         self._validations: list[float] = []
         self._equal = 0
 
-    def see(self, fitness: np.ndarray) -> None:
-        """A generation's fitness (P,)."""
-        self._equal = self._equal + 1 if np.ptp(fitness[np.isfinite(fitness)]) == 0.0 else 0
+    def see(self, returns: np.ndarray) -> None:
+        """A generation's returns (P, R); rows with a NaN say nothing."""
+        means = returns.mean(axis=1)
+        self._equal = self._equal + 1 if np.ptp(means[np.isfinite(means)]) == 0.0 else 0
 
     def found(self, sigma: float, validation: float, error: float) -> str | None:
         """Why the search has stalled, or None: its sigma, and a validation with its standard

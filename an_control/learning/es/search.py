@@ -209,27 +209,29 @@ class Search:
         if settings.starts:
             line |= {"rollouts": self._episodes.now, "starts": race.count}
         begin = time.perf_counter()
-        line |= self._continue(outcomes.returns, fitness)
+        line |= self._continue(outcomes.returns)
         self._seconds += time.perf_counter() - begin
         return line
 
-    def _continue(self, returns: np.ndarray, fitness: np.ndarray) -> dict[str, Any]:
-        """What follows a generation: who is next, and a validation where it is time for one."""
+    def _continue(self, returns: np.ndarray) -> dict[str, Any]:
+        """What follows a generation with these returns (P, R): who is next, and a validation where
+        it is time for one."""
         race, last = self._race, self.generation >= self.steps
         if not race.over:
             if race.next(self.progress) or last:
                 return self._halve()
             return {}
-        self._stall.see(fitness)
+        self._stall.see(returns)
         if self.settings.max_rollouts:
             self._episodes.see(returns)
         if self.generation % self.settings.validate_every and not last:
             return {}
-        line, error = self._validate(self._contenders[0])
-        why = self._stall.found(line["sigma"], line["validation"], error)
+        best = self._contenders[0]
+        line, error = self._validate(best)
+        why = self._stall.found(best.sigma, line["validation"], error)
         if why and self.settings.starts > 1 and not last:
             self._restarts += 1
-            self._race_from([self._contenders[0].centre], self.progress)
+            self._race_from([best.centre], self.progress)
             line["note"] = f"stalled, {why}: it races against new starts"
         return line
 
@@ -274,10 +276,7 @@ class Search:
             self.play(model, VALIDATION_SEED, settings.validation_episodes, disturbance)
             for disturbance in settings.mixture
         ]
-        line: dict[str, Any] = {
-            "validation": float(np.mean(returns)),
-            "sigma": contender.sigma,
-        }
+        line: dict[str, Any] = {"validation": float(np.mean(returns))}
         if len(returns) > 1:
             for disturbance, part in zip(settings.mixture, returns, strict=True):
                 line[f"validation {disturbance}"] = float(part.mean())

@@ -26,7 +26,7 @@ BEFORE, AFTER = 25, 150
 MOMENTS = (-1, 0, 1, 5, 25, 99)
 """Steps from the permutation at which attention and keys are shown."""
 TRAIL = 10
-CLUSTER_STEPS, CLUSTER_POINTS = 70, 2000
+CLUSTER_STEPS, CLUSTER_POINTS, FEWEST_POINTS = 70, 2000, 4
 NAMED_SIGNALS = 40
 """Up to so many signals are named beside their colours."""
 DPI = 110
@@ -121,10 +121,10 @@ def key_map(trace: Trace, rewired: Sequence[int]) -> Figure:
     return figure
 
 
-def key_clusters(trace: Trace) -> Figure:
+def key_clusters(trace: Trace) -> Figure | None:
     """Each signal's key at moments all through the episode, in two dimensions by t-SNE (van der
     Maaten & Hinton 2008): what a neuron says of its signal lies together, whichever channel carries
-    it."""
+    it. None of fewer than four different keys, or of keys that are one number."""
     from sklearn.manifold import TSNE
 
     steps = np.unique(np.linspace(0, len(trace.keys) - 1, CLUSTER_STEPS).astype(int))
@@ -135,6 +135,8 @@ def key_clusters(trace: Trace) -> Figure:
         some = np.linspace(0, len(different) - 1, CLUSTER_POINTS).astype(int)
         different = np.sort(different)[some]
     signals = np.nonzero(there)[1][different]
+    if len(signals) < FEWEST_POINTS or keys.shape[-1] < 2:
+        return None
     perplexity = min(30.0, (len(signals) - 1) / 3.0)
     points = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(
         keys[there][different]
