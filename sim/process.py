@@ -18,6 +18,8 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 
+from an_control.ros.quiet_node import QuietNode
+
 AnyNode = TypeVar("AnyNode", bound=Node)
 RELIABLE = QoSProfile(depth=10)
 SLICE_S = 0.05
@@ -52,7 +54,7 @@ def new_node(make: Callable[[], AnyNode]) -> AnyNode:
 def ros_node(name: str, namespace: str) -> Iterator[Node]:
     """A node of that name, with rclpy from here to the end of the block."""
     with ros([]):
-        node = Node(name, namespace=namespace)
+        node = QuietNode(name, namespace=namespace)
         try:
             yield node
         finally:

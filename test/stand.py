@@ -27,6 +27,7 @@ from an_control.policy import AttentionSizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.ros.node import PolicyNode, make_executor
 from an_control.ros.outputs import set_stamp
+from an_control.ros.quiet_node import QuietNode
 
 STEP_NS = 10_000_000
 LIMIT_S = 20.0
@@ -79,7 +80,7 @@ class Stand:
         self.wiring.write_text(WIRING)
         self.model = tiny_model(folder / "model.safetensors")
         self.node: Any = None
-        self.peer = self.add(Node("robot", context=self.context))
+        self.peer = self.add(QuietNode("robot", context=self.context))
         self.joints = self.peer.create_publisher(JointState, "joint_states", 10)
         self.tilt = self.peer.create_publisher(Vector3Stamped, "tilt", 10)
         self.commands: list[JointState] = []

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import rclpy
-from rclpy.node import Node
 from std_srvs.srv import Trigger
 
+from an_control.ros.quiet_node import QuietNode
 from an_control.system.children import bound
 from an_control.system.share import share_path
 from an_control.wiring import CommandMessage
@@ -28,7 +28,7 @@ from an_control_sim.bridge.simulation_file import Simulation, load_simulation
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, signals
 
 
-class EchoNode(Node):
+class EchoNode(QuietNode):
     """Answers every step of a simulation with commands of 0, under the name of the policy node."""
 
     def __init__(self, simulation: Simulation, name: str = "policy", **node_options: Any) -> None:
@@ -95,7 +95,9 @@ def lockstep_benchmark(
         node = subprocess.Popen(bound(command))
         try:
             bridge = Bridge(
-                Node("simulator"), Robot(load_simulation(path)), start_timeout_s=start_timeout_s
+                QuietNode("simulator"),
+                Robot(load_simulation(path)),
+                start_timeout_s=start_timeout_s,
             )
             try:
                 return _measure(bridge, steps)

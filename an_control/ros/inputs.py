@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rclpy.clock import Clock, ClockType
-from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import MessageInfo, Subscription
@@ -20,7 +19,6 @@ from rclpy.subscription import MessageInfo, Subscription
 from an_control.ros.reading_age import Arrivals
 from an_control.wiring import ChannelTable, WiringError, lists_names, stamp_reader
 
-NO_EVENTS = SubscriptionEventCallbacks(use_default_callbacks=False)
 WATCH_S = 0.2
 PARTS_DEPTH = 10
 """Messages that may wait of a topic whose publishers may each send some of the named elements."""
@@ -152,7 +150,7 @@ class Inputs:
             store(message, None)
 
         callback = store if arrivals is not None and self._informed else store_uninformed
-        new = self._node.create_subscription(cls, topic, callback, qos, event_callbacks=NO_EVENTS)
+        new = self._node.create_subscription(cls, topic, callback, qos)
         mine = self._subscriptions.setdefault(topic, [])
         mine.append(new)
         if len(mine) > 2:

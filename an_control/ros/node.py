@@ -18,7 +18,6 @@ from typing import Any
 
 import rclpy
 from rcl_interfaces.msg import SetParametersResult
-from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.exceptions import NameValidationException
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
@@ -32,6 +31,7 @@ from an_control.controller import Controller
 from an_control.ros import parameters
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
+from an_control.ros.quiet_node import QuietNode
 from an_control.ros.swap import Swap
 from an_control.ros.usage import answers_help
 from an_control.ros.wiring_parameters import WiringParameters
@@ -52,7 +52,7 @@ SHOWN = 8
 """Changes of the wiring that one line of the log names."""
 
 
-class PolicyNode(LifecycleNode):
+class PolicyNode(QuietNode, LifecycleNode):
     """Controls a robot with a policy; `an_control.ros.parameters` says what can be set."""
 
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
@@ -72,12 +72,9 @@ class PolicyNode(LifecycleNode):
         self.create_service(Trigger, "~/reload_wiring", self._on_reload_wiring)
         self.create_service(Trigger, "~/estop", self._on_estop)
         self.create_service(Trigger, "~/reset_estop", self._on_reset_estop)
-        events = SubscriptionEventCallbacks(use_default_callbacks=False)
         for reliability in ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT:
             qos = QoSProfile(depth=10, reliability=reliability)  # to hear every publisher, surely
-            self.create_subscription(
-                Bool, "~/estop", self._receive_estop, qos, event_callbacks=events
-            )
+            self.create_subscription(Bool, "~/estop", self._receive_estop, qos)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load wiring and model and connect; on bad input say why and stay unconfigured."""

@@ -15,18 +15,14 @@ from typing import Any
 
 import numpy as np
 from rclpy.duration import Duration
-from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
-from an_control.ros.inputs import NO_EVENTS
 from an_control.wiring import CommandConfig, CommandMessage, Readings
 
 COMMAND_QOS = QoSProfile(depth=10)
-QUIET = PublisherEventCallbacks(use_default_callbacks=False)
-"""The diagnostics say who cannot hear commands."""
 ARRIVAL_S = 0.5
 """How long the last command may take to arrive; a subscriber that hangs cannot hold up more."""
 
@@ -148,9 +144,7 @@ class CommandOutput:
     def _create(self) -> None:
         if not self._publishers:
             self._publishers = [
-                self._node.create_publisher(
-                    type(one.message), one.topic, COMMAND_QOS, event_callbacks=QUIET
-                )
+                self._node.create_publisher(type(one.message), one.topic, COMMAND_QOS)
                 for one in self._messages
             ]
 
@@ -178,7 +172,6 @@ class CommandOutput:
                     message.topic,
                     partial(self._receive, message, span),
                     COMMAND_QOS,
-                    event_callbacks=NO_EVENTS,
                 )
             )
 

@@ -17,7 +17,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
 from an_control.ros.graph import owner
-from an_control.ros.inputs import NO_EVENTS, publishers_qos
+from an_control.ros.inputs import publishers_qos
 from an_control.ros.temporary_node import DISCOVERY_S, temporary_node
 from an_control.wiring.fields import ANGLES
 from an_control.wiring.messages import DURATION, TIME, field_types, message_class, stamp_reader
@@ -143,7 +143,7 @@ def _listen(node: Node, topic: Topic, cls: Any) -> None:
             topic.ranges[path] = min(low, before[0]), max(high, before[1])
 
     qos = publishers_qos(node, topic.name, 10)
-    node.create_subscription(cls, topic.name, hear, qos, event_callbacks=NO_EVENTS)
+    node.create_subscription(cls, topic.name, hear, qos)
 
 
 def _concerns(name: str, prefix: str) -> bool:

@@ -10,6 +10,8 @@ from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
+from an_control.ros.quiet_node import QuietNode
+
 DISCOVERY_S = 10.0
 """How long others may take to be found: a node that misses DDS's first announcements, as on a busy
 machine, hears the next ones after 3 s."""
@@ -23,7 +25,7 @@ def temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
     """
     rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
     try:
-        node = Node(name, namespace=namespace)
+        node = QuietNode(name, namespace=namespace)
         try:
             yield node
         finally:

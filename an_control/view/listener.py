@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
@@ -20,7 +19,6 @@ SEVERAL = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 LATCHED = QoSProfile(
     depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
 )
-_SILENT = SubscriptionEventCallbacks(use_default_callbacks=False)
 
 
 class Topic(NamedTuple):
@@ -48,7 +46,7 @@ class Listener:
         for name, topic in topics.items():
             if name not in self._topics:
                 self._subscriptions[name] = self._node.create_subscription(
-                    topic.type, topic.name, _ignore, topic.qos, event_callbacks=_SILENT
+                    topic.type, topic.name, _ignore, topic.qos
                 )
                 self._topics[name] = topic
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import rclpy
 from rclpy.context import Context
-from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
+from an_control.ros.quiet_node import QuietNode
 from an_control.view.live import Live
 from an_control.view.server import LOOPBACK, Server, listen
 
@@ -49,7 +49,7 @@ async def serving(
     context = Context()
     rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
     calls, listener = (
-        Node(name, context=context, start_parameter_services=False, enable_rosout=False)
+        QuietNode(name, context=context, start_parameter_services=False, enable_rosout=False)
         for name in ("an_control_view", "an_control_view_listener")
     )
     live = Live(calls, listener, robot)

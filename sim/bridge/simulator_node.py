@@ -11,6 +11,7 @@ from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 
 from an_control.disturbance import Change, DisturbanceSettings
+from an_control.ros.quiet_node import QuietNode
 from an_control.ros.usage import answers_help
 from an_control.wiring import WiringError, load_wiring
 from an_control_sim.bridge.bridge import Bridge
@@ -155,7 +156,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     try:
         with signals(), ros(args):
-            node = new_node(lambda: Node("simulator"))
+            node = new_node(lambda: QuietNode("simulator"))
             try:
                 summary = simulate(node, read_settings(node), partial(_log, node))
             finally:

@@ -216,3 +216,12 @@ def test_configure_and_cleanup_leave_nothing_behind(stand):
 def counts(node) -> tuple[int, ...]:
     kinds = (node.publishers, node.subscriptions, node.timers, node.services, node.waitables)
     return tuple(len(list(kind)) for kind in kinds)
+
+
+def test_no_publisher_or_subscription_handles_events_of_the_middleware(stand):
+    """Neither those of rclpy itself: with the events executor they crash or deadlock."""
+    node = stand.start(use_sim_time=True, mode="rate", activate=False)
+    node.trigger_configure()
+    endpoints = [*node.publishers, *node.subscriptions]
+    assert {one.topic_name for one in endpoints} > {"/parameter_events", "/clock", "/joint_states"}
+    assert [one.topic_name for one in endpoints if one.event_handlers] == []

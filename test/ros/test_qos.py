@@ -17,6 +17,7 @@ from sensor_msgs.msg import JointState
 from stand import JOINTS, LATCHED, Stand, readings_of, stamp_of
 
 from an_control.ros.outputs import set_stamp
+from an_control.ros.quiet_node import QuietNode
 
 BOTH = pytest.mark.parametrize("stand", ["single_threaded", "events"], indirect=True)
 RELIABLE = QoSProfile(depth=10)
@@ -38,7 +39,7 @@ def sensors() -> Iterator[Node]:
     """A node behind a participant of its own, so that discovery takes its time."""
     context = Context()
     rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
-    node = Node("sensors", context=context)
+    node = QuietNode("sensors", context=context)
     yield node
     node.destroy_node()
     rclpy.shutdown(context=context)
