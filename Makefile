@@ -13,6 +13,7 @@
 # make reality  the ant, the cars and Pong under what robots are like: late, lost and noisy messages,
 #                stops, worn motors; tables and JSON in runs/reality      (hours; EPISODES=1 to try)
 # make tables  those of docs/rewiring.md and docs/ant_policy.md, with their pictures (an hour, one core)
+# A table that was stopped plays only the rows that it lacks.
 #
 # PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
 # ROS=system  takes rclpy from the sourced ROS 2 distribution, ROS=wheels from PyPI. Left empty, the
@@ -56,11 +57,13 @@ REALITY = reset none reset+100 reset+25 delay=1 delay=2 delay=0..2 jitter=0.02 j
 REALITY_CAMERA = reset reset,delay=1 reset,lose=0.1 reset,repeat=0.1
 EVALUATE = $(BIN)/an-control evaluate
 # A table of a page: model, page, title, episodes and seed, protocols.
-TABLE = $(EVALUATE) models/$(1).safetensors --markdown docs/$(2).md --title "$(3)" $(4) --table $(5)
+TABLE = $(EVALUATE) models/$(1).safetensors --markdown docs/$(2).md --title "$(3)" $(4) \
+        --state "$(VENV)/$(3).rows" --table $(5)
 
 # One of `make reality`: model, episodes, protocols.
 SHOWN = $(EVALUATE) models/$(1).safetensors --episodes $(2) --seed 1 --table $(3) --title $(1) \
-        --markdown runs/reality/$(1).md --json runs/reality/$(1).json
+        --markdown runs/reality/$(1).md --json runs/reality/$(1).json \
+        --state runs/reality/$(1).rows
 
 .PHONY: ant view test test-slow lint bench campaign soak fuzz reality tables ant-policy camera-tables clean
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -83,6 +84,9 @@ class Verb:
     """Write recovery curves, attention maps and keys into this folder."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
+    state: OutputFile | None = None
+    """Keep each finished row of --table here until the table is whole: the same command plays only
+    the rows that a stopped one lacks."""
 
     def run(self) -> int:
         need("sim", "gymnasium")
@@ -92,6 +96,8 @@ class Verb:
             raise InputError(f"--episodes {self.episodes}: must be 1 or more")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
+        if self.state is not None and not self.table:
+            raise InputError(f"--state {self.state}: keeps the rows of a --table")
         self._check_marks()
         if self.identification:
             return self._identify()
@@ -219,10 +225,17 @@ class Verb:
 
     def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: _Stage) -> None:
         from an_control.learning.evaluation.comparison import compare, markdown, write_tables
+        from an_control.learning.evaluation.kept_rows import KeptRows
 
         runs = {}
+        kept = None if self.state is None else KeptRows(self.state, self._played(task))
         for name, protocol in protocols.items():
-            runs[name] = stage.play(protocol, self.episodes, None if self.table else _report)
+            if kept is not None and name in kept.rows:
+                runs[name] = kept.rows[name]
+            else:
+                runs[name] = stage.play(protocol, self.episodes, None if self.table else _report)
+                if kept is not None:
+                    kept.keep(name, runs[name])
             if self.table:
                 print(_line(name, runs[name]), flush=True)
         success = SUCCESS.get(task) if self.success is None else self.success
@@ -246,6 +259,19 @@ class Verb:
                 raise InputError(f"--markdown: {error}") from error
         if self.plots is not None:
             self._draw(self.plots, protocols, runs, stage)
+        if kept is not None:
+            kept.drop()
+
+    def _played(self, task: str) -> dict[str, Any]:
+        """What decides the returns of a table beside its protocols."""
+        return {
+            "model": hashlib.sha256(self.model.read_bytes()).hexdigest(),
+            "task": task,
+            "episodes": self.episodes,
+            "seed": self.seed,
+            "monitor": self.monitor,
+            "normalise": self.normalise,
+        }
 
     def _options(self) -> dict[str, Any]:
         """The options that describe one protocol."""

@@ -16,10 +16,12 @@ from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 from an_control.learning.evaluation.evaluate import Result, evaluate
+from an_control.learning.evaluation.kept_rows import KeptRows
 from an_control.learning.rollout.evaluation_protocol import Protocol
-from an_control.policy import load_policy, make_policy, write_model
+from an_control.policy import MlpSizes, load_policy, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.tasks import ANT_TASK
+from an_control.system.interrupts import INTERRUPTED
 
 
 @pytest.fixture(scope="module")
@@ -263,3 +265,58 @@ def test_keys_that_are_too_few_or_one_number_give_no_clusters(keys):
     trace = plots.Trace(("a", "b", "c"))
     trace.keys = list(keys)
     assert plots.key_clusters(trace) is None
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A policy whose episodes are short."""
+    path = tmp_path / "small.safetensors"
+    task = {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
+    write_model(path, random_model(MlpSizes(4, 2, [3]), task=task))
+    return path
+
+
+def table_of(model, *more):
+    """The exit status of a table of three rows, and those that it has written, without times."""
+    written = model.with_suffix(".json")
+    written.unlink(missing_ok=True)
+    table = ["--table", "none", "reset", "reset+5", "--episodes", "3", "--json", str(written)]
+    status = main(["evaluate", str(model), *table, *more])
+    rows = json.loads(written.read_text())["protocols"] if written.exists() else []
+    return status, [[row[name] for name in ("protocol", "difference", "episodes")] for row in rows]
+
+
+def test_a_table_that_was_stopped_plays_only_the_rows_that_it_lacks(tmp_path, small, monkeypatch):
+    state, played, stopping = tmp_path / "rows", [], [True]
+    play = evaluate_verb._Stage.play
+
+    def counted(stage, protocol, *rest):
+        if stopping and len(played) == 2:
+            raise KeyboardInterrupt
+        played.append(str(protocol))
+        return play(stage, protocol, *rest)
+
+    whole = table_of(small)
+    assert whole[0] == 0 and len(whole[1]) == 3
+    monkeypatch.setattr(evaluate_verb._Stage, "play", counted)
+    assert table_of(small, "--state", str(state)) == (INTERRUPTED, [])
+    assert played == ["none", "reset"]
+    with state.open("a") as file:
+        file.write('{"protocol": "reset+5", "epi')  # killed while it wrote a row
+    stopping.clear()
+    assert table_of(small, "--state", str(state)) == whole
+    assert played == ["none", "reset", "reset+5"]
+    assert not state.exists()
+
+
+def test_rows_of_another_table_are_refused(tmp_path, small, capsys):
+    state = tmp_path / "rows"
+    KeptRows(state, {"model": "0123", "task": "ant"})
+    assert table_of(small, "--state", str(state)) == (2, [])
+    assert f"{state}: model was 0123, not " in capsys.readouterr().err
+    state.write_text("notes of mine\n")
+    assert table_of(small, "--state", str(state)) == (2, [])
+    assert f"{state}: has no rows of a table" in capsys.readouterr().err
+    assert state.read_text() == "notes of mine\n"
+    assert main(["evaluate", str(small), "--state", str(state)]) == 2
+    assert f"--state {state}: keeps the rows of a --table" in capsys.readouterr().err
