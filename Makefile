@@ -78,7 +78,7 @@ test: $(VENV)/.test
 	  $(BIN)/python -m pytest test/realtime
 
 test-slow: $(VENV)/.test
-	@. $(VENV)/.ros && $(PYTEST) -m slow
+	@. $(VENV)/.ros && STANDSTILL_S=930 $(PYTEST) -m slow --timeout 900
 
 lint: $(VENV)/.test
 	@$(BIN)/ruff check .
