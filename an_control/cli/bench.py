@@ -1,4 +1,4 @@
-"""``an-control bench inference|monitor|ros|ant|training``."""
+"""``an-control bench inference|monitor|ros|ant|training|scaling``."""
 
 from __future__ import annotations
 
@@ -46,6 +46,13 @@ LOCKSTEP_COLUMNS = {
     "latency_p99_us": "p99",
     "timeouts": "timeouts",
 }
+SCALING_COLUMNS = {
+    "workers": "workers",
+    "generation_s": "seconds",
+    "speed_up": "speed-up",
+    "efficiency": "efficiency",
+    "bound": "held up by",
+}
 ANT_ACTIONS = 8
 
 
@@ -53,13 +60,14 @@ ANT_ACTIONS = 8
 class Verb:
     """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
-    what: tyro.conf.Positional[Literal["inference", "monitor", "ros", "ant", "training"]]
+    what: tyro.conf.Positional[Literal["inference", "monitor", "ros", "ant", "training", "scaling"]]
     """inference: a tick of the policy on one core. monitor: what the identity monitor adds to it
     (of the Ant policy that ships, or of --model), while signals move every 100 steps. ros: from
     sensor message to command, beside a bare echo of the same message, and steps a second of
     simulator and node in lockstep. ant:
     steps a second of the environment alone, beside the package's own. training: steps a second of
-    the rollout engines, beside a plain rollout."""
+    the rollout engines, beside a plain rollout. scaling: what a generation of the paper's evolution
+    of the Ant (256 candidates, 16 episodes) costs here, and would cost with up to 1,000 workers."""
     model: Path | None = None
     """A .safetensors model file; by default random weights of the size of the authors' policies
     (in lockstep: the Ant policy that ships)."""
@@ -85,6 +93,7 @@ class Verb:
             "ros": self._ros,
             "ant": self._ant,
             "training": self._training,
+            "scaling": self._scaling,
         }[self.what]
         try:
             result = measure()
@@ -185,6 +194,21 @@ class Verb:
         _show(f"{task}, steps/s of worker processes", columns, workers["rows"])
         print(f"the same numbers from all of them: {workers['same_numbers']}")
         return {"rollouts": result, "workers": workers}
+
+    def _scaling(self) -> dict[str, Any]:
+        need("train", "cma", "distributed")
+        from an_control.bench.scaling import scaling_benchmark
+
+        task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
+        result = scaling_benchmark(task, self.seconds)
+        for name, what in (
+            ("episode_s", "an episode of full length"),
+            ("optimiser_s", f"CMA-ES over {result['numbers']:,} numbers, a generation"),
+            ("message_s", "a task sent through Dask and back"),
+        ):
+            print(f"{what}: {1e3 * result[name]:,.3g} ms")
+        _show(f"{task}, 256 x 16 episodes, a generation", SCALING_COLUMNS, result["rows"])
+        return result
 
 
 def _show(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> None:

@@ -44,7 +44,7 @@ class Disturber:
     `ids` are all channel ids of the nominal wiring (N of them), in any order: what happens to a
     channel depends on the set of ids alone. A tick may bring fewer, in another order; a slot is
     missing while the signal behind it is. Unknown ids are left out. `schedule` are changes of the
-    settings during each episode.
+    settings during each episode. `episode` is the first one; None where `reset` will say which.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Disturber:
         settings: DisturbanceSettings,
         seed: int,
         schedule: Sequence[Change] = (),
+        episode: int | None = 0,
     ) -> None:
         self._base, self._schedule = settings, tuple(sorted(schedule, key=lambda one: one.step))
         self.ids = tuple(sorted(ids))
@@ -60,7 +61,8 @@ class Disturber:
         self._index = {name: i for i, name in enumerate(self.ids)}
         self._came: tuple[str, ...] | None = None
         self._seed = seed
-        self.reset(0)
+        if episode is not None:
+            self.reset(episode)
 
     def reset(self, episode: int) -> None:
         """Start an episode: step 0, and all random streams from (seed, episode)."""

@@ -206,7 +206,7 @@ def play(
                     policy,
                     _environment(environment),
                     channels,
-                    Disturber(channels, disturbance, start.run),
+                    Disturber(channels, disturbance, start.run, episode=None),
                     start,
                 )
             except Exception as error:  # an environment may raise anything; it is its own fault

@@ -124,19 +124,24 @@ def cut(
     channels: tuple[str, ...],
     models: Sequence[Model],
     starts: Sequence[Start],
-    disturbance: DisturbanceSettings,
-    workers: int,
+    disturbance: DisturbanceSettings = NOTHING,
+    workers: int = 1,
 ) -> list[Task]:
     """Tasks of whole candidates, or smaller ones where there are few candidates."""
-    shares = max(1, min(len(starts), -(-4 * workers // len(models))))
-    share = -(-len(starts) // shares)
-    tasks = []
+    episodes, tasks = share(len(models), len(starts), workers), []
     for row, model in enumerate(models):
         pickled = pickle.dumps(model)
-        for begin in range(0, len(starts), share):
-            part = starts[begin : begin + share]
+        for begin in range(0, len(starts), episodes):
+            part = starts[begin : begin + episodes]
             tasks.append(Task(row, begin, (environment, channels, pickled, part, disturbance)))
     return tasks
+
+
+def share(models: int, episodes: int, workers: int) -> int:
+    """How many of a candidate's episodes a task has: four tasks for each worker where they allow
+    that, so that none waits long for another."""
+    shares = max(1, min(episodes, -(-4 * workers // models)))
+    return -(-episodes // shares)
 
 
 def joined(parts: Sequence[tuple[Task, Played]], models: int, episodes: int) -> Outcomes:

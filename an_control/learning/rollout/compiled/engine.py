@@ -85,7 +85,9 @@ class FusedEngine:
         disturbers: dict[int, Disturber] = {}
         for start in starts:
             if start.run not in disturbers:
-                disturbers[start.run] = Disturber(self.channels, disturbance, start.run)
+                disturbers[start.run] = Disturber(
+                    self.channels, disturbance, start.run, episode=None
+                )
             disturber = disturbers[start.run]
             disturber.reset(start.episode)
             plan = disturber.plan(self.batch.steps)

@@ -1,0 +1,144 @@
+"""What evolution costs on many machines, from what its parts cost on this one.
+
+A generation asks the optimiser for candidates, sends each worker its tasks, waits until the last
+one has played, and tells the optimiser. Tasks are cut as for Dask (`processes.share`), and sent by
+one scheduler, one after the other:
+
+    generation = optimiser + max(tasks x message, rounds x task),  rounds = ceil(tasks / workers)
+
+It leaves out what differs between machines: networks, other people's load, starts of workers.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from an_control.learning.environments import describe, environment_of, make_environment
+from an_control.learning.es.optimisers import make_optimiser
+from an_control.learning.es.parametrisation import Authors
+from an_control.learning.rollout.engine import training_starts
+from an_control.learning.rollout.episode import play
+from an_control.learning.rollout.processes import Task, cut, share
+
+POPULATION, ROLLOUTS = 256, 16
+"""The paper's (Tang & Ha 2021, appendix)."""
+WORKERS = (1, 2, 16, 256, 1000)
+GENERATIONS = 20
+"""Of the optimiser alone; CMA-ES does not decompose its covariance in each."""
+
+
+class Costs(NamedTuple):
+    """Seconds, on one core, of what a generation is made of."""
+
+    episode_s: float
+    """One episode of full length."""
+    optimiser_s: float
+    """Ask and tell of a whole population."""
+    message_s: float
+    """A task sent and its empty result received."""
+
+
+def generation(costs: Costs, workers: int) -> dict[str, Any]:
+    """A generation's seconds with so many workers, its speed-up, and what holds it up."""
+    played, bound = _played(costs, workers)
+    whole = costs.optimiser_s + played
+    alone = costs.optimiser_s + _played(costs, 1)[0]
+    if costs.optimiser_s > played:
+        bound = "optimiser"
+    return {
+        "workers": workers,
+        "generation_s": whole,
+        "speed_up": alone / whole,
+        "efficiency": alone / whole / workers,
+        "bound": bound,
+    }
+
+
+def _played(costs: Costs, workers: int) -> tuple[float, str]:
+    """Seconds until all tasks are played, and whether messages or playing decide that."""
+    episodes = share(POPULATION, ROLLOUTS, workers)
+    tasks = POPULATION * -(-ROLLOUTS // episodes)
+    sent, rounds = tasks * costs.message_s, -(-tasks // workers)
+    playing = rounds * episodes * costs.episode_s
+    return max(sent, playing), "messages" if sent > playing else "playing"
+
+
+def scaling_benchmark(task: str, seconds: float) -> dict[str, Any]:
+    """The costs of a task with the authors' policy, and what they come to."""
+    environment = environment_of(task)
+    env = make_environment(environment)
+    described = describe(env, task, environment)
+    limit = env.spec.max_episode_steps if env.spec is not None else None
+    env.close()
+    form = Authors(len(described["actuators"]), 16)
+    people = [form.model(np.zeros(form.size), described, {})] * POPULATION
+    starts = training_starts(np.random.default_rng(0), ROLLOUTS)
+    tasks = cut(environment, described["channels"], people, starts, workers=1)
+    costs = Costs(
+        _episode_s(tasks[0], limit or 1000, seconds),
+        _optimiser_s(form.size),
+        _message_s(tasks),
+    )
+    rows = [generation(costs, workers) for workers in WORKERS]
+    return {"task": task, "numbers": form.size, **costs._asdict(), "rows": rows}
+
+
+def _episode_s(task: Task, limit: int, seconds: float) -> float:
+    """A whole episode's seconds, from the steps of those that end earlier."""
+    name, channels, model, starts, disturbance = task.arguments
+    play(name, channels, model, starts[:1], disturbance)
+
+    def per_step() -> float:
+        begin = time.process_time()
+        steps = int(play(name, channels, model, starts[:4], disturbance).steps.sum())
+        return (time.process_time() - begin) / steps
+
+    return limit * _median(per_step, seconds)
+
+
+def _optimiser_s(size: int) -> float:
+    optimiser, rng = (
+        make_optimiser("cma", np.zeros(size), 0.1, POPULATION),
+        np.random.default_rng(0),
+    )
+    begin = time.perf_counter()
+    for _ in range(GENERATIONS):
+        candidates = optimiser.ask(rng)
+        optimiser.tell(-(candidates**2).sum(axis=1), 0.0)
+    return (time.perf_counter() - begin) / GENERATIONS
+
+
+def _message_s(tasks: list[Task]) -> float:
+    """Of tasks as large as real ones, through a Dask scheduler to a worker and back."""
+    import distributed
+
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as all_,
+        distributed.Client(all_) as client,
+    ):
+
+        def per_task() -> float:
+            begin = time.perf_counter()
+            client.gather([client.submit(_nothing, *one.arguments, pure=False) for one in tasks])
+            return (time.perf_counter() - begin) / len(tasks)
+
+        per_task()
+        return statistics.median(per_task() for _ in range(3))
+
+
+def _nothing(*arguments: object) -> None:
+    """What a worker does for a message alone."""
+
+
+def _median(measure: Callable[[], float], seconds: float) -> float:
+    """The median of calls for about so many seconds."""
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while not found or time.perf_counter() < end:
+        found.append(measure())
+    return statistics.median(found)
