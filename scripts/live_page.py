@@ -2,7 +2,8 @@
 
     python scripts/live_page.py pictures [DIR [ROBOT ...]]  of five robots, and the Ant moving
     python scripts/live_page.py measure [MINUTES]           what the page costs the Ant: so long
-                                                            with drags, without, and without a page
+                                                            with drags, without, without a page but
+                                                            rewired as often, and without either
 
 Pictures need Chromium and Playwright. Give each command a ROS_DOMAIN_ID of its own.
 """
@@ -13,6 +14,7 @@ import asyncio
 import io
 import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -163,9 +165,9 @@ async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
         plugs, returns, taken = list(visitor.wires()), Returns(), 0
         while (now_s := time.monotonic() - begin_s) < seconds:
             if len(took_ms) < drags * now_s / seconds:
-                signal, plug = plugs[len(took_ms) % 28], plugs[(7 * len(took_ms) + 3) % 28]
-                if visitor.wires()[plug][0] != signal:
-                    await visitor.done("connect", signal=signal, plug=plug, announced=True)
+                one, plug = plugs[len(took_ms) % 28], plugs[(7 * len(took_ms) + 3) % 28]
+                if visitor.wires()[plug][0] != one:
+                    await visitor.done("connect", signal=one, plug=plug, announced=True)
                 took_ms.append(visitor.replies[-1]["took_ms"])
             if now_s > taken:
                 taken += 1
@@ -193,22 +195,41 @@ def _tick_us(visitor: Any) -> float:
     return float("nan")
 
 
-def _alone(seconds: float) -> dict[str, float]:
-    """p99 of a tick without a page, as the policy node itself says, and returns."""
+async def _alone(seconds: float, drags: int) -> dict[str, float]:
+    """p99 of a tick without a page, as the policy node itself says, and returns.
+
+    `drags` are done to the robot as the page would, by parameters alone.
+    """
     import rclpy
     from rclpy.node import Node
 
+    from an_control.view.calls import Calls
+    from an_control.view.command_handlers import Deeds
     from an_control.view.graph import find
     from an_control.view.listener import Listener
+    from an_control.view.schema import Connect
 
     rclpy.init(args=[])
-    node = Node("measure")
+    node, caller = Node("measure"), Node("measure_calls")
     listener, values, returns = Listener(node), [], Returns()
-    end_s, topics = time.monotonic() + seconds, {}
-    while time.monotonic() < end_s:
+    deeds, begin_s, topics, done = Deeds(Calls(caller)), time.monotonic(), {}, 0
+    while (now_s := time.monotonic() - begin_s) < seconds:
         if "progress" not in topics:
-            topics = find(node).topics
+            found = find(node)
+            topics = found.topics
             listener.follow(topics)
+            if drags and found.policy:
+                await deeds.see(found, new=True)
+        if (order := listener.newest("order")) is not None:
+            deeds.bay.see_order({pair.key: pair.value for pair in order.values})
+        if deeds.bay.order and done < drags * now_s / seconds:
+            wires = {wire.plug: wire.signal for wire in deeds.bay.wires}
+            plugs = list(wires)
+            one, plug = plugs[done % 28], plugs[(7 * done + 3) % 28]
+            done += 1
+            if wires[plug] != one:
+                reply = await deeds.do(Connect(id=done, signal=one, plug=plug, announced=True))
+                assert reply.ok, reply.text
         for message in listener.waiting("diagnostics"):
             for one in message.status:
                 if one.name.endswith(": policy"):
@@ -217,12 +238,13 @@ def _alone(seconds: float) -> dict[str, float]:
         if progress is not None:
             figures = zip(progress.name, progress.position, strict=True)
             returns.see({name: value for name, value in figures if value == value})
-        time.sleep(0.2)
+        await asyncio.sleep(0.2)
     listener.close()
-    node.destroy_node()
+    for one in node, caller:
+        one.destroy_node()
     rclpy.shutdown()
     p99 = statistics.median(values) if values else float("nan")
-    return {"tick p99 [us]": p99, **returns.summary()}
+    return {"drags": done, "tick p99 [us]": p99, **returns.summary()}
 
 
 def memory_mb(pid: int) -> float:
@@ -247,11 +269,13 @@ def measure(minutes: float) -> None:
         found["a visitor who looks on"] = asyncio.run(_visit(address, seconds, 0))
         memory.append(memory_mb(viewer))
         found["page memory [MB]"] = [round(one, 1) for one in memory]
+        os.kill(viewer, signal.SIGKILL)
+        found["no page, rewired"] = asyncio.run(_alone(seconds, max(100, int(seconds))))
     command = [sys.executable, "-m", "an_control", "sim", "ant", "--realtime", "--scrambler",
                "--episodes", "100000"]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as plain:
         time.sleep(SETTLE_S)
-        found["no page"] = _alone(seconds)
+        found["no page"] = asyncio.run(_alone(seconds, 0))
         plain.terminate()
     print(json.dumps(found, indent=2))
 
