@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import rclpy
 import yaml
-from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
@@ -30,6 +29,7 @@ from an_control.policy import AttentionSizes, Model, read_model, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.ros.node import make_executor
 from an_control.ros.outputs import set_stamp
+from an_control.ros.quiet_node import QuietNode
 from an_control.system.children import bound
 
 CHANNELS = 28
@@ -85,7 +85,7 @@ class _Prober:
     """Sends a JointState on one of the paths and waits for the answer with its stamp."""
 
     def __init__(self, namespace: str) -> None:
-        self._node = Node("prober", namespace=namespace)
+        self._node = QuietNode("prober", namespace=namespace)
         self._executor = make_executor(EXECUTOR, self._node.context)
         self._executor.add_node(self._node)
         self._message = JointState(name=[f"joint_{i}" for i in range(CHANNELS)])
@@ -195,7 +195,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.append(signum))
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    node = Node("echo")
+    node = QuietNode("echo")
     publisher = node.create_publisher(JointState, PATHS["echo"], 10)
     node.create_subscription(JointState, "echo_states", publisher.publish, 10)
     executor = make_executor(EXECUTOR, node.context)

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from an_control.bench.training import median_rate
 from an_control.learning.environments import describe, environment_of, make_environment
 from an_control.learning.es.optimisers import make_optimiser
 from an_control.learning.es.parametrisation import Authors
@@ -91,21 +91,17 @@ def scaling_benchmark(task: str, seconds: float) -> dict[str, Any]:
 def _episode_s(task: Task, limit: int, seconds: float) -> float:
     """A whole episode's seconds, from the steps of those that end earlier."""
     name, channels, model, starts, disturbance = task.arguments
-    play(name, channels, model, starts[:1], disturbance)
 
-    def per_step() -> float:
-        begin = time.process_time()
-        steps = int(play(name, channels, model, starts[:4], disturbance).steps.sum())
-        return (time.process_time() - begin) / steps
+    def steps() -> int:
+        return int(play(name, channels, model, starts[:4], disturbance).steps.sum())
 
-    return limit * _median(per_step, seconds)
+    steps()
+    return limit / median_rate(steps, seconds, time.process_time)
 
 
 def _optimiser_s(size: int) -> float:
-    optimiser, rng = (
-        make_optimiser("cma", np.zeros(size), 0.1, POPULATION),
-        np.random.default_rng(0),
-    )
+    rng = np.random.default_rng(0)
+    optimiser = make_optimiser("cma", np.zeros(size), 0.1, POPULATION)
     begin = time.perf_counter()
     for _ in range(GENERATIONS):
         candidates = optimiser.ask(rng)
@@ -133,12 +129,3 @@ def _message_s(tasks: list[Task]) -> float:
 
 def _nothing(*arguments: object) -> None:
     """What a worker does for a message alone."""
-
-
-def _median(measure: Callable[[], float], seconds: float) -> float:
-    """The median of calls for about so many seconds."""
-    found: list[float] = []
-    end = time.perf_counter() + seconds
-    while not found or time.perf_counter() < end:
-        found.append(measure())
-    return statistics.median(found)

@@ -55,14 +55,14 @@ def training_benchmark(seconds: float) -> dict[str, Any]:
     policy, what = make_policy(model, "off"), (env, inner.channels, EPISODES, 1, NOTHING)
     tick = row(
         "tick by tick, our compiled policy",
-        _median(lambda: sum(result.steps for result in evaluate(policy, *what)), seconds),
+        median_rate(lambda: sum(result.steps for result in evaluate(policy, *what)), seconds),
     )
     authors = None
     if importlib.util.find_spec("torch") is not None:
         play = _as_the_authors(model)
         play(env)
         authors = row(
-            "tick by tick, torch modules as the authors'", _median(lambda: play(env), seconds)
+            "tick by tick, torch modules as the authors'", median_rate(lambda: play(env), seconds)
         )
     env.close()
     evojax = None
@@ -125,10 +125,10 @@ def _rate(
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     engine.play(people[:2], starts[:2])
-    return _median(lambda: int(engine.play(people, starts).steps.sum()), seconds, clock)
+    return median_rate(lambda: int(engine.play(people, starts).steps.sum()), seconds, clock)
 
 
-def _median(
+def median_rate(
     play: Callable[[], int], seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> float:
     """The median of the rates, by `clock`, of calls that each return how many steps they played."""
@@ -173,7 +173,7 @@ def _evojax_rate(seconds: float) -> float:
         return POPULATION * ROLLOUTS * task.max_steps
 
     play()
-    return _median(play, seconds)
+    return median_rate(play, seconds)
 
 
 def _as_the_authors(model: Model) -> Callable[[Any], int]:

@@ -19,6 +19,7 @@ from an_control.cli.identification import TABLES, evaluate_identification
 from an_control.disturbance import Shuffle
 from an_control.policy import MlpSizes, Model, Monitor, Policy, make_policy, monitor_of, read_model
 from an_control.policy.tasks import SUCCESS, WALK_M
+from an_control.system.files import WriteError
 
 if TYPE_CHECKING:
     import gymnasium
@@ -118,7 +119,7 @@ class Verb:
             stage = _Stage(model, env, self.seed, self.plots is not None)
             try:
                 self._evaluate(task, protocols, stage)
-            except ValueError as error:
+            except (ValueError, WriteError) as error:
                 raise InputError(str(error)) from error
         return 0
 

@@ -16,7 +16,6 @@ from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 from an_control.learning.evaluation.evaluate import Result, evaluate
-from an_control.learning.evaluation.kept_rows import KeptRows
 from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.policy import MlpSizes, load_policy, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
@@ -286,37 +285,42 @@ def table_of(model, *more):
     return status, [[row[name] for name in ("protocol", "difference", "episodes")] for row in rows]
 
 
-def test_a_table_that_was_stopped_plays_only_the_rows_that_it_lacks(tmp_path, small, monkeypatch):
-    state, played, stopping = tmp_path / "rows", [], [True]
-    play = evaluate_verb._Stage.play
+def interrupted_after(play, rows, played):
+    """`_Stage.play` until that many rows have been noted in `played`."""
 
     def counted(stage, protocol, *rest):
-        if stopping and len(played) == 2:
+        if len(played) == rows:
             raise KeyboardInterrupt
         played.append(str(protocol))
         return play(stage, protocol, *rest)
 
+    return counted
+
+
+def test_a_table_that_was_stopped_plays_only_the_rows_that_it_lacks(tmp_path, small, monkeypatch):
+    state, played, play = tmp_path / "rows", [], evaluate_verb._Stage.play
     whole = table_of(small)
     assert whole[0] == 0 and len(whole[1]) == 3
-    monkeypatch.setattr(evaluate_verb._Stage, "play", counted)
+    monkeypatch.setattr(evaluate_verb._Stage, "play", interrupted_after(play, 2, played))
     assert table_of(small, "--state", str(state)) == (INTERRUPTED, [])
     assert played == ["none", "reset"]
-    with state.open("a") as file:
-        file.write('{"protocol": "reset+5", "epi')  # killed while it wrote a row
-    stopping.clear()
+    monkeypatch.setattr(evaluate_verb._Stage, "play", interrupted_after(play, 9, played))
     assert table_of(small, "--state", str(state)) == whole
     assert played == ["none", "reset", "reset+5"]
     assert not state.exists()
 
 
-def test_rows_of_another_table_are_refused(tmp_path, small, capsys):
+def test_rows_of_another_table_are_refused(tmp_path, small, capsys, monkeypatch):
     state = tmp_path / "rows"
-    KeptRows(state, {"model": "0123", "task": "ant"})
-    assert table_of(small, "--state", str(state)) == (2, [])
-    assert f"{state}: model was 0123, not " in capsys.readouterr().err
-    state.write_text("notes of mine\n")
+    stage, played = evaluate_verb._Stage, []
+    monkeypatch.setattr(stage, "play", interrupted_after(stage.play, 1, played))
+    assert table_of(small, "--state", str(state))[0] == INTERRUPTED
+    capsys.readouterr()
+    assert table_of(small, "--state", str(state), "--seed", "2") == (2, [])
+    assert f"{state}: seed was 1, not 2" in capsys.readouterr().err
+    state.write_text("notes of mine")
     assert table_of(small, "--state", str(state)) == (2, [])
     assert f"{state}: has no rows of a table" in capsys.readouterr().err
-    assert state.read_text() == "notes of mine\n"
+    assert state.read_text() == "notes of mine"
     assert main(["evaluate", str(small), "--state", str(state)]) == 2
     assert f"--state {state}: keeps the rows of a --table" in capsys.readouterr().err

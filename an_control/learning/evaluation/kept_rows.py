@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -12,45 +11,44 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.rollout.episode import Result
+from an_control.system.files import read_regular, write_whole
 
 
 class KeptRows:
-    """Results by protocol, a line of JSON each below a first line that says what was played.
+    """Results by protocol, and `about`: what decides them beside it.
 
-    Raises ValueError where the file is of another table, or none of these.
+    Raises ValueError where the file is of another table, or of none.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         self.rows: dict[str, list[Result]] = {}
-        self._path = path
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        whole = [line for line in lines if line.endswith("\n")]  # the last may have been cut off
-        if not whole:
-            path.write_text(json.dumps(about) + "\n")
+        self._path, self._about = path, dict(about)
+        if not path.exists():
             return
         try:
-            before, *rows = map(json.loads, whole)
-            for name, value in about.items():
-                if before[name] != value:
-                    raise ValueError(f"{path}: {name} was {before[name]}, not {value}")
-            for row in rows:
-                self.rows[row["protocol"]] = [_result(one) for one in row["episodes"]]
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            kept = json.loads(read_regular(path))
+            before = {name: kept["about"][name] for name in about}
+            for protocol, episodes in kept["rows"].items():
+                self.rows[protocol] = [_result(one) for one in episodes]
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: has no rows of a table") from error
-        path.write_text("".join(whole))
+        for name, value in about.items():
+            if before[name] != value:
+                raise ValueError(f"{path}: {name} was {before[name]}, not {value}")
 
     def keep(self, protocol: str, results: Sequence[Result]) -> None:
-        """Add a row; once this returns, it survives a loss of power."""
-        episodes = [{**asdict(one), "rewards": one.rewards.tolist()} for one in results]
-        with self._path.open("a") as file:
-            file.write(json.dumps({"protocol": protocol, "episodes": episodes}) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        """Add a row. WriteError where the file cannot be written; it is as before then."""
         self.rows[protocol] = list(results)
+        rows = {name: [_plain(one) for one in row] for name, row in self.rows.items()}
+        write_whole(self._path, json.dumps({"about": self._about, "rows": rows}))
 
     def drop(self) -> None:
         """Delete the file: the table is written."""
         self._path.unlink()
+
+
+def _plain(result: Result) -> dict[str, Any]:
+    return {**asdict(result), "rewards": result.rewards.tolist()}
 
 
 def _result(episode: Mapping[str, Any]) -> Result:
