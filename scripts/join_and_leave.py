@@ -69,7 +69,7 @@ def main(minutes: float) -> None:
     for process in processes:
         process.send_signal(
             signal.SIGINT
-        )  # one that is killed leaves ports in shared memory locked
+        )  # a killed one leaves ports locked
         try:
             out, errors = process.communicate(timeout=10.0)
         except subprocess.TimeoutExpired:
