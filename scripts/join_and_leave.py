@@ -67,9 +67,7 @@ def main(minutes: float) -> None:
     time.sleep(60.0 * minutes)
     nodes, stacks = 0, []
     for process in processes:
-        process.send_signal(
-            signal.SIGINT
-        )  # a killed one leaves ports locked
+        process.send_signal(signal.SIGINT)  # a killed one leaves ports locked
         try:
             out, errors = process.communicate(timeout=10.0)
         except subprocess.TimeoutExpired:
