@@ -212,7 +212,9 @@ async def _alone(seconds: float, drags: int) -> dict[str, float]:
     rclpy.init(args=[])
     node, caller = Node("measure"), Node("measure_calls")
     listener, values, returns = Listener(node), [], Returns()
-    deeds, begin_s, topics, done = Deeds(Calls(caller)), time.monotonic(), {}, 0
+    deeds, begin_s = Deeds(Calls(caller), listener), time.monotonic()
+    topics: dict[str, Any] = {}
+    done = 0
     while (now_s := time.monotonic() - begin_s) < seconds:
         if "progress" not in topics:
             found = find(node)

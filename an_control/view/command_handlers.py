@@ -11,27 +11,35 @@ from an_control.view import schema
 from an_control.view.bay import NO_SCRAMBLER, Bay, Change, Refusal
 from an_control.view.calls import Calls, Unanswered
 from an_control.view.graph import SCRAMBLED, Found
+from an_control.view.listener import Listener
 
 SETTINGS = ("jitter", "missing", "shuffle")
 REWIRABLE = ("sources", "channels")
 NO_SIMULATOR = "there is no simulator whose episode could be restarted"
 NO_ROBOT = "no robot runs"
+TICK_S = 0.1
+"""How long a change waits for a tick, to come between it and the next one."""
 
 
 class Deeds:
     """One robot's patch bay and buttons. Commands are carried out one after the other.
 
     An e-stop does not wait for its turn.
+
+    Args:
+        calls: calls services and parameters.
+        listener: hears the policy's ticks.
+        seed: of the shuffles.
     """
 
-    def __init__(self, calls: Calls, seed: int | None = None) -> None:
+    def __init__(self, calls: Calls, listener: Listener, seed: int | None = None) -> None:
         self.bay = Bay()
         self.found = Found()
         self.lockstep = False
         self.model = ""
         self.settings: dict[str, float] = {}
         """Those of the scrambler that a page can set."""
-        self._calls, self._rng = calls, random.Random(seed)
+        self._calls, self._listener, self._rng = calls, listener, random.Random(seed)
         self._turn = asyncio.Lock()
 
     async def see(self, found: Found, *, new: bool) -> bool:
@@ -132,24 +140,35 @@ class Deeds:
         return f"{name} {given if isinstance(given, str) else f'{value:g}'}"
 
     async def _carry_out(self, change: Change, *, undone: bool = False) -> None:
-        """Change both nodes, in lockstep between two ticks; where one refuses, neither."""
-        back = None if undone else self.bay.way_back(change)
+        """Change both nodes between two ticks; where one refuses, neither.
+
+        In lockstep the simulator pauses meanwhile. In real time this begins just after a tick.
+        """
+        back = self.bay.way_back(change)
         both = bool(change.order and change.parameters)
-        before = {plug: (self.bay.order or {})[plug] for plug in change.order}
         pause = both and self.lockstep and bool(self.found.simulator)
         try:
             if pause and (refusal := await self._pause(True)):
                 raise Refusal(refusal)
-            await self._order(change.order)
-            try:
-                await self._rewire(change.parameters)
-            except (Refusal, Unanswered):
-                await self._order(before)
-                raise
+            if both and not pause:
+                await self._listener.arrival("channels", TICK_S)
+            await self._change(change, back)
         finally:
             if pause:
                 await self._pause(False)
-        self.bay.did(change, back)
+        self.bay.did(change, None if undone else back)
+
+    async def _change(self, change: Change, back: Change) -> None:
+        """Both nodes at once; what one has done is taken back where the other one fails."""
+        order, rewire = await asyncio.gather(
+            self._order(change.order), self._rewire(change.parameters), return_exceptions=True
+        )
+        if order is None and rewire is not None:
+            await self._order(back.order)
+        if rewire is None and order is not None:
+            await self._rewire(back.parameters)
+        if failed := order or rewire:
+            raise failed
 
     async def _pause(self, paused: bool) -> str:
         return await self._calls.set_bool(f"{self.found.simulator}/pause", paused)

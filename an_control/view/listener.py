@@ -6,6 +6,8 @@ the middleware's queue, whatever their rate.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from rclpy.subscription import Subscription
 NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 SEVERAL = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 """For topics on which several nodes publish."""
+LOOK_S = 0.001
 LATCHED = QoSProfile(
     depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
 )
@@ -36,6 +39,8 @@ class Listener:
         self._node = node
         self._topics: dict[str, Topic] = {}
         self._subscriptions: dict[str, Subscription[Any]] = {}
+        self._taken: dict[str, list[Any]] = {}
+        """The messages that `arrival` has seen, by topic."""
 
     def follow(self, topics: Mapping[str, Topic]) -> None:
         """Listen to these topics, by a name of the caller's, and to no others any more."""
@@ -43,6 +48,7 @@ class Listener:
             if topics.get(name) != topic:
                 self._node.destroy_subscription(self._subscriptions.pop(name))
                 del self._topics[name]
+                self._taken.pop(name, None)
         for name, topic in topics.items():
             if name not in self._topics:
                 self._subscriptions[name] = self._node.create_subscription(
@@ -52,7 +58,7 @@ class Listener:
 
     def waiting(self, name: str) -> list[Any]:
         """The messages of a topic that have come since the last call, the oldest first."""
-        subscription, messages = self._subscriptions.get(name), []
+        subscription, messages = self._subscriptions.get(name), self._taken.pop(name, [])
         if subscription is not None:
             with subscription.handle:
                 while taken := subscription.handle.take_message(subscription.msg_type, False):
@@ -63,6 +69,13 @@ class Listener:
         """The newest message of a topic that has come since the last call, or None."""
         messages = self.waiting(name)
         return messages[-1] if messages else None
+
+    async def arrival(self, name: str, limit_s: float) -> None:
+        """Wait for the next message of a topic, at most so long; `waiting` still gives it."""
+        seen, until_s = self.waiting(name), time.monotonic() + limit_s
+        while not (new := self.waiting(name)) and time.monotonic() < until_s:
+            await asyncio.sleep(LOOK_S)
+        self._taken[name] = [*seen[-1:], *new]
 
     def close(self) -> None:
         """Listen to nothing any more."""

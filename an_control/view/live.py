@@ -37,8 +37,8 @@ class Live:
         self.clients = Clients()
         self._node, self._robot = listener, robot
         self._calls = Calls(calls)
-        self.deeds = Deeds(self._calls)
         self._listener = Listener(listener)
+        self.deeds = Deeds(self._calls, self._listener)
         self.watch = Watch(self._listener)
         self._known = False
         """Whether the parameters of the robot's nodes have been read."""

@@ -1,0 +1,122 @@
+"""An announced change: the scrambler and the policy node change together, or neither does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+pytest.importorskip("rclpy")
+pytest.importorskip("msgspec")
+import rclpy
+from rclpy.context import Context
+from rclpy.node import Node
+from sensor_msgs.msg import JointState
+
+from an_control.view.calls import Calls, Unanswered
+from an_control.view.command_handlers import Deeds
+from an_control.view.graph import SCRAMBLED, Found
+from an_control.view.listener import NEWEST, Listener, Topic
+from an_control.view.schema import Connect
+
+POLICY, SCRAMBLER = "/r/policy", "/r/scrambler"
+STRAIGHT = {"a": "a", "b": "b"}
+SWAPPED = {"a": "b", "b": "a"}
+DRAG = Connect(id=1, signal="a", plug="b", announced=True)
+TICK_TOPIC = "/r/policy/channels"
+
+
+class Nodes(Calls):
+    """The two nodes of a robot as the page calls them, each answering when the other was asked."""
+
+    def __init__(self, refusing: str = "", silent: str = "") -> None:
+        self.order, self.reads = dict(STRAIGHT), dict(STRAIGHT)
+        self.asked: list[str] = []
+        self._refusing, self._silent = refusing, silent
+
+    async def set_parameters(self, node: str, values: Mapping[str, object]) -> str:
+        self.asked.append(node)
+        while len(self.asked) < 2:
+            await asyncio.sleep(0.0)
+        if node == self._silent:
+            raise Unanswered(f"{node} did not answer")
+        if node == self._refusing:
+            return "no"
+        for key, value in values.items():
+            if key == "order":
+                self.order.update(entry.split("=") for entry in value)
+            else:
+                self.reads[key.split(".")[1]] = value.removeprefix("position[").removesuffix("]")
+        return ""
+
+
+@pytest.fixture
+def heard() -> Iterator[tuple[Node, Listener]]:
+    context = Context()
+    rclpy.init(args=[], context=context)
+    speaker, hearer = (Node(name, context=context) for name in ("speaker", "hearer"))
+    listener = Listener(hearer)
+    listener.follow({"channels": Topic(TICK_TOPIC, JointState, NEWEST)})
+    yield speaker, listener
+    listener.close()
+    for node in speaker, hearer:
+        node.destroy_node()
+    rclpy.shutdown(context=context)
+
+
+def deeds_of(nodes: Nodes, listener: Listener) -> Deeds:
+    deeds = Deeds(nodes, listener)
+    deeds.found = Found(policy=POLICY, scrambler=SCRAMBLER)
+    deeds.bay.see_order(STRAIGHT)
+    wiring = {"sources.s.topic": f"/r/{SCRAMBLED}"}
+    for one in STRAIGHT:
+        wiring |= {f"channels.{one}.source": "s", f"channels.{one}.field": f"position[{one}]"}
+    deeds.bay.see_wiring(wiring, SCRAMBLED, new=True)
+    return deeds
+
+
+def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monkeypatch):
+    speaker, listener = heard
+    ticks = speaker.create_publisher(JointState, TICK_TOPIC, NEWEST)
+    monkeypatch.setattr("an_control.view.command_handlers.TICK_S", 60.0)
+
+    async def run() -> None:
+        while not ticks.get_subscription_count():
+            await asyncio.sleep(0.01)
+        ticks.publish(JointState(name=["before"]))
+        while not (last := listener.newest("channels")):
+            await asyncio.sleep(0.01)
+        assert last.name == ["before"]
+        nodes = Nodes()
+        drag = asyncio.create_task(deeds_of(nodes, listener).do(DRAG))
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert not nodes.asked
+        ticks.publish(JointState(name=["tick"]))
+        reply = await asyncio.wait_for(drag, 60.0)
+        assert reply.ok, reply.text
+        assert sorted(nodes.asked) == [POLICY, SCRAMBLER]
+        assert nodes.order == SWAPPED and nodes.reads == SWAPPED
+        assert listener.newest("channels").name == ["tick"], "whoever shows the tick gets it too"
+
+    asyncio.run(run())
+
+
+def test_a_robot_that_does_not_tick_is_rewired_all_the_same(heard):
+    nodes = Nodes()
+    begin_s = time.monotonic()
+    reply = asyncio.run(deeds_of(nodes, heard[1]).do(DRAG))
+    assert reply.ok and time.monotonic() - begin_s < 5.0
+    assert nodes.order == SWAPPED and nodes.reads == SWAPPED
+
+
+@pytest.mark.parametrize("node", [POLICY, SCRAMBLER])
+@pytest.mark.parametrize("how", ["refusing", "silent"])
+def test_where_one_node_fails_the_other_takes_its_change_back(heard, node, how):
+    nodes = Nodes(**{how: node})
+    reply = asyncio.run(deeds_of(nodes, heard[1]).do(DRAG))
+    assert not reply.ok
+    assert reply.text == ("no" if how == "refusing" else f"{node} did not answer")
+    assert nodes.order == STRAIGHT and nodes.reads == STRAIGHT
