@@ -33,7 +33,7 @@ class MujocoPhysics:
         }
 
     def __call__(self, mass: float, friction: float) -> None:
-        import mujoco  # type: ignore[import-untyped, unused-ignore]
+        import mujoco  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         model, nominal = self._model, self._nominal
         model.body_mass[:] = mass * nominal["body_mass"]
