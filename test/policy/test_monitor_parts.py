@@ -22,6 +22,7 @@ from an_control.policy.monitor import assignment
 from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import ChangeDetector
+from an_control.policy.monitor.evidence import Evidence, Record
 from an_control.policy.monitor.forward_model import ForwardModel
 
 
@@ -127,3 +128,40 @@ def test_a_belief_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():
     assert unpinned.with_outputs(verifying=False).outputs.tolist() == [1, 0, 2]
     assert unpinned.next_tick().renames is None
     assert swapped.by_slot(np.array([10.0, 20.0, 30.0])).tolist() == [20.0, 10.0, 30.0]
+
+
+@pytest.mark.parametrize("kept", [4, 20])
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 10_000))
+def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kept, seed):
+    forward = ForwardModel(monitored_model())
+    rng = np.random.default_rng(seed)
+    link = rng.normal(size=(5, 5))
+    every = np.array(list(itertools.permutations(range(5))))
+
+    def fresh():
+        evidence = Evidence(forward, Costs(forward), kept)
+        evidence.start(link)
+        return evidence
+
+    def drawn(count):
+        return rng.normal(size=count).astype(np.float32)
+
+    asked, records = fresh(), []
+    for _ in range(8):
+        now, before = drawn(5), drawn(5)
+        now[rng.random(5) < 0.1] = np.nan
+        records.append(Record(before, drawn(2), now - before, now))
+        asked.add(records[-1])
+        asked.classify()
+        some = rng.permutation(every)[:3]
+        totals = asked.totals(some)
+        first = fresh()
+        for record in records:
+            first.add(record)
+        first.classify()
+        for slots, total in zip(some, totals, strict=True):
+            known, new = asked.under(slots), first.under(slots)
+            np.testing.assert_allclose(known.costs, new.costs, rtol=1e-5, atol=1e-4)
+            assert known.total == pytest.approx(new.total, rel=1e-5, abs=1e-3)
+            assert total == pytest.approx(new.total, rel=1e-5, abs=1e-3)

@@ -9,6 +9,7 @@ against what the forward model predicts from before the move on (dead reckoning)
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,10 @@ class Candidate(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One tick by slot: readings before, the action after them, how they changed, and now."""
+    """One tick by slot: readings before, the action after them, how they changed, and now.
+
+    What was missing before is 0 there, as the forward model gets it.
+    """
 
     before: np.ndarray
     action: np.ndarray
@@ -57,17 +61,33 @@ class Evidence:
         self._forward, self._costs = forward, costs
         self._all = np.arange(len(forward.channels))
         self.records: deque[Record] = deque(maxlen=ticks)
+        self._sums: dict[bytes, tuple[int, np.ndarray]] = {}
+        """By assignment the costs (slots, channels) by so many of the first records."""
+        self._totals: dict[bytes, tuple[int, float]] = {}
+        """The same of `totals`."""
         self.identity: np.ndarray | None = None
         """(slots, channels) what the identity classifier says; None while there is no record."""
 
-    def start(self, link: np.ndarray, previous: np.ndarray) -> None:
-        """Forget the records: signals may have moved from the assignment `previous` (N,).
+    def start(self, link: np.ndarray) -> None:
+        """Forget the records: signals may have moved.
 
         `link` (slots, channels) are the costs by that tick.
         """
+        self.clear()
+        self.link, self.identity = link, None
+
+    def clear(self) -> None:
+        """Forget the records."""
         self.records.clear()
-        self.link, self._previous, self.identity = link, previous, None
-        self._previous_costs = np.zeros_like(link)
+        self._sums.clear()
+        self._totals.clear()
+
+    def add(self, record: Record) -> None:
+        """One more tick; from `ticks` records on the oldest one goes."""
+        if len(self.records) == self.records.maxlen:
+            self._sums.clear()
+            self._totals.clear()
+        self.records.append(record)
 
     def start_reckoning(self, expectation: Expectation) -> None:
         """Predict on from what was expected at the tick of the move."""
@@ -100,30 +120,36 @@ class Evidence:
 
     def under(self, slots: np.ndarray) -> Candidate:
         """This assignment (N,), with the expectations that follow from it."""
-        costs = self.link.copy() if self.identity is None else self.link + self.identity
-        if self.records:
-            before, actions, change, reads = map(np.array, zip(*self.records, strict=True))
-            prediction = self._forward.predict(np.nan_to_num(before[:, slots]), actions)
-            self._costs.add(costs, change, prediction.change, reads, prediction)
-        return Candidate(slots, costs, float(costs[slots, self._all].sum()))
-
-    def under_previous(self) -> Candidate:
-        """The same of what was believed before the move; to be called once a record."""
-        slots, newest = self._previous, self.records[-1]
-        before = np.nan_to_num(newest.before[slots])
-        prediction = self._forward.predict(before[None], newest.action[None])
-        self.add_newest(self._previous_costs, prediction)
-        costs = self._fixed() + self._previous_costs
+        key = slots.tobytes()
+        count, sums = self._sums.get(key) or (0, np.zeros_like(self.link))
+        if count < len(self.records):
+            before, actions, change, reads = self._since(count)
+            prediction = self._forward.predict(before[:, slots], actions)
+            self._costs.add(sums, change, prediction.change, reads, prediction)
+        self._sums[key] = len(self.records), sums
+        costs = self._fixed() + sums
         return Candidate(slots, costs, float(costs[slots, self._all].sum()))
 
     def totals(self, slots: np.ndarray) -> np.ndarray:
         """Of many assignments (S, N), each with its own expectations, the costs (S,)."""
-        before, actions, change, reads = map(np.array, zip(*self.records, strict=True))
-        by_channel = np.arange(len(before))[:, None], slots[:, None]  # (S, ticks, channels)
-        prediction = self._forward.predict(np.nan_to_num(before)[by_channel], actions)
+        keys = [one.tobytes() for one in slots]
+        known = [self._totals.get(key, (0, 0.0)) for key in keys]
+        counts, totals = map(np.array, zip(*known, strict=True))
+        first, ticks = int(counts.min()), len(self.records)
+        which = np.repeat(np.arange(len(slots)), ticks - counts)  # the assignment of each row
+        tick = np.concatenate([np.arange(count - first, ticks - first) for count in counts])
+        before, actions, change, reads = self._since(first)
+        by_channel = tick[:, None], slots[which]  # (rows, channels)
+        prediction = self._forward.predict(before[by_channel], actions[tick])
         costs = self._costs.own(change[by_channel], reads[by_channel], prediction)
-        totals: np.ndarray = costs.sum((1, 2)) + self._fixed()[slots, self._all].sum(1)
-        return totals
+        totals = totals + np.bincount(which, costs.sum(1), len(slots))
+        self._totals |= {key: (ticks, float(one)) for key, one in zip(keys, totals, strict=True)}
+        found: np.ndarray = totals + self._fixed()[slots, self._all].sum(1)
+        return found
+
+    def _since(self, count: int) -> tuple[np.ndarray, ...]:
+        """The records after the first `count`, by field, each (ticks, ...)."""
+        return tuple(map(np.array, zip(*islice(self.records, count, None), strict=True)))
 
     def add_newest(self, costs: np.ndarray, prediction: Prediction) -> None:
         """Add to `costs` (slots, channels) what the newest record says, by this prediction."""

@@ -139,6 +139,12 @@ class ForwardModel:
         return costs
 
 
+def zeroed(readings: np.ndarray) -> np.ndarray:
+    """The same, float32, with 0 for what is missing."""
+    found: np.ndarray = np.where(np.isnan(readings), F32(0.0), readings)
+    return found
+
+
 def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
     """What each channel read in training, lowest and highest, by id; empty where no model knows."""
     if model.forward is None or not model.forward.imputation:
@@ -156,8 +162,8 @@ def identity_features(
     """
     batch, ticks, slots = reads.shape
     own = np.zeros((batch, 2, WINDOW, slots), F32)
-    own[:, 0, WINDOW - ticks :] = np.nan_to_num(reads) / units[0]
-    size = np.nan_to_num(change)
+    own[:, 0, WINDOW - ticks :] = zeroed(reads) / units[0]
+    size = zeroed(change)
     own[:, 1, WINDOW - ticks :] = np.sign(size) * np.log1p(np.abs(size) / units[1])
     common = np.zeros((batch, WINDOW, actions.shape[2] + 1), F32)
     common[:, WINDOW - ticks :, :-1] = actions

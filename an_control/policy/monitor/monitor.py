@@ -22,7 +22,12 @@ from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import UNKNOWN, ChangeDetector
 from an_control.policy.monitor.evidence import Record
-from an_control.policy.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.policy.monitor.forward_model import (
+    Expectation,
+    ForwardModel,
+    Prediction,
+    zeroed,
+)
 from an_control.policy.monitor.imputation import Imputation
 from an_control.policy.monitor.search import AssignmentSearch
 from an_control.policy.monitor.sensor_noise import SensorNoise
@@ -201,7 +206,7 @@ class IdentityMonitor:
             self.noise.signals_moved()
             belief = replace(belief, detected=True, settled=settled)
             return search.start(belief, move, expectation)
-        search.add(Record(before, expectation.action, readings - before, readings))
+        search.add(Record(zeroed(before), expectation.action, readings - before, readings))
         if search.to_verify:
             belief = search.verify(belief)
         elif detector.surprise > detector.max_surprise and search.due:

@@ -69,7 +69,7 @@ class AssignmentSearch:
 
     def stand_by(self) -> None:
         """Drop the evidence; nothing is verified."""
-        self._evidence.records.clear()
+        self._evidence.clear()
         self._ticks, self._age, self._moving = 0, VERIFY_TICKS, False
 
     def next_tick(self) -> bool:
@@ -108,7 +108,7 @@ class AssignmentSearch:
         return belief
 
     def _start(self, belief: Belief, link: np.ndarray, slots: np.ndarray) -> Belief:
-        self._evidence.start(link, belief.slots)
+        self._evidence.start(link)
         self._age, self._moving, self._counted = 0, True, belief.lost
         self._swapping, self._swaps = b"", 0
         belief = replace(belief, previous=belief.slots, previous_outputs=belief.outputs)
@@ -116,7 +116,7 @@ class AssignmentSearch:
 
     def add(self, record: Record) -> None:
         """One tick in which no move was detected."""
-        self._evidence.records.append(record)
+        self._evidence.add(record)
         if self._moving and self._age <= RECKONING_TICKS:
             self._evidence.reckon(record)
 
@@ -124,7 +124,7 @@ class AssignmentSearch:
         """Compare, by everything since the move, what is believed and what follows from it."""
         evidence = self._evidence
         identity = evidence.classify()
-        found = [evidence.under_previous(), *self._turns(belief.slots)]
+        found = [evidence.under(belief.previous), *self._turns(belief.slots)]
         if self._moving and self._age <= RECKONING_TICKS:
             found += self._turns(self._assign(identity + evidence.reckoning))
         elif self._age % 3 == 0:
