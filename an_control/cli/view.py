@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from an_control.cli.common import InputError, need
-from an_control.view.process import PACKAGES
+from an_control.view.process import NICE, PACKAGES
 
 if TYPE_CHECKING:
     from an_control.view.server import Server
@@ -41,6 +42,7 @@ class Verb:
         robot = f"/{self.robot.strip('/')}" if self.robot.strip("/") else ""
         from an_control.view.main import serve
 
+        os.nice(NICE)  # now, so that the middleware's threads have it too
         try:
             asyncio.run(serve(self.port, self.host, robot, self._say))
         except OSError as error:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 PACKAGES = ("tornado", "msgspec")
 """What it needs beside ROS 2."""
+NICE = 10
+"""By so much the page's process gives way to the robot's, where cores are few."""
 
 
 def command(namespace: str, port: int | str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from view.visitor import Visitor, visiting
 from an_control.view.calls import Calls
 from an_control.view.graph import find
 from an_control.view.listener import Listener
+from an_control.view.process import NICE
 
 PLUGS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
 
@@ -125,6 +127,14 @@ def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
             await shows({})
 
     asyncio.run(run())
+
+
+def test_the_page_gives_way_to_the_robot(cartpole):
+    cartpole.address()
+    (page,) = cartpole.children("an_control view")
+    (policy,) = cartpole.children("an_control.ros.node")
+    nice = [os.getpriority(os.PRIO_PROCESS, pid) for pid in (policy, page)]
+    assert nice[1] == min(19, nice[0] + NICE)
 
 
 def test_settings_restart_and_the_e_stop_reach_the_nodes(cartpole):
