@@ -29,7 +29,7 @@ RECKONING_TICKS = 6
 TURNS = 3
 """Of expecting and assigning, at most, in one tick."""
 SWAPS = 8
-"""Swaps of two channels that are tried in one tick."""
+"""Swaps of two channels that are tried between two ticks."""
 MAX_SWAPS = 48
 """Swaps after which the likeliest are tried again."""
 FADE = 0.97
@@ -70,6 +70,9 @@ class AssignmentSearch:
     def stand_by(self) -> None:
         """Drop the evidence; nothing is verified."""
         self._evidence.clear()
+        self._to_swap: Candidate | None = None
+        self._swapped: np.ndarray | None = None
+        """The assignment with two channels swapped that the last tick has left to compare."""
         self._ticks, self._age, self._moving = 0, VERIFY_TICKS, False
 
     def next_tick(self) -> bool:
@@ -111,6 +114,7 @@ class AssignmentSearch:
         self._evidence.start(link)
         self._age, self._moving, self._counted = 0, True, belief.lost
         self._swapping, self._swaps = b"", 0
+        self._to_swap = self._swapped = None
         belief = replace(belief, previous=belief.slots, previous_outputs=belief.outputs)
         return self._choose(belief, [self._evidence.under(one) for one in (belief.slots, slots)])
 
@@ -129,8 +133,11 @@ class AssignmentSearch:
             found += self._turns(self._assign(identity + evidence.reckoning))
         elif self._age % 3 == 0:
             found += self._turns(self._assign(identity + evidence.link))
-        best = min(found, key=lambda one: one.total)
-        return self._choose(belief, [*found, *self._swapped(best)])
+        if self._swapped is not None:
+            found.append(evidence.under(self._swapped))
+        if self._age < VERIFY_TICKS:
+            self._to_swap = min(found, key=lambda one: one.total)
+        return self._choose(belief, found)
 
     def seek(self, belief: Belief) -> Belief:
         """The belief does not hold: look for any other that explains the newest ticks."""
@@ -163,7 +170,10 @@ class AssignmentSearch:
         return belief.assigned(slots)
 
     def catch_up(self, belief: Belief) -> None:
-        """Add the evidence that the last tick's review has put off."""
+        """Do what the last tick has put off: add its evidence, or try swaps of two channels."""
+        if self._to_swap is not None:
+            best, self._to_swap = self._to_swap, None
+            self._swapped = self._best_swap(best)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
             self._add_newest(belief, prediction)
@@ -212,8 +222,8 @@ class AssignmentSearch:
             slots = self._assign(found[-1].costs)
         return found
 
-    def _swapped(self, best: Candidate) -> list[Candidate]:
-        """The best of those in which two channels swap slots, where it is better.
+    def _best_swap(self, best: Candidate) -> np.ndarray | None:
+        """The best assignment (N,) in which two channels swap slots, where it is better.
 
         Turns end where expectations and assignment agree, which they may do on a pair of legs
         taken for each other; so swaps are tried with the expectations that follow from them, the
@@ -227,13 +237,13 @@ class AssignmentSearch:
         if self._swaps >= min(MAX_SWAPS, len(likeliest)):
             self._swaps = 0
         if not len(tried):
-            return []
+            return None
         one, other = (side[tried] for side in self._pairs)
         slots, row = np.repeat(best.slots[None], len(tried), 0), np.arange(len(tried))
         slots[row, one], slots[row, other] = best.slots[other], best.slots[one]
         totals = self._evidence.totals(slots)
         lowest = int(totals.argmin())
-        return [self._evidence.under(slots[lowest])] if totals[lowest] < best.total else []
+        return slots[lowest] if totals[lowest] < best.total else None
 
     def _choose(self, belief: Belief, found: list[Candidate]) -> Belief:
         """Take the best, or the first, what was believed, where nothing is enough better."""
