@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from an_control.policy.monitor.stuck_sensors import MIN_EXCESS, TICKS, StuckSensors
+from an_control.policy.monitor.stuck_sensors import (
+    CONTACT_TICKS,
+    MIN_EXCESS,
+    TICKS,
+    StuckSensors,
+)
 
 SLOTS = 8
 MUCH = np.full(SLOTS, MIN_EXCESS)
+ALONE = np.where(np.arange(SLOTS) == 2, MIN_EXCESS, 0.0)
 
 
 @pytest.fixture
@@ -57,8 +63,15 @@ def test_a_robot_that_stands_still_has_no_stuck_sensor(sensors):
 def test_of_a_contact_it_must_be_known_which_channel_it_is(sensors):
     """All that moves costs too much, so the assignment is wrong: 1.0 may be a foot that stands."""
     assert not any(run(sensors, range(50), MUCH, s2=1.0))
-    alone = np.where(np.arange(SLOTS) == 2, MIN_EXCESS, 0.0)
-    assert run(sensors, range(50, 60), alone, s2=1.0)[-1] == [2]
+    found = run(sensors, range(50, 60 + CONTACT_TICKS), ALONE, s2=1.0)
+    assert [2] not in found[: CONTACT_TICKS - 1] and found[-1] == [2]
+
+
+def test_a_contact_that_is_known_to_have_moved_there_is_not_stuck(sensors):
+    assert not any(run(sensors, range(CONTACT_TICKS - 10), ALONE, s2=1.0))
+    sensors.reassigned(np.arange(SLOTS) == 2)
+    nothing = np.zeros(SLOTS)
+    assert not any(run(sensors, range(CONTACT_TICKS, 3 * CONTACT_TICKS), nothing, s2=1.0))
 
 
 def test_a_message_that_comes_twice_is_told_from_a_robot_that_stands_still(sensors):

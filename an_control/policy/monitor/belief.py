@@ -42,6 +42,11 @@ class Belief:
         slots = np.arange(count)
         return cls(slots, slots, slots, slots)
 
+    @property
+    def channels(self) -> np.ndarray:
+        """(N,) the channel whose signal each slot carries."""
+        return np.argsort(self.slots)
+
     def next_tick(self) -> Belief:
         """The same without what is true of one tick only."""
         if not self.detected and self.renames is None:

@@ -184,6 +184,8 @@ class IdentityMonitor:
     def _estimate_noise(self, belief: Belief, readings: np.ndarray) -> Belief:
         """Where noise sets in, what was detected meanwhile may have been nothing else."""
         if self._stable_ticks >= SETTLED_TICKS:
+            if self._settled.slots is not belief.slots:
+                self._sensors.reassigned(self._settled.channels != belief.channels)
             self._settled = belief
         if not self._imputation.missing_ticks and self.noise.estimate(readings):
             belief = self._stand_by(belief.assigned(self._settled.slots))

@@ -11,6 +11,9 @@ import numpy as np
 TICKS = 5
 """Ticks in a row with the same reading after which a slot may be stuck; half as many, where another
 one is found to be."""
+CONTACT_TICKS = 40
+"""The same of a slot that reads 0 or 1: so long it may be a contact that has moved there, which the
+search finds in half that time."""
 MIN_EXCESS = 12.0
 """Nats above what is usual that these ticks must cost: by so much the channel should have moved."""
 MAX_REPEATS = 3
@@ -23,9 +26,9 @@ still, or a message came twice."""
 class StuckSensors:
     """In: a tick's readings of N slots. Out: the same with NaN where a slot is `stuck` (N,).
 
-    A contact may well stay 0 or 1: of slots that read so, only the ticks count in which all that
-    does move costs less than `max_excess` nats above what is usual, so that it is known which
-    channels they are.
+    A contact may well stay 0 or 1: a slot that reads so must do it for longer, and only the ticks
+    count in which all that does move costs less than `max_excess` nats above what is usual, so that
+    it is known which channels they are.
     """
 
     def __init__(self, count: int, max_excess: float) -> None:
@@ -62,6 +65,11 @@ class StuckSensors:
         robot that stands still may say so too."""
         return 0 < self._repeats <= MAX_REPEATS
 
+    def reassigned(self, slots: np.ndarray) -> None:
+        """These slots (N,) bool are known to carry other channels than was believed so far."""
+        self._ticks[slots] = 0
+        self._excess[slots] = 0.0
+
     def suspects(self, slots: np.ndarray) -> bool:
         """Whether any of these slots (S,) has stood still for more than a tick: then `judge`."""
         now, last, _ = self._same
@@ -82,8 +90,9 @@ class StuckSensors:
         self._ticks[counts] += 1
         self._excess[counts] += excess[counts]
         suspect = self._excess > MIN_EXCESS
-        if not (suspect & (self._ticks >= TICKS) & ~self.stuck).any():
+        ticks = np.where(two, CONTACT_TICKS, TICKS)
+        if not (suspect & (self._ticks >= ticks) & ~self.stuck).any():
             return False
-        self.stuck |= suspect & same & (self._ticks >= TICKS // 2)
+        self.stuck |= suspect & same & (self._ticks >= ticks // 2)
         self._any = True
         return True
