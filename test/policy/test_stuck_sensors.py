@@ -14,6 +14,7 @@ from an_control.policy.monitor.stuck_sensors import (
 
 SLOTS = 8
 MUCH = np.full(SLOTS, MIN_EXCESS)
+CONTACT = np.array([7])
 ALONE = np.where(np.arange(SLOTS) == 2, MIN_EXCESS, 0.0)
 
 
@@ -24,19 +25,19 @@ def sensors() -> StuckSensors:
 
 def moving(tick: int, **held: float) -> np.ndarray:
     """Readings that differ at every tick, but for the slots `sN`."""
-    readings = np.linspace(0.1, 0.8, SLOTS).astype(np.float32) + np.float32(0.01 * tick)
+    readings = np.linspace(0.1, 0.8, SLOTS).astype(np.float32) + np.float32(0.0013 * tick)
     for slot, value in held.items():
         readings[int(slot[1:])] = value
     return readings
 
 
 def run(sensors: StuckSensors, ticks: range, excess: np.ndarray, **held: float) -> list[list[int]]:
-    """The stuck slots after each tick."""
+    """The stuck slots after each tick, where slot 7 is a contact's."""
     found = []
     for tick in ticks:
         sensors.step(moving(tick, **held))
         if sensors.suspects(np.arange(1, SLOTS)):
-            sensors.judge(excess)
+            sensors.judge(excess, CONTACT)
         found.append(np.flatnonzero(sensors.stuck).tolist())
     return found
 
@@ -57,7 +58,7 @@ def test_a_slot_that_may_well_stay_is_not_stuck(sensors):
 def test_a_robot_that_stands_still_has_no_stuck_sensor(sensors):
     for _ in range(50):
         sensors.step(moving(0))
-        assert not sensors.judge(MUCH)
+        assert not sensors.judge(MUCH, CONTACT)
 
 
 def test_of_a_contact_it_must_be_known_which_channel_it_is(sensors):
@@ -65,6 +66,11 @@ def test_of_a_contact_it_must_be_known_which_channel_it_is(sensors):
     assert not any(run(sensors, range(50), MUCH, s2=1.0))
     found = run(sensors, range(50, 60 + CONTACT_TICKS), ALONE, s2=1.0)
     assert [2] not in found[: CONTACT_TICKS - 1] and found[-1] == [2]
+
+
+def test_while_all_contacts_read_as_contacts_do_another_slot_that_reads_zero_is_stuck(sensors):
+    """Velocities that froze at 0 were left to the search for a second: 1129 of 2580."""
+    assert run(sensors, range(TICKS + 3), ALONE, s2=0.0, s7=1.0)[-1] == [2]
 
 
 def test_a_contact_that_is_known_to_have_moved_there_is_not_stuck(sensors):

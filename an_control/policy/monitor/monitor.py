@@ -171,8 +171,9 @@ class IdentityMonitor:
             return False
         excess = np.empty(len(slots))
         excess[slots] = self._costs.excess((readings - before)[slots], readings[slots], prediction)
-        excess[slots[self._forward.binary]] = 0.0  # contacts: two may have been confused
-        return self._sensors.judge(excess)
+        contacts = slots[self._forward.binary]
+        excess[contacts] = 0.0  # two may have been confused
+        return self._sensors.judge(excess, contacts)
 
     def _leave_out(self, belief: Belief, readings: np.ndarray) -> np.ndarray:
         """Without the stuck slots; what was detected meanwhile may have been nothing else."""

@@ -12,8 +12,8 @@ TICKS = 5
 """Ticks in a row with the same reading after which a slot may be stuck; half as many, where another
 one is found to be."""
 CONTACT_TICKS = 40
-"""The same of a slot that reads 0 or 1: so long it may be a contact that has moved there, which the
-search finds in half that time."""
+"""The same of a slot that may be a contact that has moved there, which the search finds in half that
+time."""
 MIN_EXCESS = 12.0
 """Nats above what is usual that these ticks must cost: by so much the channel should have moved."""
 MAX_REPEATS = 3
@@ -26,9 +26,10 @@ still, or a message came twice."""
 class StuckSensors:
     """In: a tick's readings of N slots. Out: the same with NaN where a slot is `stuck` (N,).
 
-    A contact may well stay 0 or 1: a slot that reads so must do it for longer, and only the ticks
-    count in which all that does move costs less than `max_excess` nats above what is usual, so that
-    it is known which channels they are.
+    A contact may well stay 0 or 1. While a slot of a contact reads anything else, contacts have
+    moved: then a slot that reads 0 or 1 must do it for longer, and only the ticks count in which
+    all that does move costs less than `max_excess` nats above what is usual, so that it is known
+    which channels they are.
     """
 
     def __init__(self, count: int, max_excess: float) -> None:
@@ -75,10 +76,11 @@ class StuckSensors:
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
-    def judge(self, excess: np.ndarray) -> bool:
+    def judge(self, excess: np.ndarray, contacts: np.ndarray) -> bool:
         """Whether a slot is found to be stuck, where this tick costs `excess` (N,) nats by slot
-        above what is usual for its channel."""
+        above what is usual for its channel, and `contacts` (C,) are the slots of contacts."""
         same, two = self._same[0], (self._last == 0.0) | (self._last == 1.0)
+        may_be_contact = two & (not two[contacts].all())
         begun = ~np.logical_and.reduce(self._same)
         self._ticks[begun] = 0
         self._excess[begun] = 0.0
@@ -86,11 +88,11 @@ class StuckSensors:
         if not moving:
             return False
         known = float(excess[~same].sum()) < self._max_excess
-        counts = same if known else same & ~two
+        counts = same if known else same & ~may_be_contact
         self._ticks[counts] += 1
         self._excess[counts] += excess[counts]
         suspect = self._excess > MIN_EXCESS
-        ticks = np.where(two, CONTACT_TICKS, TICKS)
+        ticks = np.where(may_be_contact, CONTACT_TICKS, TICKS)
         if not (suspect & (self._ticks >= ticks) & ~self.stuck).any():
             return False
         self.stuck |= suspect & same & (self._ticks >= ticks // 2)
