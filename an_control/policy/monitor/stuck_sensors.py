@@ -12,8 +12,8 @@ TICKS = 5
 """Ticks in a row with the same reading after which a slot may be stuck; half as many, where another
 one is found to be."""
 CONTACT_TICKS = 40
-"""The same of a slot that may be a contact that has moved there, which the search finds in half that
-time."""
+"""The same of a slot that may be a contact that has moved there, which the search finds in half
+that time."""
 MIN_EXCESS = 12.0
 """Nats above what is usual that these ticks must cost: by so much the channel should have moved."""
 MAX_REPEATS = 3
