@@ -24,7 +24,8 @@ from an_control.learning.dagger.episodes import (
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.recipes import read_recipe, smoke
 from an_control.learning.dagger.streams import Batch, Streams, StreamSettings
-from an_control.learning.dagger.student import Student, StudentSizes
+from an_control.learning.dagger.student import Student
+from an_control.learning.dagger.student_sizes import StudentSizes
 from an_control.learning.environments import ENVIRONMENTS, describe, make_environment
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.runs.recordings import Recordings

@@ -15,7 +15,7 @@ from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.recipes import read_recipe, smoke
 from an_control.learning.dagger.streams import Streams, StreamSettings
-from an_control.learning.dagger.student import StudentSizes
+from an_control.learning.dagger.student_sizes import StudentSizes
 from an_control.learning.environments import ENVIRONMENTS
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop

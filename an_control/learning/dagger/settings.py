@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from an_control.learning.dagger.episodes import RolloutSettings
 from an_control.learning.dagger.streams import StreamSettings
-from an_control.learning.dagger.student import StudentSizes
+from an_control.learning.dagger.student_sizes import StudentSizes
 from an_control.learning.faults import Fault, check_chances
 from an_control.learning.yaml_settings import AnyNumber, Positive, Share
 
