@@ -1,6 +1,8 @@
 """The run loop: what it keeps, what it refuses, and that a killed run repeats to the same bits."""
 
 import json
+from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,6 +77,15 @@ def test_the_model_with_the_best_validation_is_kept(tmp_path):
     assert run.finished and trained["steps"] == 4
     assert set(trained) >= {"wall_s", "cpu_s", "version"}
     assert list((tmp_path / "tensorboard").iterdir()) and (tmp_path / "curve.png").exists()
+
+
+def test_a_curve_that_a_busy_machine_draws_slowly_warns_of_nothing(tmp_path, monkeypatch):
+    """Matplotlib warns of a legend that takes over a second to place: the whole run failed."""
+    legend = pytest.importorskip("matplotlib.legend", reason="needs the plot extra")
+    slow = SimpleNamespace(perf_counter=count(0.0, 2.0).__next__)
+    monkeypatch.setattr(legend, "time", slow)
+    loop(tmp_path, Walk([1.0, 3.0], steps=2)).run()
+    assert (tmp_path / "curve.png").exists() and slow.perf_counter() > 0.0
 
 
 def test_a_run_that_is_stopped_before_any_validation_leaves_its_newest_model(tmp_path):

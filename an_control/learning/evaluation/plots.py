@@ -207,7 +207,7 @@ def recovery_curves(runs: Mapping[str, Sequence[Result]]) -> Figure | None:
     axis.axvline(0, color="grey", linewidth=0.8)
     axis.set_xlabel("steps from the permutation")
     axis.set_ylabel("mean reward per step")
-    axis.legend(fontsize=8)
+    axis.legend(loc="best", fontsize=8)
     figure.tight_layout()
     return figure
 
@@ -239,7 +239,7 @@ def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float])
     axis.set_xlabel("channels that are missing, %")
     axis.set_ylabel("return, mean and standard error")
     axis.set_ylim(bottom=0)
-    axis.legend(fontsize=8)
+    axis.legend(loc="best", fontsize=8)
     figure.tight_layout()
     return figure
 

@@ -92,7 +92,7 @@ def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: 
     axes.set_xlabel(along)
     axes.set_ylabel("return")
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="best")
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
     pyplot.close(figure)
