@@ -26,6 +26,7 @@ from an_control.policy.sizes import (
     CAR_RACING_SIZES,
     PONG_SIZES,
     AttentionSizes,
+    RecurrenceSizes,
     Sizes,
     VisionSizes,
 )
@@ -34,13 +35,29 @@ from an_control.system.children import bound
 
 CHANNELS = (28, 100, 1_000, 10_000)
 STACKED_SIZES = replace(ANT_SIZES, neuron=32, stack=4)
-RANDOM = (
+RANDOM: tuple[tuple[Sizes, dict[str, Any]], ...] = (
     (ANT_SIZES, ANT_TASK),
     (STACKED_SIZES, ANT_TASK),
     (CAR_RACING_SIZES, CAR_RACING_TASK),
     (PONG_SIZES, PONG_TASK),
 )
 """What is measured where no model is given: the authors' sizes, and their Ant's with stacks."""
+GTRXL = RecurrenceSizes("gtrxl", units=32, layers=2, heads=4, window=64)
+PARTS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "sab": {"encoder": "sab"},
+    "isab, 16 points": {"encoder": "isab", "inducing": 16},
+    "pma, 4 seeds": {"attention": "pma", "queries": 4, "key": ANT_SIZES.neuron},
+    "lstm, 32 units": {"recurrence": RecurrenceSizes("lstm", units=32)},
+    "gru, 32 units": {"recurrence": RecurrenceSizes("gru", units=32)},
+    **{
+        f"{kind}, 2 layers, 32 units, 64 ticks": {"recurrence": replace(GTRXL, kind=kind)}
+        for kind in ("trxl", "trxl-i", "gtrxl")
+    },
+}
+"""What the authors' Ant gets for `bench parts`."""
+MOST_ALL_TO_ALL = 1_000
+"""Channels that an encoder may let attend all to all here; memory grows with their square."""
 WARM_UP_TICKS = 50
 FEWEST_TICKS = 30
 INPUTS = 16
@@ -51,14 +68,14 @@ ONE_THREAD = {
 Row = dict[str, Any]
 
 
-def one_core_rows(model: Path | None, seconds: float) -> Iterator[Row]:
+def one_core_rows(model: Path | None, seconds: float, *, parts: bool = False) -> Iterator[Row]:
     """A row for each engine and number of channels, as they are measured on one core.
 
-    `model` is a model file or None for random weights of the authors' Ant, CarRacing and Pong;
-    RuntimeError where the measuring failed.
+    `model` is a model file or None for random weights of the authors' Ant, CarRacing and Pong, or
+    with `parts` of the Ant with each part of `PARTS`; RuntimeError where the measuring failed.
     """
     command = [sys.executable, "-m", "an_control.bench.inference", str(seconds)]
-    command += [] if model is None else [str(model)]
+    command += [str(model)] if model is not None else ["--parts"] * parts
     with subprocess.Popen(
         bound(command), env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -68,16 +85,17 @@ def one_core_rows(model: Path | None, seconds: float) -> Iterator[Row]:
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
 
 
-def linearity(rows: Iterable[Row]) -> dict[str, float]:
-    """For each engine the time of a further channel among many over that among few; 1 is linear."""
+def linearity(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
+    """For each engine, or part, the time of a further channel among many over that among few; 1 is
+    linear."""
     time_us = {
-        (row["engine"], row["channels"]): row["step_array_p50_us"]
+        (row[by], row["channels"]): row["step_array_p50_us"]
         for row in rows
         if row["inputs"] == "readings"
     }
     low, middle, high = CHANNELS[1:]
     ratios = {}
-    for engine in {engine for engine, _ in time_us}:
+    for engine in {engine for engine, channels in time_us if channels == high}:
         among_few = (time_us[engine, middle] - time_us[engine, low]) / (middle - low)
         among_many = (time_us[engine, high] - time_us[engine, middle]) / (high - middle)
         ratios[engine] = among_many / among_few
@@ -136,25 +154,41 @@ def _quantiles_us(tick: Callable[[int], object], seconds: float) -> tuple[float,
     return float(p50), float(p99)
 
 
-def main(seconds: str, path: str | None = None) -> None:
+def main(seconds: str, what: str | None = None) -> None:
     """The process that measures: one JSON line a row."""
-    models = [random_model(sizes, task=task) for sizes, task in RANDOM]
-    if path is not None:
-        models = [read_model(path)]
-    engines: list[EngineName] = ["numpy"]
-    if importlib.util.find_spec("numba") is not None:
-        engines.append("numba")
-    for model in models:
-        for engine in engines:
+    models: dict[str, Model]
+    if what == "--parts":
+        models = {
+            parts: random_model(replace(ANT_SIZES, **changes), task=ANT_TASK)
+            for parts, changes in PARTS.items()
+        }
+    elif what is not None:
+        models = {"": read_model(what)}
+    else:
+        models = {
+            str(place): random_model(sizes, task=task) for place, (sizes, task) in enumerate(RANDOM)
+        }
+    for parts, model in models.items():
+        for engine in _engines(model.sizes, what == "--parts"):
             policy = make_policy(model, "off", engine=engine)
             for channels in _channels(model):
-                print(json.dumps(measure(policy, channels, float(seconds))), flush=True)
+                row = {"parts": parts, **measure(policy, channels, float(seconds))}
+                print(json.dumps(row), flush=True)
+
+
+def _engines(sizes: Sizes, parts: bool) -> list[EngineName]:
+    """Those that know these sizes; parts are compared by numpy alone, which knows all of them."""
+    compiles = not isinstance(sizes, AttentionSizes) or sizes.compiles
+    installed = importlib.util.find_spec("numba") is not None
+    return ["numpy", "numba"] if compiles and installed and not parts else ["numpy"]
 
 
 def _channels(model: Model) -> tuple[int, ...]:
     """Numbers of channels to measure: of patches the task's, of readings any."""
     if isinstance(model.sizes, VisionSizes):
         return (len(model.task.get("channels", ())) or 256,)
+    if isinstance(model.sizes, AttentionSizes) and model.sizes.encoder == "sab":
+        return tuple(channels for channels in CHANNELS if channels <= MOST_ALL_TO_ALL)
     return CHANNELS
 
 

@@ -1,4 +1,4 @@
-"""``an-control bench inference|monitor|ros|ant|training|scaling``."""
+"""``an-control bench inference|parts|monitor|ros|ant|training|scaling``."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ INFERENCE_COLUMNS = {
     "step_array_p99_us": "p99",
     "step_p50_us": "dict p50",
     "step_p99_us": "p99",
+}
+PARTS_COLUMNS = {
+    "parts": "part",
+    "channels": "channels",
+    "step_array_p50_us": "p50",
+    "step_array_p99_us": "p99",
 }
 MONITOR_COLUMNS = {
     "engine": "engine",
@@ -60,8 +66,11 @@ ANT_ACTIONS = 8
 class Verb:
     """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
-    what: tyro.conf.Positional[Literal["inference", "monitor", "ros", "ant", "training", "scaling"]]
-    """inference: a tick of the policy on one core. monitor: what the identity monitor adds to it
+    what: tyro.conf.Positional[
+        Literal["inference", "parts", "monitor", "ros", "ant", "training", "scaling"]
+    ]
+    """inference: a tick of the policy on one core. parts: the same of the authors' Ant with each
+    encoder, pooling and recurrence. monitor: what the identity monitor adds to it
     (of the Ant policy that ships, or of --model), while signals move every 100 steps. ros: from
     sensor message to command, beside a bare echo of the same message, and steps a second of
     simulator and node in lockstep. ant:
@@ -89,6 +98,7 @@ class Verb:
                 raise InputError(f"--model {self.model}: has {found}, the Ant takes {ANT_ACTIONS}")
         measure = {
             "inference": self._inference,
+            "parts": self._parts,
             "monitor": self._monitor,
             "ros": self._ros,
             "ant": self._ant,
@@ -107,12 +117,16 @@ class Verb:
         rows = list(one_core_rows(self.model, self.seconds))
         _show("a tick on one core, us", INFERENCE_COLUMNS, rows)
         ratios = linearity(rows) if any(row["inputs"] == "readings" for row in rows) else {}
-        low, middle, high = CHANNELS[1:]
-        for engine, ratio in ratios.items():
-            print(
-                f"{engine}: each channel from {middle} to {high} costs {ratio:.2f} times what"
-                f" each one from {low} to {middle} costs"
-            )
+        _show_linearity(ratios)
+        return {"rows": rows, "linearity": ratios}
+
+    def _parts(self) -> dict[str, Any]:
+        if self.model is not None:
+            raise InputError(f"--model {self.model}: parts are measured with random weights")
+        rows = list(one_core_rows(None, self.seconds, parts=True))
+        _show("a tick on one core, us", PARTS_COLUMNS, rows)
+        ratios = linearity(rows, by="parts")
+        _show_linearity(ratios)
         return {"rows": rows, "linearity": ratios}
 
     def _monitor(self) -> dict[str, Any]:
@@ -224,3 +238,12 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _show_linearity(ratios: dict[str, float]) -> None:
+    low, middle, high = CHANNELS[1:]
+    for name, ratio in ratios.items():
+        print(
+            f"{name}: each channel from {middle} to {high} costs {ratio:.2f} times what each one"
+            f" from {low} to {middle} costs"
+        )

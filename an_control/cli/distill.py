@@ -6,14 +6,15 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
+from an_control.cli.model_parts import Parts
 from an_control.policy import read_model
 from an_control.system.interrupts import INTERRUPTED
 
@@ -85,6 +86,7 @@ class Verb:
     """How many of its newest readings a neuron sees, 0 for an LSTM; where not the recipe's."""
     products: bool | None = None
     """Feed the neurons products of reading and previous action, where not as the recipe does."""
+    parts: Annotated[Parts, tyro.conf.arg(name="")] = field(default_factory=Parts)
     smoke: bool = False
     """Seconds instead of minutes: proves that it runs, learns next to nothing."""
     json: OutputFile | None = None
@@ -143,7 +145,8 @@ class Verb:
             student = replace(student, head=head, output=teacher.output)
         names = ("neuron", "stack", "products")
         chosen = {name: getattr(self, name) for name in names}
-        student = replace(student, **{k: v for k, v in chosen.items() if v is not None})
+        chosen = {name: value for name, value in chosen.items() if value is not None}
+        student = replace(student, **chosen, **self.parts.student())
         if self.normalise:
             student = replace(student, normalise=True)
         if student.paper and self.products:
@@ -194,6 +197,8 @@ class Verb:
         for name in ("teacher", "neuron", "stack", "products", "normalise", *DISTURBED):
             if getattr(self, name):
                 raise InputError(f"--{name}: not for {self.task}")
+        for name in self.parts.student():
+            raise InputError(f"--{name}: not for {self.task}")
         missing, options = self.missing_patches, "--missing-patches, --backgrounds"
         shares = missing if self.backgrounds is None else (*missing, self.backgrounds)
         if not all(0.0 <= share <= 1.0 for share in shares):

@@ -338,7 +338,7 @@ class _Stage:
         policy = self._policies[protocol.monitor]
         plain = protocol.memory == "kept" and protocol.until is None and watch is None
         plain = plain and policy.monitor_report is None
-        if plain and not self._stepwise and can_fuse(self._env, protocol.disturbance):
+        if plain and not self._stepwise and can_fuse(self._model, self._env, protocol.disturbance):
             return evaluate_fused(
                 self._model,
                 self._env,

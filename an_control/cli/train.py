@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
 from an_control.cli.disturbance import mixture
+from an_control.cli.model_parts import Parts
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.policy import MlpSizes, read_model
 from an_control.policy.tasks import SUCCESS
@@ -47,6 +48,7 @@ class Verb:
     """Units for each channel of an attention policy."""
     stack: int = 0
     """Number of newest readings that each neuron of an attention policy sees; 0: an LSTM."""
+    parts: Annotated[Parts, tyro.conf.arg(name="")] = field(default_factory=Parts)
     optimiser: Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"] = "cma"
     """CMA-ES (pycma) with a full or a diagonal covariance, or PGPE with centred ranks and Adam or
     ClipUp."""
@@ -168,7 +170,7 @@ class Verb:
         for disturbance in settings.mixture:
             check_robot(env, disturbance)
         engine = make_engine(
-            self.engine, env, environment, task["channels"], actions, self.workers, self.dask
+            self.engine, env, environment, task["channels"], form.sizes, self.workers, self.dask
         )
         try:
             search = Search(task, form, engine, settings, self.seed, start)
@@ -206,13 +208,18 @@ class Verb:
             return Whole(MlpSizes(channels, actions, list(self.hidden or (16,)))), None
         if any(width != self.queries for width in self.hidden):
             raise InputError("--hidden: in the attention form every layer is --queries wide")
-        layers = len(self.hidden)
-        normalise = channels if self.normalise else 0
         authors = AuthorsRaw if self.form == "attention-raw" else Authors
         form = authors(
-            actions, self.queries, layers, self.neuron, stack=self.stack, normalise=normalise
+            actions,
+            self.queries,
+            len(self.hidden),
+            self.neuron,
+            stack=self.stack,
+            normalise=channels if self.normalise else 0,
+            **self.parts.paper(),
         )
-        return form, None
+        pooled = self.parts.pooled(form.sizes)
+        return (form if pooled == form.sizes else Whole(pooled)), None
 
     def _finish(self, loop: RunLoop, search: Search) -> None:
         """Evaluate the model that was kept, write its card and the result."""

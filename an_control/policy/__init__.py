@@ -149,7 +149,12 @@ def dry_run(policy: Policy) -> None:
 
 
 def _engine(sizes: AttentionSizes, weights: Weights, name: EngineName | None) -> Engine:
-    if not _compiled(name):
+    if not sizes.compiles and name == "numba":
+        raise ValueError(
+            "engine: 'numba' knows no sizes.encoder, no pma attention and no sizes.recurrence;"
+            " allowed is 'numpy'"
+        )
+    if not sizes.compiles or not _compiled(name):
         return NumpyEngine(sizes, weights)
     from an_control.policy.scalar.numba_engine import NumbaEngine
 

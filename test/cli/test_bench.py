@@ -48,6 +48,26 @@ def test_inference_shows_every_engine_and_number_of_channels(saved, tmp_path, ca
     ]
 
 
+def test_parts_shows_every_part_and_what_a_further_channel_costs(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(bench_inference, "CHANNELS", (2, 4, 8, 16))
+    monkeypatch.setattr(bench_inference, "MOST_ALL_TO_ALL", 8)
+    bench_inference.main("0.001", "--parts")
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["parts"] for row in rows} == set(bench_inference.PARTS)
+    monkeypatch.setattr("an_control.cli.bench.one_core_rows", lambda *_, **__: rows)
+    result = tmp_path / "result.json"
+    assert main(["bench", "parts", "--json", str(result)]) == 0
+    shown = json.loads(result.read_text())
+    assert shown["linearity"].keys() == set(bench_inference.PARTS) - {"sab"}
+    assert "gtrxl" in capsys.readouterr().out
+
+
+def test_parts_of_a_model_file_are_refused(saved, capsys):
+    model = saved(AttentionSizes(actions=1, neuron=2, queries=3, key=2, inputs=["value"], head=[]))
+    assert main(["bench", "parts", "--model", str(model)]) == 2
+    assert "random weights" in capsys.readouterr().err
+
+
 def test_inference_is_measured_with_one_thread(monkeypatch):
     """Whatever the caller's environment says; the measuring process inherits the rest."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")

@@ -3,7 +3,7 @@
 
 import json
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import count
 
 import numpy as np
@@ -26,13 +26,13 @@ from an_control.learning.dagger.recipes import read_recipe, smoke
 from an_control.learning.dagger.streams import Batch, Streams, StreamSettings
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.student_sizes import StudentSizes
-from an_control.learning.environments import ENVIRONMENTS, describe, make_environment
+from an_control.learning.environments import ENVIRONMENTS, make_environment
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import packaged_ant_teacher
-from an_control.policy import load_policy, make_policy, read_model, write_model
+from an_control.policy import load_policy, make_policy, read_model
 
 RECIPE = read_recipe("ant")
 ENVIRONMENT = ENVIRONMENTS["ant"]
@@ -160,70 +160,6 @@ def test_a_full_disk_ends_a_run_with_its_last_round_intact(tmp_path, monkeypatch
     assert dagger(tmp_path).done == 1
 
 
-@pytest.fixture(scope="module")
-def episode():
-    env, rng = make_environment(ENVIRONMENT), np.random.default_rng(0)
-    episode = record(env, TEACHER, NoisyTeacher(rng, 0.1), rng)
-    env.close()
-    return episode
-
-
-STUDENTS = {
-    "plain": StudentSizes(),
-    "products": StudentSizes(products=True),
-    "reset on jump": StudentSizes(reset_on_jump=True),
-    "one reading": StudentSizes(stack=1),
-    "stacked": StudentSizes(products=True, stack=4, reset_on_jump=True),
-    "remembering": StudentSizes(products=True, memory=16),
-    "all": StudentSizes(
-        products=True,
-        memory=16,
-        outlier_weighting=True,
-        reset_on_jump=True,
-        prediction_attention=True,
-    ),
-}
-
-
-@pytest.mark.parametrize("sizes", STUDENTS.values(), ids=STUDENTS)
-@pytest.mark.parametrize("engine", ["numpy", "numba"])
-def test_the_exported_policy_acts_as_the_student_through_a_reshuffle(
-    env, episode, tmp_path, sizes, engine
-):
-    torch.manual_seed(0)
-    student = Student(28, 8, sizes)
-    student.start_head(TEACHER.layers)
-    path = tmp_path / "student.safetensors"
-    write_model(path, student.model(describe(env, "ant", ENVIRONMENT), {}))
-    policy = load_policy(path, engine=engine)
-    acted, previous, last = [], np.zeros(8, np.float32), episode.observations[0]
-    state = student.start(1, 28)
-    for step, observation in enumerate(episode.observations[:300]):
-        if step >= 150:
-            observation = observation[::-1].copy()
-        moved = sizes.reset_on_jump and step == 150
-        change = np.zeros(28, np.float32) if moved else observation - last
-        policy.previous_action = previous
-        with torch.no_grad():
-            outcome = student(_one_step(observation, change, previous, moved), state)
-        previous, state = outcome.action.clip(-1, 1)[0, 0].numpy(), outcome.state
-        acted.append((previous, policy.step_array(observation, policy.nominal_ids)))
-        last = observation
-    ours, exported = np.array(acted).transpose(1, 0, 2)
-    assert len(acted) > 100
-    np.testing.assert_allclose(exported, ours, atol=1e-4 if sizes.memory else 1e-5)
-
-
-def _one_step(observation, change, previous, moved) -> Batch:
-    values, changed, acted = (
-        torch.from_numpy(array)[None, None] for array in (observation, change, previous)
-    )
-    channel = torch.arange(28)[None, None]
-    one, fresh = torch.ones(1, 1), torch.zeros(1, dtype=torch.bool)
-    ones, resets = torch.ones_like(values), one * moved
-    return Batch(values, changed, acted, values, acted, channel, ones, one, resets, fresh)
-
-
 def test_training_never_sees_an_evaluation_seed():
     assert max(episode_seed(seed, e) for seed in range(30) for e in range(30)) < TRAINING_SEEDS[0]
 
@@ -308,10 +244,12 @@ def test_neurons_are_reset_on_a_jump_and_the_head_remembers():
     moved[20, 1] = 1.0
     with torch.no_grad():
         start = student.start(2, 8)
-        plain, cut = student(batch, start), student(replace(batch, moved=moved), start)
-        parts = batch.values[20:], batch.change[20:], batch.previous[20:]
-        fresh, _ = student.identify(*parts, start, moved[20:])
-        whole, _ = student.identify(batch.values, batch.change, batch.previous, start, moved)
+        cut_batch = replace(batch, moved=moved)
+        plain, cut = student(batch, start), student(cut_batch, start)
+        parts = (field.name for field in fields(Batch) if field.name != "fresh")
+        later = replace(cut_batch, **{name: getattr(cut_batch, name)[20:] for name in parts})
+        fresh, _ = student.identify(later, start)
+        whole, _ = student.identify(cut_batch, start)
     assert torch.equal(plain.action[:, 0], cut.action[:, 0])
     assert torch.equal(plain.action[:20, 1], cut.action[:20, 1])
     torch.testing.assert_close(whole[20:, 1], fresh[:, 1])

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from an_control.policy import (
 )
 from an_control.policy.authors import import_authors
 from an_control.policy.random_model import random_model
+from an_control.policy.sizes import RecurrenceSizes
 from an_control.policy.tasks import CARTPOLE_TASK
 
 from .conftest import CARTPOLE
@@ -97,13 +99,25 @@ def test_all_protocols_start_from_the_same_states(fused):
 
 
 def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
-    assert can_fuse(cartpole, PROTOCOLS["noise"])
+    model = random_model(FORMS["authors"])
+    for change in (
+        {"encoder": "sab"},
+        {"attention": "pma", "key": 8},
+        {"recurrence": RecurrenceSizes("gru", 4)},
+        {"attention": "softmax", "memory": 4},
+        {"reset_on_jump": True},
+    ):
+        other = random_model(replace(FORMS["authors"], **change))
+        assert not can_fuse(other, cartpole, PROTOCOLS["noise"])
+        with pytest.raises(ValueError, match="compiled rollouts know no"):
+            evaluate_fused(other, cartpole, tuple("abcde"), 1, 1, PROTOCOLS["noise"])
+    assert can_fuse(model, cartpole, PROTOCOLS["noise"])
     for settings in (
         DisturbanceSettings(freeze=0.2),
         DisturbanceSettings(delay=1),
         DisturbanceSettings(shuffle=Shuffle(True, 5), missing=0.2),
     ):
-        assert not settings.compiled and not can_fuse(cartpole, settings)
+        assert not settings.compiled and not can_fuse(model, cartpole, settings)
 
 
 def test_threads_and_processes_do_not_change_a_bit(cartpole, fused, processes, people, starts):

@@ -22,6 +22,7 @@ from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher
 from an_control.policy import MlpSizes, make_policy, read_model, write_model
 from an_control.policy.random_model import random_model
+from an_control.policy.sizes import RecurrenceSizes
 from an_control.policy.tasks import CARTPOLE_TASK
 
 TEACHER = FunctionTeacher(lambda observation: np.tanh(observation[2:3] + observation[4:]))
@@ -36,12 +37,33 @@ def teacher(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("normalise", [False, True])
-@pytest.mark.parametrize("stack", [0, 3])
+FORMS = {
+    "plain": {},
+    "stacked": {"stack": 3},
+    "normalised": {"normalise": True},
+    "stacked, normalised": {"stack": 3, "normalise": True},
+    "seeds": {"seeds": 7},
+    "isab": {"encoder": "isab", "inducing": 3},
+    "sab, seeds, normalised": {"encoder": "sab", "heads": 4, "seeds": 5, "normalise": True},
+    "pma": {"pma": 3, "heads": 2},
+    "isab, pma, lstm": {
+        "encoder": "isab",
+        "inducing": 3,
+        "pma": 2,
+        "recurrence": RecurrenceSizes("lstm", 6),
+    },
+    **{
+        kind: {"recurrence": RecurrenceSizes(kind, units=8, layers=2, heads=2, window=6)}
+        for kind in ("trxl", "trxl-i", "gtrxl")
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("streams", [PLAIN, replace(PLAIN, missing=1.0, added=4)])
-def test_the_policy_acts_as_the_student_that_it_was(cartpole, stack, normalise, streams):
+def test_the_policy_acts_as_the_student_that_it_was(cartpole, form, streams):
     torch.manual_seed(1)
-    student = PaperStudent(5, 1, StudentSizes(neuron=8, stack=stack, normalise=normalise))
+    student = PaperStudent(5, 1, StudentSizes(neuron=8, paper=True, **form))
     policy = make_policy(student.model(CARTPOLE_TASK, {}))
     rng = np.random.default_rng(0)
     episode = record(cartpole, TEACHER, NoisyTeacher(rng, 0.1), rng)

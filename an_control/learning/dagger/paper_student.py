@@ -1,11 +1,13 @@
 """The student in the paper's form, as a torch module: fixed queries, tanh attention, one layer.
 
-It has the free numbers of `Authors`. Beside the action it learns which channel a slot carries, by
-a layer on the neurons' outputs that the policy does not have.
+It has the free numbers of `Authors`; or learned queries, seeds that pool (PMA), an encoder between
+the channels, a recurrence behind the message. Beside the action it learns which channel a slot
+carries, by a layer on the neurons' outputs that the policy does not have.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from an_control.learning.dagger.streams import Batch
 from an_control.learning.dagger.student import State
 from an_control.learning.dagger.student_neurons import LstmNeuron, StackedNeuron, array_of
+from an_control.learning.dagger.student_parts import StudentParts
 from an_control.learning.dagger.student_sizes import StudentSizes
 from an_control.learning.es.parametrisation import Authors, join, split
 from an_control.policy import Model
@@ -48,17 +51,21 @@ class PaperStudent(nn.Module):
                 self.neuron.bias_ih_l0[sizes.neuron : 2 * sizes.neuron] += 1.0
                 self.neuron.bias_hh_l0.zero_()
             self.neuron.bias_hh_l0.requires_grad_(False)
+        self.queries = sizes.pma or sizes.seeds or self.form.queries
         self.basis: Tensor
-        basis = torch.from_numpy(self.form.scores_basis.astype(np.float32))
-        self.register_buffer("basis", basis, persistent=False)
-        self.scores = nn.Parameter(0.8 * torch.randn(basis.shape[1], sizes.neuron))
-        self.out = nn.Linear(self.form.queries, actions)
+        basis = self.form.scores_basis if not sizes.seeds else np.eye(sizes.seeds)
+        self.register_buffer("basis", torch.from_numpy(basis.astype(np.float32)), persistent=False)
+        self.parts = StudentParts(sizes, self.queries)
+        self.scores = nn.Parameter(0.8 * torch.randn(self.basis.shape[1], sizes.neuron))
+        self.out = nn.Linear(self.parts.width, actions)
         nn.init.normal_(self.out.weight, 0.0, 0.25)
         nn.init.zeros_(self.out.bias)
         self.channel = nn.Linear(sizes.neuron, channels + 1)
 
     def start_neurons(self, model: Model) -> None:
         """Begin as a model of this form; ValueError where it is none."""
+        if not self._is_authors:
+            raise ValueError("start: only the paper's own form can begin as a model")
         arrays = split(self.form.vector(model), self.form.shapes)
         hidden = {"neuron.hidden": arrays["neuron.hidden"]} if "neuron.hidden" in arrays else {}
         names = ("neuron.input", "neuron.action", "neuron.bias")
@@ -71,19 +78,30 @@ class PaperStudent(nn.Module):
     def start(self, rows: int, slots: int) -> State:
         """The state at the start of an episode in every row."""
         none = self.scores.new_zeros(rows, slots, 0)
-        return State(*self.neuron.begin(rows, slots), none[:, 0], none[:, 0], none)
+        neurons = self.neuron.begin(rows, slots)
+        return State(*neurons, none[:, 0], none[:, 0], none, self.parts.start(rows))
 
     def forward(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, State]:
         """Actions (T, B, A) before their tanh, scores (T, B, N, n + 1) of channels, the state."""
         outputs, (first, second) = self.neuron.advance(
             batch.values, batch.change, batch.previous, (state.first, state.second)
         )
-        attention = torch.tanh(outputs @ (self.basis @ self.scores).T)
+        message = self._message(batch, self.parts.encode(outputs, batch.present))
+        message, recurrence = self.parts.remember(message, state.recurrence)
+        action: Tensor = self.out(message)
+        state = state._replace(first=first, second=second, recurrence=recurrence)
+        return action, self.channel(outputs), state
+
+    def _message(self, batch: Batch, encoded: Tensor) -> Tensor:
+        """The message (T, B, .) of the neurons' outputs (T, B, N, d) behind the encoder."""
+        if self.parts.pooling is not None:
+            pooled: Tensor = self.parts.pooling(encoded, batch.present)
+            return pooled
+        attention = torch.tanh(encoded @ (self.basis @ self.scores).T)
         sums = ((batch.values * batch.present).unsqueeze(-2) @ attention).squeeze(-2)
         if self.sizes.normalise:
             sums = sums * self.channels / batch.present.sum(-1, keepdim=True).clamp(min=1.0)
-        action: Tensor = self.out(torch.tanh(sums))
-        return action, self.channel(outputs), state._replace(first=first, second=second)
+        return torch.tanh(sums)
 
     def loss(
         self, batch: Batch, state: State, channel_loss: float, progress: float
@@ -109,8 +127,30 @@ class PaperStudent(nn.Module):
         """This student as a policy's model."""
         arrays = {
             **self.neuron.arrays(),
-            "scores": array_of(self.scores),
             "head.0.weight": array_of(self.out.weight),
             "head.0.bias": array_of(self.out.bias),
         }
-        return self.form.model(join(arrays, self.form.shapes), task, trained)
+        if self._is_authors:
+            arrays["scores"] = array_of(self.scores)
+            return self.form.model(join(arrays, self.form.shapes), task, trained)
+        d = self.sizes.neuron
+        if not self.sizes.pma:
+            arrays |= {
+                "attention.queries": array_of(self.basis @ self.scores),
+                "attention.key": np.eye(d, dtype=np.float32),
+                "attention.key_bias": np.zeros(d, np.float32),
+            }
+        sizes = replace(
+            self.form.sizes,
+            queries=self.queries,
+            key=d,
+            attention="pma" if self.sizes.pma else "tanh",
+            **self.sizes.parts,
+        )
+        return Model("attention_neuron", sizes, arrays | self.parts.arrays(), task, trained)
+
+    @property
+    def _is_authors(self) -> bool:
+        """Whether it has the authors' queries, and no parts that theirs has not."""
+        sizes = self.sizes
+        return not (sizes.pma or sizes.seeds or sizes.recurrence) and sizes.encoder == "none"

@@ -7,6 +7,7 @@ many episodes at once, and exports to its model file.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from an_control.learning.dagger.streams import Batch
 from an_control.learning.dagger.student_neurons import LstmNeuron, StackedNeuron, array_of
+from an_control.learning.dagger.student_parts import StudentParts
 from an_control.learning.dagger.student_sizes import StudentSizes
 from an_control.learning.teacher.teachers import Layers
 from an_control.policy import AttentionSizes, Model
@@ -29,13 +31,19 @@ class State(NamedTuple):
     memory: Tensor  # (B, H)
     message: Tensor  # (B, 2 n) what was seen at the last step, with a memory
     evidence: Tensor  # (B, N, n) of the readings' comparison with what was expected
+    recurrence: tuple[Tensor, ...] = ()  # (B, ...)
 
     def kept(self, keep: Tensor) -> State:
         """This state in the rows (B,) with 1, a fresh one in those with 0."""
-        return State(*(part * keep.view(-1, *[1] * (part.ndim - 1)) for part in self))
+        return self._each(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
 
     def detach(self) -> State:
-        return State(*(part.detach() for part in self))
+        return self._each(Tensor.detach)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> State:
+        first, second, memory, message, evidence = map(change, self[:5])
+        recurrence = tuple(map(change, self.recurrence))
+        return State(first, second, memory, message, evidence, recurrence)
 
 
 class Outcome(NamedTuple):
@@ -43,7 +51,7 @@ class Outcome(NamedTuple):
 
     attention: Tensor  # (T, B, N, n + 1) logarithms
     action: Tensor  # (T, B, A) before it is clipped to [-1, 1]
-    ordered: Tensor  # (T, B, A) the action if it had seen the ordered observation
+    ordered: Tensor | None  # (T, B, A) the action if it had seen the ordered observation
     expected: Tensor | None  # (T, B, n) what the memory expected to read
     state: State
 
@@ -58,10 +66,12 @@ class Student(nn.Module):
         self.neuron = StackedNeuron(*what, sizes.stack) if sizes.stack else LstmNeuron(*what)
         self.key = nn.Linear(sizes.neuron, sizes.key)
         self.queries = nn.Parameter(torch.randn(channels + 1, sizes.key) / sizes.key**0.5)
-        message = 2 * channels
+        self.parts = StudentParts(sizes, 2 * channels)
+        message = self.parts.width
         if sizes.memory:
-            self.memory = nn.GRUCell(message + actions, sizes.memory)
-            self.expectation = nn.Linear(sizes.memory + message + actions, channels)
+            inputs = message + actions
+            self.memory = nn.GRUCell(inputs, sizes.memory)
+            self.expectation = nn.Linear(sizes.memory + inputs, channels)
             with torch.no_grad():  # things stay as they are
                 self.expectation.weight[:, sizes.memory :].zero_()
                 self.expectation.weight[:, sizes.memory : sizes.memory + channels].fill_diagonal_(1)
@@ -79,12 +89,17 @@ class Student(nn.Module):
         return [layer for layer in self.head if isinstance(layer, nn.Linear)]
 
     def start_head(self, layers: Layers) -> None:
-        """Let the head begin as the teacher's network, blind to the mass of the message."""
+        """Let the head begin as the teacher's network, blind to the mass of the message.
+
+        Where no message by channels enters it, it stays as it is.
+        """
         if tuple(len(bias) for _, bias in layers[:-1]) != self.sizes.head:
             raise ValueError(
                 f"head: {self.sizes.head}, but the teacher's is"
                 f" {tuple(len(bias) for _, bias in layers[:-1])}"
             )
+        if self.sizes.pma or self.sizes.recurrence is not None:
+            return
         with torch.no_grad():
             for layer, (weight, bias) in zip(self._layers, layers, strict=True):
                 layer.weight.zero_()
@@ -103,6 +118,9 @@ class Student(nn.Module):
             raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
         arrays = {name: array.copy() for name, array in model.arrays.items()}
         self.neuron.begin_as(arrays)
+        self.parts.begin_as(arrays)
+        if self.sizes.pma:
+            return
         with torch.no_grad():
             self.key.weight.copy_(torch.from_numpy(arrays["attention.key"]))
             self.key.bias.copy_(torch.from_numpy(arrays["attention.key_bias"]))
@@ -142,6 +160,7 @@ class Student(nn.Module):
             self.queries.new_zeros(rows, self.sizes.memory),
             self.queries.new_zeros(rows, 2 * self.channels),
             self.queries.new_zeros(rows, slots, self.channels),
+            self.parts.start(rows),
         )
 
     def forward(self, batch: Batch, state: State, told: Tensor | None = None) -> Outcome:
@@ -150,12 +169,9 @@ class Student(nn.Module):
         Where `told` (T, B) is 1, the memory gets the true message in place of the attention's.
         """
         if not self.sizes.memory:
-            attention, message, state = self.listen(batch, state)
-            whole = torch.cat([batch.ordered, torch.zeros_like(batch.ordered)], -1)
-            return Outcome(attention, self.act(message), self.act(whole), None, state)
-        scores, state = self.identify(
-            batch.values, batch.change, batch.previous, state, batch.moved
-        )
+            return self._react(batch, state)
+        encoded, state = self.identify(batch, state)
+        scores = self.key(encoded) @ self.queries.T
         truth = None if told is None else self.truth(batch)
         memory, lately, evidence = state.memory, state.message, state.evidence
         attentions, memories, seen, means = [], [], [], []
@@ -184,40 +200,53 @@ class Student(nn.Module):
             state,
         )
 
+    def _react(self, batch: Batch, state: State) -> Outcome:
+        """The piece for a head that expects nothing."""
+        attention, message, state = self.listen(batch, state)
+        remembered, recurrence = self.parts.remember(message, state.recurrence)
+        ordered = None
+        if not self.sizes.pma:
+            whole = torch.cat([batch.ordered, torch.zeros_like(batch.ordered)], -1)
+            ordered = self.act(self.parts.remember(whole, state.recurrence)[0])
+        state = state._replace(recurrence=recurrence)
+        return Outcome(attention, self.act(remembered), ordered, None, state)
+
     def listen(self, batch: Batch, state: State) -> tuple[Tensor, Tensor, State]:
-        """Of a head without memory: the attention's logarithms, message and neurons' state."""
-        scores, state = self.identify(
-            batch.values, batch.change, batch.previous, state, batch.moved
-        )
-        attention = scores.log_softmax(-1)
+        """Of a head that expects nothing: the attention's logarithms, message and neurons' state.
+
+        With pma the attention is learned beside it alone: it teaches the neurons which channel
+        they see.
+        """
+        encoded, state = self.identify(batch, state)
+        attention = (self.key(encoded) @ self.queries.T).log_softmax(-1)
+        if self.parts.pooling is not None:
+            return attention, self.parts.pooling(encoded, batch.present), state
         message = self._route(attention.exp(), batch.values, batch.present)
         routed, mass = message.split(self.channels, -1)
         if self.sizes.normalise:
             routed, mass = routed / mass.clamp(min=1.0), mass.clamp(max=1.0)
         return attention, torch.cat([routed, mass - 1.0], -1), state
 
-    def identify(
-        self, values: Tensor, change: Tensor, previous: Tensor, state: State, moved: Tensor
-    ) -> tuple[Tensor, State]:
-        """Scores (T, B, N, channels + 1) of every slot against the queries, and the state.
+    def identify(self, batch: Batch, state: State) -> tuple[Tensor, State]:
+        """What the neurons, and the encoder, make of every slot (T, B, N, d), and the state.
 
-        `values` and `change` are (T, B, N), `previous` the previous actions (T, B, A). Where
-        `moved` (T, B) is 1, the neurons are reset.
+        The neurons are reset where their row has moved.
         """
         first, second = state[:2]
-        cuts = [0, *(t for t in moved.any(1).nonzero().flatten().tolist() if t), len(values)]
+        moved = batch.moved
+        cuts = [0, *(t for t in moved.any(1).nonzero().flatten().tolist() if t), len(moved)]
         parts = []
         for begin, end in pairwise(cuts):
             kept = (1.0 - moved[begin])[:, None, None]
             outputs, (first, second) = self.neuron.advance(
-                values[begin:end],
-                change[begin:end],
-                previous[begin:end],
+                batch.values[begin:end],
+                batch.change[begin:end],
+                batch.previous[begin:end],
                 (first * kept, second * kept),
             )
             parts.append(outputs)
-        scores = self.key(torch.cat(parts)) @ self.queries.T
-        return scores, state._replace(first=first, second=second)
+        encoded = self.parts.encode(torch.cat(parts), batch.present)
+        return encoded, state._replace(first=first, second=second)
 
     def expect(self, memory: Tensor, lately: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
         """The memory (B, H) of one step, and what it expects to read (B, channels)."""
@@ -290,10 +319,14 @@ class Student(nn.Module):
         """This student as a policy's model."""
         arrays = {
             **self.neuron.arrays(),
-            "attention.queries": array_of(self.queries),
-            "attention.key": array_of(self.key.weight),
-            "attention.key_bias": array_of(self.key.bias),
+            **self.parts.arrays(),
         }
+        if not self.sizes.pma:
+            arrays |= {
+                "attention.queries": array_of(self.queries),
+                "attention.key": array_of(self.key.weight),
+                "attention.key_bias": array_of(self.key.bias),
+            }
         if self.sizes.memory:
             arrays |= self._memory_arrays()
         for place, layer in enumerate(self._layers):
@@ -307,12 +340,12 @@ class Student(nn.Module):
         return AttentionSizes(
             actions=self.actions,
             neuron=self.sizes.neuron,
-            queries=self.channels + 1,
-            key=self.sizes.key,
+            queries=self.sizes.pma or self.channels + 1,
+            key=self.sizes.neuron if self.sizes.pma else self.sizes.key,
             inputs=list(self.neuron.inputs),
             head=list(self.sizes.head),
             products=self.sizes.products,
-            attention="softmax",
+            attention="pma" if self.sizes.pma else "softmax",
             activation="relu",
             output=self.sizes.output,
             memory=self.sizes.memory,
@@ -321,6 +354,7 @@ class Student(nn.Module):
             reset_on_jump=self.sizes.reset_on_jump,
             prediction_attention=self.sizes.prediction_attention,
             normalise=self.channels if self.sizes.normalise else 0,
+            **self.sizes.parts,
         )
 
     def _memory_arrays(self) -> dict[str, np.ndarray]:

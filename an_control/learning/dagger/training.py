@@ -165,19 +165,18 @@ def _loss(
         outcome.attention.flatten(0, 2), batch.channel.flatten(), reduction="none"
     ).view_as(weight)
     channel = (wrong * weight).sum() / weight.sum()
-    action, ordered = _action_loss(outcome.action, batch), _action_loss(outcome.ordered, batch)
-    loss = (
-        settings.channel_loss * channel
-        + settings.action_loss * action
-        + settings.ordered_loss * ordered
-    )
+    action = _action_loss(outcome.action, batch)
+    loss = settings.channel_loss * channel + settings.action_loss * action
     right = ((outcome.attention.argmax(-1) == batch.channel) * weight).sum() / weight.sum()
     figures = {
         "channel_loss": channel.item(),
         "identified": right.item(),
         "action_loss": action.item(),
-        "ordered_loss": ordered.item(),
     }
+    if outcome.ordered is not None:
+        ordered = _action_loss(outcome.ordered, batch)
+        loss = loss + settings.ordered_loss * ordered
+        figures["ordered_loss"] = ordered.item()
     if outcome.expected is not None:
         expectation = _expectation_loss(outcome.expected, batch)
         loss = loss + settings.expectation_loss * expectation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from an_control.policy import AttentionSizes, MlpSizes, Model, Sizes
 from an_control.policy.positional_encoding import positional_table
-from an_control.policy.sizes import Shapes, paper_sizes
+from an_control.policy.sizes import Encoder, RecurrenceSizes, Shapes, paper_sizes
 
 LARGEST = 1e5
 """Numbers are kept within this: a model file refuses larger weights."""
@@ -20,6 +20,9 @@ LARGEST = 1e5
 
 class Form(Protocol):
     """One family of policies: `size` numbers each."""
+
+    @property
+    def sizes(self) -> AttentionSizes | MlpSizes: ...
 
     @property
     def size(self) -> int: ...
@@ -40,7 +43,7 @@ class Form(Protocol):
 class Whole:
     """Every number of every array is free."""
 
-    sizes: Sizes
+    sizes: AttentionSizes | MlpSizes
 
     @property
     def size(self) -> int:
@@ -51,12 +54,8 @@ class Whole:
         return layer_scales(self.sizes.shapes())
 
     def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
-        arrays = {
-            name: array.astype(np.float32)
-            for name, array in split(
-                np.clip(vector, -LARGEST, LARGEST), self.sizes.shapes()
-            ).items()
-        }
+        split_up = split(np.clip(vector, -LARGEST, LARGEST), self.sizes.shapes())
+        arrays = {name: array.astype(np.float32) for name, array in split_up.items()}
         kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
         return Model(kind, self.sizes, arrays, task, trained)
 
@@ -81,10 +80,14 @@ class Authors:
     key: int = 32
     stack: int = 0
     normalise: int = 0
+    encoder: Encoder = "none"
+    inducing: int = 0
+    heads: int = 1
+    recurrence: RecurrenceSizes | None = None
 
     @cached_property
     def sizes(self) -> AttentionSizes:
-        return paper_sizes(**asdict(self))
+        return paper_sizes(**{one.name: getattr(self, one.name) for one in fields(self)})
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -208,9 +211,17 @@ def form_of(model: Model) -> Form:
             sizes.key,
             sizes.stack,
             sizes.normalise,
+            sizes.encoder,
+            sizes.inducing,
+            sizes.heads,
+            sizes.recurrence,
         )
         if sizes == authors.sizes and authors.holds(model):
             return authors
+    if not isinstance(sizes, AttentionSizes | MlpSizes):
+        raise ValueError(
+            f"start: a policy of kind {model.kind}, only those of channels are searched"
+        )
     return Whole(sizes)
 
 
@@ -233,13 +244,23 @@ def split(vector: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
     parts = np.split(vector, ends[:-1])
     return {
-        name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)
+        name: part.reshape(shape) + _centre(name)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }
 
 
 def join(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
     """The vector of these arrays, float64."""
-    return np.concatenate([arrays[name].ravel() for name in shapes]).astype(np.float64)
+    parts = [arrays[name].ravel().astype(np.float64) - _centre(name) for name in shapes]
+    return np.concatenate(parts)
+
+
+def _centre(name: str) -> float:
+    """What a vector of zeros stands for: norms that scale nothing, and gates that let most of
+    their input pass (Parisotto et al. 2019, b_g = 2)."""
+    if name.endswith("norm.weight"):
+        return 1.0
+    return 2.0 if name.endswith("gate.bias") else 0.0
 
 
 def _same_sizes(model: Model, sizes: Sizes) -> None:

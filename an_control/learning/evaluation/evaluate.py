@@ -19,7 +19,7 @@ from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, Watch, play_episode
 from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.learning.varied_robot import check_robot
-from an_control.policy import Model, Policy
+from an_control.policy import Model, Policy, VisionSizes
 
 
 def evaluate(
@@ -86,8 +86,10 @@ def evaluate_fused(
     return results
 
 
-def can_fuse(env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings) -> bool:
+def can_fuse(model: Model, env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings) -> bool:
     """Whether `evaluate_fused` can play this."""
+    if isinstance(model.sizes, VisionSizes) or not model.sizes.compiles_in_rollouts:
+        return False
     return isinstance(env.unwrapped, Batched) and disturbance.compiled
 
 

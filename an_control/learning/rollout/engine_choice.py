@@ -10,6 +10,7 @@ import gymnasium
 
 from an_control.learning.environments import Batched
 from an_control.learning.rollout.engine import Engine
+from an_control.policy import AttentionSizes, MlpSizes
 
 EngineName = Literal["auto", "fused", "processes", "dask"]
 
@@ -19,11 +20,12 @@ def make_engine(
     env: gymnasium.Env[Any, Any],
     environment: str,
     channels: Sequence[str],
-    actions: int,
+    sizes: AttentionSizes | MlpSizes,
     workers: int | None = None,
     dask: str | None = None,
 ) -> Engine:
-    """The engine of that name; "auto" takes the fused one where the environment offers it.
+    """The engine of that name for policies of these sizes; "auto" takes the fused one where the
+    environment offers it and it knows their parts.
 
     `workers` are threads or processes, by default one a core; `dask` is a scheduler's address.
     ValueError where the environment does not offer what the engine needs.
@@ -34,7 +36,8 @@ def make_engine(
 
         return Dask(environment, channels, dask, workers or 2)
     if name == "auto":
-        name = "fused" if isinstance(inner, Batched) else "processes"
+        fuses = isinstance(inner, Batched) and sizes.compiles_in_rollouts
+        name = "fused" if fuses else "processes"
     if name == "fused":
         if not isinstance(inner, Batched):
             raise ValueError(
@@ -42,7 +45,7 @@ def make_engine(
             )
         from an_control.learning.rollout.compiled.engine import FusedEngine
 
-        return FusedEngine(inner.batch, channels, actions, workers)
+        return FusedEngine(inner.batch, channels, sizes.actions, workers)
     from an_control.learning.rollout.processes import Processes
 
     return Processes(environment, channels, workers or os.cpu_count() or 1)

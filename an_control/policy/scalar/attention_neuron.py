@@ -64,8 +64,9 @@ class AttentionNeuron(PreviousAction, Policy):
         self.keep_ticks = keep_ticks
         self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
         self._engine = engine
-        self._key = model.arrays["attention.key"].astype(np.float64)
-        self._key_bias = model.arrays["attention.key_bias"].astype(np.float64)
+        key, d = model.sizes.key, model.sizes.neuron
+        self._key = model.arrays.get("attention.key", np.eye(key, d)).astype(np.float64)
+        self._key_bias = model.arrays.get("attention.key_bias", np.zeros(key)).astype(np.float64)
         self.reset()
 
     def reset(self) -> None:
@@ -198,7 +199,8 @@ class AttentionNeuron(PreviousAction, Policy):
 
     @property
     def keys(self) -> np.ndarray:
-        """Each channel's key (N, k) after the last step, rows in `channel_order`."""
+        """Each channel's key (N, k) after the last step, rows in `channel_order`: of its neuron's
+        output before an encoder, and this output itself with pma."""
         columns = np.arange(len(self._column)) if self._columns is None else self._columns
         terms = self._engine.outputs(columns)[:, None, :] * self._key  # no matrix product: its
         return terms.sum(axis=2) + self._key_bias  # last bits would depend on a channel's row

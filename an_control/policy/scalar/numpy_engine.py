@@ -14,9 +14,11 @@ import numpy as np
 
 from an_control.policy.exact_sums import ROUND_MASS, exact_weights
 from an_control.policy.head import Head
+from an_control.policy.recurrence import recurrence_of
 from an_control.policy.scalar.memory import Memory
 from an_control.policy.scalar.reset_on_jump import jumped
 from an_control.policy.scalar.sensory_neurons import F32, State, neurons_of
+from an_control.policy.scalar.set_transformer import SetTransformer
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import AttentionSizes
 
@@ -41,7 +43,11 @@ class NumpyEngine:
         self._scores_bias = weights.scores_bias.astype(F32)[:, None]
         self._ones = np.ones(sizes.queries)
         self._shift = np.zeros(())
+        self._set = SetTransformer(sizes, weights) if sizes.compares else None
         self._memory = None if weights.memory is None else Memory(weights.memory)
+        self._recurrence = None
+        if sizes.recurrence is not None:
+            self._recurrence = recurrence_of(sizes.recurrence, weights.parts)
         head = weights.head
         if self._memory is not None:  # its units come first
             head = ((np.roll(head[0][0], sizes.memory, axis=1), head[0][1]), *head[1:])
@@ -49,9 +55,11 @@ class NumpyEngine:
         self.reset()
 
     def reset(self) -> None:
-        """Drop every column and reset the head's memory."""
+        """Drop every column and reset the memory."""
         if self._memory is not None:
             self._memory.reset()
+        if self._recurrence is not None:
+            self._recurrence.reset()
         self.drop_columns()
 
     def drop_columns(self) -> None:
@@ -120,15 +128,21 @@ class NumpyEngine:
             if len(self._blocks) > 1:
                 part, moved = values[block.part], change[block.part]
             self._neurons.advance(block.neurons, block.room.neurons, part, moved)
-            self._attend(block, part, expected)
-            self._add_message(block, part)
+            if self._set is None:
+                self._score(block)
+                self._attend(block, part, expected)
+                self._add_message(block, part)
+        if self._set is not None:
+            self._compare(self._set, values, expected)
         if columns is not None:
             self._scatter(columns)
+        if self._sizes.attention == "pma":
+            return self._act()
         if self._sizes.attention == "tanh":
             if self._sizes.normalise:
                 self._message *= self._sizes.normalise / max(1, len(values))
             np.tanh(self._message, out=self._message)
-            return self._head(self._message)
+            return self._act()
         routed = self._sizes.queries - 1
         mass = self._message[routed:]
         if self._memory is not None and expected is not None:
@@ -139,7 +153,13 @@ class NumpyEngine:
             self._message[:routed] /= np.maximum(mass, 1.0)
             np.minimum(mass, 1.0, out=mass)
         mass -= 1.0
-        return self._head(self._message)
+        return self._act()
+
+    def _act(self) -> np.ndarray:
+        """The action on the message, or on what the memory behind it makes of it."""
+        if self._recurrence is None:
+            return self._head(self._message)
+        return self._head(self._recurrence.step(self._message))
 
     def _fresh(self, channels: int) -> State:
         """The state of so many columns before their first tick.
@@ -209,13 +229,31 @@ class NumpyEngine:
         for array, part in zip(self._state, self._working, strict=True):
             array[..., columns] = part
 
-    def _attend(self, block: _Block, values: np.ndarray, expected: np.ndarray | None) -> None:
-        """The block's attention (eq. 2 of the paper, or softmax over the queries)."""
-        attention = block.attention
+    def _compare(
+        self, parts: SetTransformer, values: np.ndarray, expected: np.ndarray | None
+    ) -> None:
+        """Attention and message where channels are compared with each other: of all blocks."""
+        outputs = self._working[0][: self._sizes.neuron]
+        if self._sizes.attention == "pma":
+            self._message[:], scores = parts.pool(outputs)
+        else:
+            scores = parts.scores(outputs)
+        for block in self._blocks:
+            block.attention[...] = scores[:, block.part]
+            if self._sizes.attention != "pma":
+                self._attend(block, values[block.part], expected)
+                self._add_message(block, values[block.part])
+
+    def _score(self, block: _Block) -> None:
+        """What the queries make of each of the block's keys."""
         raw = block.room.raw
         np.dot(self._scores, block.outputs, out=raw)
-        attention[...] = raw
-        attention += self._scores_bias
+        block.attention[...] = raw
+        block.attention += self._scores_bias
+
+    def _attend(self, block: _Block, values: np.ndarray, expected: np.ndarray | None) -> None:
+        """The block's attention from its scores (eq. 2 of the paper, or a softmax)."""
+        attention, raw = block.attention, block.room.raw
         if self._sizes.attention == "tanh":
             np.tanh(attention, out=attention)
             return

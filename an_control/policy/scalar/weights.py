@@ -7,6 +7,7 @@ one tanh serves all four gates; and queries times keys become one matrix on the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import AttentionSizes
 
+PARTS = ("encoder.", "pooling.", "recurrence.")
 MAX_LOG = 20.0
 """Bound of a factor's logarithm; keeps its products with readings finite."""
 
@@ -71,9 +73,10 @@ class Weights:
     action: np.ndarray  # (U, A)
     hidden: np.ndarray  # (4d, d), for a stack (d, 0): nothing recurs
     bias: np.ndarray  # (U,)
-    scores: np.ndarray  # (M, d): attention scores from a neuron's output
+    scores: np.ndarray  # (M, d): attention scores from a neuron's output; (0, d) with pma
     scores_bias: np.ndarray  # (M,)
     head: tuple[tuple[np.ndarray, np.ndarray], ...]  # (out, in), (out,) a layer
+    parts: Mapping[str, np.ndarray]  # of encoder, pooling and recurrence, as they are
     memory: MemoryWeights | None = None
 
     @classmethod
@@ -85,15 +88,18 @@ class Weights:
         products = None
         if sizes.products:
             products = np.ascontiguousarray(units(array["neuron.products"]).transpose(1, 0, 2))
+        queries = array.get("attention.queries", np.zeros((0, sizes.key)))
+        key = array.get("attention.key", np.zeros((sizes.key, sizes.neuron)))
         return cls(
             features=np.ascontiguousarray(units(array["neuron.input"]).T),
             products=products,
             action=units(array["neuron.action"]),
             hidden=units(array.get("neuron.hidden", np.zeros((sizes.neuron, 0)))),
             bias=units(array["neuron.bias"]),
-            scores=array["attention.queries"] @ array["attention.key"],
-            scores_bias=array["attention.queries"] @ array["attention.key_bias"],
+            scores=queries @ key,
+            scores_bias=queries @ array.get("attention.key_bias", np.zeros(sizes.key)),
             head=head_of(array, len(sizes.head) + 1),
+            parts={name: one for name, one in array.items() if name.startswith(PARTS)},
             memory=MemoryWeights.of(array) if sizes.memory else None,
         )
 

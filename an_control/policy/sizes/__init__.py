@@ -5,7 +5,9 @@ Sizes come from untrusted files, so every number is bounded before a shape is bu
 
 from an_control.policy.sizes.forward import WINDOW, ForwardSizes, Monitor
 from an_control.policy.sizes.header import KINDS, Sizes, kind_of, sizes_from
+from an_control.policy.sizes.recurrence import RecurrenceSizes
 from an_control.policy.sizes.scalar import AttentionSizes, MlpSizes, paper_sizes
+from an_control.policy.sizes.set_transformer import Encoder
 from an_control.policy.sizes.shapes import MAX_SIZE, Shapes
 from an_control.policy.sizes.vision import (
     CAR_RACING_SIZES,
@@ -23,9 +25,11 @@ __all__ = [
     "WINDOW",
     "AttentionSizes",
     "ConvolutionSizes",
+    "Encoder",
     "ForwardSizes",
     "MlpSizes",
     "Monitor",
+    "RecurrenceSizes",
     "Shapes",
     "Sizes",
     "TopPatchesSizes",

@@ -7,13 +7,17 @@ from dataclasses import asdict, fields
 from reprlib import repr as short
 from typing import Any
 
+from an_control.policy.sizes.recurrence import RecurrenceSizes
 from an_control.policy.sizes.scalar import AttentionSizes, MlpSizes
 from an_control.policy.sizes.shapes import MAX_LAYERS, MAX_SIZE
 from an_control.policy.sizes.vision import ConvolutionSizes, TopPatchesSizes
 
-MAY_BE_ZERO = {f"sizes.{name}" for name in ("first_action", "memory", "stack", "normalise")}
+MAY_BE_ZERO = {
+    f"sizes.{name}" for name in ("first_action", "memory", "stack", "normalise", "inducing")
+}
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "attention": ("tanh", "softmax"),
+    "attention": ("tanh", "softmax", "pma"),
+    "encoder": ("none", "isab", "sab"),
     "activation": ("tanh", "relu"),
     "output": ("tanh", "clip"),
     "inputs": (["value"], ["value", "change"]),
@@ -48,12 +52,16 @@ def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
     for key in header:
         if key not in known:
             raise ValueError(f"sizes.{key[:80]}: unknown, allowed are {', '.join(sorted(known))}")
+    recurrence = {}
+    if header.get("recurrence") is not None:
+        recurrence["recurrence"] = RecurrenceSizes.read(header["recurrence"])
     try:
-        sizes = cls(**header)
+        sizes = cls(**{**header, **recurrence})
     except TypeError as error:
         raise ValueError(f"sizes: {error}") from None
     for key, value in asdict(sizes).items():
-        _check(f"sizes.{key}", value, CHOICES.get(key))
+        if key != "recurrence":
+            _check(f"sizes.{key}", value, CHOICES.get(key))
     if not isinstance(sizes, MlpSizes):
         sizes.check()
     return sizes

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from reprlib import repr as short
-from typing import Literal
+from typing import ClassVar, Literal
 
+from an_control.policy.sizes.recurrence import RecurrenceSizes
+from an_control.policy.sizes.set_transformer import Encoder, encoder_shapes, pooling_shapes
 from an_control.policy.sizes.shapes import Shapes, head_shapes, memory_shapes
 
 
@@ -20,13 +22,18 @@ class AttentionSizes:
     Not in the paper (`an_control.policy.reference_extensions` has the equations):
 
     products              the neuron also sees its inputs times the previous action
-    attention             the paper's ``tanh``, or for each channel a ``softmax`` over the queries,
-                          whose last query stands for "none of them"
+    attention             the paper's ``tanh``; for each channel a ``softmax`` over the queries,
+                          whose last query stands for "none of them"; or ``pma``, in which each
+                          query attends to the neurons' outputs and nothing is multiplied by
+                          readings
+    encoder               lets the neurons' outputs attend to each other first: to all (``sab``), or
+                          by way of `inducing` points (``isab``); `heads` of the encoder and of pma
     memory                GRU units (0: none) by which the head behind softmax attention imputes
                           missing channels
     outlier_weighting     the head weighs a reading less the farther it is from the expected one
     prediction_attention  the attention also asks which query expected a channel's reading
     reset_on_jump         all neurons are reset where most readings jump at once
+    recurrence            a memory behind the message, whose output enters the head
     normalise             the nominal number of channels, so that added ones make the message no
                           larger; 0 leaves the sums as they are. Sums behind tanh attention are
                           multiplied by it over the number present, which changes no bit while
@@ -41,7 +48,7 @@ class AttentionSizes:
     inputs: list[str]
     head: list[int]
     products: bool = False
-    attention: Literal["tanh", "softmax"] = "tanh"
+    attention: Literal["tanh", "softmax", "pma"] = "tanh"
     activation: Literal["tanh", "relu"] = "tanh"
     output: Literal["tanh", "clip"] = "tanh"
     memory: int = 0
@@ -50,6 +57,25 @@ class AttentionSizes:
     reset_on_jump: bool = False
     prediction_attention: bool = False
     normalise: int = 0
+    encoder: Encoder = "none"
+    inducing: int = 0
+    heads: int = 1
+    recurrence: RecurrenceSizes | None = None
+
+    @property
+    def compiles(self) -> bool:
+        """Whether compiled code knows all of its parts."""
+        return not self.compares and self.recurrence is None
+
+    @property
+    def compiles_in_rollouts(self) -> bool:
+        """Whether the compiled rollouts, which play many episodes at once, know them too."""
+        return self.compiles and not self.memory and not self.reset_on_jump
+
+    @property
+    def compares(self) -> bool:
+        """Whether channels are compared with each other: an encoder or pma."""
+        return self.encoder != "none" or self.attention == "pma"
 
     @property
     def features(self) -> int:
@@ -59,6 +85,8 @@ class AttentionSizes:
     @property
     def message(self) -> int:
         """Length of the attention message, which is the head's input where it has no memory."""
+        if self.attention == "pma":
+            return self.queries * self.neuron
         return self.queries if self.attention == "tanh" else 2 * (self.queries - 1)
 
     def shapes(self) -> Shapes:
@@ -69,12 +97,21 @@ class AttentionSizes:
             "neuron.action": (units, self.actions),
             **recurrent,
             "neuron.bias": (units,),
-            "attention.queries": (self.queries, self.key),
-            "attention.key": (self.key, self.neuron),
-            "attention.key_bias": (self.key,),
+            **encoder_shapes(self.encoder, self.neuron, self.inducing),
         }
+        if self.attention == "pma":
+            shapes |= pooling_shapes(self.queries, self.neuron)
+        else:
+            shapes |= {
+                "attention.queries": (self.queries, self.key),
+                "attention.key": (self.key, self.neuron),
+                "attention.key_bias": (self.key,),
+            }
         if self.products:
             shapes["neuron.products"] = (units, features, self.actions)
+        if self.recurrence is not None:
+            shapes |= self.recurrence.shapes(self.message)
+            return shapes | head_shapes(self.recurrence.units, self.head, self.actions)
         if not self.memory:
             return shapes | head_shapes(self.message, self.head, self.actions)
         units, message = self.memory, self.message
@@ -91,7 +128,30 @@ class AttentionSizes:
     def check(self) -> None:
         """ValueError where the numbers do not fit each other."""
         if self.memory and self.attention != "softmax":
-            raise ValueError(f"sizes.memory: {self.memory}, tanh attention allows 0")
+            raise ValueError(f"sizes.memory: {self.memory}, {self.attention} attention allows 0")
+        if self.normalise and self.attention == "pma":
+            raise ValueError(f"sizes.normalise: {self.normalise}, pma attention allows 0")
+        if self.attention == "pma" and self.key != self.neuron:
+            raise ValueError(
+                f"sizes.key: {self.key}, pma attention allows its neurons' {self.neuron}"
+            )
+        if (self.inducing > 0) != (self.encoder == "isab"):
+            raise ValueError(
+                f"sizes.inducing: {self.inducing}, encoder {self.encoder} "
+                + ("needs at least 1" if self.encoder == "isab" else "allows 0")
+            )
+        if self.heads > 1 and not self.compares:
+            raise ValueError(
+                f"sizes.heads: {self.heads}, {self.attention} attention without an encoder allows 1"
+            )
+        if self.neuron % self.heads:
+            raise ValueError(
+                f"sizes.heads: {self.heads} does not divide the neurons' {self.neuron} units"
+            )
+        if self.memory and self.recurrence is not None:
+            raise ValueError(f"sizes.memory: {self.memory}, a recurrence allows 0")
+        if self.recurrence is not None:
+            self.recurrence.check()
         if self.memory and self.normalise:
             raise ValueError(f"sizes.normalise: {self.normalise}, a head with memory allows 0")
         if self.stack and self.inputs != ["value"]:
@@ -111,8 +171,13 @@ def paper_sizes(
     key: int = 32,
     stack: int = 0,
     normalise: int = 0,
+    encoder: Encoder = "none",
+    inducing: int = 0,
+    heads: int = 1,
+    recurrence: RecurrenceSizes | None = None,
 ) -> AttentionSizes:
-    """The paper's form for continuous control: raw readings, tanh attention, an even head."""
+    """The paper's form for continuous control: raw readings, tanh attention, an even head; with
+    further parts where they are asked for."""
     return AttentionSizes(
         actions=actions,
         neuron=neuron,
@@ -122,6 +187,10 @@ def paper_sizes(
         head=[queries] * hidden_layers,
         stack=stack,
         normalise=normalise,
+        encoder=encoder,
+        inducing=inducing,
+        heads=heads,
+        recurrence=recurrence,
     )
 
 
@@ -129,6 +198,7 @@ def paper_sizes(
 class MlpSizes:
     """An MLP on the nominal channels in their order: the baseline that rewiring breaks."""
 
+    compiles_in_rollouts: ClassVar[bool] = True
     channels: int
     actions: int
     head: list[int]

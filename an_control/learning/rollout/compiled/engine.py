@@ -141,10 +141,11 @@ class FusedEngine:
 def pack_model(model: Model) -> Packed:
     """A model's weights as the compiled rollout takes them."""
     if isinstance(model.sizes, AttentionSizes):
-        if model.sizes.memory:
-            raise ValueError("compiled rollouts know no memory")
-        if model.sizes.reset_on_jump:
-            raise ValueError("compiled rollouts know no reset on jump")
+        if not model.sizes.compiles_in_rollouts:
+            raise ValueError(
+                "compiled rollouts know no memory, recurrence, reset on jump, encoder or pma"
+                " attention"
+            )
         return pack(model.sizes, Weights.of(model))
     assert isinstance(model.sizes, MlpSizes)
     arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}

@@ -1,0 +1,81 @@
+"""Options for the parts of a policy that is to be learned: encoder, pooling, recurrence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from an_control.policy.sizes import AttentionSizes, Encoder, RecurrenceSizes
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What `train` and `distill` both know; where not given, the recipe's or none."""
+
+    encoder: Encoder | None = None
+    """What lets the channels' neurons attend to each other first (Set Transformer): all to all
+    (sab), by way of `--inducing` points (isab), or none."""
+    inducing: int = 16
+    """Number of inducing points (isab)."""
+    heads: int = 1
+    """Number of attention heads of the encoder and of `--pma`."""
+    seeds: int = 0
+    """Number of learned queries in place of the fixed ones of the paper's form."""
+    pma: int = 0
+    """Number of seeds that pool the neurons' outputs (Set Transformer), in place of the attention
+    that multiplies the readings."""
+    recurrence: Literal["none", "lstm", "gru", "trxl", "trxl-i", "gtrxl"] | None = None
+    """The memory behind the message: an LSTM, a GRU, or a transformer (Parisotto et al. 2019)."""
+    units: int = 32
+    """Units of the recurrence."""
+    layers: int = 1
+    """Layers of a recurrent transformer."""
+    recurrent_heads: int = 1
+    """Attention heads of a recurrent transformer."""
+    window: int = 32
+    """Number of ticks that a layer of a recurrent transformer sees."""
+
+    def student(self) -> dict[str, Any]:
+        """What is asked for, by the names of `StudentSizes`; ValueError where it cannot be."""
+        numbers = {"inducing": 16, "heads": 1, "seeds": 0, "pma": 0}
+        asked = {name: self._number(name, min(usual, 1)) for name, usual in numbers.items()}
+        changes: dict[str, Any] = {k: v for k, v in asked.items() if v != numbers[k]}
+        if self.encoder is not None:
+            changes["encoder"] = self.encoder
+        if self.recurrence is not None:
+            changes["recurrence"] = self._recurrence()
+        return changes
+
+    def paper(self) -> dict[str, Any]:
+        """The same for `paper_sizes`."""
+        encoder = self.encoder or "none"
+        compares = encoder != "none" or self.pma
+        return {
+            "encoder": encoder,
+            "inducing": self._number("inducing", 1) if encoder == "isab" else 0,
+            "heads": self._number("heads", 1) if compares else 1,
+            "recurrence": self._recurrence(),
+        }
+
+    def pooled(self, sizes: AttentionSizes) -> AttentionSizes:
+        """These sizes with seeds that pool, or learned queries, where they are asked for."""
+        if self._number("pma", 0):
+            sizes = replace(sizes, queries=self.pma, key=sizes.neuron, attention="pma")
+        elif self._number("seeds", 0):
+            sizes = replace(sizes, queries=self.seeds, key=sizes.neuron)
+        sizes.check()
+        return sizes
+
+    def _number(self, name: str, least: int) -> int:
+        value: int = getattr(self, name)
+        if value < least:
+            raise ValueError(f"--{name} {value}: must be {least} or more")
+        return value
+
+    def _recurrence(self) -> RecurrenceSizes | None:
+        if self.recurrence in (None, "none"):
+            return None
+        header: dict[str, Any] = {"kind": self.recurrence, "units": self.units}
+        if self.recurrence not in ("lstm", "gru"):
+            header |= {"layers": self.layers, "heads": self.recurrent_heads, "window": self.window}
+        return RecurrenceSizes.read(header)

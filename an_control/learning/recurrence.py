@@ -1,0 +1,217 @@
+"""The memory behind a policy's message as a torch module, for whole pieces of many episodes.
+
+It computes what `an_control.policy.recurrence` computes: an LSTM, a GRU, or a transformer of
+Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning". As in Transformer-XL
+(Dai et al. 2019), the state carries what each layer saw before a piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, pad
+
+from an_control.policy.positional_encoding import positional_table
+from an_control.policy.sizes.recurrence import RecurrenceSizes
+
+State = tuple[Tensor, ...]
+"""Parts (B, ...), B rows; zeros where an episode starts."""
+
+
+class RecurrenceModule(nn.Module):
+    """T steps, B rows; `sizes.units` numbers U come out. ValueError for sizes that do not fit.
+
+    `gate_bias` is where the bias b_g of the gates begins (gtrxl): the larger, the less a layer
+    changes its input at first.
+    """
+
+    core: nn.LSTM | nn.GRU | Transformer
+
+    def __init__(self, inputs: int, sizes: RecurrenceSizes, gate_bias: float = 2.0) -> None:
+        super().__init__()
+        sizes.check()
+        self.sizes = sizes
+        if sizes.kind == "lstm":
+            self.core = nn.LSTM(inputs, sizes.units)
+            bias = self.core.get_parameter("bias_ih_l0")
+            with torch.no_grad():  # remember by default
+                bias[sizes.units : 2 * sizes.units] += 1.0
+        elif sizes.kind == "gru":
+            self.core = nn.GRU(inputs, sizes.units)
+        else:
+            self.core = Transformer(inputs, sizes, gate_bias)
+
+    def start(self, rows: int) -> State:
+        """The state at the start of episodes: zeros.
+
+        lstm: output and cell (B, U); gru: output (B, U); transformers: what each layer saw at the
+        last ticks (B, layers, window - 1, U), and 1 where there was a tick (B, window - 1).
+        """
+        units, layers, before = self.sizes.units, self.sizes.layers, self.sizes.window - 1
+        shapes: list[tuple[int, ...]] = [(units,)] * (2 if self.sizes.kind == "lstm" else 1)
+        if isinstance(self.core, Transformer):
+            shapes = [(layers, before, units), (before,)]
+        some = next(self.parameters())
+        return tuple(some.new_zeros(rows, *shape) for shape in shapes)
+
+    def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """(T, B, U) for the inputs `x` (T, B, inputs), and the state after them, not detached."""
+        if isinstance(self.core, Transformer):
+            return self.core(x, *state)
+        if isinstance(self.core, nn.LSTM):
+            outputs, (output, cell) = self.core(x, (state[0][None], state[1][None]))
+            return outputs, (output[0], cell[0])
+        outputs, output = self.core(x, state[0][None])
+        return outputs, (output[0],)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of a model file, float32."""
+        core = self.core
+        parts: dict[str, Tensor] = dict(core.named_parameters())
+        if not isinstance(core, Transformer):
+            weights = {"input": parts["weight_ih_l0"], "hidden": parts["weight_hh_l0"]}
+            outer, inner = parts["bias_ih_l0"].clone(), parts["bias_hh_l0"]
+            inside = 2 * core.hidden_size if isinstance(core, nn.GRU) else len(inner)
+            outer[:inside] += inner[:inside]
+            parts = {**weights, "bias": outer}
+            if inside < len(inner):  # the new values' bias inside the reset
+                parts["hidden_bias"] = inner[inside:]
+        return {f"recurrence.{name}": _array_of(part) for name, part in parts.items()}
+
+    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take over a model's arrays; RuntimeError or KeyError where they are not of these sizes.
+
+        Other arrays than "recurrence.*" are not looked at.
+        """
+        parts = {
+            name.removeprefix("recurrence."): torch.tensor(array)
+            for name, array in arrays.items()
+            if name.startswith("recurrence.")
+        }
+        if not isinstance(self.core, Transformer):
+            inside = parts.get("hidden_bias", torch.zeros(0))
+            parts = {
+                "weight_ih_l0": parts["input"],
+                "weight_hh_l0": parts["hidden"],
+                "bias_ih_l0": parts["bias"],
+                "bias_hh_l0": pad(inside, (len(parts["bias"]) - len(inside), 0)),
+            }
+        self.core.load_state_dict(parts)
+
+
+class Transformer(nn.Module):
+    """The three transformers. W - 1 ticks before a piece are seen; inside, the batch is first."""
+
+    def __init__(self, inputs: int, sizes: RecurrenceSizes, gate_bias: float) -> None:
+        super().__init__()
+        self.input = nn.Linear(inputs, sizes.units)
+        self.layers = nn.ModuleList(Layer(sizes, gate_bias) for _ in range(sizes.layers))
+
+    def forward(self, x: Tensor, memory: Tensor, filled: Tensor) -> tuple[Tensor, State]:
+        """(T, B, U) for (T, B, inputs); memory (B, layers, W - 1, U), filled (B, W - 1)."""
+        steps = len(x)
+        filled = pad(filled, (0, steps), value=1.0)
+        x = self.input(x).transpose(0, 1)
+        seen = []
+        for layer, before in zip(self.layers, memory.unbind(1), strict=True):
+            seen.append(torch.cat([before, x], 1))
+            x = layer(seen[-1], steps, filled)
+        memory = torch.stack([states[:, steps:] for states in seen], 1)
+        return x.transpose(0, 1), (memory, filled[:, steps:])
+
+
+class Layer(nn.Module):
+    """Attention over the window, and a position-wise network."""
+
+    ages: Tensor
+
+    def __init__(self, sizes: RecurrenceSizes, gate_bias: float) -> None:
+        super().__init__()
+        units, self.heads = sizes.units, sizes.heads
+        self.norms_first = sizes.kind != "trxl"
+        self.query, self.key, self.value = (_matrix(units, units) for _ in range(3))
+        self.relative, self.output = _matrix(units, units), _matrix(units, units)
+        self.content_bias = nn.Parameter(torch.zeros(self.heads, units // self.heads))
+        self.position_bias = nn.Parameter(torch.zeros(self.heads, units // self.heads))
+        widths = (units, 4 * units), (4 * units, units)
+        self.network = nn.ModuleList(nn.Linear(*width) for width in widths)
+        self.attention_norm, self.network_norm = nn.LayerNorm(units), nn.LayerNorm(units)
+        if sizes.kind == "gtrxl":
+            self.attention_gate, self.network_gate = Gate(units, gate_bias), Gate(units, gate_bias)
+        ages = positional_table(sizes.window, units)[::-1].astype(np.float32)  # the oldest first
+        self.register_buffer("ages", torch.from_numpy(ages.copy()), persistent=False)
+
+    def forward(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
+        """(B, T, U) for the last T `steps` of the states (B, W - 1 + T, U)."""
+        x = states[:, -steps:]
+        y = self.attend(self.attention_norm(states) if self.norms_first else states, steps, filled)
+        x = self._add("attention", x, y)
+        first, last = self.network
+        y = last(first(self.network_norm(x) if self.norms_first else x).relu())
+        return self._add("network", x, y)
+
+    def attend(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
+        """What the last T of the states hear (B, T, U); H heads, D numbers each."""
+        query = self._by_head(linear(states[:, -steps:], self.query))  # (B, H, T, D)
+        key = self._by_head(linear(states, self.key))  # (B, H, W - 1 + T, D)
+        value = self._by_head(linear(states, self.value))
+        relative = self._by_head(linear(self.ages, self.relative))  # (H, W, D)
+        contents = (query + self.content_bias[:, None]) @ key.mT
+        positions = (query + self.position_bias[:, None]) @ relative.mT
+        scores = (contents + _shifted(positions)) * query.shape[-1] ** -0.5
+        scores = scores.masked_fill(filled[:, None, None] == 0, -torch.inf)
+        heard = scores.softmax(-1) @ value
+        return linear(heard.transpose(1, 2).flatten(2), self.output)
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """(..., H, n, D) of (..., n, H D)."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
+
+    def _add(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
+        """The residual x with the submodule's output y."""
+        if not self.norms_first:
+            return getattr(self, f"{submodule}_norm")(x + y)
+        gate = getattr(self, f"{submodule}_gate", torch.add)
+        return gate(x, y.relu())
+
+
+class Gate(nn.Module):
+    """The GRU gate g(x, y) in place of the sum x + y; rows in the order reset, update, new."""
+
+    def __init__(self, units: int, bias: float) -> None:
+        super().__init__()
+        self.input, self.hidden = _matrix(3 * units, units), _matrix(3 * units, units)
+        self.bias = nn.Parameter(torch.full((units,), bias))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        units = len(self.bias)
+        y_reset, y_update, y_new = linear(y, self.input).chunk(3, -1)
+        x_reset, x_update = linear(x, self.hidden[: 2 * units]).chunk(2, -1)
+        reset = (y_reset + x_reset).sigmoid()
+        update = (y_update + x_update - self.bias).sigmoid()
+        new = (y_new + linear(reset * x, self.hidden[2 * units :])).tanh()
+        return x + update * (new - x)
+
+
+def _shifted(positions: Tensor) -> Tensor:
+    """(..., T, W - 1 + T) of (..., T, W): row t moves t places right, -inf comes in on both sides.
+
+    That is the band of a sliding window: step t sees the places t to t + W - 1 alone.
+    """
+    steps, window = positions.shape[-2:]
+    wide = pad(positions, (0, steps), value=-torch.inf)  # a place too wide: each row slips one
+    cut = wide.flatten(-2)[..., : steps * (window - 1 + steps)]
+    return cut.unflatten(-1, (steps, window - 1 + steps))
+
+
+def _matrix(rows: int, columns: int) -> nn.Parameter:
+    """Begins as a linear layer does."""
+    return nn.Linear(columns, rows, bias=False).get_parameter("weight")
+
+
+def _array_of(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = tensor.detach().cpu().numpy().astype(np.float32)
+    return array

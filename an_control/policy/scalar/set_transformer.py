@@ -1,0 +1,164 @@
+"""The Set Transformer's parts between and over the channels (Lee et al. 2019), in numpy float64.
+
+An encoder lets the neurons' outputs attend to each other before they are asked which channel they
+are; pooling by multihead attention (PMA) takes the place of attention and sum. The channels are
+worked on in an order that their outputs alone decide, so that the result has the same bits in
+whatever order they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from an_control.policy.scalar.weights import Weights
+from an_control.policy.sizes import AttentionSizes
+
+EPSILON = 1e-5
+"""Added to a variance, as PyTorch's layer norm does."""
+
+
+class Block:
+    """Multihead attention block, MAB(X, Y) (section 3.1, equations 6 and 7), of width d."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], name: str, heads: int) -> None:
+        query, key, value, output, forward = (
+            arrays[f"{name}.{part}"]
+            for part in ("query", "key", "value", "output", "feed_forward.weight")
+        )
+        self._heads, self._width = heads, len(query)
+        self._query = query.T / np.sqrt(self._width)
+        self._key_value = np.concatenate([key, value]).T.copy()
+        self._output, self._forward = output.T.copy(), forward.T.copy()
+        self._forward_bias = arrays[f"{name}.feed_forward.bias"]
+        self._norms = [
+            (arrays[f"{name}.{norm}.weight"], arrays[f"{name}.{norm}.bias"])
+            for norm in ("attention_norm", "norm")
+        ]
+
+    def __call__(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """(m, d) from `x` (m, d), which attend to `y` (n, d); n may be 0."""
+        return self.attend(x, y)[0]
+
+    def attend(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same, and the attention (m, n), the mean over the heads."""
+        heads, each = self._heads, self._width // self._heads
+        query = (x @ self._query).reshape(-1, heads, each).transpose(1, 0, 2)
+        key_value = (y @ self._key_value).reshape(-1, 2, heads, each)
+        key, value = key_value[:, 0].transpose(1, 2, 0), key_value[:, 1].transpose(1, 0, 2)
+        attention = _softmax(query @ key)
+        seen = (attention @ value).transpose(1, 0, 2).reshape(len(x), self._width)
+        hidden = _normalised(x + seen @ self._output, *self._norms[0])
+        forward = np.maximum(hidden @ self._forward + self._forward_bias, 0.0)
+        return _normalised(hidden + forward, *self._norms[1]), attention.mean(axis=0)
+
+
+class SelfAttention:
+    """Set attention block, SAB(X) = MAB(X, X) (equation 8): its cost grows with N^2."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
+        self._block = Block(arrays, "encoder", heads)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return self._block(x, x)
+
+
+class InducedSelfAttention:
+    """Induced set attention block, ISAB(X) = MAB(X, MAB(I, X)) (equations 9 and 10), by way of m
+    inducing points: its cost grows with m N."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
+        self._points = arrays["encoder.inducing"]
+        self._gather = Block(arrays, "encoder.gather", heads)
+        self._spread = Block(arrays, "encoder.spread", heads)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return self._spread(x, self._gather(self._points, x))
+
+
+ENCODERS: dict[str, type[SelfAttention | InducedSelfAttention]] = {
+    "sab": SelfAttention,
+    "isab": InducedSelfAttention,
+}
+
+
+class Pooling:
+    """Pooling by multihead attention, PMA(Z) = MAB(S, rFF(Z)) (equation 11), S the seeds (M, d)."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
+        self._seeds = arrays["pooling.seeds"]
+        self._input = arrays["pooling.input.weight"].T.copy()
+        self._input_bias = arrays["pooling.input.bias"]
+        self._block = Block(arrays, "pooling", heads)
+
+    def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is pooled (M, d), and the attention (M, N)."""
+        rows = np.maximum(z @ self._input + self._input_bias, 0.0)
+        return self._block.attend(self._seeds, rows)
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order of N channels that their outputs alone decide, and the way back."""
+
+    sorted: np.ndarray  # (N,) the channels, in this order
+    places: np.ndarray  # (N,) each channel's place; the first one's for those with equal outputs
+
+    @classmethod
+    def of(cls, outputs: np.ndarray) -> Order:
+        """Of the neurons' outputs (N, d)."""
+        ordered = np.lexsort(outputs.T[::-1])
+        rows = outputs[ordered]
+        first = np.arange(len(rows))
+        first[1:][(rows[1:] == rows[:-1]).all(axis=1)] = 0
+        places = np.empty(len(rows), np.int64)
+        places[ordered] = np.maximum.accumulate(first)
+        return cls(ordered, places)
+
+
+class SetTransformer:
+    """What is made of all channels together: scores of each against the queries, or a message.
+
+    `sizes` are with an encoder, attention "pma", or both.
+    """
+
+    def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
+        arrays, self._encoder = weights.parts, None
+        if sizes.encoder != "none":
+            self._encoder = ENCODERS[sizes.encoder](arrays, sizes.heads)
+        self._pooling = Pooling(arrays, sizes.heads) if sizes.attention == "pma" else None
+        self._scores, self._scores_bias = weights.scores, weights.scores_bias[:, None]
+
+    def scores(self, outputs: np.ndarray) -> np.ndarray:
+        """(M, N) of the neurons' outputs (d, N)."""
+        order, encoded = self._encoded(outputs)
+        raw = self._scores @ encoded.T + self._scores_bias
+        return np.asarray(raw[:, order.places])
+
+    def pool(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The message (M d,) of the neurons' outputs (d, N), and the attention (M, N)."""
+        assert self._pooling is not None
+        order, encoded = self._encoded(outputs)
+        pooled, attention = self._pooling(encoded)
+        return pooled.ravel(), attention[:, order.places]
+
+    def _encoded(self, outputs: np.ndarray) -> tuple[Order, np.ndarray]:
+        rows = outputs.T
+        order = Order.of(rows)
+        rows = rows[order.sorted]
+        return order, rows if self._encoder is None else self._encoder(rows)
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    """Over the last axis, which may be empty."""
+    scores = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
+    return np.asarray(scores / scores.sum(axis=-1, keepdims=True))
+
+
+def _normalised(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Layer norm (Ba et al. 2016) of rows (n, d)."""
+    rows = rows - rows.mean(axis=-1, keepdims=True)
+    variance = np.mean(rows * rows, axis=-1, keepdims=True)
+    return np.asarray(rows / np.sqrt(variance + EPSILON) * weight + bias)

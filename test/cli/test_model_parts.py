@@ -1,0 +1,84 @@
+"""`train` and `distill` learn policies with an encoder, pooling, learned queries, a recurrence."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("numba", reason="needs the sim extra")
+
+from an_control.cli import main
+from an_control.policy import MlpSizes, make_policy, read_model, write_model
+from an_control.policy.random_model import random_model
+from an_control.policy.sizes import RecurrenceSizes
+from an_control.policy.tasks import CARTPOLE_TASK
+
+BRIEF = ["--generations", "1", "--popsize", "4", "--rollouts", "1", "--starts", "0"]
+BRIEF += ["--episodes", "1", "--workers", "1"]
+GTRXL = ["--recurrence", "gtrxl", "--units", "8", "--recurrent-heads", "2", "--window", "5"]
+WORDS = {
+    "isab, gtrxl": ["--encoder", "isab", "--inducing", "3", "--heads", "2", *GTRXL],
+    "sab, pma": ["--encoder", "sab", "--pma", "2"],
+    "seeds, gru": ["--seeds", "6", "--recurrence", "gru", "--units", "5"],
+}
+
+
+def assert_has_the_parts(sizes, name):
+    if name == "isab, gtrxl":
+        assert (sizes.encoder, sizes.inducing, sizes.heads) == ("isab", 3, 2)
+        assert sizes.recurrence == RecurrenceSizes("gtrxl", 8, 1, 2, 5)
+    elif name == "sab, pma":
+        assert (sizes.encoder, sizes.attention, sizes.queries) == ("sab", "pma", 2)
+    else:
+        assert (sizes.attention, sizes.queries) == ("tanh", 6)
+        assert sizes.recurrence == RecurrenceSizes("gru", 5)
+
+
+def assert_acts(path):
+    policy = make_policy(read_model(path))
+    assert np.isfinite(policy.step_array(np.zeros(5), tuple("abcde"))).all()
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    path = tmp_path_factory.mktemp("teacher") / "teacher.safetensors"
+    write_model(path, random_model(MlpSizes(5, 1, [8]), seed=2, task=CARTPOLE_TASK))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_train_searches_policies_with_these_parts(tmp_path, name):
+    assert main(["train", "cartpole", "--out", str(tmp_path / "run"), *BRIEF, *WORDS[name]]) == 0
+    path = tmp_path / "run/model.safetensors"
+    assert_has_the_parts(read_model(path).sizes, name)
+    assert_acts(path)
+    start = ["--start", str(path), *BRIEF]
+    assert main(["train", "cartpole", "--out", str(tmp_path / "on"), *start]) == 0
+    assert_has_the_parts(read_model(tmp_path / "on/model.safetensors").sizes, name)
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_distill_teaches_students_with_these_parts(tmp_path, teacher, name):
+    out, words = tmp_path / "run", ["--teacher", teacher, "--smoke", *WORDS[name]]
+    assert main(["distill", "cartpole", "--out", str(out), *words]) == 0
+    assert_has_the_parts(read_model(out / "model.safetensors").sizes, name)
+    assert_acts(out / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--heads", "3", "--pma", "2"], "heads"),
+        (["--inducing", "0", "--encoder", "isab"], "--inducing 0: must be 1 or more"),
+        (["--pma", "-1"], "--pma -1: must be 0 or more"),
+        (["--recurrence", "gtrxl", "--units", "7"], "units: 7"),
+        (["--recurrence", "gru", "--units", "0"], "units: 0 is not a whole number from 1"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["train", "distill"])
+def test_sizes_that_cannot_be_are_refused_before_anything_is_written(
+    tmp_path, teacher, capsys, verb, words, error
+):
+    more = BRIEF if verb == "train" else ["--teacher", teacher, "--smoke"]
+    assert main([verb, "cartpole", "--out", str(tmp_path / "run"), *more, *words]) == 2
+    assert error in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
