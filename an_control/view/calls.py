@@ -15,7 +15,8 @@ from std_srvs.srv import SetBool, Trigger
 
 LIMIT_S = 5.0
 ANSWER_S = 1.0
-"""After this a call is made again: the first answer of a node just found can be lost."""
+"""After this a call is made again: the first answer of a node just found can be lost. A trigger is
+not, once its service has answered: to restart twice is not the same. Any answer counts."""
 SLICE_S = 0.001
 
 
@@ -32,6 +33,7 @@ class Calls:
         self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(node)
         self._clients: dict[str, Any] = {}
+        self._answered: set[str] = set()
 
     async def trigger(self, service: str) -> str:
         """Call a std_srvs/Trigger; why it did not do it, or nothing. Raises Unanswered."""
@@ -68,20 +70,22 @@ class Calls:
         client = self._clients.get(service)
         if client is None:
             client = self._clients[service] = self._node.create_client(type_, service)
-        until_s = time.monotonic() + self._limit_s
-        while (now_s := time.monotonic()) < until_s:
-            if not client.service_is_ready():
-                await asyncio.sleep(10 * SLICE_S)
-                continue
-            future = client.call_async(request)
-            again_s = min(until_s, now_s + ANSWER_S)
-            while not future.done() and time.monotonic() < again_s:
+        repeats = type_ is not Trigger or service not in self._answered
+        until_s = again_s = time.monotonic() + self._limit_s
+        futures: list[Any] = []
+        try:
+            while (now_s := time.monotonic()) < until_s:
+                if (not futures or now_s >= again_s) and client.service_is_ready():
+                    futures.append(client.call_async(request))
+                    again_s = now_s + ANSWER_S if repeats else until_s
                 self._executor.spin_once(timeout_sec=0.0)
-                if not future.done():
-                    await asyncio.sleep(SLICE_S)
-            if future.done():
-                return future.result()
-            client.remove_pending_request(future)
+                if (answered := next((one for one in futures if one.done()), None)) is not None:
+                    self._answered.add(service)
+                    return answered.result()
+                await asyncio.sleep(SLICE_S if futures else 10 * SLICE_S)
+        finally:
+            for future in futures:
+                client.remove_pending_request(future)
         raise Unanswered(f"{service} did not answer within {self._limit_s:g} s")
 
     def close(self) -> None:
