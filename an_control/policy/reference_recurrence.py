@@ -1,8 +1,8 @@
 """The memory behind the message, equation by equation in plain numpy; read `reference` first.
 
 Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning": the transformer, its
-identity map reordering (section 3.1) and its gates (section 3.2); attention by Dai et al. 2019,
-"Transformer-XL" (section 3.3). Nothing here is fast: every state is kept, and all that a tick needs
+identity map reordering (TrXL-I) and its gates (GTrXL); attention by Dai et al. 2019,
+"Transformer-XL". Nothing here is fast: every state is kept, and all that a tick needs
 is computed anew. `recurrence` computes the same and is tested against it.
 
 U units, n positions in the window.
