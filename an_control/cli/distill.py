@@ -9,12 +9,12 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
-from an_control.cli.model_parts import Parts
+from an_control.cli.model_parts import PartOptions, Parts
 from an_control.policy import read_model
 from an_control.system.interrupts import INTERRUPTED
 
@@ -86,7 +86,7 @@ class Verb:
     """How many of its newest readings a neuron sees, 0 for an LSTM; where not the recipe's."""
     products: bool | None = None
     """Feed the neurons products of reading and previous action, where not as the recipe does."""
-    parts: Annotated[Parts, tyro.conf.arg(name="")] = field(default_factory=Parts)
+    parts: PartOptions = field(default_factory=Parts)
     smoke: bool = False
     """Seconds instead of minutes: proves that it runs, learns next to nothing."""
     json: OutputFile | None = None

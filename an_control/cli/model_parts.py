@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from an_control.policy.sizes import AttentionSizes, Encoder, RecurrenceSizes
+
+UNSET = tyro.conf.arg(help_behavior_hint="")
+"""An option without a value by default."""
 
 
 @dataclass(frozen=True)
 class Parts:
     """What `train` and `distill` both know; where not given, the recipe's or none."""
 
-    encoder: Encoder | None = None
+    encoder: Annotated[Encoder | None, UNSET] = None
     """What lets the channels' neurons attend to each other first (Set Transformer): all to all
     (sab), by way of `--inducing` points (isab), or none."""
     inducing: int = 16
@@ -24,7 +29,9 @@ class Parts:
     pma: int = 0
     """Number of seeds that pool the neurons' outputs (Set Transformer), in place of the attention
     that multiplies the readings."""
-    recurrence: Literal["none", "lstm", "gru", "trxl", "trxl-i", "gtrxl"] | None = None
+    recurrence: Annotated[
+        Literal["none", "lstm", "gru", "trxl", "trxl-i", "gtrxl"] | None, UNSET
+    ] = None
     """The memory behind the message: an LSTM, a GRU, or a transformer (Parisotto et al. 2019)."""
     units: int = 32
     """Units of the recurrence."""
@@ -79,3 +86,6 @@ class Parts:
         if self.recurrence not in ("lstm", "gru"):
             header |= {"layers": self.layers, "heads": self.recurrent_heads, "window": self.window}
         return RecurrenceSizes.read(header)
+
+
+PartOptions = Annotated[Parts, tyro.conf.arg(name="")]

@@ -6,13 +6,13 @@ import importlib.util
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
 from an_control.cli.disturbance import mixture
-from an_control.cli.model_parts import Parts
+from an_control.cli.model_parts import PartOptions, Parts
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.policy import MlpSizes, read_model
 from an_control.policy.tasks import SUCCESS
@@ -48,7 +48,7 @@ class Verb:
     """Units for each channel of an attention policy."""
     stack: int = 0
     """Number of newest readings that each neuron of an attention policy sees; 0: an LSTM."""
-    parts: Annotated[Parts, tyro.conf.arg(name="")] = field(default_factory=Parts)
+    parts: PartOptions = field(default_factory=Parts)
     optimiser: Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"] = "cma"
     """CMA-ES (pycma) with a full or a diagonal covariance, or PGPE with centred ranks and Adam or
     ClipUp."""

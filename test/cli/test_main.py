@@ -17,6 +17,7 @@ import an_control
 from an_control.cli import main
 from an_control.cli.common import Output, outputs_in
 from an_control.cli.help import GROUPS, RENAMED, SHELLS, VERBS, module_of
+from an_control.cli.model_parts import Parts
 
 PACKAGE = Path(an_control.__file__).parent
 
@@ -38,7 +39,7 @@ def test_help_lists_each_verb_under_its_group(capsys):
 
 def test_every_verb_has_a_module_and_every_module_of_the_folder_is_known():
     shared = {"__init__", "common", "disturbance", "help", "identification", "sim_view"}
-    shared |= {"learn_display", "learn_steps"}
+    shared |= {"learn_display", "learn_steps", "model_parts"}
     files = {path.stem for path in (PACKAGE / "cli").glob("*.py")} - shared
     assert {module_of(verb).rpartition(".")[2] for verb in VERBS} == files
 
@@ -50,7 +51,10 @@ def test_the_help_of_a_verb_has_a_text_for_each_option_and_no_none(verb, capsys)
     assert end.value.code == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "None" not in out and "default: )" not in out
-    for field in fields(import_module(module_of(verb)).Verb):
+    options = {field.name: field for field in fields(import_module(module_of(verb)).Verb)}
+    if options.pop("parts", None):
+        options |= {field.name: field for field in fields(Parts)}
+    for field in options.values():
         if field.type == "Options":  # of the disturbance: test/disturbance/test_settings.py
             continue
         name = f"--{field.name.replace('_', '-')}"
