@@ -1,6 +1,6 @@
 """The memory behind a policy's message as a torch module, for whole pieces of many episodes.
 
-It computes what `an_control.policy.recurrence` computes: an LSTM, a GRU, or a transformer of
+It computes what `an_control.policy.scalar.recurrence` computes: an LSTM, a GRU, or a transformer of
 Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning". As in Transformer-XL
 (Dai et al. 2019), the state carries what each layer saw before a piece.
 """
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
+from an_control.learning.arrays import array_of
 from an_control.policy.positional_encoding import positional_table
 from an_control.policy.sizes.recurrence import RecurrenceSizes
 
@@ -79,7 +80,7 @@ class RecurrenceModule(nn.Module):
             parts = {**weights, "bias": outer}
             if inside < len(inner):  # the new values' bias inside the reset
                 parts["hidden_bias"] = inner[inside:]
-        return {f"recurrence.{name}": _array_of(part) for name, part in parts.items()}
+        return {f"recurrence.{name}": array_of(part) for name, part in parts.items()}
 
     def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take over a model's arrays; RuntimeError or KeyError where they are not of these sizes.
@@ -159,9 +160,9 @@ class Layer(nn.Module):
         key = self._by_head(linear(states, self.key))  # (B, H, W - 1 + T, D)
         value = self._by_head(linear(states, self.value))
         relative = self._by_head(linear(self.ages, self.relative))  # (H, W, D)
-        contents = (query + self.content_bias[:, None]) @ key.mT
-        positions = (query + self.position_bias[:, None]) @ relative.mT
-        scores = (contents + _shifted(positions)) * query.shape[-1] ** -0.5
+        content_scores = (query + self.content_bias[:, None]) @ key.mT
+        position_scores = (query + self.position_bias[:, None]) @ relative.mT
+        scores = (content_scores + _shifted(position_scores)) * query.shape[-1] ** -0.5
         scores = scores.masked_fill(filled[:, None, None] == 0, -torch.inf)
         heard = scores.softmax(-1) @ value
         return linear(heard.transpose(1, 2).flatten(2), self.output)
@@ -210,8 +211,3 @@ def _shifted(positions: Tensor) -> Tensor:
 def _matrix(rows: int, columns: int) -> nn.Parameter:
     """Begins as a linear layer does."""
     return nn.Linear(columns, rows, bias=False).get_parameter("weight")
-
-
-def _array_of(tensor: Tensor) -> np.ndarray:
-    array: np.ndarray = tensor.detach().cpu().numpy().astype(np.float32)
-    return array

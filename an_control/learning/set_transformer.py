@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from an_control.learning.arrays import array_of
 from an_control.policy.sizes.set_transformer import Encoder
 
 
@@ -109,10 +110,7 @@ def _file_name(name: str, prefixes: Mapping[str, str]) -> str:
 
 
 def _exported(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, np.ndarray]:
-    return {
-        _file_name(name, prefixes): one.detach().cpu().numpy().astype(np.float32).copy()
-        for name, one in module.named_parameters()
-    }
+    return {_file_name(name, prefixes): array_of(one) for name, one in module.named_parameters()}
 
 
 def _imported(

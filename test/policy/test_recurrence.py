@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from an_control.policy.recurrence import Gate, recurrence_of
 from an_control.policy.reference_recurrence import ReferenceRecurrence
+from an_control.policy.scalar.recurrence import Gate, recurrence_of
 from an_control.policy.sizes.recurrence import RecurrenceSizes
 
 INPUTS = 3

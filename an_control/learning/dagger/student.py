@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from an_control.learning.arrays import array_of
 from an_control.learning.dagger.streams import Batch
-from an_control.learning.dagger.student_neurons import LstmNeuron, StackedNeuron, array_of
+from an_control.learning.dagger.student_neurons import LstmNeuron, StackedNeuron
 from an_control.learning.dagger.student_parts import StudentParts
 from an_control.learning.dagger.student_sizes import StudentSizes
 from an_control.learning.teacher.teachers import Layers

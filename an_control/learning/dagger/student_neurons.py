@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from an_control.learning.arrays import array_of
+
 CHANGE_GAIN = 3.0
 """Changes between steps enter as this multiple (folded on export)."""
 
@@ -109,11 +111,6 @@ class StackedNeuron(nn.Linear):
         with torch.no_grad():
             self.weight.copy_(_imported(arrays, self.basis))
             self.bias.copy_(torch.from_numpy(arrays["neuron.bias"].copy()))
-
-
-def array_of(tensor: Tensor) -> np.ndarray:
-    array: np.ndarray = tensor.detach().cpu().numpy().astype(np.float32).copy()
-    return array
 
 
 def _width(inputs: int, actions: int, products: bool) -> int:

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from an_control.policy.layer_norm import NORM_EPSILON
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.sizes import AttentionSizes
-
-EPSILON = 1e-5
-"""Added to a variance, as PyTorch's layer norm does."""
 
 
 class Block:
@@ -161,4 +159,4 @@ def _normalised(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.nd
     """Layer norm (Ba et al. 2016) of rows (n, d)."""
     rows = rows - rows.mean(axis=-1, keepdims=True)
     variance = np.mean(rows * rows, axis=-1, keepdims=True)
-    return np.asarray(rows / np.sqrt(variance + EPSILON) * weight + bias)
+    return np.asarray(rows / np.sqrt(variance + NORM_EPSILON) * weight + bias)

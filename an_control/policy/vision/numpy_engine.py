@@ -12,8 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from an_control.policy.exact_sums import ROUND_OUTPUT, exact_weights, shifter
+from an_control.policy.layer_norm import NORM_EPSILON
 from an_control.policy.sizes import VisionSizes
-from an_control.policy.vision.weights import NORM_EPSILON, WHITE, VisionWeights
+from an_control.policy.vision.weights import WHITE, VisionWeights
 
 F32 = np.float32
 BLOCK = 128

@@ -16,8 +16,6 @@ from an_control.policy.positional_encoding import positional_table
 from an_control.policy.sizes import VisionSizes
 
 WHITE = 255.0
-NORM_EPSILON = 1e-5
-"""What both layer norms add to a variance, of pixels scaled to [0, 1] and of the message."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ import numpy as np
 from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass
 from an_control.learning.dagger.image_patches.episodes import Episode, draw_missing
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
-from an_control.policy.vision.weights import NORM_EPSILON, WHITE
+from an_control.policy.layer_norm import NORM_EPSILON
+from an_control.policy.vision.weights import WHITE
 
 
 class Seen(NamedTuple):

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from an_control.learning.arrays import array_of
 from an_control.policy import Model, VisionSizes
+from an_control.policy.layer_norm import NORM_EPSILON
 from an_control.policy.positional_encoding import positional_table
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, kind_of
-from an_control.policy.vision.weights import NORM_EPSILON, WHITE
+from an_control.policy.vision.weights import WHITE
 
 NEVER = -1e9
 """The score of a missing patch."""
@@ -84,10 +86,7 @@ class VisionStudent(nn.Module):
 
     def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
         """This student as a policy's model."""
-        arrays = {
-            name: self.weights[_key(name)].detach().cpu().numpy().astype(np.float32).copy()
-            for name in self.sizes.shapes()
-        }
+        arrays = {name: array_of(self.weights[_key(name)]) for name in self.sizes.shapes()}
         return Model(kind_of(self.sizes), self.sizes, arrays, task, trained)
 
     def array(self, name: str) -> Tensor:

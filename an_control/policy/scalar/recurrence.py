@@ -16,11 +16,11 @@ from typing import Protocol
 
 import numpy as np
 
+from an_control.policy.layer_norm import NORM_EPSILON
 from an_control.policy.positional_encoding import positional_table
+from an_control.policy.scalar.memory import gru_step
+from an_control.policy.scalar.weights import halves
 from an_control.policy.sizes.recurrence import RecurrenceSizes
-
-EPSILON = 1e-5
-"""Added to a variance, as PyTorch's layer norm does."""
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -91,25 +91,20 @@ class Gru:
 
     def __init__(self, arrays: Arrays) -> None:
         self.units = len(arrays["hidden_bias"])
-        half = _halves(self.units)
-        self._input, self._hidden = arrays["input"] * half, arrays["hidden"] * half
-        self._bias, self._hidden_bias = arrays["bias"] * half[:, 0], arrays["hidden_bias"]
+        half = halves(self.units)
+        self._input, self._hidden = (arrays[name] * half[:, None] for name in ("input", "hidden"))
+        self._bias, self._hidden_bias = arrays["bias"] * half, arrays["hidden_bias"]
+        self._output = np.empty(self.units)
         self.reset()
 
     def reset(self) -> None:
-        self._output = np.zeros(self.units)
+        self._output[:] = 0.0
 
     def step(self, x: np.ndarray) -> np.ndarray:
-        units = self.units
         entering, staying = self._input.dot(x), self._hidden.dot(self._output)
         entering += self._bias
-        reset, update = _logistic(entering[: 2 * units] + staying[: 2 * units])
-        new = staying[2 * units :]
-        new += self._hidden_bias
-        new *= reset
-        new += entering[2 * units :]
-        np.tanh(new, out=new)
-        self._output = new + update * (self._output - new)
+        staying[2 * self.units :] += self._hidden_bias
+        gru_step(self._output, entering, staying)
         return self._output.copy()
 
 
@@ -146,7 +141,7 @@ class Layer:
             arrays[f"{name}.{part}"] for part in _ATTENTION
         )
         scale = 1.0 / sqrt(units // heads)
-        # One product gives the queries for contents and for ages, the key and the value.
+        # One product gives the queries for content and for position, the key and the value.
         self._weight = np.concatenate([query * scale, query * scale, key, value])
         self._bias = np.zeros((4, heads, units // heads))
         self._bias[0], self._bias[1] = content * scale, position * scale
@@ -208,7 +203,7 @@ class Norm:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         x = x - x.sum() / len(x)
-        x *= 1.0 / sqrt(x.dot(x) / len(x) + EPSILON)
+        x *= 1.0 / sqrt(x.dot(x) / len(x) + NORM_EPSILON)
         x *= self._weight
         x += self._bias
         return x
@@ -219,7 +214,7 @@ class Gate:
 
     def __init__(self, arrays: Arrays, name: str) -> None:
         self._units = units = len(arrays[f"{name}.bias"])
-        half = _halves(units)
+        half = halves(units)[:, None]
         hidden = arrays[f"{name}.hidden"] * half
         self._input, self._gates = arrays[f"{name}.input"] * half, hidden[: 2 * units]
         self._new = hidden[2 * units :]
@@ -238,11 +233,6 @@ class Gate:
         new *= update
         new += x
         return np.asarray(new)
-
-
-def _halves(units: int) -> np.ndarray:
-    """(3U, 1): what the rows reset, update, new are multiplied with, for `_logistic`."""
-    return np.repeat([0.5, 0.5, 1.0], units)[:, None]
 
 
 def _logistic(halved: np.ndarray) -> np.ndarray:
