@@ -45,10 +45,10 @@ class Swap:
     ) -> None:
         self._controller, self._engine, self._monitor = controller, engine, monitor
         self._failed, self._check_rate = failed, check_rate
-        self._lock = threading.Lock()
-        self._newest = ""
-        self._wanted = False
-        self._building = False
+        self._changed = threading.Condition()
+        self._newest: str | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
 
     def refusal(self, path: str) -> str:
         """Why the model cannot take over, as far as its header says, or an empty string."""
@@ -62,12 +62,19 @@ class Swap:
 
     def start(self, path: str) -> None:
         """Read and build this model, and let it act from the tick after that on."""
-        with self._lock:
-            self._newest, self._wanted = path, True
+        with self._changed:
+            self._newest = path
             self._controller.new_model = f"checking {path}"
-            if not self._building:
-                self._building = True
-                threading.Thread(target=self._build_newest, name="swap", daemon=True).start()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="swap", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """No model takes over any more; the one that is being built is dropped."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
 
     def _check(self, path: str, model: Model) -> None:
         """ValueError saying why the model cannot take over."""
@@ -76,24 +83,29 @@ class Swap:
         if self._check_rate and (reason := self._controller.rate_refusal(model)):
             raise ValueError(reason)
 
-    def _build_newest(self) -> None:
-        """One model at a time, as each thread keeps memory; one that is overtaken never acts."""
+    def _run(self) -> None:
+        """One model after the other on one thread, as each thread keeps memory of its own."""
         while True:
-            with self._lock:
-                if not self._wanted:
-                    self._building = False
+            with self._changed:
+                self._changed.wait_for(lambda: self._newest is not None or self._closed)
+                if self._closed:
                     return
-                path, self._wanted = self._newest, False
-            built = self._build(path)
-            with self._lock:
-                if self._wanted:
-                    continue
-                if isinstance(built, str):
-                    self._controller.new_model = f"refused: {built}"
-                else:
-                    self._controller.swap(path, built)
+                path, self._newest = self._newest, None
+            assert path is not None
+            self._swap(path)
+
+    def _swap(self, path: str) -> None:
+        """Build this model and let it act, unless another one was wanted meanwhile."""
+        built = self._build(path)
+        with self._changed:
+            if self._newest is not None or self._closed:
+                return
             if isinstance(built, str):
-                self._failed(built)
+                self._controller.new_model = f"refused: {built}"
+            else:
+                self._controller.swap(path, built)
+        if isinstance(built, str):
+            self._failed(built)
 
     def _build(self, path: str) -> Policy | str:
         """The policy, or why it cannot take over."""

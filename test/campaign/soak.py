@@ -9,6 +9,7 @@ time is the stamps' (lockstep), so that it ticks as fast as it can.
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import random
 import time
@@ -26,6 +27,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool
 
 from an_control.ros.node import PolicyNode
+from an_control.system.garbage import freeze_garbage
 from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 from campaign.plan import WALKS_S
@@ -125,6 +127,7 @@ class Soak:
         self._stamp_ns = 10**18
         self.faults = 0
         node.create_subscription(JointState, "joint_commands", self._check, 10)
+        freeze_garbage()  # as the policy node's main does
 
     def _check(self, command: JointState) -> None:
         assert (np.abs(np.array(command.effort)) <= LIMIT).all(), command
@@ -155,6 +158,7 @@ class Soak:
 
     def close(self) -> None:
         """Let go of the executor; the node remains the caller's."""
+        gc.unfreeze()
         self._executor.remove_node(self._node)
         self._executor.shutdown()
         self._robot.close()

@@ -1,0 +1,15 @@
+"""Python's garbage collector in a process that acts."""
+
+import gc
+
+
+def freeze_garbage() -> None:
+    """Let no later collection visit what is there now; `gc.unfreeze` undoes that.
+
+    A collection that visits all that was imported delays a tick by 20 ms. The second collection
+    counts what is left: Python looks at everything new only once that has grown by a quarter, and
+    keeps the memory of tuples that are gone until then.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.collect()

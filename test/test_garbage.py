@@ -1,0 +1,33 @@
+"""What a process starts with is not visited again by the garbage collector."""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import gc
+from an_control.system.garbage import freeze_garbage
+
+started = [[] for _ in range(600_000)]
+{call}
+visited, before = len(gc.get_objects()), gc.get_stats()[2]["collections"]
+new = [[] for _ in range(100_000)]
+print(visited, gc.get_stats()[2]["collections"] - before)
+"""
+
+
+def counted(call: str) -> tuple[int, int]:
+    """How many objects are visited after this call, and how many full collections follow."""
+    script = SCRIPT.format(call=call)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    visited, full = run.stdout.split()
+    return int(visited), int(full)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="a newer collector counts otherwise")
+def test_what_is_there_is_not_visited_again_and_what_is_new_is_before_it_is_as_many():
+    assert counted("gc.collect(); gc.freeze()")[1] == 0
+    visited, full = counted("freeze_garbage()")
+    assert visited < 10_000
+    assert full > 0
