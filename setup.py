@@ -74,6 +74,7 @@ TEST = [
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
     "hypothesis>=6.100",
+    "scipy>=1.11",
     "ruff>=0.9",
     "mypy>=1.14",
     "types-PyYAML",

@@ -1,7 +1,5 @@
 """The monitored policy: readings in, signals out."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from waves import CHANNELS, STRAIGHT, TURNED, imputing_model, monitored_model, play, waves
@@ -161,16 +159,16 @@ class Mistaken:
     """Stands for a monitor that confuses two signals from tick 5 to tick 8."""
 
     def __init__(self):
-        self.belief, self.ticks = replace(Belief.nominal(5), settled=True), 0
+        self.belief, self.ticks = Belief.nominal(5)._replace(settled=True), 0
 
     def reset(self):
         self.__init__()
 
     def step(self, readings, action, *, evidence=True):
-        belief = replace(self.belief, detected=self.ticks == 5)
+        belief = self.belief._replace(detected=self.ticks == 5)
         if self.ticks in (5, 9):
             slots = np.array([1, 0, 2, 3, 4]) if belief.detected else np.arange(5)
-            belief = replace(belief, slots=slots, outputs=slots)
+            belief = belief._replace(slots=slots, outputs=slots)
         self.belief, self.ticks = belief, self.ticks + 1
         return readings[belief.slots]
 

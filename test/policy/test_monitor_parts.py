@@ -76,6 +76,22 @@ def test_the_assignment_is_the_cheapest_of_all(count):
             assert costs[slots, np.arange(count)].sum() == pytest.approx(least)
 
 
+def test_the_assignment_of_many_channels_is_the_cheapest_where_one_slot_suits_most_of_them():
+    pytest.importorskip("numba")
+    from scipy.optimize import linear_sum_assignment
+
+    from an_control.policy.monitor import assignment_numba
+
+    for seed in range(20):
+        costs = np.random.default_rng(seed).normal(size=(28, 28)) * 10
+        costs[3] -= 5.0 * (seed % 4)
+        least = costs[linear_sum_assignment(costs)].sum()
+        for assign in (assignment.assign, assignment_numba.assign):
+            slots = assign(costs)
+            assert sorted(slots) == list(range(28))
+            assert costs[slots, np.arange(28)].sum() == pytest.approx(least)
+
+
 @settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10_000), ticks=st.integers(1, 4))
 def test_costs_are_the_same_compiled(seed, ticks):
@@ -92,7 +108,8 @@ def test_costs_are_the_same_compiled(seed, ticks):
     reads = np.round(rng.random((ticks, 6))).astype(np.float32)
     chance = rng.random((ticks, 6)).astype(np.float32)
     usual = rng.normal(size=6).astype(np.float32)
-    rest = (moved, drawn(), np.exp(drawn()), reads, chance, binary, usual, 0.003)
+    noise = 0.01 * (seed % 3)
+    rest = (moved, drawn(), np.exp(drawn()), reads, chance, binary, usual, 0.003, noise)
     plain, compiled = np.zeros((6, 6)), np.zeros((6, 6))
     assignment.add_costs(plain, *rest)
     assignment_numba.add_costs(compiled, *rest)

@@ -45,6 +45,12 @@ def costs_of(
     return found
 
 
+def noisy(scale: np.ndarray, variance: float) -> np.ndarray:
+    """The scale of errors that are the sum of two, of this scale and of this variance."""
+    found: np.ndarray = np.sqrt(scale * scale + np.float32(variance))
+    return found
+
+
 def add_costs(
     costs: np.ndarray,
     moved: np.ndarray,
@@ -55,13 +61,15 @@ def add_costs(
     binary: np.ndarray,
     usual: np.ndarray,
     width: float,
+    noise: float,
 ) -> None:
     """Add the costs of T ticks to `costs` (slots, channels) float64.
 
     By slot: `moved` (T, N), NaN where missing, and what it `reads`; by channel: what is `expected`
-    for `moved`, the error's `scale`, a binary channel's `chance` to read 1 within `width`. A
-    missing slot costs what is `usual` for the channel.
+    for `moved`, the error's `scale` before `noise` adds its variance, a binary channel's `chance`
+    to read 1 within `width`. A missing slot costs what is `usual` for the channel.
     """
+    scale = noisy(scale, noise)
     for t in range(len(moved)):
         slots = moved[t][:, None], reads[t][:, None]
         costs += costs_of(
@@ -87,12 +95,17 @@ def swap_gains(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
 def assign(costs: np.ndarray) -> np.ndarray:
     """The slot of each channel (N,) in the assignment of least cost (slots, channels).
 
-    Shortest augmenting paths with potentials (Jonker & Volgenant 1987).
+    Shortest augmenting paths with potentials, for the slots that are left when each channel has
+    taken the one that costs least, if no channel before it has (Jonker & Volgenant 1987).
     """
     count = len(costs)
-    slot_price, channel_price = np.zeros(count + 1), np.zeros(count + 1)
+    slot_price, channel_price = np.zeros(count + 1), np.append(costs.min(0), 0.0)
     taker = np.full(count + 1, count)  # of each channel; the last one is where a path begins
-    for slot in range(count):
+    least_slots, takers = np.unique(costs.argmin(0), return_index=True)
+    taker[takers] = least_slots
+    left = np.ones(count, bool)
+    left[least_slots] = False
+    for slot in np.flatnonzero(left):
         taker[count] = slot
         channel, least = count, np.full(count, np.inf)
         came_from, seen = np.full(count, count), np.zeros(count + 1, bool)

@@ -14,7 +14,7 @@ F32_MAX_RATIO = F32(MAX_RATIO)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def add_costs(costs, moved, expected, scale, reads, chance, binary, usual, width):
+def add_costs(costs, moved, expected, scale, reads, chance, binary, usual, width, noise):
     """See `assignment.add_costs`."""
     count = costs.shape[0]
     offset = np.log(F32(width))
@@ -30,8 +30,8 @@ def add_costs(costs, moved, expected, scale, reads, chance, binary, usual, width
                     cost = offset - np.log(mixed + F32(MIN_LIKELIHOOD))
                     costs[i, k] += cost if moved[t, i] == moved[t, i] else usual[k]
             else:
-                inverse = F32(1.0) / scale[t, k]
-                log_scale = np.log(scale[t, k])
+                noisy = np.sqrt(scale[t, k] * scale[t, k] + F32(noise))
+                inverse, log_scale = F32(1.0) / noisy, np.log(noisy)
                 for i in range(count):
                     ratio = min(abs(moved[t, i] - expected[t, k]) * inverse, F32_MAX_RATIO)
                     cost = F32(2.0) * np.log(F32(1.0) + ratio * ratio * THIRD) + log_scale
@@ -45,8 +45,15 @@ def assign(costs):
     slot_price, channel_price = np.zeros(count + 1), np.zeros(count + 1)
     taker = np.full(count + 1, count)
     least, came_from = np.empty(count), np.empty(count, np.int64)
-    seen = np.empty(count + 1, np.bool_)
+    seen, left = np.empty(count + 1, np.bool_), np.ones(count, np.bool_)
+    for k in range(count):
+        slot = costs[:, k].argmin()
+        channel_price[k] = costs[slot, k]
+        if left[slot]:
+            left[slot], taker[k] = False, slot
     for slot in range(count):
+        if not left[slot]:
+            continue
         taker[count] = slot
         channel = count
         least[:] = np.inf

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True, eq=False)
-class Belief:
+class Belief(NamedTuple):
     """After one tick. The objects of the monitor take one and return another, or the same one.
 
     Until the first move that is detected with a known assignment the outputs are pinned: each id
@@ -51,26 +50,26 @@ class Belief:
         """The same without what is true of one tick only."""
         if not self.detected and self.renames is None:
             return self
-        return replace(self, detected=False, renames=None)
+        return self._replace(detected=False, renames=None)
 
     def unknown(self) -> Belief:
         """The same assignment, but lost, with the outputs pinned."""
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
         slots = self.slots
-        return replace(
-            self, previous=slots, previous_outputs=slots, pinned=True, lost=True, renames=None
+        return self._replace(
+            previous=slots, previous_outputs=slots, pinned=True, lost=True, renames=None
         )
 
     def unpinned(self) -> Belief:
         """From now on every signal goes out under its own id."""
         if not self.pinned:
             return self
-        return replace(self, pinned=False, renames=(self.outputs, self.slots))
+        return self._replace(pinned=False, renames=(self.outputs, self.slots))
 
     def assigned(self, slots: np.ndarray) -> Belief:
         """With this assignment."""
-        return self if slots is self.slots else replace(self, slots=slots)
+        return self if slots is self.slots else self._replace(slots=slots)
 
     def with_outputs(self, verifying: bool) -> Belief:
         """With the outputs that follow from the assignment.
@@ -83,7 +82,7 @@ class Belief:
             outputs = self.slots[np.argsort(self.previous)[self.previous_outputs]]
         else:
             return self
-        return self if outputs is self.outputs else replace(self, outputs=outputs)
+        return self if outputs is self.outputs else self._replace(outputs=outputs)
 
     def by_slot(self, signals: np.ndarray) -> np.ndarray:
         """Signals (N,) by channel, arranged by slot."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy.monitor.assignment import costs_of
+from an_control.policy.monitor.assignment import costs_of, noisy
 from an_control.policy.monitor.forward_model import ForwardModel, Prediction
 
 F32 = np.float32
@@ -60,8 +60,9 @@ class Costs:
         prediction: Prediction,
     ) -> None:
         """Add to `costs` (slots, channels) what T ticks say; see `assignment.add_costs`."""
-        scale = self._scale(prediction)
-        self._add(costs, moved, expected, scale, reads, prediction.chance, *self._constants())
+        scale, chance = prediction.scale, prediction.chance
+        constants = *self._constants(), self._variance
+        self._add(costs, moved, expected, scale, reads, chance, *constants)
 
     def own(self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction) -> np.ndarray:
         """Costs (..., N) of how each channel's own slot moved, and what it reads, as the channel.
@@ -84,15 +85,18 @@ class Costs:
         usual = self._usual_sum
         if not self.noise_sd:
             return usual
-        quiet = np.sqrt(prediction.scale[0] ** 2 + F32(FLOOR))
-        more = np.log(self._scale(prediction)[0]) - np.log(quiet)
+        scale = prediction.scale[0]
+        more = np.log(noisy(scale, self._variance)) - np.log(noisy(scale, FLOOR))
         more[self._binary] = math.log(max(BINARY_SCALE, self.noise_sd) / BINARY_SCALE)
         return usual + float(more.sum())
 
+    @property
+    def _variance(self) -> float:
+        """What the noise before and after adds to the variance of errors."""
+        return FLOOR + NOISE_VARIANCES * self.noise_sd**2
+
     def _scale(self, prediction: Prediction) -> np.ndarray:
-        """The scale of errors, of which the noise before and after is a part."""
-        floor = F32(FLOOR + NOISE_VARIANCES * self.noise_sd**2)
-        return np.sqrt(prediction.scale * prediction.scale + floor)
+        return noisy(prediction.scale, self._variance)
 
     def _constants(self) -> tuple[np.ndarray, np.ndarray, float]:
         return self._binary, self._usual, max(BINARY_SCALE, self.noise_sd)

@@ -121,7 +121,7 @@ class Evidence:
     def under(self, slots: np.ndarray) -> Candidate:
         """This assignment (N,), with the expectations that follow from it."""
         key = slots.tobytes()
-        count, sums = self._sums.get(key) or (0, np.zeros_like(self.link))
+        count, sums = self._sums.get(key) or (0, np.zeros(self.link.shape))
         if count < len(self.records):
             before, actions, change, reads = self._since(count)
             prediction = self._forward.predict(before[:, slots], actions)

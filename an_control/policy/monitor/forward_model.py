@@ -140,9 +140,9 @@ class ForwardModel:
 
 
 def zeroed(readings: np.ndarray) -> np.ndarray:
-    """The same, float32, with 0 for what is missing."""
-    found: np.ndarray = np.where(np.isnan(readings), F32(0.0), readings)
-    return found
+    """The same, with 0 for what is missing; these readings themselves where nothing is."""
+    missing = np.isnan(readings)
+    return np.where(missing, F32(0.0), readings) if missing.any() else readings
 
 
 def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:

@@ -14,8 +14,6 @@ assignment by the identity classifier alone. How ids and outputs follow from the
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from an_control.policy.monitor.belief import Belief
@@ -207,7 +205,7 @@ class IdentityMonitor:
             belief = belief if belief.lost else belief.unpinned()
             settled = self._stable_ticks >= SETTLED_TICKS
             self.noise.signals_moved()
-            belief = replace(belief, detected=True, settled=settled)
+            belief = belief._replace(detected=True, settled=settled)
             return search.start(belief, move, expectation)
         search.add(Record(zeroed(before), expectation.action, readings - before, readings))
         if search.to_verify:
@@ -223,5 +221,5 @@ class IdentityMonitor:
         if sure:
             detector.surprise = 0.0
             search.found()
-            belief = replace(belief, lost=False)
+            belief = belief._replace(lost=False)
         return belief

@@ -7,8 +7,6 @@ all ticks, fading, is reviewed now and then for channels that were confused.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from an_control.policy.monitor.assignment import cost_moves, swap_gains
@@ -115,7 +113,7 @@ class AssignmentSearch:
         self._age, self._moving, self._counted = 0, True, belief.lost
         self._swapping, self._swaps = b"", 0
         self._to_swap = self._swapped = None
-        belief = replace(belief, previous=belief.slots, previous_outputs=belief.outputs)
+        belief = belief._replace(previous=belief.slots, previous_outputs=belief.outputs)
         return self._choose(belief, [self._evidence.under(one) for one in (belief.slots, slots)])
 
     def add(self, record: Record) -> None:
@@ -198,7 +196,8 @@ class AssignmentSearch:
             return signals
         gains = self._swap_gains(belief)
         other = gains.argmin(1)
-        sure = 1.0 / (1.0 + np.exp(-np.clip(gains[self._all, other], -30.0, 30.0)))
+        gain = np.minimum(np.maximum(gains[self._all, other], -30.0), 30.0)
+        sure = 1.0 / (1.0 + np.exp(-gain))
         rival = readings[belief.slots[other]]
         rival = np.where(np.isnan(rival), signals, rival)
         return (sure * signals + (1.0 - sure) * rival).astype(F32)

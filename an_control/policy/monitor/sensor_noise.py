@@ -34,9 +34,12 @@ OUTLIER = 4.0
 
 def roughness(readings: np.ndarray) -> float:
     """The sd that noise seems to have in the smoothest of the channels; readings (T, N)."""
-    second = np.abs(np.diff(readings, n=2, axis=0))
-    of_channel = np.sort(np.median(second, axis=0)) / OF_SECOND_DIFFERENCE
-    return float(of_channel[int(SHARE * (len(of_channel) - 1))])
+    change = readings[1:] - readings[:-1]
+    second = np.sort(np.abs(change[1:] - change[:-1]), axis=0)
+    half = len(second) // 2
+    median = second[half] if len(second) % 2 else (second[half - 1] + second[half]) / 2
+    median.sort()
+    return float(median[int(SHARE * (len(median) - 1))] / OF_SECOND_DIFFERENCE)
 
 
 class SensorNoise:
