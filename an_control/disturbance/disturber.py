@@ -60,6 +60,7 @@ class Disturber:
         """(N,) the nominal ids in the order that `order` follows."""
         self._index = {name: i for i, name in enumerate(self.ids)}
         self._came: tuple[str, ...] | None = None
+        self._missing: NDArray[np.bool_] | None = None
         self._seed = seed
         if episode is not None:
             self.reset(episode)
@@ -132,7 +133,7 @@ class Disturber:
 
     def _message(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
         """What is sent in this tick."""
-        if any(change.step == self._step for change in self._schedule):
+        if self._schedule and any(change.step == self._step for change in self._schedule):
             self._adopt(self._scheduled())
         every = self.settings.shuffle.every
         if every and self._step and self._step % every == 0:
@@ -140,8 +141,11 @@ class Disturber:
         self._step += 1
         if ids is not self._came:
             self._place(tuple(ids))
+        values = np.asarray(values, np.float32)
+        if self._moves_only:
+            return values[self._from[self._carried]], self._names
         signals = np.full(len(self.ids), np.nan, dtype=np.float32)
-        signals[self._to] = np.asarray(values, np.float32)[self._from]
+        signals[self._known] = values[self._from[self._known]]
         if self._faults.active:
             signals = self._faults.apply(signals)
         slots, names = signals[self._carried], self._names
@@ -205,13 +209,20 @@ class Disturber:
         self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels))
         self._copies_named = self._names + self._copy_ids if self._copy_ids else self._names
         self._named = self._copies_named + self._noise_ids
+        self._only_moves()
+
+    def _only_moves(self) -> None:
+        """Note whether all that happens to readings is that signals move."""
+        added = self._copy_ids or self._noise_ids
+        self._moves_only = not (self._faults.active or added) and self._missing is None
 
     def _place(self, ids: tuple[str, ...]) -> None:
         """Note, for as long as the same ids come, where each reading belongs."""
-        places = [(i, self._index[name]) for i, name in enumerate(ids) if name in self._index]
-        self._from = np.array([i for i, _ in places], dtype=np.intp)
-        self._to = np.array([place for _, place in places], dtype=np.intp)
-        missing = np.ones(len(self.ids), dtype=bool)
-        missing[self._to] = False
-        self._missing = missing if missing.any() else None
+        self._from = np.full(len(self.ids), -1, dtype=np.intp)
+        for i, name in enumerate(ids):
+            if name in self._index:
+                self._from[self._index[name]] = i
+        self._known = self._from >= 0
+        self._missing = None if self._known.all() else ~self._known
         self._came = ids
+        self._only_moves()

@@ -35,7 +35,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         self._starts, self._physics = tuple(starts), physics
-        self._settings = NOMINAL
+        self._settings, self._is_worn = NOMINAL, False
         self._effect: np.ndarray | None = None
 
     def check(self, settings: DisturbanceSettings) -> None:
@@ -54,6 +54,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         """The robot of these settings from the next reset on; ValueError as of `check`."""
         self.check(settings)
         before, self._settings = self._settings, settings
+        self._is_worn = settings.gain != NOMINAL.gain or bool(settings.lag)
         now = settings.mass, settings.friction
         if self._physics is not None and now != (before.mass, before.friction):
             self._physics(settings.mass.value, settings.friction.value)
@@ -67,7 +68,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        if self._settings.gain != NOMINAL.gain or self._settings.lag:
+        if self._is_worn:
             action = self._worn(np.asarray(action))
         return self.env.step(action)
 
