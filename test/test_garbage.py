@@ -31,3 +31,20 @@ def test_what_is_there_is_not_visited_again_and_what_is_new_is_before_it_is_as_m
     visited, full = counted("freeze_garbage()")
     assert visited < 10_000
     assert full > 0
+
+
+def test_new_garbage_is_collected_where_the_old_is_frozen_and_else_left():
+    call = """
+class Node: pass
+def loops():
+    for _ in range(50):
+        one = Node(); one.itself = one
+def left():
+    return sum(type(one) is Node for one in gc.get_objects())
+gc.disable()
+from an_control.system.garbage import collect_new_garbage
+loops(); collect_new_garbage(); before = left()
+freeze_garbage(); loops(); collect_new_garbage()
+assert (before, left()) == (50, 0), (before, left())
+"""
+    counted(call)

@@ -36,7 +36,7 @@ from an_control.ros.swap import Swap
 from an_control.ros.usage import answers_help
 from an_control.ros.wiring_parameters import WiringParameters
 from an_control.safety import EStop
-from an_control.system.garbage import freeze_garbage
+from an_control.system.garbage import collect_new_garbage, freeze_garbage
 from an_control.wiring import ChannelTable, load_wiring
 
 ABOUT = (
@@ -140,6 +140,7 @@ class PolicyNode(QuietNode, LifecycleNode):
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop acting; the safe command is the last one."""
         self._configured().stand_down()
+        collect_new_garbage()
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
