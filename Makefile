@@ -12,6 +12,8 @@
 # make camera-tables  those of docs/camera_learning.md                     (more than an hour)
 # make reality  the ant, the cars and Pong under what robots are like: late, lost and noisy messages,
 #                stops, worn motors; tables and JSON in runs/reality      (hours; EPISODES=1 to try)
+# make ten-robots  ten environments that are not ours, learned and run over ROS 2; the table of
+#                docs/ten_robots.md                     (some 10 hours of a core; resumes)
 # make tables  those of docs/rewiring.md and docs/ant_policy.md, with their pictures (an hour, one core)
 # A table that was stopped plays only the rows that it lacks.
 #
@@ -65,7 +67,8 @@ SHOWN = $(EVALUATE) models/$(1).safetensors --episodes $(2) --seed 1 --table $(3
         --markdown runs/reality/$(1).md --json runs/reality/$(1).json \
         --state runs/reality/$(1).rows
 
-.PHONY: ant view test test-slow lint bench campaign soak fuzz reality tables ant-policy camera-tables clean
+.PHONY: ant view test test-slow lint bench campaign soak fuzz reality ten-robots tables ant-policy \
+        camera-tables clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -117,9 +120,13 @@ reality: $(VENV)/.test
 	$(call SHOWN,pong,$(CAMERA_EPISODES),$(REALITY_CAMERA))
 	$(BIN)/an-control bench inference --json runs/reality/inference.json
 
+ten-robots: $(VENV)/.test
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check "gymnasium[mujoco]"
+	@. $(VENV)/.ros && $(BIN)/python scripts/ten_robots.py runs/ten_robots
+
 tables: $(VENV)/.test
 	$(call TABLE,ant,rewiring,ant moved,--episodes 100 --seed 1,$(MOVED))
-	$(call TABLE,ant,rewiring,ant moved and noisy,--episodes 10 --seed 1,$(NOISY))
+	$(call TABLE,ant,rewiring,ant moved and noisy,--episodes 100 --seed 1,$(NOISY))
 	$(call TABLE,ant,rewiring,ant missing,--episodes 100 --seed 1,$(MISSING)) \
 	  --plots docs/rewiring/ant_missing
 	$(call TABLE,cartpole,rewiring,cartpole moved,--episodes 100 --seed 1,$(MOVED_CARTPOLE))
@@ -128,7 +135,7 @@ tables: $(VENV)/.test
 	$(EVALUATE) models/ant_quick.safetensors --monitor off --episodes 100 --table $(PICTURED) \
 	  --plots docs/rewiring/ant
 	$(EVALUATE) models/ant.safetensors --episodes 1 --table none 100 --plots docs/rewiring/ant_monitored
-	$(EVALUATE) models/ant.safetensors --identification --episodes 10 --seed 1 \
+	$(EVALUATE) models/ant.safetensors --identification --episodes 100 --seed 1 \
 	  --markdown docs/ant_policy.md --plots docs/ant_policy
 
 # The models' seeds are those of the shipped files; their cards say what came of each step.
@@ -149,9 +156,9 @@ ant-policy: $(VENV)/.test
 
 camera-tables: $(VENV)/.test
 	$(call TABLE,car_racing,camera_learning,car_racing backgrounds,--episodes 100 --seed 1,$(BACKGROUNDS))
-	$(call TABLE,car_racing,camera_learning,car_racing reshuffled,--episodes 4 --seed 1,$(RESHUFFLED))
-	$(call TABLE,pong,camera_learning,pong missing,--episodes 20 --seed 2,$(MISSING_PATCHES))
-	$(call TABLE,pong,camera_learning,pong reshuffled,--episodes 3 --seed 2,$(RESHUFFLED))
+	$(call TABLE,car_racing,camera_learning,car_racing reshuffled,--episodes 50 --seed 1,$(RESHUFFLED))
+	$(call TABLE,pong,camera_learning,pong missing,--episodes 50 --seed 2,$(MISSING_PATCHES))
+	$(call TABLE,pong,camera_learning,pong reshuffled,--episodes 50 --seed 2,$(RESHUFFLED))
 	$(EVALUATE) models/pong.safetensors --episodes 1 --seed 2 --table reset --plots docs/camera
 
 clean:
