@@ -68,6 +68,7 @@ TRAIN = [
     "scikit-learn>=1.5",
     "stable-baselines3>=2.6",
     "sb3-contrib>=2.6",
+    "popgym>=1.0.6",
 ]
 TEST = [
     "pytest>=8",

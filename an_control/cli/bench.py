@@ -1,10 +1,10 @@
-"""``an-control bench inference|parts|monitor|ros|ant|training|scaling``."""
+"""``an-control bench inference|parts|monitor|ros|ant|training|scaling|memory``."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from an_control.bench.inference import CHANNELS, linearity, one_core_rows
-from an_control.cli.common import InputError, OutputFile, need, write_json
+from an_control.cli.common import (
+    InputError,
+    OutputFile,
+    OutputFolder,
+    command,
+    need,
+    write_json,
+)
 from an_control.policy import AttentionSizes, EngineName, VisionSizes, read_model
+from an_control.system.interrupts import INTERRUPTED
 from an_control.system.share import share_path
 
 INFERENCE_COLUMNS = {
@@ -60,6 +68,7 @@ SCALING_COLUMNS = {
     "bound": "held up by",
 }
 ANT_ACTIONS = 8
+MEMORY_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Verb:
     """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
     what: tyro.conf.Positional[
-        Literal["inference", "parts", "monitor", "ros", "ant", "training", "scaling"]
+        Literal["inference", "parts", "monitor", "ros", "ant", "training", "scaling", "memory"]
     ]
     """inference: a tick of the policy on one core. parts: the same of the authors' Ant with each
     encoder, pooling and recurrence. monitor: what the identity monitor adds to it
@@ -76,12 +85,20 @@ class Verb:
     simulator and node in lockstep. ant:
     steps a second of the environment alone, beside the package's own. training: steps a second of
     the rollout engines, beside a plain rollout. scaling: what a generation of the paper's evolution
-    of the Ant (256 candidates, 16 episodes) costs here, and would cost with up to 1,000 workers."""
+    of the Ant (256 candidates, 16 episodes) costs here, and would cost with up to 1,000 workers.
+    memory: which recurrence learns to remember, on popgym's RepeatPrevious and a T-maze; an hour or
+    two of a core, and the same command continues it."""
     model: Path | None = None
     """A .safetensors model file; by default random weights of the size of the authors' policies
     (in lockstep: the Ant policy that ships)."""
     seconds: float = 1.0
     """About how many seconds each figure is measured."""
+    out: OutputFolder | None = None
+    """memory: the folder of its trainings."""
+    markdown: OutputFile | None = None
+    """memory: write its tables here, between the marks of a page or into a new file."""
+    picture: OutputFile | None = None
+    """memory: draw its learning curves here (.png)."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 
@@ -104,12 +121,18 @@ class Verb:
             "ant": self._ant,
             "training": self._training,
             "scaling": self._scaling,
+            "memory": self._memory,
         }[self.what]
         try:
             result = measure()
         except RuntimeError as error:
             print(f"an-control bench: {error}", file=sys.stderr)
             return 1
+        except KeyboardInterrupt:
+            if self.what != "memory":
+                raise
+            print(f"stopped; to continue: {command(self, 'bench')}")
+            return INTERRUPTED
         write_json(self.json, {"bench": self.what, "model": str(self.model or "random"), **result})
         return 0
 
@@ -161,11 +184,11 @@ class Verb:
         steps = max(round(500 * self.seconds), 20)
         model = self.model or share_path("models/ant.safetensors")
         lockstep = []
-        for name, command in (
+        for name, process in (
             ("policy", policy_command(share_path("config/ant.yaml"), model)),
             ("stub", None),
         ):
-            figures = lockstep_benchmark(steps=steps, policy_command=command)
+            figures = lockstep_benchmark(steps=steps, policy_command=process)
             lockstep.append({"node": name, **figures})
         _show("the Ant in lockstep, two processes, us", LOCKSTEP_COLUMNS, lockstep)
         return {"latency": latency, "lockstep": lockstep}
@@ -223,6 +246,35 @@ class Verb:
             print(f"{what}: {1e3 * result[name]:,.3g} ms")
         _show(f"{task}, 256 x 16 episodes, a generation", SCALING_COLUMNS, result["rows"])
         return result
+
+    def _memory(self) -> dict[str, Any]:
+        need("train", "torch", "popgym", "matplotlib")
+        if self.out is None:
+            raise InputError("bench memory needs --out, the folder of its trainings")
+        from an_control.bench.memory.comparison import Budget, Comparison
+        from an_control.bench.memory.report import TITLES, draw_curves, tables
+        from an_control.learning.evaluation.comparison import missing_marks, write_tables
+        from an_control.learning.runs.run_folder import RunFolder
+
+        if self.markdown is not None and (problem := missing_marks(self.markdown, TITLES)):
+            raise InputError(f"--markdown {problem}")
+        budget = Budget()
+        folder = RunFolder(self.out, Comparison.config(budget, MEMORY_SEED))
+        comparison = Comparison(folder, budget, MEMORY_SEED)
+
+        def report(line: Mapping[str, Any], done: int) -> None:
+            what = f"{line['task']}, {line['memory']}, {line['stage']} {line['number']}"
+            print(f"{done} of {comparison.trainings}  {what}: {line['score']:.3f}", flush=True)
+
+        comparison.run(report)
+        found = tables(comparison.lines)
+        for title, table in found.items():
+            print(f"\n{title}\n{table}")
+        if self.markdown is not None:
+            write_tables(self.markdown, found)
+        if self.picture is not None:
+            draw_curves(comparison.lines, self.picture)
+        return {"rows": comparison.lines}
 
 
 def _show(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> None:

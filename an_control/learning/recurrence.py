@@ -68,6 +68,15 @@ class RecurrenceModule(nn.Module):
         outputs, output = self.core(x, state[0][None])
         return outputs, (output[0],)
 
+    def last(self, x: Tensor) -> Tensor:
+        """(B, U) after the last of the inputs `x` (T, B, inputs) of whole episodes.
+
+        The highest layer of a transformer computes that one step alone.
+        """
+        if isinstance(self.core, Transformer):
+            return self.core.last(x)
+        return self(x, self.start(x.shape[1]))[0][-1]
+
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of a model file, float32."""
         core = self.core
@@ -108,6 +117,7 @@ class Transformer(nn.Module):
 
     def __init__(self, inputs: int, sizes: RecurrenceSizes, gate_bias: float) -> None:
         super().__init__()
+        self.window = sizes.window
         self.input = nn.Linear(inputs, sizes.units)
         self.layers = nn.ModuleList(Layer(sizes, gate_bias) for _ in range(sizes.layers))
 
@@ -122,6 +132,17 @@ class Transformer(nn.Module):
             x = layer(seen[-1], steps, filled)
         memory = torch.stack([states[:, steps:] for states in seen], 1)
         return x.transpose(0, 1), (memory, filled[:, steps:])
+
+    def last(self, x: Tensor) -> Tensor:
+        """(B, U) after the last of (T, B, inputs), where nothing was before."""
+        steps, before, x = len(x), self.window - 1, self.input(x).transpose(0, 1)
+        filled = pad(x.new_ones(x.shape[:2]), (before, 0))
+        *lower, highest = self.layers
+        for layer in lower:
+            x = layer(pad(x, (0, 0, before, 0)), steps, filled)
+        seen: Tensor = pad(x, (0, 0, before, 0))[:, -self.window :]
+        heard: Tensor = highest(seen, 1, filled[:, -self.window :])
+        return heard[:, 0]
 
 
 class Layer(nn.Module):

@@ -106,6 +106,17 @@ def test_a_row_whose_state_is_zeroed_starts_anew_and_the_others_do_not(torch, le
     assert_agreement(torch, learned, sizes, inputs_of(15, rows=4), (3, 7, 9), resets)
 
 
+@pytest.mark.parametrize("ticks", [1, 4, 15])
+def test_the_last_output_alone_is_the_last_of_all(torch, learned, sizes, ticks):
+    module = learned(INPUTS, sizes)
+    module.begin_as(arrays_of(sizes))
+    inputs = inputs_of(ticks, rows=3)
+    with torch.no_grad():
+        last = module.last(torch.from_numpy(inputs)).numpy()
+    every = in_pieces(torch, module, inputs, ())
+    np.testing.assert_allclose(last, every[-1], rtol=0, atol=1e-6)
+
+
 @st.composite
 def cases(draw):
     """Sizes, ticks, cuts, and resets of two rows."""
