@@ -14,6 +14,7 @@
 #                stops, worn motors; tables and JSON in runs/reality      (hours; EPISODES=1 to try)
 # make ten-robots  ten environments that are not ours, learned and run over ROS 2; the table of
 #                docs/ten_robots.md                     (some 10 hours of a core; resumes)
+# make memory-tables  those of docs/memory.md                              (two hours, one core)
 # make tables  those of docs/rewiring.md and docs/ant_policy.md, with their pictures (an hour, one core)
 # A table that was stopped plays only the rows that it lacks.
 #
@@ -68,7 +69,7 @@ SHOWN = $(EVALUATE) models/$(1).safetensors --episodes $(2) --seed 1 --table $(3
         --state runs/reality/$(1).rows
 
 .PHONY: ant view test test-slow lint bench campaign soak fuzz reality ten-robots tables ant-policy \
-        camera-tables clean
+        camera-tables memory-tables clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -160,6 +161,11 @@ camera-tables: $(VENV)/.test
 	$(call TABLE,pong,camera_learning,pong missing,--episodes 50 --seed 2,$(MISSING_PATCHES))
 	$(call TABLE,pong,camera_learning,pong reshuffled,--episodes 50 --seed 2,$(RESHUFFLED))
 	$(EVALUATE) models/pong.safetensors --episodes 1 --seed 2 --table reset --plots docs/camera
+
+memory-tables: $(VENV)/.test
+	@mkdir -p docs/memory
+	$(BIN)/an-control bench memory --out runs/memory --markdown docs/memory.md \
+	  --picture docs/memory/curves.png
 
 clean:
 	rm -rf $(VENV) build install log *.egg-info

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from an_control.bench.memory import TITLES
 from an_control.cli import main
+from an_control.cli.bench import Verb as Bench
 from an_control.cli.evaluate import Verb as Evaluate
 from an_control.cli.help import VERBS, parse
 from an_control.cli.identification import TABLES
@@ -25,24 +27,37 @@ COMMAND = re.compile(r"(?<!make )\ban-control (?:\\\n\s*)?([a-z][a-z-]*)((?:\\\n
 
 
 @cache
-def made() -> dict[tuple[Path, str], Evaluate]:
-    """What `make tables` and `make camera-tables` write: page and title, and the command."""
+def commands() -> list[list[str]]:
+    """The words of the `an-control` commands by which `make` writes tables."""
     make = shutil.which("make")
     if make is None:
         pytest.skip("needs make")
-    targets = ["tables", "camera-tables", "VENV=/nowhere"]
+    targets = ["tables", "camera-tables", "memory-tables", "VENV=/nowhere"]
     done = subprocess.run(
         [make, "-n", *targets], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
-    commands = {}
-    for line in done.stdout.replace("\\\n", " ").splitlines():
-        program, *words = shlex.split(line) if "an-control evaluate" in line else [""]
-        if program.endswith("an-control"):
-            one = parse(Evaluate, "make", words[1:])
+    lines = [shlex.split(line) for line in done.stdout.replace("\\\n", " ").splitlines()]
+    return [words[1:] for words in lines if words and words[0].endswith("an-control")]
+
+
+@cache
+def made() -> dict[tuple[Path, str], Evaluate]:
+    """What evaluations write: page and title, and the command."""
+    found = {}
+    for verb, *words in commands():
+        if verb == "evaluate":
+            one = parse(Evaluate, "make", words)
             for title in TABLES if one.identification else (one.title,):
                 if one.markdown is not None:
-                    commands[ROOT / one.markdown, title] = one
-    return commands
+                    found[ROOT / one.markdown, title] = one
+    return found
+
+
+@cache
+def measured() -> set[tuple[Path, str]]:
+    """What benchmarks write: page and title."""
+    given = [parse(Bench, "make", words) for verb, *words in commands() if verb == "bench"]
+    return {(ROOT / one.markdown, title) for one in given if one.markdown for title in TITLES}
 
 
 def tables() -> dict[tuple[Path, str], str]:
@@ -56,7 +71,7 @@ def tables() -> dict[tuple[Path, str], str]:
 
 
 def test_make_writes_each_marked_table_of_the_pages_and_no_other():
-    assert made().keys() == tables().keys()
+    assert made().keys() | measured() == tables().keys()
 
 
 def test_each_table_has_the_rows_and_the_episodes_of_the_command_that_makes_it():

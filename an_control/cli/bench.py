@@ -251,8 +251,9 @@ class Verb:
         need("train", "torch", "popgym", "matplotlib")
         if self.out is None:
             raise InputError("bench memory needs --out, the folder of its trainings")
+        from an_control.bench.memory import TITLES
         from an_control.bench.memory.comparison import Budget, Comparison
-        from an_control.bench.memory.report import TITLES, draw_curves, tables
+        from an_control.bench.memory.report import draw_curves, tables
         from an_control.learning.evaluation.comparison import missing_marks, write_tables
         from an_control.learning.runs.run_folder import RunFolder
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("popgym", reason="needs the train extra")
 
-from an_control.bench.memory import comparison, report, training
+from an_control.bench.memory import TITLES, comparison, report, training
 from an_control.bench.memory.comparison import Budget, Comparison
 from an_control.bench.memory.tasks import RepeatPrevious, TMaze
 from an_control.bench.memory.training import MEMORIES, PARAMETERS, Draw, Network
@@ -131,7 +131,7 @@ def test_a_stopped_comparison_goes_on_to_the_same_results(small, tmp_path):
 def test_its_tables_and_picture_show_every_memory_on_every_task(small, tmp_path):
     lines = lines_of(tmp_path / "run", small)
     found = report.tables(lines)
-    assert set(found) == set(report.TITLES)
+    assert set(found) == set(TITLES)
     scores = found[report.SCORES].splitlines()
     assert scores[0] == "| memory | T-maze 8 | T-maze 10 | T-maze 12 | seconds a training |"
     assert [row.split(" | ")[0] for row in scores[2:]] == ["| GRU", "| TrXL"]
