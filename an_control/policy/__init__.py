@@ -108,7 +108,9 @@ def make_policy(
     if setting == "off" or policy.reading_shape:
         return policy
     ordered = not policy.permutation_invariant
-    watching = IdentityMonitor(ForwardModel(model), compiled=_compiled(engine), ordered=ordered)
+    compiled = _compiled(engine)
+    forward = ForwardModel(model, compiled=compiled)
+    watching = IdentityMonitor(forward, compiled=compiled, ordered=ordered)
     return MonitoredPolicy(policy, watching, setting)
 
 

@@ -82,3 +82,17 @@ def test_the_identity_classifier_gives_probabilities():
     change = np.diff(reads, axis=0, prepend=reads[:1])
     costs = forward.identity_costs(reads, change, np.zeros((7, 2), np.float32))
     np.testing.assert_allclose(np.exp(-costs).sum(1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("ticks", [1, 3])
+def test_its_predictions_are_the_same_compiled(ticks):
+    pytest.importorskip("numba")
+    plain, compiled = (ForwardModel(monitored_model(), compiled=one) for one in (False, True))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        readings = rng.normal(size=(ticks, len(CHANNELS))).astype(np.float32) * 3.0
+        action = rng.uniform(-1.0, 1.0, (ticks, plain.actions)).astype(np.float32)
+        both = plain.predict(readings, action), compiled.predict(readings, action)
+        for one, other in zip(*both, strict=True):
+            assert one.shape == other.shape and other.dtype == np.float32
+            np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)

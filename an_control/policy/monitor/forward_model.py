@@ -10,8 +10,9 @@ beside the policy; by them the identity monitor finds which slot carries which s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,9 +58,12 @@ class Expectation(NamedTuple):
 
 
 class ForwardModel:
-    """A model's forward networks, ready to use."""
+    """A model's forward networks, ready to use.
 
-    def __init__(self, model: Model) -> None:
+    `compiled`: predict single ticks by compiled code, which needs numba; it is compiled here.
+    """
+
+    def __init__(self, model: Model, *, compiled: bool = False) -> None:
         assert model.forward is not None
         self.sizes = model.forward
         self.channels: tuple[str, ...] = tuple(model.task["channels"])
@@ -81,12 +85,21 @@ class ForwardModel:
         self._usual_change = arrays["forward.step"].astype(F32)
         self.usual_costs = arrays["forward.usual"].astype(F32)
         """(N,) what each channel's readings cost where nothing moved (`costs`)."""
+        self._predict_tick: Callable[..., np.ndarray] | None = None
+        if compiled:
+            module: Any = import_module("an_control.policy.monitor.forward_model_numba")
+            self._predict_tick = module.predict
+            self._weights, self._biases = zip(*self._forward, strict=True)
+            self.predict(np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32))
 
     def predict(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
         """From readings (..., N) in nominal order and the actions (..., A) that followed them."""
         if actions.shape[:-1] != readings.shape[:-1]:
             actions = np.broadcast_to(actions, (*readings.shape[:-1], actions.shape[-1]))
         x = np.concatenate([readings, actions], -1).astype(F32)
+        if self._predict_tick is not None and readings.shape == (1, len(self.channels)):
+            tick = self._predict_tick(x[0], self._weights, self._biases, self._usual_change)
+            return Prediction(*tick)
         *hidden, (weight, bias) = self._forward
         for hidden_weight, hidden_bias in hidden:
             x = _silu(x @ hidden_weight + hidden_bias)
