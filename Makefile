@@ -127,7 +127,7 @@ ten-robots: $(VENV)/.test
 
 tables: $(VENV)/.test
 	$(call TABLE,ant,rewiring,ant moved,--episodes 100 --seed 1,$(MOVED))
-	$(call TABLE,ant,rewiring,ant moved and noisy,--episodes 100 --seed 1,$(NOISY))
+	$(call TABLE,ant,rewiring,ant moved and noisy,--episodes 10 --seed 1,$(NOISY))
 	$(call TABLE,ant,rewiring,ant missing,--episodes 100 --seed 1,$(MISSING)) \
 	  --plots docs/rewiring/ant_missing
 	$(call TABLE,cartpole,rewiring,cartpole moved,--episodes 100 --seed 1,$(MOVED_CARTPOLE))
@@ -136,7 +136,7 @@ tables: $(VENV)/.test
 	$(EVALUATE) models/ant_quick.safetensors --monitor off --episodes 100 --table $(PICTURED) \
 	  --plots docs/rewiring/ant
 	$(EVALUATE) models/ant.safetensors --episodes 1 --table none 100 --plots docs/rewiring/ant_monitored
-	$(EVALUATE) models/ant.safetensors --identification --episodes 100 --seed 1 \
+	$(EVALUATE) models/ant.safetensors --identification --episodes 10 --seed 1 \
 	  --markdown docs/ant_policy.md --plots docs/ant_policy
 
 # The models' seeds are those of the shipped files; their cards say what came of each step.
@@ -157,9 +157,9 @@ ant-policy: $(VENV)/.test
 
 camera-tables: $(VENV)/.test
 	$(call TABLE,car_racing,camera_learning,car_racing backgrounds,--episodes 100 --seed 1,$(BACKGROUNDS))
-	$(call TABLE,car_racing,camera_learning,car_racing reshuffled,--episodes 50 --seed 1,$(RESHUFFLED))
-	$(call TABLE,pong,camera_learning,pong missing,--episodes 50 --seed 2,$(MISSING_PATCHES))
-	$(call TABLE,pong,camera_learning,pong reshuffled,--episodes 50 --seed 2,$(RESHUFFLED))
+	$(call TABLE,car_racing,camera_learning,car_racing reshuffled,--episodes 4 --seed 1,$(RESHUFFLED))
+	$(call TABLE,pong,camera_learning,pong missing,--episodes 20 --seed 2,$(MISSING_PATCHES))
+	$(call TABLE,pong,camera_learning,pong reshuffled,--episodes 3 --seed 2,$(RESHUFFLED))
 	$(EVALUATE) models/pong.safetensors --episodes 1 --seed 2 --table reset --plots docs/camera
 
 memory-tables: $(VENV)/.test

@@ -17,6 +17,7 @@ from an_control.cli.common import InputError, OutputFile, OutputFolder, need, wr
 from an_control.cli.disturbance import Options, defaults
 from an_control.cli.identification import TABLES, evaluate_identification
 from an_control.disturbance import Shuffle
+from an_control.learning.evaluation.ablation import without
 from an_control.policy import MlpSizes, Model, Monitor, Policy, make_policy, monitor_of, read_model
 from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.files import WriteError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from an_control.learning.rollout.episode import Result, Watch
-    from an_control.learning.rollout.evaluation_protocol import Protocol
+    from an_control.learning.rollout.evaluation_protocol import Part, Protocol
 
 RESHUFFLE_STEPS = 200
 """Steps between two reshuffles of an identification."""
@@ -39,7 +40,8 @@ class Verb:
     none, reset, K (every K steps) or reset+K, none where left out; then announced; reset or zeroed
     (what becomes of the neurons' state); the other disturbance options without their dashes, as in
     delay=1, delay=0..2 (drawn for each episode) or missing=0.1 (noise=N for --noise-channels);
-    until=STEP, monitor=off|reset|match; and background=NAME, of CarRacing.
+    until=STEP, monitor=off|reset|match; without=attention|queries|action (of the policy's parts);
+    and background=NAME, of CarRacing.
     The same seed gives the same starts and permutations under every protocol.
     """
 
@@ -108,6 +110,8 @@ class Verb:
             protocols = self._protocols()
             for protocol in protocols.values():
                 monitor_of(model, protocol.monitor)
+                if protocol.without is not None:
+                    without(model, protocol.without)
             env = self._environment(task, model)
         except ValueError as error:
             raise InputError(str(error)) from error
@@ -322,7 +326,7 @@ class _Stage:
         self.channels: list[str] = describe(env, "", "")["channels"]
         self._model, self._env, self._seed = model, env, seed
         self._stepwise = stepwise
-        self._policies: dict[Monitor | None, Policy] = {}
+        self._policies: dict[tuple[Monitor | None, Part | None], Policy] = {}
 
     def play(
         self,
@@ -333,14 +337,17 @@ class _Stage:
     ) -> list[Result]:
         from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
 
-        if protocol.monitor not in self._policies:
-            self._policies[protocol.monitor] = make_policy(self._model, protocol.monitor)
-        policy = self._policies[protocol.monitor]
+        model, part = self._model, protocol.without
+        model = model if part is None else without(model, part)
+        which = protocol.monitor, part
+        if which not in self._policies:
+            self._policies[which] = make_policy(model, protocol.monitor)
+        policy = self._policies[which]
         plain = protocol.memory == "kept" and protocol.until is None and watch is None
         plain = plain and policy.monitor_report is None
-        if plain and not self._stepwise and can_fuse(self._model, self._env, protocol.disturbance):
+        if plain and not self._stepwise and can_fuse(model, self._env, protocol.disturbance):
             return evaluate_fused(
-                self._model,
+                model,
                 self._env,
                 self.channels,
                 episodes,

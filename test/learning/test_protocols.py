@@ -47,6 +47,7 @@ def test_a_protocol_is_read_from_its_words():
     assert Protocol.parse("100,announced").disturbance.announce
     late = Protocol.parse("25,swap=2,jitter=0.02,until=500,monitor=match")
     assert late.disturbance == DisturbanceSettings(Shuffle(False, 25), swap=2, jitter=0.02)
+    assert str(Protocol.parse("25,until=0,without=queries")) == "25,until=0,without=queries"
     assert late.monitor == "match" and late.schedule == ((500, {"shuffle": Shuffle()}),)
 
 
@@ -64,6 +65,7 @@ def test_a_protocol_is_read_from_its_words():
         ("25,jitter=-1", "jitter"),
         ("25,until=late", "until=late"),
         ("25,monitor=always", "monitor=always"),
+        ("25,without=head", "without=head"),
     ],
 )
 def test_words_that_are_none_are_named(text, named):

@@ -14,9 +14,11 @@ from an_control.disturbance.settings import ALLOWED_WORDS, WORDS, split_words
 from an_control.policy import Monitor
 
 Memory = Literal["kept", "reset", "zeroed"]
+Part = Literal["attention", "queries", "action"]
+"""Of a policy, which may be left out: `an_control.learning.evaluation.ablation`."""
 OWN_WORDS = (
     f"{', '.join(get_args(Memory))}, until=STEP, monitor={'|'.join(get_args(Monitor))},"
-    " background=NAME"
+    f" without={'|'.join(get_args(Part))}, background=NAME"
 )
 
 
@@ -36,16 +38,19 @@ class Protocol:
     memory: Memory = "kept"
     until: int | None = None
     monitor: Monitor | None = None
+    without: Part | None = None
+    """The part of the policy that is left out."""
     background: str = ""
     """The picture behind what a camera shows, where the environment has several."""
 
     def __str__(self) -> str:
         """The text that `parse` takes; a standard deviation in use is in it."""
-        more = {"until": self.until, "monitor": self.monitor, "background": self.background or None}
+        names = ("until", "monitor", "without", "background")
+        more = {name: getattr(self, name) for name in names}
         return ",".join(
             [
                 str(self.disturbance),
-                *(f"{name}={value}" for name, value in more.items() if value is not None),
+                *(f"{name}={value}" for name, value in more.items() if value not in (None, "")),
                 *([] if self.memory == "kept" else [self.memory]),
             ]
         )
@@ -60,7 +65,7 @@ class Protocol:
         """When signals move, then more words; ValueError naming the word and what is allowed.
 
         `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
-        `reset,background=marble`.
+        `reset,without=attention`, `reset,background=marble`.
         """
         shuffle, words = split_words(text)
         protocol = cls(DisturbanceSettings(shuffle))
@@ -76,6 +81,8 @@ class Protocol:
             return replace(self, memory=cast(Memory, word))
         if name == "monitor" and value in get_args(Monitor):
             return replace(self, monitor=cast(Monitor, value))
+        if name == "without" and value in get_args(Part):
+            return replace(self, without=cast(Part, value))
         if name == "until" and value.isdecimal():
             return replace(self, until=int(value))
         if name in WORDS:
