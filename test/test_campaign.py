@@ -146,7 +146,8 @@ def test_a_small_soak_finds_nothing_that_grows(tmp_path: Path, capsys) -> None:
     found = json.loads(path.read_text())
     assert found["ticks"] == 4000 and found["faults"] > 5
     assert found["end"]["handles"] <= found["start"]["handles"]
-    assert found["end"]["threads"] <= found["start"]["threads"]
+    builder = 1  # the thread that builds new models is kept from the first one on
+    assert found["end"]["threads"] <= found["start"]["threads"] + builder
     assert found["end"]["memory_mb"] - found["warm"]["memory_mb"] < 5.0
     assert found["start"]["ticks"] < found["warm"]["ticks"] < found["end"]["ticks"]
     assert 0 < found["walked"] <= found["judged"]
