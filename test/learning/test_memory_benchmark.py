@@ -1,4 +1,4 @@
-"""`an-control bench memory`: the tasks are what their papers say, and a stopped run goes on."""
+"""`an-control bench memory`: the tasks are what their papers say, and a stopped run resumes."""
 
 import contextlib
 import json
@@ -118,7 +118,7 @@ def timeless(lines):
     return [{k: v for k, v in line.items() if k != "cpu_s"} for line in lines]
 
 
-def test_a_stopped_comparison_goes_on_to_the_same_results(small, tmp_path):
+def test_a_stopped_comparison_resumes_to_the_same_results(small, tmp_path):
     whole = lines_of(tmp_path / "whole", small)
     assert len(whole) == 2 * (2 + 4 * 2)
     for stop in (3, 9):

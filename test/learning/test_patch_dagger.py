@@ -1,4 +1,4 @@
-"""Imitation from image patches: the teacher drives, the student learns, a run goes on as before."""
+"""Imitation from image patches: the teacher drives, the student learns, a stopped run resumes."""
 
 import dataclasses
 
@@ -200,7 +200,7 @@ def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
         assert len(shown) and (shown == patch).all()
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(task, tmp_path):
+def test_a_run_that_was_stopped_resumes_to_the_same_bits(task, tmp_path):
     settings = dataclasses.replace(patch_smoke(PATCH_RECIPES[task]), rounds=3)
     environment = environment_of(task)
 

@@ -1,6 +1,6 @@
 """The comparison of memories: random draws of settings, then the best of each on every task.
 
-It goes on where it was stopped: each training that is done is a line of the folder's
+A run that was stopped resumes: each training that is done is a line of the folder's
 `metrics.jsonl`.
 """
 
