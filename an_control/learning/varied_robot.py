@@ -6,7 +6,9 @@ bridge to ROS 2, so that a word means the same everywhere.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import gymnasium
@@ -14,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from an_control.disturbance import DisturbanceSettings
+from an_control.system.native_output import no_native_output
 
 SetPhysics: TypeAlias = Callable[[float, float], None]
 """Takes the factors of mass and friction, from the next reset on."""
@@ -37,6 +40,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._starts, self._physics = tuple(starts), physics
         self._settings, self._is_worn = NOMINAL, False
         self._effect: np.ndarray | None = None
+        self._was_reset = False
 
     def check(self, settings: DisturbanceSettings) -> None:
         """ValueError naming what the environment does not offer of what is asked of the robot."""
@@ -65,7 +69,10 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._effect = None
         if self._settings.start != NOMINAL.start:
             options = {**(options or {}), "start": self._settings.start}
-        return self.env.reset(seed=seed, options=options)
+        connects = "pybullet" in sys.modules and not self._was_reset
+        self._was_reset = True
+        with no_native_output() if connects else nullcontext():  # PyBullet prints its arguments
+            return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         if self._is_worn:
