@@ -139,7 +139,9 @@ def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None
         case VisionSizes() as sizes:
             return _vision(model, sizes, engine)
         case sizes:
-            return AttentionNeuron(model, _engine(sizes, Weights.of(model), engine), keep_ticks)
+            return AttentionNeuron(
+                model, _engine(sizes, Weights.of(sizes, model.arrays), engine), keep_ticks
+            )
 
 
 def dry_run(policy: Policy) -> None:

@@ -69,7 +69,7 @@ def test_scores_and_messages_are_those_of_the_plain_equations(name, channels):
     reference = SetReference(model)
     outputs = np.random.default_rng(2).uniform(-1.0, 1.0, (channels, 8))
     encoded = reference.encode(outputs)
-    parts = SetTransformer(model.sizes, Weights.of(model))
+    parts = SetTransformer(model.sizes, Weights.of(model.sizes, model.arrays))
     if model.sizes.attention == "pma":
         found, expected = parts.pool(outputs.T)[0], reference.pool(encoded).ravel()
     else:

@@ -67,7 +67,8 @@ class PaperStudent(nn.Module):
         """Begin as a model of this form; ValueError where it is none."""
         if not self._is_authors:
             raise ValueError("start: only the paper's own form can begin as a model")
-        arrays = split(self.form.vector(model), self.form.shapes)
+        rows = split(self.form.vector(model)[None], self.form.shapes)
+        arrays = {name: row[0] for name, row in rows.items()}
         hidden = {"neuron.hidden": arrays["neuron.hidden"]} if "neuron.hidden" in arrays else {}
         names = ("neuron.input", "neuron.action", "neuron.bias")
         self.neuron.begin_as({name: arrays[name] for name in names} | hidden)

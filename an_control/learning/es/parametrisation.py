@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,46 +19,69 @@ LARGEST = 1e5
 """Numbers are kept within this: a model file refuses larger weights."""
 
 
-class Form(Protocol):
+class Form(ABC):
     """One family of policies: `size` numbers each."""
 
     @property
+    @abstractmethod
     def sizes(self) -> AttentionSizes | MlpSizes: ...
 
     @property
-    def size(self) -> int: ...
+    @abstractmethod
+    def shapes(self) -> Shapes:
+        """What is free, by name."""
+
+    @abstractmethod
+    def arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The arrays of P policies' model files (P, ...), from what is free of each."""
+
+    @abstractmethod
+    def vector(self, model: Model) -> np.ndarray:
+        """The vector (size,) of a policy of this family; ValueError where it is none."""
+
+    @property
+    def size(self) -> int:
+        return sum(map(math.prod, self.shapes.values()))
 
     @property
     def scales(self) -> np.ndarray:
         """How large its numbers usually are (size,): random starts have these standard deviations,
         and searches from nothing measure by them."""
+        return layer_scales(self.shapes)
+
+    def models(
+        self, vectors: np.ndarray, task: dict[str, Any], trained: dict[str, Any]
+    ) -> list[Model]:
+        """The policies of vectors (P, size)."""
+        found = self.arrays(split(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
+        arrays = {name: array.astype(np.float32) for name, array in found.items()}
+        kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
+        return [
+            Model(kind, self.sizes, {name: one[i] for name, one in arrays.items()}, task, trained)
+            for i in range(len(vectors))
+        ]
 
     def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
         """The policy of a vector (size,)."""
-
-    def vector(self, model: Model) -> np.ndarray:
-        """The vector (size,) of a policy of this family; ValueError where it is none."""
+        return self.models(vector[None], task, trained)[0]
 
 
 @dataclass(frozen=True)
-class Whole:
+class Whole(Form):
     """Every number of every array is free."""
 
-    sizes: AttentionSizes | MlpSizes
+    whole: AttentionSizes | MlpSizes
 
     @property
-    def size(self) -> int:
-        return sum(map(math.prod, self.sizes.shapes().values()))
+    def sizes(self) -> AttentionSizes | MlpSizes:
+        return self.whole
 
     @property
-    def scales(self) -> np.ndarray:
-        return layer_scales(self.sizes.shapes())
+    def shapes(self) -> Shapes:
+        return self.whole.shapes()
 
-    def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
-        split_up = split(np.clip(vector, -LARGEST, LARGEST), self.sizes.shapes())
-        arrays = {name: array.astype(np.float32) for name, array in split_up.items()}
-        kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
-        return Model(kind, self.sizes, arrays, task, trained)
+    def arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return free
 
     def vector(self, model: Model) -> np.ndarray:
         _same_sizes(model, self.sizes)
@@ -65,7 +89,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Authors:
+class Authors(Form):
     """The AttentionNeuron with the authors' fixed queries, without what is degenerate in theirs.
 
     Their two LSTM biases act as one, and their queries' projection and keys only as the product of
@@ -109,39 +133,28 @@ class Authors:
         return shapes | {"scores": (len(self._table[1]), self.neuron)}
 
     @property
-    def size(self) -> int:
-        return sum(map(math.prod, self.shapes.values()))
-
-    @property
-    def scales(self) -> np.ndarray:
-        return layer_scales(self.shapes)
-
-    @property
     def scores_basis(self) -> np.ndarray:
         """(M, rank): attention scores are this times the free `scores` times a neuron's output."""
         return self._table[0]
 
-    def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
-        arrays = split(np.clip(vector, -LARGEST, LARGEST), self.shapes)
+    def arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         _, stretch, right = self._table
-        product = right.T @ (arrays.pop("scores") / stretch[:, None])
+        product = right.T @ (free.pop("scores") / stretch[:, None])
         left, gain, keys = np.linalg.svd(product)
-        query, key = (np.zeros((self.key, self.neuron)) for _ in range(2))
+        query, key = (np.zeros((len(product), self.key, self.neuron)) for _ in range(2))
         some = min(self.key, self.neuron)  # the product's rank is no higher
-        query[:some] = (left * np.sqrt(gain)).T[:some]
-        key[:some] = (np.sqrt(gain)[:, None] * keys)[:some]
-        arrays |= {
-            "attention.queries": positional_table(self.queries, self.neuron) @ query.T,
+        query[:, :some] = (left * np.sqrt(gain)[:, None]).swapaxes(1, 2)[:, :some]
+        key[:, :some] = (np.sqrt(gain)[:, :, None] * keys)[:, :some]
+        return free | self._attention(query, key)
+
+    def _attention(self, query: np.ndarray, key: np.ndarray) -> dict[str, np.ndarray]:
+        """The arrays of P policies' attention, from projections (P, k, d) of queries and keys."""
+        table = positional_table(self.queries, self.neuron)
+        return {
+            "attention.queries": table @ query.swapaxes(1, 2),
             "attention.key": key,
-            "attention.key_bias": np.zeros(self.key),
+            "attention.key_bias": np.zeros(key.shape[:2]),
         }
-        return Model(
-            "attention_neuron",
-            self.sizes,
-            {name: array.astype(np.float32) for name, array in arrays.items()},
-            task,
-            trained,
-        )
 
     def vector(self, model: Model) -> np.ndarray:
         _same_sizes(model, self.sizes)
@@ -173,18 +186,10 @@ class AuthorsRaw(Authors):
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
         return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
 
-    def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
-        arrays = split(np.clip(vector, -LARGEST, LARGEST), self.shapes)
+    def arrays(self, free: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         if not self.stack:
-            arrays["neuron.bias"] = arrays["neuron.bias"] + arrays.pop("neuron.second_bias")
-        table = positional_table(self.queries, self.neuron)
-        arrays |= {
-            "attention.queries": table @ arrays.pop("query").T,
-            "attention.key": arrays.pop("key"),
-            "attention.key_bias": np.zeros(self.key),
-        }
-        weights = {name: array.astype(np.float32) for name, array in arrays.items()}
-        return Model("attention_neuron", self.sizes, weights, task, trained)
+            free["neuron.bias"] = free["neuron.bias"] + free.pop("neuron.second_bias")
+        return free | self._attention(free.pop("query"), free.pop("key"))
 
     def vector(self, model: Model) -> np.ndarray:
         _same_sizes(model, self.sizes)
@@ -239,12 +244,12 @@ def layer_scales(shapes: Shapes) -> np.ndarray:
     )
 
 
-def split(vector: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
-    """A vector's arrays, in the order of `shapes`."""
+def split(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
+    """The arrays (P, ...) of vectors (P, size), in the order of `shapes`."""
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-    parts = np.split(vector, ends[:-1])
+    parts = np.split(vectors, ends[:-1], 1)
     return {
-        name: part.reshape(shape) + _centre(name)
+        name: part.reshape(len(vectors), *shape) + _centre(name)
         for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }
 

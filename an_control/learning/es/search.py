@@ -184,7 +184,7 @@ class Search:
         optimiser = self._contenders[race.turn]
         candidates = optimiser.ask(rng)
         starts = training_starts(rng, self._episodes.now)
-        models = [self._form.model(one, self._task, {}) for one in candidates * self._scales]
+        models = self._form.models(candidates * self._scales, self._task, {})
         outcomes = play_mixture(self._engine, models, starts, self._curriculum(self.generation))
         returns = outcomes.returns.mean(axis=1)
         if not np.isfinite(returns).any():

@@ -44,7 +44,10 @@ class Form(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A policy's weights as compiled code takes them."""
+    """A policy's weights as compiled code takes them.
+
+    Every array but `widths` may have a first axis more, for several policies of the same sizes.
+    """
 
     gate_rows: np.ndarray
     """Rows (., U) float32: bias, inputs, actions, outputs h, products; U of `Weights`."""
@@ -75,15 +78,15 @@ def pack_memory(weights: MemoryWeights, width: int) -> tuple[np.ndarray, np.ndar
 
 
 def pack(sizes: AttentionSizes, weights: Weights) -> Packed:
-    """Lay out an AttentionNeuron's weights."""
-    gates = len(weights.bias)
-    products = np.zeros((0, gates))
+    """Lay out an AttentionNeuron's weights, or those of several."""
+    bias = weights.bias[..., None, :]
+    gate_rows = [bias, weights.features, _turned(weights.action), _turned(weights.hidden)]
     if weights.products is not None:
-        products = weights.products.transpose(0, 2, 1).reshape(-1, gates)
-    gate_rows = [weights.bias[None], weights.features, weights.action.T, weights.hidden.T, products]
+        rows = _turned(weights.products)  # (..., F, A, U)
+        gate_rows.append(rows.reshape(*bias.shape[:-2], -1, bias.shape[-1]))
     form = Form(
-        inputs=len(weights.features),
-        recurrent=weights.hidden.shape[1],
+        inputs=weights.features.shape[-2],
+        recurrent=weights.hidden.shape[-1],
         products=sizes.products,
         softmax=sizes.attention == "softmax",
         relu=sizes.activation == "relu",
@@ -94,8 +97,8 @@ def pack(sizes: AttentionSizes, weights: Weights) -> Packed:
         reset_on_jump=sizes.reset_on_jump,
     )
     return Packed(
-        np.ascontiguousarray(np.concatenate(gate_rows), F32),
-        np.ascontiguousarray(np.concatenate([weights.scores_bias[None], weights.scores.T]), F32),
+        np.ascontiguousarray(np.concatenate(gate_rows, -2), F32),
+        np.ascontiguousarray(_rows(weights.scores_bias, weights.scores), F32),
         *pack_head(weights.head),
         form,
     )
@@ -103,5 +106,14 @@ def pack(sizes: AttentionSizes, weights: Weights) -> Packed:
 
 def pack_head(head: Layers) -> tuple[np.ndarray, np.ndarray]:
     """A head's layers in one array, and their widths."""
-    layers = [np.concatenate([bias[None], weight.T]).ravel() for weight, bias in head]
-    return np.concatenate(layers), np.array([len(bias) for _, bias in head])
+    layers = [_rows(bias, weight).reshape(*bias.shape[:-1], -1) for weight, bias in head]
+    return np.concatenate(layers, -1), np.array([bias.shape[-1] for _, bias in head])
+
+
+def _rows(bias: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The bias (..., out) before the weights (..., out, in): (..., 1 + in, out)."""
+    return np.concatenate([bias[..., None, :], _turned(weight)], -2)
+
+
+def _turned(weight: np.ndarray) -> np.ndarray:
+    return weight.swapaxes(-2, -1)

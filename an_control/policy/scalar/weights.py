@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from an_control.policy.model_file import Model
 from an_control.policy.sizes import AttentionSizes
 
 PARTS = ("encoder.", "pooling.", "recurrence.")
@@ -66,6 +65,7 @@ class Weights:
     """Folded arrays, float64, of neurons with U units.
 
     U is 4d for an LSTM, its gates in the order input, forget, output, candidate; d for a stack.
+    Without a memory every array may have a first axis more, for several policies of these sizes.
     """
 
     features: np.ndarray  # (F, U)
@@ -80,40 +80,38 @@ class Weights:
     memory: MemoryWeights | None = None
 
     @classmethod
-    def of(cls, model: Model) -> Weights:
-        sizes = model.sizes
-        assert isinstance(sizes, AttentionSizes)
-        array = {name: value.astype(np.float64) for name, value in model.arrays.items()}
+    def of(cls, sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Weights:
+        """Those of a model file's arrays."""
+        array = {name: value.astype(np.float64) for name, value in arrays.items()}
         units = _as_they_are if sizes.stack else _gates
         products = None
         if sizes.products:
-            products = np.ascontiguousarray(units(array["neuron.products"]).transpose(1, 0, 2))
+            products = np.ascontiguousarray(units(array["neuron.products"], 3).swapaxes(-3, -2))
         queries = array.get("attention.queries", np.zeros((0, sizes.key)))
         key = array.get("attention.key", np.zeros((sizes.key, sizes.neuron)))
+        key_bias = array.get("attention.key_bias", np.zeros(sizes.key))
+        bias = units(array["neuron.bias"], 1)
         return cls(
-            features=np.ascontiguousarray(units(array["neuron.input"]).T),
+            features=np.ascontiguousarray(units(array["neuron.input"], 2).swapaxes(-2, -1)),
             products=products,
-            action=units(array["neuron.action"]),
-            hidden=units(array.get("neuron.hidden", np.zeros((sizes.neuron, 0)))),
-            bias=units(array["neuron.bias"]),
+            action=units(array["neuron.action"], 2),
+            hidden=units(array.get("neuron.hidden", np.zeros((*bias.shape, 0))), 2),
+            bias=bias,
             scores=queries @ key,
-            scores_bias=queries @ array.get("attention.key_bias", np.zeros(sizes.key)),
+            scores_bias=(queries @ key_bias[..., None])[..., 0],
             head=head_of(array, len(sizes.head) + 1),
             parts={name: one for name, one in array.items() if name.startswith(PARTS)},
             memory=MemoryWeights.of(array) if sizes.memory else None,
         )
 
 
-def _gates(rows: np.ndarray) -> np.ndarray:
-    """An LSTM's rows (4d, ...), folded."""
-    d = len(rows) // 4
-    order = np.r_[0 : 2 * d, 3 * d : 4 * d, 2 * d : 3 * d]
-    half = np.where(np.arange(4 * d) < 3 * d, 0.5, 1.0)
-    folded: np.ndarray = rows[order] * half.reshape(-1, *[1] * (rows.ndim - 1))
-    return folded
+def _gates(rows: np.ndarray, axes: int) -> np.ndarray:
+    """An LSTM's rows, folded: the first (4d) of the last `axes` axes."""
+    first, new, output = np.split(rows, [rows.shape[-axes] // 2, 3 * rows.shape[-axes] // 4], -axes)
+    return np.concatenate([0.5 * first, 0.5 * output, new], -axes)
 
 
-def _as_they_are(rows: np.ndarray) -> np.ndarray:
+def _as_they_are(rows: np.ndarray, axes: int) -> np.ndarray:
     return rows
 
 

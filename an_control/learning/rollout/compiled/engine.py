@@ -15,13 +15,12 @@ from an_control.learning.rollout.compiled.loop import (
     Candidates,
     Conditions,
     as_they_are,
-    nobody,
     run,
 )
 from an_control.learning.rollout.compiled.policies import BATCH
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, MlpSizes, Model
-from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
+from an_control.policy.scalar.packing import Form, pack, pack_head
 from an_control.policy.scalar.weights import Weights, head_of
 
 CHUNK = 1024
@@ -138,20 +137,25 @@ class FusedEngine:
         return returns, steps
 
 
-def pack_model(model: Model) -> Packed:
-    """A model's weights as the compiled rollout takes them."""
-    if isinstance(model.sizes, AttentionSizes):
-        if not model.sizes.compiles_in_rollouts:
+def candidates_of(models: Sequence[Model]) -> Candidates:
+    """The weights of models of the same sizes as the compiled rollout takes them."""
+    sizes = models[0].sizes
+    arrays = {
+        name: np.stack([model.arrays[name] for model in models], dtype=np.float64)
+        for name in sizes.shapes()
+    }
+    if isinstance(sizes, AttentionSizes):
+        if not sizes.compiles_in_rollouts:
             raise ValueError(
                 "compiled rollouts know no memory, recurrence, reset on jump, encoder or pma"
                 " attention"
             )
-        return pack(model.sizes, Weights.of(model))
-    assert isinstance(model.sizes, MlpSizes)
-    arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
-    head, widths = pack_head(head_of(arrays, len(model.sizes.head) + 1))
-    relu, clip = model.sizes.activation == "relu", model.sizes.output == "clip"
-    return nobody()._replace(head=head, widths=widths, form=Form(relu=relu, clip=clip))
+        return Candidates(*pack(sizes, Weights.of(sizes, arrays)))
+    assert isinstance(sizes, MlpSizes)
+    head, widths = pack_head(head_of(arrays, len(sizes.head) + 1))
+    form = Form(relu=sizes.activation == "relu", clip=sizes.output == "clip")
+    none = np.zeros((len(models), 0, 0), np.float32)
+    return Candidates(none, none, head, widths, form)
 
 
 def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, Candidates]]:
@@ -160,7 +164,7 @@ def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, Candidates]]:
     for place, model in enumerate(models):
         teams.setdefault(repr(model.sizes), []).append(place)
     return [
-        (np.array(places), Candidates.of([pack_model(models[place]) for place in places]))
+        (np.array(places), candidates_of([models[place] for place in places]))
         for places in teams.values()
     ]
 

@@ -8,7 +8,6 @@ work is done on finished episodes while any is left.
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ from an_control.learning.rollout.compiled.policies import (
     take_weights,
 )
 from an_control.policy.exact_sums import MAX_READING, ORDINARY
-from an_control.policy.scalar.packing import Form, Packed
+from an_control.policy.scalar.packing import Form
 from an_control.system.compiled_cache import njit
 
 
@@ -50,16 +49,6 @@ class Candidates(NamedTuple):
     """(P, .) float64."""
     widths: np.ndarray
     form: Form
-
-    @classmethod
-    def of(cls, packed: Sequence[Packed]) -> Candidates:
-        return cls(
-            np.stack([one.gate_rows for one in packed]),
-            np.stack([one.score_rows for one in packed]),
-            np.stack([one.head for one in packed]),
-            packed[0].widths,
-            packed[0].form,
-        )
 
     def some(self, rows: slice) -> Candidates:
         """These of them."""
@@ -94,12 +83,7 @@ def as_they_are() -> Conditions:
     )
 
 
-def nobody() -> Packed:
-    """A policy without neurons, for `pack_model` to give a head."""
-    rows = np.zeros((0, 0), F32)
-    return Packed(rows, rows, np.zeros(0), np.zeros(0, np.int64), Form())
-
-
+NO_ROWS = np.zeros((1, 0, 0), F32)
 OBSERVE = types.FunctionType(types.void(types.float64[:, ::1], types.float32[:, ::1]))
 ADVANCE = types.FunctionType(
     types.void(types.float64[:, ::1], types.float32[:, ::1], types.float64[::1], types.boolean[::1])
@@ -108,7 +92,7 @@ ADVANCE = types.FunctionType(
 
 @njit(
     (
-        typeof(Candidates.of([nobody()])),
+        typeof(Candidates(NO_ROWS, NO_ROWS, np.zeros((1, 0)), np.zeros(0, np.int64), Form())),
         OBSERVE,
         ADVANCE,
         types.float64[:, ::1],
