@@ -149,7 +149,7 @@ def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path)
         "ppo",
         limits=Limits(steps=60_000, score=8.5),
         iteration=512,
-        rate=3e-3,
+        rate=1e-3,
         hidden=(32, 32),
         validation_episodes=4,
     )

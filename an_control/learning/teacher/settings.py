@@ -45,6 +45,11 @@ class TeacherSettings:
     """PPO: the first standard deviation of the actions; None: the library's."""
 
 
+SMOOTH: dict[str, Any] = {"gae_lambda": 0.92, "use_sde": True, "sde_sample_freq": 4}
+"""Noise that depends on the state and stays for four steps (Raffin et al. 2021, "Smooth
+Exploration for Robotic Reinforcement Learning"): a legged robot that is shaken at every step learns
+to stand still."""
+
 DEFAULTS: dict[Algorithm, TeacherSettings] = {
     "ppo": TeacherSettings(
         "ppo",
@@ -56,8 +61,8 @@ DEFAULTS: dict[Algorithm, TeacherSettings] = {
         rate=3e-4,
         decay=2_000_000,
         normalise_reward=True,
-        noise=0.5,
-        options={"batch_size": 256, "n_epochs": 10, "gamma": 0.99, "target_kl": 0.03},
+        noise=0.2,
+        options={"batch_size": 256, "n_epochs": 10, "gamma": 0.99, "target_kl": 0.03} | SMOOTH,
     ),
     "sac": TeacherSettings(
         "sac",
@@ -89,14 +94,15 @@ def settings_for(
     "auto" is PPO. ValueError where the algorithm cannot learn in a Discrete action space.
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
+    options = {name: value for name, value in settings.options.items() if name not in SMOOTH}
     if of_choices(env):
         if settings.algorithm != "ppo":
             raise ValueError(f"algorithm {algorithm!r}: a Discrete action space allows ppo")
-        return replace(settings, noise=None, options={**settings.options, "ent_coef": 0.01})
+        return replace(settings, noise=None, options={**options, "ent_coef": 0.01})
     if start is None:
         return settings
     hidden = tuple(len(bias) for _, bias in start[:-1])
-    options = {**settings.options, "batch_size": 1024, "n_epochs": 8}
+    options |= {"batch_size": 1024, "n_epochs": 8}
     return replace(
         settings,
         iteration=2 * settings.iteration,
