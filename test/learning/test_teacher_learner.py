@@ -54,9 +54,32 @@ class Follow(gymnasium.Env):
 gymnasium.register("Follow-v0", Follow, max_episode_steps=10)
 
 
+class Steps(gymnasium.Env):
+    """Shows each of two numbers for four steps, and keeps the actions."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+    actions: list[float] = []  # noqa: RUF012
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.actions.clear()
+        return self._shown(), {}
+
+    def step(self, action):
+        self.actions.append(float(action[0]))
+        return self._shown(), 0.0, False, False, {}
+
+    def _shown(self):
+        return np.full(2, 1.0 if len(self.actions) // 4 % 2 else -1.0, np.float32)
+
+
+gymnasium.register("Steps-v0", Steps, max_episode_steps=1000)
+
+
 def settings_of(environment, algorithm, start, **changed):
     with closing(make_environment(environment)) as env:
-        return replace(smoke(settings_for(env, algorithm, start)), burst=0.05, **changed)
+        return replace(smoke(settings_for(env, algorithm, start)), **{"burst": 0.05} | changed)
 
 
 def learner_in(
@@ -161,6 +184,14 @@ def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path)
     for wanted in (-0.5, 0.5):
         action = policy.step({"observation.0": 5000.0 + 100.0 * wanted, "observation.1": 7.0})
         assert abs(action[0] - wanted) < 0.3
+
+
+def test_what_is_explored_stays_for_four_steps(tmp_path):
+    settings = {"environments": 1, "validate_every": 100, "burst": 0.0}
+    with closing(learner_in(tmp_path, "Steps-v0", "ppo", **settings)) as learner:
+        learner.step()
+    blocks = np.array(Steps.actions[32:]).reshape(-1, 4)  # the normalisation has settled
+    assert len(blocks) == 8 and blocks.mean(1).std() > 10.0 * blocks.std(1).max()
 
 
 def test_limits_end_a_run_and_may_be_raised(tmp_path):
