@@ -140,9 +140,15 @@ class LearnRun:
                 smoke=asked.smoke,
             )
         )
-        if not status:
-            self._steps.end("")
-        return status
+        if status:
+            return status
+        assert self._loop is not None
+        if (
+            self._loop.done > self._done_before
+        ):  # all that learned from the teacher of before is old
+            self._drop("student", "monitor")
+        self._steps.end("")
+        return 0
 
     def _distill(self) -> int:
         asked = self._asked
@@ -161,8 +167,7 @@ class LearnRun:
             return status
         assert self._loop is not None and isinstance(self._loop.learner, Dagger)
         if self._loop.done > self._done_before:  # more minutes than before: all that follows is old
-            self._watched, self._rows = False, []
-            shutil.rmtree(self._out / "monitor", ignore_errors=True)
+            self._drop("monitor")
         done, all_rounds = self._loop.done, 1 + self._loop.learner.settings.rounds
         if done < all_rounds:
             self._notes.append(
@@ -185,7 +190,7 @@ class LearnRun:
             seed=asked.seed,
         )
         if asked.smoke:
-            watch = replace(watch, steps=300, updates=30, fill_updates=30)
+            watch = replace(watch, steps=300, updates=30, imputation_updates=30)
         if not self._watched:
             status = self._run(watch)
             if status:
@@ -238,6 +243,12 @@ class LearnRun:
     def _add(self, row: Row) -> None:
         self._rows.append(row)
         self._save()
+
+    def _drop(self, *steps: str) -> None:
+        """Delete what these steps have made, and what followed from it."""
+        self._watched, self._rows = False, []
+        for name in steps:
+            shutil.rmtree(self._out / name, ignore_errors=True)
 
     def _save(self) -> None:
         self._folder.begin([])

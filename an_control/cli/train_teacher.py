@@ -47,7 +47,7 @@ class Verb:
     episodes: int = 100
     """Number of episodes of the evaluation at the end, for the model's card."""
     seed: int = 1
-    """Decides everything random."""
+    """Seed of everything random."""
     smoke: bool = False
     """A run of seconds, to check that everything works; it learns almost nothing."""
     json: OutputFile | None = None
@@ -96,7 +96,7 @@ class Verb:
             settings = replace(settings_for(env, self.algorithm, start), burst=self.burst)
             if self.smoke:
                 settings = smoke(settings)
-                limits = Limits(steps=2 * settings.iteration)
+                limits = Limits(self.minutes, 2 * settings.iteration)
             learner = TeacherLearner(
                 self.out, self.task, environment, settings, limits, self.seed, start
             )

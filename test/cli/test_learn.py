@@ -17,6 +17,7 @@ from an_control.policy import MlpSizes, load_policy, read_model, write_model
 from an_control.policy.model_file import Model
 
 CART = "cart_env:Cart-v0"
+MADE = ("student/model.safetensors", "monitor/checkpoint.safetensors", "model.safetensors")
 
 
 @pytest.fixture
@@ -48,6 +49,20 @@ def test_it_makes_teacher_student_monitor_table_and_card(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == str(out / "model.safetensors")
     assert main([*arguments, "--seed", "2"]) == 2
     assert "other settings" in capsys.readouterr().err
+
+
+def test_with_more_minutes_for_its_teacher_all_that_follows_is_learned_again(tmp_path):
+    out = tmp_path / "run"
+    arguments = ["learn", CART, "--smoke", "--out", str(out)]
+    assert main([*arguments, "--teacher-minutes", "0.000001"]) == 0
+    iterations = (out / "teacher/metrics.jsonl").read_text().count("\n")
+    made = [(out / name).stat().st_mtime_ns for name in MADE]
+    assert main(arguments) == 0
+    assert (out / "teacher/metrics.jsonl").read_text().count("\n") > iterations
+    again = [(out / name).stat().st_mtime_ns for name in MADE]
+    assert all(late > early for early, late in zip(made, again, strict=True))
+    assert main(arguments) == 0, "and nothing the next time"
+    assert [(out / name).stat().st_mtime_ns for name in MADE[:2]] == again[:2]
 
 
 def test_killed_in_any_step_the_same_command_ends_it(tmp_path, teacher, program, monkeypatch):

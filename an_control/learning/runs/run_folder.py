@@ -26,7 +26,7 @@ from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
 from an_control.system.files import read_regular, write_whole
 
 CHECKPOINT = "checkpoint.safetensors"
-LIMITS = ("generations", "rounds", "minutes")
+LIMITS = ("generations", "rounds", "minutes", "teacher_minutes")
 """Settings that say how long a run takes, which the command that continues it may change."""
 PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")
 
