@@ -143,8 +143,8 @@ class Controller:
             return ""
         return (
             f"{self.wiring.file}: rate_hz: {self.wiring.rate_hz:g}, but the model was trained at"
-            f" {1.0 / trained_s:g} Hz (allowed is a difference of 10%, or parameter check_rate"
-            " false)"
+            f" {1.0 / trained_s:g} Hz (allowed: a difference of 10%; more with the parameter"
+            " check_rate false, which is --no-check-rate of `an-control run`)"
         )
 
     def ramp_warning(self) -> str:
@@ -154,7 +154,7 @@ class Controller:
             return ""
         return (
             f"ramp_s: {self.ramp_s:g} s, but {self.model_path} was trained with up to"
-            f" {trained_s:g} s: it may not get going from a soft start"
+            f" {trained_s:g} s: the robot may not start to move"
         )
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
@@ -273,15 +273,15 @@ class Controller:
         if missing := self.table.missing():
             return f"required source {missing[0]!r} is missing"
         if not self._measured():
-            return "the actuators' positions have not been measured"
+            return "no positions of the actuators have been measured yet"
         needed = self.wiring.min_present_share
         if readings.enough(needed):
             return ""
         present = len(readings.ids)
+        here = f"{present} of {readings.expected} channels present"
         if readings.weights is not None:
-            share = readings.present_share
-            return f"{share:.0%} of the channels present by weight, {needed:.0%} are needed"
-        return f"{present} of {readings.expected} channels present, {needed:.0%} are needed"
+            here = f"{readings.present_share:.0%} of the channels present by weight"
+        return f"{here}, {needed:.0%} are needed (min_present_share)"
 
     def _measured(self) -> bool:
         """Whether all positions that are held or moved from are known."""

@@ -128,7 +128,7 @@ def notes(found: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, 
         monitor = "; the identity monitor does not watch them" if watched else ""
         said.append(
             f"channels that {model_path} does not know: {listed(found.unknown)}; the policy reads"
-            f" them as channels of their own{monitor}"
+            f" them as additional channels{monitor}"
         )
     if found.missing:
         monitor = "; the identity monitor counts them as missing" if watched else ""

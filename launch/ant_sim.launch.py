@@ -45,8 +45,14 @@ ARGUMENTS = {
         0.0,
         "after this the simulator's safe command counts; 0 = 1 s, in real time five steps",
     ),
-    "trigger": ("sources", "in real time: tick when the sources have come, or by a timer"),
-    "ramp_s": (-1.0, "how long the policy's authority grows; -1 = as the model was trained"),
+    "trigger": (
+        "sources",
+        "in real time: tick when all sources have sent (sources) or by the clock (timer)",
+    ),
+    "ramp_s": (
+        -1.0,
+        "seconds from the safe command to the policy's; -1 = as the model was trained",
+    ),
     "shadow": (False, "propose on policy/proposed, and command nothing"),
     "monitor": ("model", "what to do about unannounced rewiring: off, reset, match or model"),
     "view": (False, "show the run in the browser, with the scrambler; prints the page's address"),

@@ -53,7 +53,7 @@ class Verb:
     """A .safetensors model file."""
     live: bool = False
     """Listen to the running robot; nothing is sent."""
-    robot: str = ""
+    namespace: str = ""
     """With --live, the robot's namespace."""
     seconds: float = 5.0
     """With --live, for how long to listen."""
@@ -63,8 +63,8 @@ class Verb:
     def run(self) -> int:
         if not 0.0 < self.seconds <= 3600.0:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
-        if self.robot and not self.live:
-            raise InputError("--robot: only with --live")
+        if self.namespace and not self.live:
+            raise InputError("--namespace: only with --live")
         need("ros", "rclpy")
         wiring = load_wiring(self.wiring)
         table = ChannelTable(wiring)
@@ -103,11 +103,11 @@ class Verb:
         from an_control.ros.listen import listen
 
         try:
-            return listen(wiring, self.robot, self.seconds)
+            return listen(wiring, self.namespace, self.seconds)
         except WiringError:
             raise
         except ValueError as error:
-            raise InputError(f"--robot {self.robot}: {error}") from error
+            raise InputError(f"--namespace {self.namespace}: {error}") from error
 
 
 def _list_channels(

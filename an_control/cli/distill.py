@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
 from an_control.cli.model_parts import PartOptions, Parts
 from an_control.policy import read_model
 from an_control.system.interrupts import INTERRUPTED
@@ -41,11 +40,11 @@ class Verb:
     out: OutputFolder
     """The run's folder; one that holds a run with the same settings is continued."""
     seed: int = 1
-    """Decides everything random."""
+    """Seed of everything random."""
     rounds: int | None = None
-    """DAgger rounds, where not the recipe's."""
+    """Number of DAgger rounds; by default the recipe's."""
     updates: int | None = None
-    """Updates a round, where not the recipe's."""
+    """Number of gradient updates in each round; by default the recipe's."""
     minutes: float | None = None
     """Learn for so many minutes of processor time, in as many rounds as they allow, or until the
     student is as good as the teacher. By default the recipe's number of rounds decides."""
@@ -62,39 +61,42 @@ class Verb:
     """A recipe that ships, by its name (ant, ant-rewired, cartpole, quick, robust and others), or
     a YAML file of settings; by default that of the task's name, robust where it has none."""
     rate: float | None = None
-    """The first learning rate, where not the recipe's."""
+    """Initial learning rate; by default the recipe's."""
     missing_patches: tuple[float, ...] = ()
-    """Of the camera tasks: the share of patches that is missing, other ones in each episode; two
-    numbers are the minimum and the maximum, between which the share is drawn too."""
+    """Camera tasks: the share of patches that is missing, drawn anew in each episode; two numbers
+    are the minimum and the maximum of the share."""
     backgrounds: float | None = None
-    """Of car_racing: the share of examples in which random patterns replace the grass."""
+    """car_racing: the share of examples in which random patterns replace the grass."""
     reshuffled: float | None = None
-    """The share of streams that are reshuffled on the way, where not the recipe's."""
+    """Share of the training sequences in which channels are shuffled again within the sequence; by
+    default the recipe's."""
     missing: float | None = None
-    """The share of streams and episodes in which some channels are missing."""
+    """Share of the training sequences and episodes in which some channels are missing; by default
+    the recipe's, as for the two options below."""
     noise: float | None = None
-    """The share in which some channels are noise."""
+    """Share in which some channels carry only noise."""
     copies: float | None = None
-    """The share in which channels repeat others."""
+    """Share in which some channels repeat others."""
     added: int | None = None
-    """Slots that are added to the streams, some of which carry copies or noise."""
+    """Number of channels added to the training sequences; some of them carry copies or noise."""
     normalise: bool = False
-    """Scale the sums over channels, so that more of them do not make the message larger."""
+    """Divide the attention's sums by the number of channels that are present, relative to the
+    task's, so that added or missing channels do not change their size."""
     neuron: int | None = None
-    """Units a channel, where not the recipe's."""
+    """Units of each channel's neuron; by default the recipe's."""
     stack: int | None = None
-    """How many of its newest readings a neuron sees, 0 for an LSTM; where not the recipe's."""
+    """Number of newest readings that a neuron sees, 0: an LSTM; by default the recipe's."""
     products: bool | None = None
-    """Feed the neurons products of reading and previous action, where not as the recipe does."""
+    """Feed the neurons the products of reading and previous action; by default as the recipe
+    does."""
     parts: PartOptions = field(default_factory=Parts)
     smoke: bool = False
-    """Seconds instead of minutes: proves that it runs, learns next to nothing."""
+    """A run of seconds, to check that everything works; it learns almost nothing."""
     json: OutputFile | None = None
     """Also write the rounds' figures here as JSON."""
 
     def run(self) -> int:
-        if importlib.util.find_spec("torch") is None:
-            raise InputError("needs torch (pip install an_control[train])")
+        need("train", "torch")
         from an_control.learning.dagger.recipes import read_recipe, recipe_of
         from an_control.learning.dagger.settings import DaggerSettings
 
@@ -199,10 +201,11 @@ class Verb:
                 raise InputError(f"--{name}: not for {self.task}")
         for name in self.parts.student():
             raise InputError(f"--{name}: not for {self.task}")
-        missing, options = self.missing_patches, "--missing-patches, --backgrounds"
-        shares = missing if self.backgrounds is None else (*missing, self.backgrounds)
-        if not all(0.0 <= share <= 1.0 for share in shares):
-            raise InputError(f"{options} {shares}: must be shares from 0 to 1")
+        missing, backgrounds = self.missing_patches, self.backgrounds
+        if not all(0.0 <= share <= 1.0 for share in missing):
+            raise InputError(f"--missing-patches {missing}: must be shares from 0 to 1")
+        if backgrounds is not None and not 0.0 <= backgrounds <= 1.0:
+            raise InputError(f"--backgrounds {backgrounds:g}: must be a share from 0 to 1")
         if len(missing) > 2 or missing != tuple(sorted(missing)):
             raise InputError(
                 f"--missing-patches {missing}: must be a share, or the minimum and the maximum"

@@ -62,8 +62,8 @@ class Verb:
     until: int | None = None
     """The step after which no signal moves any more."""
     normalise: bool = False
-    """Scale the policy's sums over channels to the task's number of them, whatever its file says;
-    the message is then no larger where channels are added."""
+    """Divide the attention's sums by the number of channels that are present, relative to the
+    task's, whatever the model file says; added channels then do not make them larger."""
     monitor: Monitor | None = None
     """What to do about unannounced rewiring: off (nothing), reset (clear the state of the neurons
     whose signal moved), match (move that state along with the signal); by default what the model

@@ -36,9 +36,9 @@ class Verb:
     """A teacher that is there already, as distill takes it: a model file of an MLP policy, or
     ppo:FILE.zip of stable-baselines3. By default train-teacher makes one; the ant has its own."""
     seed: int = 1
-    """Decides everything random."""
+    """Seed of everything random."""
     smoke: bool = False
-    """Seconds instead of minutes: proves that it runs, learns next to nothing."""
+    """A run of seconds, to check that everything works; it learns almost nothing."""
     json: OutputFile | None = None
     """Also write the table here as JSON."""
 

@@ -24,15 +24,16 @@ class Parts:
     """Number of inducing points (isab)."""
     heads: int = 1
     """Number of attention heads of the encoder and of `--pma`."""
-    seeds: int = 0
+    learned_queries: int = 0
     """Number of learned queries in place of the fixed ones of the paper's form."""
     pma: int = 0
-    """Number of seeds that pool the neurons' outputs (Set Transformer), in place of the attention
-    that multiplies the readings."""
+    """Number of seed vectors that pool the neurons' outputs by attention (Set Transformer, PMA), in
+    place of the attention that multiplies the readings."""
     recurrence: Annotated[
         Literal["none", "lstm", "gru", "trxl", "trxl-i", "gtrxl"] | None, UNSET
     ] = None
-    """The memory behind the message: an LSTM, a GRU, or a transformer (Parisotto et al. 2019)."""
+    """A recurrent part after the attention: an LSTM, a GRU, or a transformer (Parisotto et al.
+    2019)."""
     units: int = 32
     """Units of the recurrence."""
     layers: int = 1
@@ -44,7 +45,7 @@ class Parts:
 
     def student(self) -> dict[str, Any]:
         """What is asked for, by the names of `StudentSizes`; ValueError where it cannot be."""
-        numbers = {"inducing": 16, "heads": 1, "seeds": 0, "pma": 0}
+        numbers = {"inducing": 16, "heads": 1, "learned_queries": 0, "pma": 0}
         asked = {name: self._number(name, min(usual, 1)) for name, usual in numbers.items()}
         changes: dict[str, Any] = {k: v for k, v in asked.items() if v != numbers[k]}
         if self.encoder is not None:
@@ -68,15 +69,15 @@ class Parts:
         """These sizes with seeds that pool, or learned queries, where they are asked for."""
         if self._number("pma", 0):
             sizes = replace(sizes, queries=self.pma, key=sizes.neuron, attention="pma")
-        elif self._number("seeds", 0):
-            sizes = replace(sizes, queries=self.seeds, key=sizes.neuron)
+        elif self._number("learned_queries", 0):
+            sizes = replace(sizes, queries=self.learned_queries, key=sizes.neuron)
         sizes.check()
         return sizes
 
     def _number(self, name: str, least: int) -> int:
         value: int = getattr(self, name)
         if value < least:
-            raise ValueError(f"--{name} {value}: must be {least} or more")
+            raise ValueError(f"--{name.replace('_', '-')} {value}: must be {least} or more")
         return value
 
     def _recurrence(self) -> RecurrenceSizes | None:

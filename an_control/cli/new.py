@@ -27,12 +27,13 @@ class Verb:
     """
 
     name: tyro.conf.Positional[str]
-    """The robot's name: letters, digits and _; the files are NAME.yaml and NAME_sim.yaml."""
+    """The robot's name: a letter, then letters, digits or _; the files are NAME.yaml and
+    NAME_sim.yaml."""
     env: str | None = None
     """A gymnasium id, or MODULE:ID where importing the module registers it; or a task: ant, ..."""
     live: bool = False
     """Instead listen to the robot that runs now: its topics, types, names, rates and ranges."""
-    robot: str = ""
+    namespace: str = ""
     """With --live, the robot's namespace: only its topics; by default all."""
     seconds: float = 10.0
     """With --live, for how long to listen, from the first message on."""
@@ -45,7 +46,7 @@ class Verb:
 
     def run(self) -> int:
         if not NAME.fullmatch(self.name):
-            raise InputError(f"{self.name}: must be a name (letters, digits, _)")
+            raise InputError(f"{self.name}: must be a name (a letter, then letters, digits or _)")
         if (self.env is None) == (not self.live):
             raise InputError("give either --env ID or --live")
         if not 0.0 < self.seconds <= 3600.0:
@@ -88,7 +89,7 @@ class Verb:
 
         print(f"listening for {self.seconds:g} s", flush=True)
         try:
-            draft = draft_robot(self.name, survey(self.robot, self.seconds), self.robot)
+            draft = draft_robot(self.name, survey(self.namespace, self.seconds), self.namespace)
         except ValueError as error:
             raise InputError(f"--live: {error}") from error
         texts = {path: draft.text()}
@@ -100,7 +101,7 @@ class Verb:
         channels = [one.id for one, _ in draft.channels]
         actuators = [one.name for one, _ in draft.actuators]
         _show(channels, actuators)
-        live = f"--live --robot {self.robot}" if self.robot else "--live"
+        live = f"--live --namespace {self.namespace}" if self.namespace else "--live"
         print(f"\nset the limits and safe values, then: an-control check {path} {live}")
         self._report(texts, channels, actuators, {"rate_hz": draft.rate_hz})
         return 0

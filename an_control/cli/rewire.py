@@ -29,11 +29,14 @@ class Verb:
 
     def run(self) -> int:
         need("ros", "rclpy")
-        changes = dict(_parse(change) for change in self.changes)
+        parsed = [_parse(change) for change in self.changes]
+        changes = dict(parsed)
         if bool(changes) == self.reload:
             raise InputError("give either changes, such as SOURCE=TOPIC, or --reload")
-        if len(changes) < len(self.changes):
-            raise InputError("something is named twice")
+        if len(changes) < len(parsed):
+            keys = [key for key, _ in parsed]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise InputError(f"{twice}: is given twice, must be given once")
         from an_control.ros.rewire import reload_wiring, rewire
 
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
 from an_control.cli.disturbance import mixture
 from an_control.cli.model_parts import PartOptions, Parts
 from an_control.disturbance import DisturbanceSettings, Shuffle
@@ -36,12 +35,14 @@ class Verb:
     out: OutputFolder
     """The run's folder."""
     form: Literal["attention", "attention-raw", "mlp"] = "attention"
-    """The policy's form: permutation-invariant (raw: by all of the authors' own numbers, of which
-    some act only together), or a plain network on the channels in order."""
+    """attention: permutation-invariant. attention-raw: the same policies, searched by all of the
+    authors' parameters, some of which are redundant. mlp: a plain network that needs its channels
+    in order."""
     start: Path | None = None
     """A model file to start from; its form is taken."""
     hidden: tuple[int, ...] = ()
-    """Hidden layers: of the MLP (16 by default), or behind the message (none)."""
+    """Units of the hidden layers: of the MLP (16 by default), or after the attention (by default
+    there is none)."""
     queries: int = 16
     """Number of queries of an attention policy; the authors' Ant has 32."""
     neuron: int = 8
@@ -55,7 +56,7 @@ class Verb:
     generations: int = 300
     """Number of generations in all."""
     minutes: float = 0.0
-    """Train for so many minutes instead of `--generations`."""
+    """Train for this many minutes of wall-clock time instead of `--generations`; 0: off."""
     starts: int | None = None
     """Number of random starts that race, until the best one continues; a search that has stalled
     races against new ones. 0: start with zeros. By default 8 for the attention form without
@@ -65,8 +66,8 @@ class Verb:
     rollouts: int = 16
     """Number of episodes of each candidate, the same ones for all."""
     max_rollouts: int = 0
-    """Where chance decides the ranks of candidates, they play more episodes, up to so many; 0: they
-    always play `--rollouts`."""
+    """Candidates whose ranks are uncertain play more episodes, up to this many; 0: always
+    `--rollouts`."""
     sigma: float = 0.1
     """Standard deviation of the first generation; of random starts in units of what is usual for a
     layer's weights."""
@@ -77,18 +78,19 @@ class Verb:
     decay: float = 0.0
     """Weight decay: this times a candidate's squared norm is subtracted from its fitness."""
     normalise: bool = False
-    """Of the attention form, also one to start from: scale the sums over channels to the task's
-    number of channels."""
+    """Attention forms, also with `--start`: divide the attention's sums by the number of channels
+    that are present, relative to the task's."""
     shuffle: tuple[str, ...] = ("none",)
-    """What is disturbed, in the words of evaluate --table: when signals move (none, reset, K,
-    reset+K), then noise=N, copies=N, missing=SHARE, delay=0..2, lose=SHARE, gain=0.6..1 and so on;
-    of several, each has as many of the episodes."""
+    """Disturbances to train under, each in the words of evaluate --table: when signals move (none,
+    reset, K, reset+K), then noise=N, copies=N, missing=SHARE, delay=0..2, lose=SHARE, gain=0.6..1
+    and so on; several share the episodes equally."""
     engine: Literal["auto", "fused", "processes", "dask"] = "auto"
     """What plays: compiled code where the environment offers it, else processes."""
     workers: int | None = None
     """Number of threads or processes; by default one for each core."""
     dask: str | None = None
-    """The address of a Dask scheduler."""
+    """Address of a Dask scheduler; implies --engine dask, which by default starts a scheduler and
+    workers here."""
     validate_every: int = 10
     """Validate the mean after every so many generations."""
     episodes: int = 100
@@ -96,14 +98,13 @@ class Verb:
     seed: int = 1
     """Seed of everything random."""
     resume: bool = False
-    """Refuse to start a new run: the folder must hold a run that the same arguments began."""
+    """Fail unless the folder holds a run of the same arguments. Without this option such a run is
+    continued too, and otherwise a new one begins."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        for package in ("gymnasium", "cma", "numba"):
-            if importlib.util.find_spec(package) is None:
-                raise InputError(f"needs {package} (pip install an_control[train])")
+        need("train", "gymnasium", "cma", "numba")
         from an_control.learning.rollout.engine import RolloutError
         from an_control.learning.runs.run_folder import RunError
 
@@ -117,9 +118,9 @@ class Verb:
             return 1
 
     def _check(self) -> None:
-        for name in ("generations", "popsize", "rollouts", "validate_every", "episodes"):
-            if getattr(self, name) < 1:
-                raise InputError(f"--{name} {getattr(self, name)}: must be 1 or more")
+        for name in ("generations", "rollouts", "validate_every", "episodes"):
+            if (value := getattr(self, name)) < 1:
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be 1 or more")
         for name in ("minutes", "starts", "max_rollouts"):
             if (value := getattr(self, name)) is not None and not 0 <= value < float("inf"):
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be 0 or more")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, command, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
 from an_control.policy import Model, Monitor, read_model, write_model
 from an_control.policy.monitor.forward_model import NETWORKS
 from an_control.system.interrupts import INTERRUPTED
@@ -43,8 +42,8 @@ class Verb:
     """Steps of the task to learn from."""
     updates: int = 20_000
     """Gradient updates of the forward model; the identity classifier takes half as many."""
-    fill_updates: int = 8_000
-    """Gradient updates of the imputation network, made twice; 0: no imputation network."""
+    imputation_updates: int = 8_000
+    """Gradient updates of the imputation network in each of its two stages; 0: no such network."""
     delay: float = 0.0
     """The share of the episodes in which all readings come a tick late: then delay is learned to be
     no evidence of rewiring."""
@@ -54,14 +53,12 @@ class Verb:
     monitor: Monitor = "match"
     """What the monitor does with this model by default: off, reset or match (see `evaluate`)."""
     seed: int = 1
-    """Decides everything random."""
+    """Seed of everything random."""
     json: OutputFile | None = None
     """Also write the losses here as JSON."""
 
     def run(self) -> int:
-        for package in ("torch", "gymnasium"):
-            if importlib.util.find_spec(package) is None:
-                raise InputError(f"needs {package} (pip install an_control[train])")
+        need("train", "torch", "gymnasium")
         from an_control.learning.environments import describe, environment_of, make_environment
         from an_control.learning.faults import Fault
         from an_control.learning.forward_model.learner import ForwardModelLearner
@@ -73,7 +70,7 @@ class Verb:
         for name, least in (
             ("steps", 1),
             ("updates", 1),
-            ("fill_updates", 0),
+            ("imputation_updates", 0),
             ("minutes", 0),
             ("seed", 0),
         ):
@@ -99,7 +96,7 @@ class Verb:
             identity=max(1, hidden[-1] * 2 // 3),
             identity_updates=max(1, self.updates // 2),
             imputation=hidden[-1],
-            imputation_updates=self.fill_updates,
+            imputation_updates=self.imputation_updates,
             monitor=self.monitor,
             minutes=self.minutes,
             faults={Fault("delay=1"): self.delay} if self.delay else {},
@@ -125,10 +122,11 @@ class Verb:
 
     def _take(self, model: Model, other: Model) -> int:
         """Bring over what another model has learned of the same task."""
+        if other.forward is None:
+            raise InputError(f"--take {self.take}: has no forward model (train-monitor makes one)")
         for key in ("channels", "actuators"):
-            if other.forward is None or other.task.get(key) != model.task.get(key):
-                raise InputError(f"--take {self.take}: has no forward model of the same {key}")
-        assert other.forward is not None
+            if other.task.get(key) != model.task.get(key):
+                raise InputError(f"--take {self.take}: its {key} are not those of {self.model}")
         ours = {name: array for name, array in other.arrays.items() if name.startswith(NETWORKS)}
         arrays = {n: array for n, array in model.arrays.items() if not n.startswith(NETWORKS)}
         trained = {**model.trained, "forward": other.trained.get("forward", {})}

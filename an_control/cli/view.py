@@ -25,7 +25,7 @@ class Verb:
     bay moves, cuts and copies signals. It waits where no robot runs; Ctrl-C ends it.
     """
 
-    robot: str = ""
+    namespace: str = ""
     """The robot's namespace, such as /ant; by default that of the first policy node found."""
     port: int = 8765
     """The port; 0 takes any that is free."""
@@ -39,7 +39,7 @@ class Verb:
         need("view", *PACKAGES)
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port {self.port}: must be from 0 to 65535")
-        robot = f"/{self.robot.strip('/')}" if self.robot.strip("/") else ""
+        robot = f"/{self.namespace.strip('/')}" if self.namespace.strip("/") else ""
         from an_control.view.main import serve
 
         os.nice(NICE)  # now, so that the middleware's threads have it too

@@ -177,7 +177,7 @@ class DisturbanceSettings:
     )
     swap: int = _setting(
         0,
-        "how many signals move at each permutation, 0 = all",
+        "number of signals that move at each permutation, 0 = all",
         forbidden=(1,),
         modifies="shuffle",
         observations=ALL,
@@ -192,7 +192,7 @@ class DisturbanceSettings:
     noise_sd: float = _setting(
         0.1,
         "standard deviation of the noise channels",
-        unit="scaled readings",
+        unit="units of the scaled readings",
         modifies="noise_channels",
         compiled=True,
     )
@@ -210,14 +210,19 @@ class DisturbanceSettings:
         0.0, "share of the channels that keeps its first value, drawn for each episode", maximum=1
     )
     delay: Range = _setting(  # noqa: RUF009
-        Range(0, 0), "how late every signal comes", unit="ticks", whole=True, observations=ALL
+        Range(0, 0), "delay of every signal", unit="ticks", whole=True, observations=ALL
     )
     jitter: Range = _setting(  # noqa: RUF009
-        Range(0, 0), "standard deviation of normal noise on every signal", unit="scaled readings"
+        Range(0, 0),
+        "standard deviation of normal noise on every signal",
+        unit="units of the scaled readings",
     )
     spike: float = _setting(0.0, "chance of each reading to get a spike", maximum=1)
     spike_sd: float = _setting(
-        5.0, "standard deviation of the spikes", unit="scaled readings", modifies="spike"
+        5.0,
+        "standard deviation of the spikes",
+        unit="units of the scaled readings",
+        modifies="spike",
     )
     nan: float = _setting(0.0, "chance of each reading to be NaN", maximum=1)
     lose: Range = _setting(  # noqa: RUF009
@@ -234,7 +239,7 @@ class DisturbanceSettings:
     )
     stop: Range = _setting(  # noqa: RUF009
         Range(0, 0),
-        "how long the safe command stops the robot, once between 3 and 6 s of each episode",
+        "duration of a stop by the safe command, which begins 3 to 6 s into each episode",
         unit="s",
         target="commands",
         **FOR_ROBOT,
@@ -247,11 +252,11 @@ class DisturbanceSettings:
         **FOR_ROBOT,
     )
     gain: Range = _setting(  # noqa: RUF009
-        Range(1, 1), "factor of what the motors make of a command", target="robot", **FOR_ROBOT
+        Range(1, 1), "factor on the motors' output", target="robot", **FOR_ROBOT
     )
     lag: Range = _setting(  # noqa: RUF009
         Range(0, 0),
-        "share of what the motors did in the last step that stays in the next one",
+        "share of the motors' last output that stays in the next one (first-order lag)",
         maximum=1,
         target="robot",
         **FOR_ROBOT,

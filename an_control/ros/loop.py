@@ -308,7 +308,7 @@ class Loop:
         if self._wait_s is None and off:
             logger.warning(f"max_age_s is 0 (off): {', '.join(off)}")
         if not self._watchdog.timeout_s:
-            logger.info("the watchdog is off (watchdog_s)")
+            logger.info("the watchdog is off (parameter watchdog_s)")
         if warning := self.controller.ramp_warning():
             logger.warning(warning)
 

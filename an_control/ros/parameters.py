@@ -71,8 +71,8 @@ _DESCRIPTIONS = {
     "wiring": "path of the robot's wiring YAML",
     "model": "path of the policy's model file (.safetensors); set it to swap the policy: its header"
     " is checked at once, its arrays in the background (/diagnostics: new model)",
-    "mode": "when to tick: 'rate' (the wiring's rate_hz, a robot) or 'lockstep' (by stamp, a"
-    " simulator)",
+    "mode": "when to tick: 'rate' (real time, at the wiring's rate_hz) or 'lockstep' (once for each"
+    " stamp of a simulator)",
     "trigger": "mode 'rate': tick when the sources' newest set of messages is complete, at about"
     " the wiring's rate_hz ('sources'), or by a timer at that rate ('timer')",
     "shadow": "publish on ~/proposed what the command would be, and command nothing; can be set at"
@@ -85,12 +85,13 @@ _DESCRIPTIONS = {
     " the neurons whose signal moved), 'match' (move that state along with the signal) or 'model'"
     " (what the model file says)",
     "executor": "'single_threaded', or 'events' (quicker, experimental in rclpy)",
-    "lockstep_wait_s": "lockstep: how long to wait for the other sources of a stamp; what has not"
+    "lockstep_wait_s": "lockstep: seconds to wait for the other sources of a stamp; what has not"
     " come by then is missing",
-    "watchdog_s": "after this long without a command the node sends the safe one; 0 = off, -1 ="
-    " within two periods in mode 'rate', off in 'lockstep'",
-    "ramp_s": "how long authority grows from the safe command to the policy's, after activation"
-    " and every safe command but the watchdog's; 0 = off, -1 = what the model was trained with",
+    "watchdog_s": "seconds without a command after which the node sends the safe one; 0 = off,"
+    " -1 = 1.75 periods in mode 'rate', off in 'lockstep'",
+    "ramp_s": "seconds in which the command changes smoothly from the safe one to the policy's,"
+    " after activation and every safe command but the watchdog's; 0 = off, -1 = as the model was"
+    " trained",
 }
 _CHOICES = {
     "mode": MODES,

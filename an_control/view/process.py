@@ -20,7 +20,7 @@ NICE = 10
 def command(namespace: str, port: int | str) -> list[str]:
     """The command line that shows the robot of a namespace."""
     robot = f"/{namespace.strip('/')}" if namespace.strip("/") else ""
-    arguments = ["--robot", robot] if robot else []
+    arguments = ["--namespace", robot] if robot else []
     return bound([sys.executable, "-m", "an_control", "view", *arguments, "--port", str(port)])
 
 

@@ -13,7 +13,15 @@ from an_control.wiring.command import (
     MeasuredConfig,
     MessageConfig,
 )
-from an_control.wiring.entries import LARGEST, LIMIT_S, field_path, number, source_name, topic
+from an_control.wiring.entries import (
+    LARGEST,
+    LIMIT_S,
+    LIMITS,
+    field_path,
+    number,
+    source_name,
+    topic,
+)
 from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.fields import ALL, parse_field
 from an_control.wiring.messages import MESSAGE_TYPE
@@ -98,7 +106,7 @@ def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
     if not _WORD.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, "a name of visible ASCII characters")
     fields = entry.fields(("limits", "safe"), ("scale", "offset", "max_rate", "start", "field"))
-    limits = fields["limits"].range("[lowest, highest]", LARGEST)
+    limits = fields["limits"].range(LIMITS, LARGEST)
     within = f"a value within the limits {limits[0]:g} to {limits[1]:g}"
     safe = fields["safe"]
     return ActuatorConfig(

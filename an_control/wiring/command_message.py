@@ -285,7 +285,7 @@ class CommandMessage:
             listed = list(names)
             missing = [name for name in one.names if name not in listed]
             if missing:
-                raise ValueError(f"no actuator {missing[0]} for the names {listed}")
+                raise ValueError(f"actuator {missing[0]} is not among the names {listed}")
             one.known = listed
             one.places = np.array([listed.index(name) for name in one.names], np.intp)
         if count != len(names):

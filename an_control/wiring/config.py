@@ -17,7 +17,15 @@ from typing import Literal
 from an_control.wiring.checked_yaml import Entry, read_yaml
 from an_control.wiring.command import CommandConfig
 from an_control.wiring.command_file import read_command
-from an_control.wiring.entries import LARGEST, field_path, max_age, number, source_name, topic
+from an_control.wiring.entries import (
+    LARGEST,
+    LIMITS,
+    field_path,
+    max_age,
+    number,
+    source_name,
+    topic,
+)
 from an_control.wiring.errors import Shown, WiringError
 from an_control.wiring.image import ImageConfig, read_image
 from an_control.wiring.messages import MESSAGE_TYPE
@@ -25,6 +33,7 @@ from an_control.wiring.messages import MESSAGE_TYPE
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ID = re.compile(r"(?=.{1,200}$)[!-)+-~]*\*?[!-)+-~]*")
 _FLOAT32 = 3.4028234e38
+_A_NAME = "a name (a letter, then letters, digits or _)"
 _REPAIRS = ("nan", "inf", "-inf", "valid", "outside", "pool")
 
 
@@ -208,7 +217,7 @@ def load_wiring(path: str | Path) -> Wiring:
     check_loops(str(path), sources, command.topics)
     return Wiring(
         file=str(path),
-        robot=top["robot"].text("a name (letters, digits, _)", _NAME),
+        robot=top["robot"].text(_A_NAME, _NAME),
         rate_hz=rate_hz,
         min_present_share=top["min_present_share"].number("a share from 0 to 1", 0.0, 1.0),
         sources=sources,
@@ -230,7 +239,7 @@ def check_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str
 
 def _source(name: str, entry: Entry) -> SourceConfig:
     if not _NAME.fullmatch(name):
-        raise WiringError(entry.file, entry.key, name, "a name (letters, digits, _)")
+        raise WiringError(entry.file, entry.key, name, _A_NAME)
     fields = entry.fields(("topic", "type", "max_age_s"), ("required", "weight"))
     required = fields.get("required")
     if required is not None and not isinstance(required.value, bool):
@@ -271,11 +280,11 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         field=field_path(fields["field"], many="*" in id_),
         scale=number(fields.get("scale"), 1.0, "a finite number other than 0", zero=False),
         offset=number(fields.get("offset"), 0.0, "a finite number"),
-        clip=fields["clip"].range("[lowest, highest]", _FLOAT32) if "clip" in fields else None,
+        clip=fields["clip"].range(LIMITS, _FLOAT32) if "clip" in fields else None,
         nan=_stand_in(fields.get("nan")),
         inf=_stand_in(fields.get("inf")),
         minus_inf=_stand_in(fields.get("-inf")),
-        valid=fields["valid"].range("[lowest, highest]", LARGEST) if "valid" in fields else None,
+        valid=fields["valid"].range(LIMITS, LARGEST) if "valid" in fields else None,
         outside=_stand_in(fields.get("outside")),
         pool=_pool(fields["pool"]) if "pool" in fields else None,
         weight=_weight(fields.get("weight")),

@@ -10,6 +10,7 @@ from an_control.wiring.fields import SYNTAX, parse_field
 
 LIMIT_S = 1e6
 LARGEST = sys.float_info.max
+LIMITS = "[lowest, highest], two finite numbers, the lowest first"
 _TOPIC = re.compile(r"(~/|/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)
 _TEXT = re.compile(r".{1,200}", re.DOTALL)
 

@@ -27,7 +27,7 @@ def check_pair(simulation: Simulation, wiring: Wiring, *, lockstep: bool) -> Non
             raise WiringError(file, key, Shown(f"{sends.topic} of {sends.type}"), allowed)
         _check_fields(sends, taken, f"{key}.actuators", file, simulation.file)
     if takes:
-        allowed = f"also {', '.join(takes)}, which {simulation.file} waits for"
+        allowed = f"messages on {', '.join(takes)} too, which {simulation.file} takes"
         raise WiringError(file, "command", Shown(", ".join(wiring.command.topics)), allowed)
     if abs(wiring.rate_hz * simulation.step_s - 1.0) > RATE_TOLERANCE:
         allowed = f"{1.0 / simulation.step_s:g}, one tick a step of {simulation.file}"

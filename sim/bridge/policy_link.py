@@ -86,9 +86,8 @@ class PolicyLink:
         if not read:
             does = "does not read" if self.named else "reads"
             raise BridgeError(
-                f"{who} {does} {topic}, so that nothing would be disturbed: its wiring must take"
-                " its channels from there, as the one does that `an-control sim` and"
-                " sim.launch.py derive from the robot's"
+                f"{who} {does} {topic}, so nothing would be disturbed: run the policy with a wiring"
+                f" whose sources read {topic}, as `an-control sim` and sim.launch.py do"
             )
 
     def reset(self) -> None:

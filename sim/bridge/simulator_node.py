@@ -69,19 +69,26 @@ def read_settings(node: Node) -> SimulatorSettings:
         realtime=declare(
             node, "realtime", False, "step by the clock instead of waiting for each command"
         ),
-        policy=declare(node, "policy", "policy", "name of the policy node; empty: call nobody"),
+        policy=declare(
+            node, "policy", "policy", "name of the policy node; empty: do not call its reset_state"
+        ),
         command_timeout_s=declare(
             node,
             "command_timeout_s",
             0.0,
-            "after this the safe command counts; 0 = 1 s in lockstep, five steps in real time",
+            "seconds without a command after which the safe one is applied; 0 = 1 s in lockstep,"
+            " five steps in real time",
             (0.0, 3600.0),
         ),
         start_timeout_s=declare(
-            node, "start_timeout_s", 30.0, "how long to wait for the policy", (0.001, 3600.0)
+            node, "start_timeout_s", 30.0, "seconds to wait for the policy", (0.001, 3600.0)
         ),
         camera_hz=declare(
-            node, "camera_hz", 0.0, "pictures per simulated second if looked at, 0 = off", (0, 1000)
+            node,
+            "camera_hz",
+            0.0,
+            "pictures per simulated second while subscribed, 0 = off",
+            (0, 1000),
         ),
         scrambler=declare(
             node, "scrambler", False, "read by way of the scrambler even while it changes nothing"
@@ -126,9 +133,11 @@ def simulate(
 
 def _bridge(node: Node, settings: SimulatorSettings) -> Bridge:
     if settings.uses_scrambler and not settings.wiring:
-        raise WiringError(
-            "parameters", "wiring", settings.wiring, "a wiring YAML, to disturb its readings"
+        raise ValueError(
+            "parameter wiring: is not set (allowed: a wiring YAML, to disturb its readings)"
         )
+    if not settings.simulation:
+        raise ValueError("parameter simulation: is not set (allowed: a simulation YAML)")
     simulation = load_simulation(settings.simulation)
     if settings.camera_hz > 0 and simulation.camera is None:
         raise WiringError(simulation.file, "camera", None, "topic and frame_id, for its pictures")

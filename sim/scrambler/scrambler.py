@@ -133,9 +133,11 @@ class Scrambler:
     def _check_order(self, changes: Mapping[str, str]) -> None:
         self._cables.check(changes)
         if not self._out.noisy and NOISE in changes.values():
-            raise ValueError(f"{NOISE} (allowed for images: a signal or nothing)")
+            raise ValueError(f"{NOISE}: not for images (allowed: a signal or nothing)")
         if self._disturber.settings.announce and any(one != NOTHING for one in changes.values()):
-            raise ValueError("a signal has one id while announce is true (allowed: nothing)")
+            raise ValueError(
+                "while announce is true a channel can only be emptied (allowed: nothing)"
+            )
 
     def apply(
         self, values: NDArray[np.float32], ids: Sequence[str]
@@ -233,6 +235,8 @@ class ScramblerNode(Node):
     def __init__(self, **node_options: Any) -> None:
         super().__init__("scrambler", **node_options)
         path, mode, seed, settings, schedule = declare_parameters(self)
+        if not path:
+            raise ValueError("parameter wiring: is not set (allowed: a wiring YAML)")
         wiring = load_wiring(path)
         if mode not in ("rate", "lockstep"):
             raise ValueError(f"parameter mode: {mode!r} (allowed: rate, lockstep)")

@@ -96,9 +96,9 @@ def test_renamed_and_lacking_channels_stand_in_the_table(tmp_path):
     [
         (["gone.yaml"], "gone.yaml"),
         (["{wiring}", "--model", "gone.safetensors"], "gone.safetensors"),
-        (["{wiring}", "--robot", "/x"], "--robot: only with --live"),
+        (["{wiring}", "--namespace", "/x"], "--namespace: only with --live"),
         (["{wiring}", "--live", "--seconds", "-1"], "--seconds -1"),
-        (["{wiring}", "--live", "--robot", "no name"], "--robot no name: "),
+        (["{wiring}", "--live", "--namespace", "no name"], "--namespace no name: "),
     ],
 )
 def test_bad_input_ends_it_with_2(tmp_path, capsys, arguments, said):
@@ -114,7 +114,7 @@ def robot() -> Iterator[Robot]:
     one.close()
 
 
-LIVE = ["--live", "--robot", "/bot", "--seconds", "2"]
+LIVE = ["--live", "--namespace", "/bot", "--seconds", "2"]
 
 
 def test_a_robot_that_fits_is_heard_with_its_rates_quality_and_ranges(tmp_path, robot):

@@ -18,7 +18,7 @@ GTRXL = ["--recurrence", "gtrxl", "--units", "8", "--recurrent-heads", "2", "--w
 WORDS = {
     "isab, gtrxl": ["--encoder", "isab", "--inducing", "3", "--heads", "2", *GTRXL],
     "sab, pma": ["--encoder", "sab", "--pma", "2"],
-    "seeds, gru": ["--seeds", "6", "--recurrence", "gru", "--units", "5"],
+    "learned queries, gru": ["--learned-queries", "6", "--recurrence", "gru", "--units", "5"],
 }
 
 

@@ -155,7 +155,7 @@ def test_a_running_robot_is_drafted_from_its_topics_types_names_rates_and_ranges
     for topic in ("wheel_cmd", "leg_controller/commands"):
         robot.node.create_subscription(Float64MultiArray, topic, lambda message: None, 10)
     robot.start()
-    arguments = ["--live", "--robot", "/bot", "--seconds", "4", "--out", str(tmp_path)]
+    arguments = ["--live", "--namespace", "/bot", "--seconds", "4", "--out", str(tmp_path)]
     assert main(["new", "mine", *arguments]) == 0
     said, text = capsys.readouterr().out, (tmp_path / "mine.yaml").read_text()
     wired = load_wiring(tmp_path / "mine.yaml")
@@ -184,7 +184,7 @@ def test_a_running_base_is_driven_by_its_twist(tmp_path, robot):
     robot.publish("scan", LaserScan(), scan)
     robot.node.create_subscription(TwistStamped, "cmd_vel", lambda message: None, 10)
     robot.start()
-    arguments = ["--live", "--robot", "/bot", "--seconds", "3", "--out", str(tmp_path)]
+    arguments = ["--live", "--namespace", "/bot", "--seconds", "3", "--out", str(tmp_path)]
     assert main(["new", "base", *arguments]) == 0
     (message,) = load_wiring(tmp_path / "base.yaml").command.messages
     assert (message.topic, message.type) == ("cmd_vel", "geometry_msgs/msg/TwistStamped")
@@ -203,7 +203,7 @@ def test_a_robot_that_is_found_late_is_listened_to_for_the_whole_time(robot):
 
 def test_without_a_running_robot_it_ends_with_2(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("an_control.ros.survey.DISCOVERY_S", 0.3)
-    arguments = ["--live", "--robot", "/nobody", "--seconds", "60", "--out", str(tmp_path)]
+    arguments = ["--live", "--namespace", "/nobody", "--seconds", "60", "--out", str(tmp_path)]
     assert main(["new", "mine", *arguments]) == 2
     assert "no topic with numbers was heard" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

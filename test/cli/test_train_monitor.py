@@ -19,7 +19,7 @@ from an_control.policy import MonitoredPolicy, read_model, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.system.share import share_path
 
-SHORT = ("--steps", "300", "--updates", "20", "--fill-updates", "3")
+SHORT = ("--steps", "300", "--updates", "20", "--imputation-updates", "3")
 
 
 def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
@@ -36,7 +36,7 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
     after = read_model(out)
     assert after.forward.monitor == "match" and after.forward.binary == []
     assert after.task == before.task and after.trained["forward"] == {
-        "steps": 300, "updates": 20, "fill_updates": 3,
+        "steps": 300, "updates": 20, "imputation_updates": 3,
     }  # fmt: skip
     ours = ("forward.", "identity.", "imputation.")
     for name, array in before.arrays.items():
@@ -77,7 +77,7 @@ def test_a_run_that_was_stopped_anywhere_continues_to_the_same_bits(tmp_path):
         (("--task", "cartpole"), "channels are not those of task 'cartpole'"),
         (("--task", "nowhere"), "--task"),
         (("--steps", "0"), "--steps 0"),
-        (("--fill-updates", "-1"), "--fill-updates -1"),
+        (("--imputation-updates", "-1"), "--imputation-updates -1"),
         (("--take", str(share_path("models/cartpole.safetensors"))), "--take"),
     ],
 )

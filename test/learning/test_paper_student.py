@@ -42,9 +42,14 @@ FORMS = {
     "stacked": {"stack": 3},
     "normalised": {"normalise": True},
     "stacked, normalised": {"stack": 3, "normalise": True},
-    "seeds": {"seeds": 7},
+    "learned queries": {"learned_queries": 7},
     "isab": {"encoder": "isab", "inducing": 3},
-    "sab, seeds, normalised": {"encoder": "sab", "heads": 4, "seeds": 5, "normalise": True},
+    "sab, learned queries, normalised": {
+        "encoder": "sab",
+        "heads": 4,
+        "learned_queries": 5,
+        "normalise": True,
+    },
     "pma": {"pma": 3, "heads": 2},
     "isab, pma, lstm": {
         "encoder": "isab",

@@ -107,7 +107,9 @@ def test_too_few_channels_give_the_safe_command_and_enough_the_policy_again(stan
     assert list(stand.step(3, (nan, nan, float("inf"), 0.0)).effort) == SAFE
     assert list(stand.step(4).effort) != SAFE
     log = capfd.readouterr().err
-    assert log.count("safe command: 1 of 4 channels present, 50% are needed") == 1
+    assert (
+        log.count("safe command: 1 of 4 channels present, 50% are needed (min_present_share)") == 1
+    )
     assert log.count("acting again: 4 of 4 channels") == 1
 
 

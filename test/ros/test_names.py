@@ -92,7 +92,7 @@ def test_renamed_channels_are_said_once_with_what_that_means(stand, said):
         stand.step(step)
     stand.until(lambda: any("not wired" in line for line in said), "what is missing")
     (unknown,) = [line for line in said if "does not know" in line]
-    assert "a, b; the policy reads them as channels of their own" in unknown
+    assert "a, b; the policy reads them as additional channels" in unknown
     (missing,) = [line for line in said if "not wired" in line]
     assert "2 of the 4 channels" in missing and "left.position, right.position" in missing
     assert "acts without them" in missing

@@ -265,7 +265,7 @@ class Tap:
 @pytest.mark.parametrize("realtime", [True, False])
 def test_a_disturbance_that_the_policy_would_not_read_is_refused(serve, policy, said, realtime):
     bridge = serve(tap=Tap(), policy=policy, realtime=realtime, start_timeout_s=2.0)
-    with pytest.raises(BridgeError, match=f"{said} /scrambled, so that nothing would be disturbed"):
+    with pytest.raises(BridgeError, match=f"{said} /scrambled, so nothing would be disturbed"):
         bridge.start()
 
 

@@ -224,7 +224,7 @@ def test_a_message_of_others_is_read_by_name_and_as_a_whole(tmp_path: Path) -> N
     other = JointState(name=["knee", "x", "hip"], effort=[1.0, 2.0, 3.0])
     assert joints.read(other).tolist() == [3.0, 1.0]
     for wrong, why in (
-        (JointState(name=["knee"], effort=[1.0]), "no actuator hip"),
+        (JointState(name=["knee"], effort=[1.0]), "actuator hip is not among the names"),
         (JointState(name=["knee", "hip"], effort=[1.0]), "1 values for the names"),
         (JointState(name=["knee", "hip"], effort=[1.0, np.nan]), "not finite"),
     ):

@@ -52,9 +52,11 @@ class PaperStudent(nn.Module):
                 self.neuron.bias_ih_l0[sizes.neuron : 2 * sizes.neuron] += 1.0
                 self.neuron.bias_hh_l0.zero_()
             self.neuron.bias_hh_l0.requires_grad_(False)
-        self.queries = sizes.pma or sizes.seeds or self.form.queries
+        self.queries = sizes.pma or sizes.learned_queries or self.form.queries
         self.basis: Tensor
-        basis = self.form.scores_basis if not sizes.seeds else np.eye(sizes.seeds)
+        basis = (
+            self.form.scores_basis if not sizes.learned_queries else np.eye(sizes.learned_queries)
+        )
         self.register_buffer("basis", torch.from_numpy(basis.astype(np.float32)), persistent=False)
         self.parts = StudentParts(sizes, self.queries)
         self.scores = nn.Parameter(0.8 * torch.randn(self.basis.shape[1], sizes.neuron))
@@ -155,4 +157,6 @@ class PaperStudent(nn.Module):
     def _is_authors(self) -> bool:
         """Whether it has the authors' queries, and no parts that theirs has not."""
         sizes = self.sizes
-        return not (sizes.pma or sizes.seeds or sizes.recurrence) and sizes.encoder == "none"
+        return (
+            not (sizes.pma or sizes.learned_queries or sizes.recurrence) and sizes.encoder == "none"
+        )

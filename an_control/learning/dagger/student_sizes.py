@@ -43,7 +43,7 @@ class StudentSizes:
     inducing: Positive = 16
     heads: Positive = 1
     """Of the encoder and of `pma`."""
-    seeds: int = 0
+    learned_queries: int = 0
     """In the paper's form: so many learned queries in place of its fixed ones; 0: fixed."""
     pma: int = 0
     """So many seeds pool the neurons' outputs by multihead attention, in place of the attention
@@ -56,10 +56,12 @@ class StudentSizes:
             raise ValueError(
                 f"heads: {self.heads} does not divide the neurons' {self.neuron} units"
             )
-        if self.pma and (self.memory or self.normalise or self.seeds):
+        if self.pma and (self.memory or self.normalise or self.learned_queries):
             raise ValueError(f"pma: {self.pma}, beside memory, normalise or seeds it must be 0")
-        if self.seeds and not self.paper:
-            raise ValueError(f"seeds: {self.seeds}, only the paper's form has other queries")
+        if self.learned_queries and not self.paper:
+            raise ValueError(
+                f"learned_queries: {self.learned_queries}, only the paper's form has other queries"
+            )
         if self.recurrence is not None:
             self.recurrence.check()
             if self.memory:

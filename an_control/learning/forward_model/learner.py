@@ -127,7 +127,7 @@ class ForwardModelLearner:
         forward: dict[str, float] = {
             "steps": self.settings.steps,
             "updates": self._updates[0],
-            "fill_updates": self._updates[2] if len(self._updates) > 2 else 0,
+            "imputation_updates": self._updates[2] if len(self._updates) > 2 else 0,
         }
         if self.settings.minutes:
             forward["minutes"] = self.settings.minutes

@@ -151,7 +151,7 @@ def _from_stable_baselines(
     if importlib.util.find_spec("stable_baselines3") is None:
         raise ValueError(
             f"teacher {algorithm}:{path}: stable-baselines3 is not installed"
-            " (pip install an_control[train])"
+            " (pip install 'an_control[train]')"
         )
     import stable_baselines3
 
