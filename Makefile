@@ -14,7 +14,7 @@
 #                stops, worn motors; tables and JSON in runs/reality      (hours; EPISODES=1 to try)
 # make ten-robots  ten environments that are not ours, learned and run over ROS 2; the table of
 #                docs/ten_robots.md                     (some 10 hours of a core; resumes)
-# make memory-tables  those of docs/memory.md                              (two hours, one core)
+# make memory-tables  those of docs/memory.md                              (half an hour, one core)
 # make tables  those of docs/rewiring.md and docs/ant_policy.md, with their pictures (an hour, one core)
 # A table that was stopped plays only the rows that it lacks.
 #

@@ -86,8 +86,8 @@ class Verb:
     steps a second of the environment alone, beside the package's own. training: steps a second of
     the rollout engines, beside a plain rollout. scaling: what a generation of the paper's evolution
     of the Ant (256 candidates, 16 episodes) costs here, and would cost with up to 1,000 workers.
-    memory: which recurrence learns to remember, on popgym's RepeatPrevious and a T-maze; an hour or
-    two of a core, and the same command continues it."""
+    memory: which recurrence learns to remember, on popgym's RepeatPrevious and a T-maze; half an
+    hour or more of one core, and the same command continues it."""
     model: Path | None = None
     """A .safetensors model file; by default random weights of the size of the authors' policies
     (in lockstep: the Ant policy that ships)."""
