@@ -7,8 +7,8 @@ import json
 import os
 import shlex
 import stat
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Iterable, Iterator
+from dataclasses import Field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -89,15 +89,23 @@ def command(verb: Any, name: str) -> str:
     """The command line of these arguments, where they differ from the verb's defaults."""
     first, *others = fields(verb)
     words = ["an-control", name, str(getattr(verb, first.name))]
-    for field in others:
-        value, option = getattr(verb, field.name), field.name.replace("_", "-")
-        if field.name in ("resume", "json") or value == field.default:
+    return shlex.join([*words, *_options(verb, others)])
+
+
+def _options(given: Any, some: Iterable[Field[Any]]) -> list[str]:
+    """These fields as options; those of a group, which has no name, beside the others."""
+    words = []
+    for field in some:
+        value, option = getattr(given, field.name), field.name.replace("_", "-")
+        if is_dataclass(value):
+            words += _options(value, fields(value))
+        elif field.name in ("resume", "json") or value == field.default:
             continue
-        if isinstance(value, bool):
+        elif isinstance(value, bool):
             words.append(f"--{option}" if value else f"--no-{option}")
         else:
             words += [f"--{option}", *map(str, value if isinstance(value, tuple) else [value])]
-    return shlex.join(words)
+    return words
 
 
 def write_json(path: Path | None, result: dict[str, Any]) -> None:

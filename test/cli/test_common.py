@@ -1,0 +1,33 @@
+"""What verbs print so that it can be typed again."""
+
+import shlex
+from dataclasses import asdict
+
+import pytest
+
+from an_control.cli.common import command
+from an_control.cli.help import parse
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+from an_control.cli import distill, learn, train, train_monitor, train_teacher
+
+GTRXL = "--recurrence gtrxl --units 8 --window 5"
+CASES = [
+    (train, "train cartpole --out runs/x"),
+    (train, f"train cartpole --out runs/x --encoder isab --inducing 3 {GTRXL} --shuffle reset 100"),
+    (distill, f"distill ant --out 'a folder' --minutes 5 --learned-queries 4 {GTRXL}"),
+    (distill, "distill ant --out runs/x --no-products --normalise"),
+    (learn, "learn Pendulum-v1 --out runs/x --teacher-minutes 3"),
+    (train_monitor, "train-monitor m.safetensors --hidden 64 64"),
+    (train_teacher, "train-teacher Pendulum-v1 --out runs/x --algorithm sac"),
+]
+
+
+@pytest.mark.parametrize(("module", "typed"), CASES, ids=[typed for _, typed in CASES])
+def test_the_command_that_continues_a_run_asks_for_the_same(module, typed):
+    name, *words = shlex.split(typed)
+    given = parse(module.Verb, name, words)
+    printed = shlex.split(command(given, name))
+    assert printed[:2] == ["an-control", name]
+    assert asdict(parse(module.Verb, name, printed[2:])) == asdict(given)
