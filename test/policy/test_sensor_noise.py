@@ -40,3 +40,18 @@ def test_signals_that_move_are_no_noise():
             noise.signals_moved()
         noise.estimate(row[order])
         assert noise.sd == 0.0
+
+
+@pytest.mark.parametrize(("bias", "worst"), [(0.0, 0.6), (0.05, 1.5)])
+def test_a_model_that_is_right_filters_noise_and_one_that_is_wrong_does_not_overrule(bias, worst):
+    """`worst` is the filtered readings' error, as a share of the readings' own."""
+    sd, rng, noise = 0.02, np.random.default_rng(3), SensorNoise(0.003, np.zeros(5, bool))
+    true = np.zeros((TICKS + 200, 5), np.float32)
+    readings = (true + sd * rng.normal(size=true.shape)).astype(np.float32)
+    sure = np.full(5, 0.001, np.float32)
+    errors = []
+    for row in readings:
+        noise.estimate(row)
+        if noise.sd:
+            errors.append(np.abs(noise.filter(np.full(5, bias, np.float32), sure, row)).mean())
+    assert np.mean(errors[100:]) < worst * np.abs(readings).mean()

@@ -1,8 +1,10 @@
 """Noise that all sensors carry: how much there is, and readings from which it is filtered out.
 
 Some channels change smoothly, or are 0 or 1, in every robot: if none does, all are noisy. Then a
-reading counts as much as the forward model's errors are larger than the noise (a scalar Kalman
-filter for each channel).
+reading counts as much as the forward model's errors are larger than the noise: a scalar Kalman
+filter for each channel. How large they are, the model says; where they are larger lately than model
+and noise explain, they count (Mehra 1970, "On the identification of variances and adaptive Kalman
+filtering"). A model that is sure of itself would else overrule what a hopper feels of the ground.
 """
 
 from __future__ import annotations
@@ -30,6 +32,12 @@ CARRIED = 0.5
 """The share of a filtered reading's variance that enters the prediction of the next."""
 OUTLIER = 4.0
 """Sds of what is expected, beyond which a reading counts in full."""
+ERROR_RATE = 0.1
+"""How much of the newest squared error counts."""
+FIRST_ERROR = 2.5
+"""What is taken for the mean squared error at first, of the noise's variance."""
+EXPLAINED = 2.0
+"""The mean squared error that the noise explains, of its variance: its sd is an estimate."""
 
 
 def roughness(readings: np.ndarray) -> float:
@@ -60,6 +68,7 @@ class SensorNoise:
         self._readings: deque[np.ndarray] = deque(maxlen=TICKS)
         self._ticks = 0
         self._variance = np.zeros(len(self._binary), F32)
+        self._squared_error = np.zeros(len(self._binary), F32)
 
     def signals_moved(self) -> None:
         """Start over: what the slots read before says nothing of how smooth they are now."""
@@ -79,6 +88,7 @@ class SensorNoise:
         else:
             self.sd = OF_SMOOTHEST * rough
             self._variance[:] = self.sd**2
+            self._squared_error[:] = FIRST_ERROR * self.sd**2
         return self.sd > 0.0 == before
 
     def filter(self, expected: np.ndarray, scale: np.ndarray, readings: np.ndarray) -> np.ndarray:
@@ -86,12 +96,17 @@ class SensorNoise:
 
         All by channel.
         """
-        variance = scale * scale + F32(CARRIED) * self._variance
-        noise = F32(self.sd**2)
-        error = readings - expected
+        noise, squared = F32(self.sd**2), (readings - expected) ** 2
+        model = scale * scale + F32(CARRIED) * self._variance
+        largest = F32(OUTLIER**2) * (model + noise + self._squared_error)
+        self._squared_error += F32(ERROR_RATE) * (
+            np.minimum(squared, largest) - self._squared_error
+        )
+        variance = np.maximum(model, self._squared_error - F32(EXPLAINED) * noise)
         gain = variance / (variance + noise)
-        gain[error * error > OUTLIER**2 * (variance + noise)] = 1.0
+        gain[squared > OUTLIER**2 * (variance + noise)] = 1.0
         self._variance = gain * noise
         contact = np.round(np.clip(readings, 0.0, 1.0))
-        found: np.ndarray = np.where(self._binary, contact, expected + gain * error).astype(F32)
+        likeliest = expected + gain * (readings - expected)
+        found: np.ndarray = np.where(self._binary, contact, likeliest).astype(F32)
         return found
