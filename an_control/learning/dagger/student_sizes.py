@@ -57,7 +57,9 @@ class StudentSizes:
                 f"heads: {self.heads} does not divide the neurons' {self.neuron} units"
             )
         if self.pma and (self.memory or self.normalise or self.learned_queries):
-            raise ValueError(f"pma: {self.pma}, beside memory, normalise or seeds it must be 0")
+            raise ValueError(
+                f"pma: {self.pma}, beside memory, normalise or learned_queries it must be 0"
+            )
         if self.learned_queries and not self.paper:
             raise ValueError(
                 f"learned_queries: {self.learned_queries}, only the paper's form has other queries"

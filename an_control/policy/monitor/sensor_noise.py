@@ -96,7 +96,8 @@ class SensorNoise:
 
         All by channel.
         """
-        noise, squared = F32(self.sd**2), (readings - expected) ** 2
+        noise, error = F32(self.sd**2), readings - expected
+        squared = error * error
         model = scale * scale + F32(CARRIED) * self._variance
         largest = F32(OUTLIER**2) * (model + noise + self._squared_error)
         self._squared_error += F32(ERROR_RATE) * (
@@ -107,6 +108,5 @@ class SensorNoise:
         gain[squared > OUTLIER**2 * (variance + noise)] = 1.0
         self._variance = gain * noise
         contact = np.round(np.clip(readings, 0.0, 1.0))
-        likeliest = expected + gain * (readings - expected)
-        found: np.ndarray = np.where(self._binary, contact, likeliest).astype(F32)
+        found: np.ndarray = np.where(self._binary, contact, expected + gain * error).astype(F32)
         return found

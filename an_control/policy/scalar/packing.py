@@ -58,6 +58,14 @@ class Packed(NamedTuple):
     widths: np.ndarray
     form: Form
 
+    def some(self, policies: slice) -> Packed:
+        """These of several policies."""
+        return self._replace(
+            gate_rows=self.gate_rows[policies],
+            score_rows=self.score_rows[policies],
+            head=self.head[policies],
+        )
+
 
 def pack_memory(weights: MemoryWeights, width: int) -> tuple[np.ndarray, np.ndarray]:
     """The head's memory as compiled code takes it, rows of float32.

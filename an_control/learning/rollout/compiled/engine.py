@@ -12,7 +12,6 @@ import numpy as np
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber
 from an_control.learning.environments import Batch
 from an_control.learning.rollout.compiled.loop import (
-    Candidates,
     Conditions,
     as_they_are,
     run,
@@ -20,7 +19,7 @@ from an_control.learning.rollout.compiled.loop import (
 from an_control.learning.rollout.compiled.policies import BATCH
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, MlpSizes, Model
-from an_control.policy.scalar.packing import Form, pack, pack_head
+from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
 from an_control.policy.scalar.weights import Weights, head_of
 
 CHUNK = 1024
@@ -116,7 +115,7 @@ class FusedEngine:
 
     def _run(
         self,
-        candidates: Candidates,
+        candidates: Packed,
         states: np.ndarray,
         conditions: Conditions,
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -137,7 +136,7 @@ class FusedEngine:
         return returns, steps
 
 
-def candidates_of(models: Sequence[Model]) -> Candidates:
+def candidates_of(models: Sequence[Model]) -> Packed:
     """The weights of models of the same sizes as the compiled rollout takes them."""
     sizes = models[0].sizes
     arrays = {
@@ -150,15 +149,15 @@ def candidates_of(models: Sequence[Model]) -> Candidates:
                 "compiled rollouts know no memory, recurrence, reset on jump, encoder or pma"
                 " attention"
             )
-        return Candidates(*pack(sizes, Weights.of(sizes, arrays)))
+        return pack(sizes, Weights.of(sizes, arrays))
     assert isinstance(sizes, MlpSizes)
     head, widths = pack_head(head_of(arrays, len(sizes.head) + 1))
     form = Form(relu=sizes.activation == "relu", clip=sizes.output == "clip")
     none = np.zeros((len(models), 0, 0), np.float32)
-    return Candidates(none, none, head, widths, form)
+    return Packed(none, none, head, widths, form)
 
 
-def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, Candidates]]:
+def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, Packed]]:
     """Models of the same form and sizes together, with their places."""
     teams: dict[str, list[int]] = {}
     for place, model in enumerate(models):

@@ -34,27 +34,8 @@ from an_control.learning.rollout.compiled.policies import (
     take_weights,
 )
 from an_control.policy.exact_sums import MAX_READING, ORDINARY
-from an_control.policy.scalar.packing import Form
+from an_control.policy.scalar.packing import Form, Packed
 from an_control.system.compiled_cache import njit
-
-
-class Candidates(NamedTuple):
-    """P policies of one form and the same sizes, laid out as `Packed` has one of them."""
-
-    gate_rows: np.ndarray
-    """(P, ., 4d) float32."""
-    score_rows: np.ndarray
-    """(P, ., M) float32."""
-    head: np.ndarray
-    """(P, .) float64."""
-    widths: np.ndarray
-    form: Form
-
-    def some(self, rows: slice) -> Candidates:
-        """These of them."""
-        return self._replace(
-            gate_rows=self.gate_rows[rows], score_rows=self.score_rows[rows], head=self.head[rows]
-        )
 
 
 class Conditions(NamedTuple):
@@ -92,7 +73,7 @@ ADVANCE = types.FunctionType(
 
 @njit(
     (
-        typeof(Candidates(NO_ROWS, NO_ROWS, np.zeros((1, 0)), np.zeros(0, np.int64), Form())),
+        typeof(Packed(NO_ROWS, NO_ROWS, np.zeros((1, 0)), np.zeros(0, np.int64), Form())),
         OBSERVE,
         ADVANCE,
         types.float64[:, ::1],
