@@ -186,6 +186,15 @@ def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path)
         assert abs(action[0] - wanted) < 0.3
 
 
+def test_a_channel_that_never_varied_does_not_count(tmp_path):
+    with closing(learner_in(tmp_path, "Follow-v0", "ppo", iteration=512)) as learner:
+        learner.step()
+        policy = make_policy(learner.model())
+    ids = policy.nominal_ids
+    exact, noisy = (policy.step_array(np.array([5050.0, x], np.float32), ids) for x in (7.0, 7.5))
+    np.testing.assert_array_equal(exact, noisy)
+
+
 def test_what_is_explored_stays_for_four_steps(tmp_path):
     settings = {"environments": 1, "validate_every": 100, "burst": 0.0}
     with closing(learner_in(tmp_path, "Steps-v0", "ppo", **settings)) as learner:

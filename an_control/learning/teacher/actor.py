@@ -12,7 +12,7 @@ from an_control.policy import MlpSizes, Model
 
 
 class Normalisation(NamedTuple):
-    """What the network's inputs are: (observation - mean) / sd."""
+    """What the network's inputs are: (observation - mean) / sd, so that inf hides a channel."""
 
     mean: np.ndarray
     sd: np.ndarray

@@ -111,13 +111,16 @@ class Library:
         return actor_layers(self._algorithm), self._settings.algorithm != "ppo"
 
     def normalisation(self) -> Normalisation:
-        """Of the actor's inputs."""
+        """Of the actor's inputs; sd is inf where a channel hardly varied: its weights were never
+        learned, and dividing them by next to nothing would make the least noise count."""
         vectorised = self._vectorised
         if not vectorised.norm_obs:
             width = actor_layers(self._algorithm)[0][0].shape[1]
             return Normalisation(np.zeros(width), np.ones(width))
         known: Any = vectorised.obs_rms
-        return Normalisation(known.mean.copy(), np.sqrt(known.var + vectorised.epsilon))
+        varied = known.var > vectorised.epsilon * (1.0 + known.mean**2)
+        sd = np.where(varied, np.sqrt(known.var + vectorised.epsilon), np.inf)
+        return Normalisation(known.mean.copy(), sd)
 
     def largest_logit(self) -> float:
         """The largest distance of a logit from the mean of all, in the newest rollout."""
