@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from an_control.system.files import read_regular, write_whole
 CHECKPOINT = "checkpoint.safetensors"
 LIMITS = ("generations", "rounds", "minutes", "teacher_minutes")
 """Settings that say how long a run takes, which the command that continues it may change."""
+NONE, MOST_DIFFERENCES = "none", 3
 PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")
 
 
@@ -50,7 +51,7 @@ class RunFolder:
         if self._known is None or without_limits(self._known) == without_limits(self._config):
             return
         if (path / CHECKPOINT).exists() or "versions" not in self._known:
-            raise RunError(f"{path}: this folder holds a run with other settings; take another")
+            raise RunError(f"{path}: holds a run with other settings: {self._differences()}")
         self._known = None
 
     def begin(self, metrics: Sequence[Mapping[str, Any]]) -> None:
@@ -105,6 +106,19 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{path}: {error.strerror}") from error
 
+    def _differences(self) -> str:
+        """The settings in which the folder's run differs from the one that is asked for."""
+        there, asked = (
+            dict(_leaves(without_limits(one))) for one in (self._known or {}, self._config)
+        )
+        names = [name for name in there | asked if there.get(name, NONE) != asked.get(name, NONE)]
+        said = [
+            f"{name} is {there.get(name, NONE)}, not {asked.get(name, NONE)}"
+            for name in names[:MOST_DIFFERENCES]
+        ]
+        more = len(names) - len(said)
+        return "; ".join(said) + (f"; and {more} more" if more else "")
+
     def _read_config(self) -> dict[str, Any] | None:
         if not (self.path / "config.json").exists():
             return None
@@ -121,6 +135,15 @@ def without_limits(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(settings := decisive.get("settings"), dict):
         decisive["settings"] = {k: v for k, v in settings.items() if k not in LIMITS}
     return decisive
+
+
+def _leaves(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Each value that is no mapping, as JSON, by its name: settings.streams.noise."""
+    if not isinstance(part, Mapping):
+        yield name, json.dumps(part)
+        return
+    for key, value in part.items():
+        yield from _leaves(value, f"{name}.{key}" if name else key)
 
 
 def versions() -> dict[str, str]:
