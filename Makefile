@@ -144,16 +144,16 @@ ant-policy: $(VENV)/.test
 	$(BIN)/an-control distill ant --out runs/ant --seed 2
 	$(BIN)/an-control train-teacher ant --out runs/ant_teacher --steps 1500000
 	$(BIN)/an-control distill ant --recipe ant-second --teacher runs/ant_teacher/model.safetensors \
-	  --start runs/ant/model.safetensors --out runs/ant_again --seed 3
+	  --start-model runs/ant/model.safetensors --out runs/ant_again --seed 3
 	$(BIN)/an-control distill ant --recipe ant-memory \
 	  --teacher runs/ant_teacher/model.safetensors \
-	  --start runs/ant_again/model.safetensors --out runs/ant_memory --seed 3
+	  --start-model runs/ant_again/model.safetensors --out runs/ant_memory --seed 3
 	$(BIN)/an-control distill ant --recipe ant-rewired \
 	  --teacher runs/ant_teacher/model.safetensors \
-	  --start runs/ant_memory/model.safetensors --out runs/ant_rewired --seed 7
+	  --start-model runs/ant_memory/model.safetensors --out runs/ant_rewired --seed 7
 	$(BIN)/an-control distill ant --recipe ant-missing \
 	  --teacher runs/ant_teacher/model.safetensors \
-	  --start runs/ant_rewired/model.safetensors --out runs/ant_lacking --seed 11
+	  --start-model runs/ant_rewired/model.safetensors --out runs/ant_lacking --seed 11
 
 camera-tables: $(VENV)/.test
 	$(call TABLE,car_racing,camera_learning,car_racing backgrounds,--episodes 100 --seed 1,$(BACKGROUNDS))

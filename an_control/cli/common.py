@@ -51,7 +51,12 @@ def check_outputs(verb: Any) -> None:
         if kind is None or path is None:
             continue
         if problem := _file_problem(path) if kind is Output.FILE else _folder_problem(path):
-            raise InputError(f"--{field.name.replace('_', '-')} {path}: {problem}")
+            raise InputError(f"{option(field.name)} {path}: {problem}")
+
+
+def option(name: str) -> str:
+    """A field of a verb, as it is typed: --teacher-minutes."""
+    return "--" + name.replace("_", "-")
 
 
 def outputs_in(hint: Any) -> Iterator[Output]:
@@ -96,15 +101,15 @@ def _options(given: Any, some: Iterable[Field[Any]]) -> list[str]:
     """These fields as options; those of a group, which has no name, beside the others."""
     words = []
     for field in some:
-        value, option = getattr(given, field.name), field.name.replace("_", "-")
+        value, typed = getattr(given, field.name), option(field.name)
         if is_dataclass(value):
             words += _options(value, fields(value))
         elif field.name in ("resume", "json") or value == field.default:
             continue
         elif isinstance(value, bool):
-            words.append(f"--{option}" if value else f"--no-{option}")
+            words.append(typed if value else typed.replace("--", "--no-", 1))
         else:
-            words += [f"--{option}", *map(str, value if isinstance(value, tuple) else [value])]
+            words += [typed, *map(str, value if isinstance(value, tuple) else [value])]
     return words
 
 

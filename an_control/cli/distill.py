@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
+from an_control.cli.common import (
+    InputError,
+    OutputFile,
+    OutputFolder,
+    command,
+    need,
+    option,
+    write_json,
+)
 from an_control.cli.model_parts import PartOptions, Parts
 from an_control.policy import read_model
 from an_control.system.interrupts import INTERRUPTED
@@ -23,8 +31,16 @@ if TYPE_CHECKING:
     from an_control.learning.dagger.learner import Dagger
     from an_control.learning.dagger.settings import DaggerSettings
 
-DISTURBED = ("reshuffled", "missing", "noise", "copies", "added")
-"""Options that say what streams and episodes are disturbed by; not for the camera tasks."""
+DISTURBED = {
+    "reshuffled_chance": "reshuffled",
+    "missing_chance": "missing",
+    "noise_chance": "noise",
+    "copies_chance": "copies",
+    "added": "added",
+}
+"""Options that say what streams and episodes are disturbed by, and the recipe's names of the same;
+not for the camera tasks."""
+OF_EPISODES = "missing", "noise", "copies"
 MAX_ADDED = 1000
 
 
@@ -54,7 +70,7 @@ class Verb:
     camera tasks bring their own teachers."""
     device: str = "cpu"
     """Where torch learns, cpu or cuda."""
-    start: Path | None = None
+    start_model: Path | None = None
     """A model file of the student to begin with. Its neurons, keys and queries are taken, and the
     head begins as the teacher's; in the paper's form everything is taken."""
     recipe: str | None = None
@@ -67,16 +83,15 @@ class Verb:
     are the minimum and the maximum of the share."""
     backgrounds: float | None = None
     """car_racing: the share of examples in which random patterns replace the grass."""
-    reshuffled: float | None = None
-    """Share of the training sequences in which channels are shuffled again within the sequence; by
-    default the recipe's."""
-    missing: float | None = None
-    """Share of the training sequences and episodes in which some channels are missing; by default
-    the recipe's, as for the two options below."""
-    noise: float | None = None
-    """Share in which some channels carry only noise."""
-    copies: float | None = None
-    """Share in which some channels repeat others."""
+    reshuffled_chance: float | None = None
+    """Chance of a training sequence that its channels are shuffled again on the way; by default the
+    recipe's, as for the options below."""
+    missing_chance: float | None = None
+    """Chance of a training sequence or episode that some channels are missing."""
+    noise_chance: float | None = None
+    """Chance that some channels carry only noise."""
+    copies_chance: float | None = None
+    """Chance that some channels repeat others."""
     added: int | None = None
     """Number of channels added to the training sequences; some of them carry copies or noise."""
     normalise: bool = False
@@ -118,8 +133,9 @@ class Verb:
             return self._learn(partial(self._patches, settings))
         for name in ("missing_patches", "backgrounds"):
             if getattr(self, name) not in (None, ()):
-                option = name.replace("_", "-")
-                raise InputError(f"--{option}: not for {self.task}, only for what a camera shows")
+                raise InputError(
+                    f"{option(name)}: not for {self.task}, only for what a camera shows"
+                )
         return self._learn(partial(self._channels, settings))
 
     def _channels(self, settings: DaggerSettings) -> Dagger:
@@ -173,17 +189,20 @@ class Verb:
             self.seed,
             self.device,
             self.teacher,
-            None if self.start is None else read_model(self.start),
+            None if self.start_model is None else read_model(self.start_model),
         )
 
     def _disturbed(self, settings: DaggerSettings) -> DaggerSettings:
-        """With the shares of streams and episodes that are asked for."""
-        given = {name: getattr(self, name) for name in DISTURBED if getattr(self, name) is not None}
-        for name, value in given.items():
+        """With the chances of streams and episodes that are asked for."""
+        given = {}
+        for typed, name in DISTURBED.items():
+            if (value := getattr(self, typed)) is None:
+                continue
             maximum = MAX_ADDED if name == "added" else 1
             if not 0 <= value <= maximum:
-                raise ValueError(f"--{name} {value}: must be from 0 to {maximum}")
-        episodes = {k: v for k, v in given.items() if k in ("missing", "noise", "copies")}
+                raise ValueError(f"{option(typed)} {value}: must be from 0 to {maximum}")
+            given[name] = value
+        episodes = {name: value for name, value in given.items() if name in OF_EPISODES}
         return replace(
             settings,
             streams=replace(settings.streams, **given),
@@ -198,9 +217,9 @@ class Verb:
 
         for name in ("teacher", "neuron", "stack", "products", "normalise", *DISTURBED):
             if getattr(self, name):
-                raise InputError(f"--{name}: not for {self.task}")
+                raise InputError(f"{option(name)}: not for {self.task}")
         for name in self.parts.student():
-            raise InputError(f"--{name}: not for {self.task}")
+            raise InputError(f"{option(name)}: not for {self.task}")
         missing, backgrounds = self.missing_patches, self.backgrounds
         if not all(0.0 <= share <= 1.0 for share in missing):
             raise InputError(f"--missing-patches {missing}: must be shares from 0 to 1")
@@ -221,7 +240,7 @@ class Verb:
         )
         if self.backgrounds:
             settings = replace(settings, backgrounds=self.backgrounds)
-        start = None if self.start is None else read_model(self.start)
+        start = None if self.start_model is None else read_model(self.start_model)
         env = make_environment(environment_of(self.task))
         task = describe(env, self.task, environment_of(self.task))
         return PatchDagger(self.out, env, task, settings, self.seed, self.device, start)

@@ -8,7 +8,15 @@ from typing import Any
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
+from an_control.cli.common import (
+    InputError,
+    OutputFile,
+    OutputFolder,
+    command,
+    need,
+    option,
+    write_json,
+)
 from an_control.system.interrupts import INTERRUPTED
 
 
@@ -81,8 +89,7 @@ class Verb:
 
         for name in ("minutes", "teacher_minutes"):
             if not 0.0 < getattr(self, name) < float("inf"):
-                option = name.replace("_", "-")
-                raise InputError(f"--{option} {getattr(self, name)}: must be over 0")
+                raise InputError(f"{option(name)} {getattr(self, name)}: must be over 0")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
         try:

@@ -30,7 +30,7 @@ from an_control.policy import read_model
 
 SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
 """Of the minutes for all of them."""
-DELAY = 0.25
+DELAY_CHANCE = 0.25
 """Share of the episodes from which the monitor learns that come a tick late."""
 MOST_ROWS = 12
 SMOKE_EPISODES = 2, 2
@@ -185,7 +185,7 @@ class LearnRun:
             out=self._model,
             folder=self._out / "monitor",
             task=asked.task,
-            delay=DELAY,
+            delay_chance=DELAY_CHANCE,
             minutes=asked.minutes * SHARES["monitor"],
             seed=asked.seed,
         )

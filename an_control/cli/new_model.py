@@ -28,7 +28,7 @@ class Verb:
     """A wiring YAML, a gymnasium id (also as module:id), or a task known by name."""
     out: OutputFile
     """The model file to write (.safetensors)."""
-    gain: float = 0.3
+    weight_scale: float = 0.3
     """How large the random weights are; 1: as torch starts a layer, 0: every action is 0."""
     ordered: bool = False
     """An MLP that needs its channels in their order, in place of an attention policy."""
@@ -36,8 +36,8 @@ class Verb:
     """Decides the weights."""
 
     def run(self) -> int:
-        if not 0.0 <= self.gain < float("inf"):
-            raise InputError(f"--gain {self.gain}: must be 0 or more")
+        if not 0.0 <= self.weight_scale < float("inf"):
+            raise InputError(f"--weight-scale {self.weight_scale}: must be 0 or more")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
         task = self._wired() if self.robot.endswith((".yaml", ".yml")) else self._simulated()
@@ -45,7 +45,7 @@ class Verb:
         sizes: Sizes = paper_sizes(actions, queries=16, hidden_layers=1)
         if self.ordered:
             sizes = MlpSizes(channels, actions, [16])
-        model = random_model(sizes, self.seed, self.gain, task)
+        model = random_model(sizes, self.seed, self.weight_scale, task)
         try:
             write_model(self.out, model)
         except WriteError as error:

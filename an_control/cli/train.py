@@ -38,7 +38,7 @@ class Verb:
     """attention: permutation-invariant. attention-raw: the same policies, searched by all of the
     authors' parameters, some of which are redundant. mlp: a plain network that needs its channels
     in order."""
-    start: Path | None = None
+    start_model: Path | None = None
     """A model file to start from; its form is taken."""
     hidden: tuple[int, ...] = ()
     """Units of the hidden layers: of the MLP (16 by default), or after the attention (by default
@@ -60,7 +60,7 @@ class Verb:
     starts: int | None = None
     """Number of random starts that race, until the best one continues; a search that has stalled
     races against new ones. 0: start with zeros. By default 8 for the attention form without
-    `--start`, else 0."""
+    `--start-model`, else 0."""
     popsize: int = 64
     """Number of candidates in each generation."""
     rollouts: int = 16
@@ -78,8 +78,8 @@ class Verb:
     decay: float = 0.0
     """Weight decay: this times a candidate's squared norm is subtracted from its fitness."""
     normalise: bool = False
-    """Attention forms, also with `--start`: divide the attention's sums by the number of channels
-    that are present, relative to the task's."""
+    """Attention forms, also with `--start-model`: divide the attention's sums by the number of
+    channels that are present, relative to the task's."""
     shuffle: tuple[str, ...] = ("none",)
     """Disturbances to train under, each in the words of evaluate --table: when signals move (none,
     reset, K, reset+K), then noise=N, copies=N, missing=SHARE, delay=0..2, lose=SHARE, gain=0.6..1
@@ -124,8 +124,8 @@ class Verb:
         for name in ("minutes", "starts", "max_rollouts"):
             if (value := getattr(self, name)) is not None and not 0 <= value < float("inf"):
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be 0 or more")
-        if self.starts and self.start is not None:
-            raise InputError(f"--starts {self.starts}: must be 0 with --start")
+        if self.starts and self.start_model is not None:
+            raise InputError(f"--starts {self.starts}: must be 0 with --start-model")
         if self.stack < 0:
             raise InputError(f"--stack {self.stack}: must be 0 or more")
         if self.popsize < 4:
@@ -187,21 +187,21 @@ class Verb:
     @property
     def _starts(self) -> int:
         if self.starts is None:
-            return 8 if self.start is None and self.form != "mlp" else 0
+            return 8 if self.start_model is None and self.form != "mlp" else 0
         return self.starts
 
     def _form(self, channels: int, actions: int) -> tuple[Form, Any]:
         """The form to search, and where to start."""
         from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_of
 
-        if self.start is not None:
-            model = read_model(self.start)
+        if self.start_model is not None:
+            model = read_model(self.start_model)
             if self.normalise:
                 model = model.normalised(channels)
             form = form_of(model)
             if model.sizes.actions != actions:
                 raise InputError(
-                    f"--start {self.start}: {model.sizes.actions} actions, but"
+                    f"--start-model {self.start_model}: {model.sizes.actions} actions, but"
                     f" {self.task} takes {actions}"
                 )
             return form, form.vector(model)

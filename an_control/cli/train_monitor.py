@@ -9,7 +9,15 @@ from tempfile import TemporaryDirectory
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
+from an_control.cli.common import (
+    InputError,
+    OutputFile,
+    OutputFolder,
+    command,
+    need,
+    option,
+    write_json,
+)
 from an_control.policy import Model, Monitor, read_model, write_model
 from an_control.policy.monitor.forward_model import NETWORKS
 from an_control.system.interrupts import INTERRUPTED
@@ -44,8 +52,8 @@ class Verb:
     """Gradient updates of the forward model; the identity classifier takes half as many."""
     imputation_updates: int = 8_000
     """Gradient updates of the imputation network in each of its two stages; 0: no such network."""
-    delay: float = 0.0
-    """The share of the episodes in which all readings come a tick late: then delay is learned to be
+    delay_chance: float = 0.0
+    """Chance of an episode that all its readings come a tick late: then delay is learned to be
     no evidence of rewiring."""
     minutes: float = 0.0
     """Processor time that this may take: with less than it needs, fewer steps and updates are made;
@@ -75,10 +83,9 @@ class Verb:
             ("seed", 0),
         ):
             if getattr(self, name) < least:
-                option = name.replace("_", "-")
-                raise InputError(f"--{option} {getattr(self, name)}: must be {least} or more")
-        if not 0.0 <= self.delay <= 1.0:
-            raise InputError(f"--delay {self.delay}: must be from 0 to 1")
+                raise InputError(f"{option(name)} {getattr(self, name)}: must be {least} or more")
+        if not 0.0 <= self.delay_chance <= 1.0:
+            raise InputError(f"--delay-chance {self.delay_chance}: must be from 0 to 1")
         model = read_model(self.model)
         if self.take is not None:
             return self._take(model, read_model(self.take))
@@ -99,7 +106,7 @@ class Verb:
             imputation_updates=self.imputation_updates,
             monitor=self.monitor,
             minutes=self.minutes,
-            faults={Fault("delay=1"): self.delay} if self.delay else {},
+            faults={Fault("delay=1"): self.delay_chance} if self.delay_chance else {},
         )
         with closing(env), TemporaryDirectory() as beside:
             if channels != describe(env, name, name)["channels"]:

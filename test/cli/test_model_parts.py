@@ -51,7 +51,7 @@ def test_train_searches_policies_with_these_parts(tmp_path, name):
     path = tmp_path / "run/model.safetensors"
     assert_has_the_parts(read_model(path).sizes, name)
     assert_acts(path)
-    start = ["--start", str(path), *BRIEF]
+    start = ["--start-model", str(path), *BRIEF]
     assert main(["train", "cartpole", "--out", str(tmp_path / "on"), *start]) == 0
     assert_has_the_parts(read_model(tmp_path / "on/model.safetensors").sizes, name)
 

@@ -24,7 +24,7 @@ def test_a_wirings_channels_and_actuators_are_the_models(tmp_path):
 def test_an_environments_model_may_need_its_order_or_never_act(tmp_path):
     pytest.importorskip("gymnasium", reason="needs the sim extra")
     out = tmp_path / "pole.safetensors"
-    command = ["new-model", "CartPole-v1", "--ordered", "--gain", "0", "--out", str(out)]
+    command = ["new-model", "CartPole-v1", "--ordered", "--weight-scale", "0", "--out", str(out)]
     assert main(command) == 0
     policy = load_policy(out)
     assert not policy.permutation_invariant and len(policy.nominal_ids) == 4
@@ -37,7 +37,7 @@ def test_an_environments_model_may_need_its_order_or_never_act(tmp_path):
         ("nothing", [], "environment 'nothing'"),
         ("nothing.yaml", [], "nothing.yaml"),
         ("an_control_sim:an_control/PuzzlePong-v0", [], "camera"),
-        ("CartPole-v1", ["--gain", "-1"], "--gain -1.0"),
+        ("CartPole-v1", ["--weight-scale", "-1"], "--weight-scale -1.0"),
     ],
 )
 def test_bad_input_ends_with_2_and_names_it(tmp_path, capsys, robot, more, named):

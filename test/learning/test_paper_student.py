@@ -128,7 +128,16 @@ def test_distill_teaches_cartpole_the_papers_form(tmp_path, teacher):
 @pytest.mark.parametrize("recipe", ["cartpole", "cartpole-softmax"])
 def test_distill_teaches_stacked_readings_normalised_and_disturbed(tmp_path, teacher, recipe):
     words = ["--recipe", recipe, "--stack", "3", "--neuron", "16", "--normalise"]
-    disturbed = ["--missing", "1", "--copies", "1", "--noise", "1", "--added", "3"]
+    disturbed = [
+        "--missing-chance",
+        "1",
+        "--copies-chance",
+        "1",
+        "--noise-chance",
+        "1",
+        "--added",
+        "3",
+    ]
     assert distill(teacher, tmp_path / "run", *words, *disturbed) == 0
     model = read_model(tmp_path / "run/model.safetensors")
     assert (model.sizes.stack, model.sizes.neuron, model.sizes.normalise) == (3, 16, 5)
@@ -138,7 +147,7 @@ def test_distill_teaches_stacked_readings_normalised_and_disturbed(tmp_path, tea
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--copies", "1.5"], "--copies 1.5: must be from 0 to 1"),
+        (["--copies-chance", "1.5"], "--copies-chance 1.5: must be from 0 to 1"),
         (["--products"], "--products"),
         (["--recipe", "x"], "--recipe 'x': must be one of ant, "),
     ],

@@ -148,9 +148,9 @@ def test_a_run_is_continued_with_more_steps_than_it_was_begun_with(tmp_path, lim
 
 def test_a_folder_of_other_settings_or_a_broken_checkpoint_is_refused(tmp_path):
     loop(tmp_path, Walk()).run(stop_after=2)
-    with pytest.raises(RunError, match="other settings: rate is none, not 2$"):
+    with pytest.raises(RunError, match=r"other settings: rate is none, not 2$"):
         loop(tmp_path, Walk(), rate=2)
-    others = dict.fromkeys("abcde", [1])
+    others = {name: [1] for name in "abcde"}
     with pytest.raises(RunError, match=r"a is none, not \[1\];.*; and 2 more$"):
         loop(tmp_path, Walk(), **others)
     (tmp_path / CHECKPOINT).write_bytes(b"broken")

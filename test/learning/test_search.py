@@ -193,8 +193,8 @@ def test_random_starts_race_by_default_and_zeros_are_asked_for(tmp_path, capsys)
     assert main([*zeros, "--starts", "0"]) == 0
     assert "starts" not in (tmp_path / "zeros/metrics.jsonl").read_text()
     model = str(tmp_path / "run/model.safetensors")
-    assert main([*zeros, "--start", model, "--starts", "2"]) == 2
-    assert "--starts 2: must be 0 with --start" in capsys.readouterr().err
+    assert main([*zeros, "--start-model", model, "--starts", "2"]) == 2
+    assert "--starts 2: must be 0 with --start-model" in capsys.readouterr().err
     assert main([*zeros, "--minutes", "-1"]) == 2
     assert "--minutes -1.0: must be 0 or more" in capsys.readouterr().err
 
