@@ -24,6 +24,7 @@ from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import ChangeDetector
 from an_control.policy.monitor.evidence import Evidence, Record
 from an_control.policy.monitor.forward_model import ForwardModel
+from an_control.policy.monitor.monitor import SURE
 
 
 def noisy_monitor(roughest=0.003):
@@ -52,6 +53,18 @@ def test_noisy_readings_are_smoothed_and_quiet_ones_keep_their_bits():
     given, got = errors(monitor, [STRAIGHT] * 120, 0.02)[60:].mean(0)
     assert given < 0.8 * got
     assert monitor.moved == {}
+
+
+def test_channels_that_read_the_same_constant_do_not_make_it_less_sure():
+    model = imputing_model(np.zeros(5))
+    model.arrays["forward.1.bias"][3:5] = 0.0
+    model.arrays["imputation.typical"][1:, 3:5] = 7.0
+    monitor = make_policy(model, "match").monitor
+    for tick in range(40):
+        signals = waves(tick)
+        signals[3:5] = 7.0
+        monitor.step(signals, np.zeros(2, np.float32))
+    assert not monitor.belief.lost and monitor._search.margin(monitor.belief) > SURE
 
 
 def test_signals_that_move_are_found_among_noise_too():

@@ -16,6 +16,7 @@ from an_control.learning.forward_model.networks import (
     ForwardModelSettings,
     Training,
     arrays_of,
+    fold_units,
     moments,
 )
 from an_control.policy.monitor.sensor_noise import MIN_TICKS, roughness
@@ -69,11 +70,9 @@ class Imputation(Training):
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = arrays_of("imputation", self._network.layers)
         middle, spread, shared = self._middle, self._spread, self._shared
-        before = np.concatenate([middle, middle, np.zeros(shared)])
-        units = np.concatenate([spread, spread, np.ones(shared)])
-        first = arrays["imputation.0.weight"].astype(np.float64) / units
-        arrays["imputation.0.weight"] = first.astype(F32)
-        arrays["imputation.0.bias"] = (arrays["imputation.0.bias"] - first @ before).astype(F32)
+        middles = np.concatenate([middle, middle, np.zeros(shared)])
+        spreads = np.concatenate([spread, spread, np.ones(shared)])
+        fold_units(arrays, "imputation.0", middles, spreads)
         arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
         arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
         arrays["imputation.max_roughness"] = np.array([self._roughest], F32)

@@ -17,6 +17,7 @@ from an_control.learning.runs.checkpoint import as_tensors
 from an_control.policy import Monitor
 
 F32 = np.float32
+MIN_SPREAD = F32(1e-3)
 
 
 @dataclass(frozen=True)
@@ -147,4 +148,18 @@ def arrays_of(name: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
 
 def moments(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation (N,) of rows; the latter is never 0."""
-    return inputs.mean(0), inputs.std(0) + F32(1e-3)
+    return inputs.mean(0), inputs.std(0) + MIN_SPREAD
+
+
+def fold_units(
+    arrays: dict[str, np.ndarray], layer: str, middle: np.ndarray, spread: np.ndarray
+) -> None:
+    """Make a first layer, which learned from (inputs - middle) / spread, one of inputs as they are.
+
+    Inputs that hardly varied get no weight: what they had was never learned, and divided by next to
+    nothing it would make the least noise count.
+    """
+    varied = spread > MIN_SPREAD + 1e-3 * np.sqrt(1.0 + middle**2)
+    first = arrays[f"{layer}.weight"].astype(np.float64) / np.where(varied, spread, np.inf)
+    arrays[f"{layer}.weight"] = first.astype(F32)
+    arrays[f"{layer}.bias"] = (arrays[f"{layer}.bias"] - first @ middle).astype(F32)

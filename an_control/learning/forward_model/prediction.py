@@ -15,6 +15,7 @@ from an_control.learning.forward_model.networks import (
     ForwardModelSettings,
     Training,
     arrays_of,
+    fold_units,
     moments,
 )
 from an_control.policy.monitor.assignment import FREEDOM
@@ -33,8 +34,8 @@ class Prediction(Training):
     def __init__(self, traces: Sequence[Trace], settings: ForwardModelSettings) -> None:
         before, actions, after, episode = flat(traces)
         self._step = np.abs(after - before).mean(0) + 1e-4
-        self.binary = np.asarray(np.isin(before, (0.0, 1.0)).all(0))
-        """(N,) True where a channel only ever reads 0 or 1."""
+        self.binary = np.isin(before, (0.0, 1.0)).all(0) & (before.min(0) < before.max(0))
+        """(N,) True where a channel reads 0 or 1, and both."""
         self._middle, self._spread = moments(np.concatenate([before, actions], 1))
         inputs = (np.concatenate([before, actions], 1) - self._middle) / self._spread
         self._inputs = torch.from_numpy(inputs)
@@ -58,10 +59,7 @@ class Prediction(Training):
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = arrays_of("forward", self._network.layers)
-        first = arrays["forward.0.weight"].astype(np.float64) / self._spread
-        arrays["forward.0.weight"] = first.astype(F32)
-        bias = arrays["forward.0.bias"] - first @ self._middle
-        arrays["forward.0.bias"] = bias.astype(F32)
+        fold_units(arrays, "forward.0", self._middle, self._spread)
         arrays["forward.step"] = self._step.astype(F32)
         return arrays
 

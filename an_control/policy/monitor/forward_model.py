@@ -76,11 +76,18 @@ class ForwardModel:
         self.actions = len(self._forward[0][0]) - len(self.channels)
         self.imputes = self.sizes.imputation > 0
         """Whether it can impute missing channels."""
+        self.constant = np.zeros(len(self.channels), bool)
+        """(N,) which channels never left one value."""
+        self.alike = np.eye(len(self.channels), dtype=bool)
+        """(N, N) True for channels that read the same constant, as if they were one."""
         self.max_roughness = math.inf
         """Roughness up to which the sensors have no noise (`sensor_noise`)."""
         if self.imputes:
             self._imputation = _layers(arrays, "imputation", 3)
             self.typical, self._min, self._max = arrays["imputation.typical"].astype(F32)
+            self.constant = self._min == self._max
+            both = self.constant[:, None] & self.constant
+            self.alike |= both & (self._min[:, None] == self._min)
             self.max_roughness = float(arrays["imputation.max_roughness"][0])
         self._usual_change = arrays["forward.step"].astype(F32)
         self.usual_costs = arrays["forward.usual"].astype(F32)

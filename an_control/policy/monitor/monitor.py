@@ -56,7 +56,7 @@ class IdentityMonitor:
         self._search = AssignmentSearch(forward, self._costs)
         self._imputation = Imputation(forward, self._costs, self._detector.max_surprise)
         self.noise = SensorNoise(forward.max_roughness, forward.binary)
-        self._analogue = np.flatnonzero(~forward.binary)
+        self._analogue = np.flatnonzero(~(forward.binary | forward.constant))
         self._sensors = StuckSensors(len(self.channels), self._detector.max_surprise)
         self.reset()
 

@@ -55,7 +55,8 @@ class AssignmentSearch:
         self._evidence = Evidence(forward, costs, VERIFY_TICKS)
         self._assign = costs.assign
         self._all = np.arange(len(forward.channels))
-        self._pairs = np.triu_indices(len(forward.channels), 1)
+        self._alike = forward.alike
+        self._pairs = np.nonzero(np.triu(~self._alike, 1))
         self.reset()
 
     def reset(self) -> None:
@@ -182,7 +183,7 @@ class AssignmentSearch:
             self._age = VERIFY_TICKS
 
     def margin(self, belief: Belief) -> float:
-        """The least that the costs grow by where two channels swap slots."""
+        """The least that the costs grow by where two channels that differ swap slots."""
         return float(self._swap_gains(belief).min())
 
     def blend(self, belief: Belief, readings: np.ndarray) -> np.ndarray:
@@ -204,7 +205,7 @@ class AssignmentSearch:
 
     def _swap_gains(self, belief: Belief) -> np.ndarray:
         gains = swap_gains(self._costs, belief.slots)
-        gains[self._all, self._all] = np.inf
+        gains[self._alike] = np.inf
         return gains
 
     def _add_newest(self, belief: Belief, prediction: Prediction) -> None:

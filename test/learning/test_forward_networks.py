@@ -1,0 +1,45 @@
+"""What the monitor's networks make of channels that never vary, as a planar robot has them."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.imputation import Imputation
+from an_control.learning.forward_model.networks import ForwardModelSettings
+from an_control.learning.forward_model.prediction import Prediction
+
+CHANNELS, CONSTANT, CONTACT = 4, [1, 3], 2
+SETTINGS = ForwardModelSettings(
+    hidden=(8,), updates=3, imputation=8, imputation_updates=2, imputation_batch=4
+)
+
+
+@pytest.fixture
+def traces():
+    """Two walks beside a constant 0, a contact and a constant 0.7."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(4):
+        readings = np.zeros((60, CHANNELS), np.float32)
+        readings[:, 0] = 0.1 * np.cumsum(rng.standard_normal(60))
+        readings[:, CONTACT] = rng.random(60) < 0.5
+        readings[:, 3] = 0.7
+        found.append(Trace(readings, rng.uniform(-1, 1, (59, 2)).astype(np.float32), False))
+    return found
+
+
+def test_a_channel_that_never_varies_moves_no_prediction(traces):
+    training = Prediction(traces, SETTINGS)
+    training.advance(3)
+    weight = training.arrays()["forward.0.weight"]
+    assert not weight[:, CONSTANT].any() and np.abs(weight[:, [0, CONTACT]]).min() > 0.0
+    assert training.binary.tolist() == [False, False, True, False], "a constant 0 is no contact"
+
+
+def test_nor_what_is_imputed(traces):
+    training = Imputation(traces, SETTINGS, np.random.default_rng(1))
+    training.advance(2)
+    weight = training.arrays()["imputation.0.weight"]
+    seen = [*CONSTANT, *(CHANNELS + place for place in CONSTANT)]
+    assert not weight[:, seen].any() and np.abs(np.delete(weight, seen, 1)).min() > 0.0
