@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from an_control.policy.monitor.stuck_sensors import (
-    CONTACT_TICKS,
     MIN_EXCESS,
+    STILL_TICKS,
     TICKS,
     StuckSensors,
 )
@@ -20,7 +20,7 @@ ALONE = np.where(np.arange(SLOTS) == 2, MIN_EXCESS, 0.0)
 
 @pytest.fixture
 def sensors() -> StuckSensors:
-    return StuckSensors(SLOTS, max_excess=10.0)
+    return StuckSensors(SLOTS, np.array([0.0, 1.0]), max_excess=10.0)
 
 
 def moving(tick: int, **held: float) -> np.ndarray:
@@ -64,8 +64,8 @@ def test_a_robot_that_stands_still_has_no_stuck_sensor(sensors):
 def test_of_a_contact_it_must_be_known_which_channel_it_is(sensors):
     """All that moves costs too much, so the assignment is wrong: 1.0 may be a foot that stands."""
     assert not any(run(sensors, range(50), MUCH, s2=1.0))
-    found = run(sensors, range(50, 60 + CONTACT_TICKS), ALONE, s2=1.0)
-    assert [2] not in found[: CONTACT_TICKS - 1] and found[-1] == [2]
+    found = run(sensors, range(50, 60 + STILL_TICKS), ALONE, s2=1.0)
+    assert [2] not in found[: STILL_TICKS - 1] and found[-1] == [2]
 
 
 def test_while_all_contacts_read_as_contacts_do_another_slot_that_reads_zero_is_stuck(sensors):
@@ -74,10 +74,10 @@ def test_while_all_contacts_read_as_contacts_do_another_slot_that_reads_zero_is_
 
 
 def test_a_contact_that_is_known_to_have_moved_there_is_not_stuck(sensors):
-    assert not any(run(sensors, range(CONTACT_TICKS - 10), ALONE, s2=1.0))
+    assert not any(run(sensors, range(STILL_TICKS - 10), ALONE, s2=1.0))
     sensors.reassigned(np.arange(SLOTS) == 2)
     nothing = np.zeros(SLOTS)
-    assert not any(run(sensors, range(CONTACT_TICKS, 3 * CONTACT_TICKS), nothing, s2=1.0))
+    assert not any(run(sensors, range(STILL_TICKS, 3 * STILL_TICKS), nothing, s2=1.0))
 
 
 def test_a_message_that_comes_twice_is_told_from_a_robot_that_stands_still(sensors):

@@ -20,7 +20,7 @@ from an_control.learning.forward_model.networks import (
 )
 from an_control.policy.monitor.assignment import FREEDOM
 from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.forward_model import HIGHEST, LOWEST, ForwardModel
+from an_control.policy.monitor.forward_model import HIGHEST, LEAST_CHANGE, LOWEST, ForwardModel
 
 CALM_STEPS = 4000
 """Undisturbed steps whose costs count as usual, at most."""
@@ -33,7 +33,7 @@ class Prediction(Training):
 
     def __init__(self, traces: Sequence[Trace], settings: ForwardModelSettings) -> None:
         before, actions, after, episode = flat(traces)
-        self._step = np.abs(after - before).mean(0) + 1e-4
+        self._step = np.abs(after - before).mean(0) + LEAST_CHANGE
         self.binary = np.isin(before, (0.0, 1.0)).all(0) & (before.min(0) < before.max(0))
         """(N,) True where a channel reads 0 or 1, and both."""
         self._middle, self._spread = moments(np.concatenate([before, actions], 1))

@@ -17,8 +17,6 @@ MIN_CHANCE = 0.02
 """The least chance that a binary channel reads otherwise than expected."""
 MIN_LIKELIHOOD = 1e-5
 """Likelihood of a reading that is neither 0 nor 1, as a binary channel."""
-MAX_RATIO = 1e6
-"""Of an error to its scale."""
 MOVE_COST = 2.0
 """Nats that a moved channel costs: many that move must explain more than a few."""
 
@@ -32,9 +30,10 @@ def costs_of(
     binary: np.ndarray,
     usual: np.ndarray,
     width: float,
+    max_ratio: np.ndarray,
 ) -> np.ndarray:
     """Costs, of any shapes that fit together: of slots as channels, see `add_costs`."""
-    ratio = np.minimum(np.abs(moved - expected) / scale, MAX_RATIO)
+    ratio = np.minimum(np.abs(moved - expected) / scale, max_ratio)
     smooth = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
     likely = np.clip(chance, MIN_CHANCE, 1.0 - MIN_CHANCE)
     one, zero = (
@@ -45,9 +44,9 @@ def costs_of(
     return found
 
 
-def noisy(scale: np.ndarray, variance: float) -> np.ndarray:
+def noisy(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """The scale of errors that are the sum of two, of this scale and of this variance."""
-    found: np.ndarray = np.sqrt(scale * scale + np.float32(variance))
+    found: np.ndarray = np.sqrt(scale * scale + variance)
     return found
 
 
@@ -61,19 +60,21 @@ def add_costs(
     binary: np.ndarray,
     usual: np.ndarray,
     width: float,
-    noise: float,
+    max_ratio: np.ndarray,
+    noise: np.ndarray,
 ) -> None:
     """Add the costs of T ticks to `costs` (slots, channels) float64.
 
     By slot: `moved` (T, N), NaN where missing, and what it `reads`; by channel: what is `expected`
-    for `moved`, the error's `scale` before `noise` adds its variance, a binary channel's `chance`
-    to read 1 within `width`. A missing slot costs what is `usual` for the channel.
+    for `moved`, the error's `scale` before `noise` adds its variance, the largest ratio of error
+    and scale that counts, a binary channel's `chance` to read 1 within `width`. A missing slot
+    costs what is `usual` for the channel.
     """
     scale = noisy(scale, noise)
     for t in range(len(moved)):
         slots = moved[t][:, None], reads[t][:, None]
         costs += costs_of(
-            slots[0], expected[t], scale[t], slots[1], chance[t], binary, usual, width
+            slots[0], expected[t], scale[t], slots[1], chance[t], binary, usual, width, max_ratio
         )
 
 

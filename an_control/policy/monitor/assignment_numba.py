@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.monitor.assignment import FREEDOM, MAX_RATIO, MIN_CHANCE, MIN_LIKELIHOOD
+from an_control.policy.monitor.assignment import FREEDOM, MIN_CHANCE, MIN_LIKELIHOOD
 from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 THIRD = F32(1.0 / FREEDOM)
-F32_MAX_RATIO = F32(MAX_RATIO)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def add_costs(costs, moved, expected, scale, reads, chance, binary, usual, width, noise):
+def add_costs(costs, moved, expected, scale, reads, chance, binary, usual, width, max_ratio, noise):
     """See `assignment.add_costs`."""
     count = costs.shape[0]
     offset = np.log(F32(width))
@@ -30,10 +29,10 @@ def add_costs(costs, moved, expected, scale, reads, chance, binary, usual, width
                     cost = offset - np.log(mixed + F32(MIN_LIKELIHOOD))
                     costs[i, k] += cost if moved[t, i] == moved[t, i] else usual[k]
             else:
-                noisy = np.sqrt(scale[t, k] * scale[t, k] + F32(noise))
+                noisy = np.sqrt(scale[t, k] * scale[t, k] + noise[k])
                 inverse, log_scale = F32(1.0) / noisy, np.log(noisy)
                 for i in range(count):
-                    ratio = min(abs(moved[t, i] - expected[t, k]) * inverse, F32_MAX_RATIO)
+                    ratio = min(abs(moved[t, i] - expected[t, k]) * inverse, max_ratio[k])
                     cost = F32(2.0) * np.log(F32(1.0) + ratio * ratio * THIRD) + log_scale
                     costs[i, k] += cost if moved[t, i] == moved[t, i] else usual[k]
 

@@ -15,8 +15,11 @@ from an_control.policy.monitor.assignment import costs_of, noisy
 from an_control.policy.monitor.forward_model import ForwardModel, Prediction
 
 F32 = np.float32
-FLOOR = 1e-6
-"""Added to the squared scale of errors."""
+FLOOR, CONSTANT_FLOOR = 1e-6, 1e-12
+"""Added to the squared scale of errors; the same of channels that never change."""
+MAX_RATIO, CONSTANT_MAX_RATIO = 1e6, 13.0
+"""Of an error to its scale, as far as it counts. That a channel which never changed in training
+does is worth 8 nats a tick: it may flicker on another robot."""
 NOISE_VARIANCES = 1.5
 """Variances of the sensors' noise in a change: a new reading's, and what is left of the last."""
 BINARY_SCALE = 0.003
@@ -39,6 +42,8 @@ class Costs:
         """The assignment of least cost, see `assignment.assign`."""
         self._binary, self._usual = forward.binary, forward.usual_costs
         self._usual_sum = float(self._usual.sum())
+        self._floor = np.where(forward.constant, F32(CONSTANT_FLOOR), F32(FLOOR))
+        self._max_ratio = np.where(forward.constant, F32(CONSTANT_MAX_RATIO), F32(MAX_RATIO))
         self.noise_sd = 0.0
         """The sd of the noise on every reading now, which makes all errors larger."""
         if compiled:
@@ -86,17 +91,17 @@ class Costs:
         if not self.noise_sd:
             return usual
         scale = prediction.scale[0]
-        more = np.log(noisy(scale, self._variance)) - np.log(noisy(scale, FLOOR))
+        more = np.log(noisy(scale, self._variance)) - np.log(noisy(scale, self._floor))
         more[self._binary] = math.log(max(BINARY_SCALE, self.noise_sd) / BINARY_SCALE)
         return usual + float(more.sum())
 
     @property
-    def _variance(self) -> float:
-        """What the noise before and after adds to the variance of errors."""
-        return FLOOR + NOISE_VARIANCES * self.noise_sd**2
+    def _variance(self) -> np.ndarray:
+        """What the noise before and after adds to the variance of errors (N,)."""
+        return self._floor + F32(NOISE_VARIANCES * self.noise_sd**2)
 
     def _scale(self, prediction: Prediction) -> np.ndarray:
         return noisy(prediction.scale, self._variance)
 
-    def _constants(self) -> tuple[np.ndarray, np.ndarray, float]:
-        return self._binary, self._usual, max(BINARY_SCALE, self.noise_sd)
+    def _constants(self) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+        return self._binary, self._usual, max(BINARY_SCALE, self.noise_sd), self._max_ratio

@@ -23,6 +23,8 @@ F32 = np.float32
 Layer = tuple[np.ndarray, np.ndarray]
 NETWORKS = ("forward.", "identity.", "imputation.")
 """What the names of their arrays begin with."""
+LEAST_CHANGE = F32(1e-4)
+"""Added to the mean size of a channel's changes, its usual step."""
 LOWEST, HIGHEST = -6.0, 3.0
 """Bounds of an error's log scale, in units of the channel's usual step."""
 
@@ -76,20 +78,22 @@ class ForwardModel:
         self.actions = len(self._forward[0][0]) - len(self.channels)
         self.imputes = self.sizes.imputation > 0
         """Whether it can impute missing channels."""
-        self.constant = np.zeros(len(self.channels), bool)
-        """(N,) which channels never left one value."""
+        self._usual_change = arrays["forward.step"].astype(F32)
+        self.constant = self._usual_change <= LEAST_CHANGE
+        """(N,) which channels never changed within an episode."""
         self.alike = np.eye(len(self.channels), dtype=bool)
         """(N, N) True for channels that read the same constant, as if they were one."""
+        self.still_values = np.array([0.0, 1.0], F32)
+        """What contacts and constants read while they stand still."""
         self.max_roughness = math.inf
         """Roughness up to which the sensors have no noise (`sensor_noise`)."""
         if self.imputes:
             self._imputation = _layers(arrays, "imputation", 3)
             self.typical, self._min, self._max = arrays["imputation.typical"].astype(F32)
-            self.constant = self._min == self._max
-            both = self.constant[:, None] & self.constant
-            self.alike |= both & (self._min[:, None] == self._min)
+            same = self._min == self._max
+            self.still_values = np.union1d(self.still_values, self._min[same])
+            self.alike |= same[:, None] & same & (self._min[:, None] == self._min)
             self.max_roughness = float(arrays["imputation.max_roughness"][0])
-        self._usual_change = arrays["forward.step"].astype(F32)
         self.usual_costs = arrays["forward.usual"].astype(F32)
         """(N,) what each channel's readings cost where nothing moved (`costs`)."""
         self._predict_tick: Callable[..., np.ndarray] | None = None

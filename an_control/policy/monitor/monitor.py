@@ -56,8 +56,10 @@ class IdentityMonitor:
         self._search = AssignmentSearch(forward, self._costs)
         self._imputation = Imputation(forward, self._costs, self._detector.max_surprise)
         self.noise = SensorNoise(forward.max_roughness, forward.binary)
-        self._analogue = np.flatnonzero(~(forward.binary | forward.constant))
-        self._sensors = StuckSensors(len(self.channels), self._detector.max_surprise)
+        self._may_stand_still = forward.binary | forward.constant
+        self._sensors = StuckSensors(
+            len(self.channels), forward.still_values, self._detector.max_surprise
+        )
         self.reset()
 
     def reset(self) -> None:
@@ -165,13 +167,13 @@ class IdentityMonitor:
     ) -> bool:
         """Whether a slot stands still that should move, by the belief that was right last."""
         slots = self._settled.slots
-        if not self._sensors.suspects(slots[self._analogue]):
+        if not self._sensors.suspects(slots[~self._may_stand_still]):
             return False
         excess = np.empty(len(slots))
         excess[slots] = self._costs.excess((readings - before)[slots], readings[slots], prediction)
-        contacts = slots[self._forward.binary]
-        excess[contacts] = 0.0  # two may have been confused
-        return self._sensors.judge(excess, contacts)
+        still = slots[self._may_stand_still]
+        excess[still] = 0.0  # two may have been confused
+        return self._sensors.judge(excess, still)
 
     def _leave_out(self, belief: Belief, readings: np.ndarray) -> np.ndarray:
         """Without the stuck slots; what was detected meanwhile may have been nothing else."""

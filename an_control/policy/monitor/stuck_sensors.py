@@ -11,29 +11,29 @@ import numpy as np
 TICKS = 5
 """Ticks in a row with the same reading after which a slot may be stuck; half as many, where another
 one is found to be."""
-CONTACT_TICKS = 40
-"""The same of a slot that may be a contact that has moved there, which the search finds in half
-that time."""
+STILL_TICKS = 40
+"""The same of a slot to which a contact or a constant may have moved, which the search finds in
+half that time."""
 MIN_EXCESS = 12.0
 """Nats above what is usual that these ticks must cost: by so much the channel should have moved."""
 MAX_REPEATS = 3
 """Messages in a row that may be taken for a repeated one."""
 MOVING_SHARE = 0.5
-"""Of the slots that are not 0 or 1, which must change for a tick to count: else the robot stands
-still, or a message came twice."""
+"""Of the slots that read none of the `values`, which must change for a tick to count: else the
+robot stands still, or a message came twice."""
 
 
 class StuckSensors:
     """In: a tick's readings of N slots. Out: the same with NaN where a slot is `stuck` (N,).
 
-    A contact may well stay 0 or 1. While a slot of a contact reads anything else, contacts have
-    moved: then a slot that reads 0 or 1 must do it for longer, and only the ticks count in which
-    all that does move costs less than `max_excess` nats above what is usual, so that it is known
-    which channels they are.
+    A contact may well stay 0 or 1, and a constant what it is: these are the `values`. While one of
+    their slots reads anything else, they have moved: then a slot that reads one of the values must
+    do it for longer, and only the ticks count in which all that does move costs less than
+    `max_excess` nats above what is usual, so that it is known which channels they are.
     """
 
-    def __init__(self, count: int, max_excess: float) -> None:
-        self._count, self._max_excess = count, max_excess
+    def __init__(self, count: int, values: np.ndarray, max_excess: float) -> None:
+        self._count, self._values, self._max_excess = count, values, max_excess
         self.reset()
 
     def reset(self) -> None:
@@ -76,23 +76,24 @@ class StuckSensors:
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
-    def judge(self, excess: np.ndarray, contacts: np.ndarray) -> bool:
+    def judge(self, excess: np.ndarray, still: np.ndarray) -> bool:
         """Whether a slot is found to be stuck, where this tick costs `excess` (N,) nats by slot
-        above what is usual for its channel, and `contacts` (C,) are the slots of contacts."""
-        same, two = self._same[0], (self._last == 0.0) | (self._last == 1.0)
-        may_be_contact = two & (not two[contacts].all())
+        above what is usual for its channel, and `still` (C,) are the slots of contacts and
+        constants."""
+        same, usual = self._same[0], np.isin(self._last, self._values)
+        may_be_still = usual & (not usual[still].all())
         begun = ~np.logical_and.reduce(self._same)
         self._ticks[begun] = 0
         self._excess[begun] = 0.0
-        moving = np.count_nonzero(~two & ~same) > MOVING_SHARE * np.count_nonzero(~two)
+        moving = np.count_nonzero(~usual & ~same) > MOVING_SHARE * np.count_nonzero(~usual)
         if not moving:
             return False
         known = float(excess[~same].sum()) < self._max_excess
-        counts = same if known else same & ~may_be_contact
+        counts = same if known else same & ~may_be_still
         self._ticks[counts] += 1
         self._excess[counts] += excess[counts]
         suspect = self._excess > MIN_EXCESS
-        ticks = np.where(may_be_contact, CONTACT_TICKS, TICKS)
+        ticks = np.where(may_be_still, STILL_TICKS, TICKS)
         if not (suspect & (self._ticks >= ticks) & ~self.stuck).any():
             return False
         self.stuck |= suspect & same & (self._ticks >= ticks // 2)
