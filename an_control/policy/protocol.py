@@ -105,8 +105,14 @@ class ChannelState(Protocol):
     def save_state(self) -> dict[str, np.ndarray]:
         """A copy of each channel's state, for `restore_state`."""
 
-    def restore_state(self, states: Mapping[str, np.ndarray]) -> None:
-        """Let these channels continue from saved states."""
+    def restore_state(self, states: Mapping[str, np.ndarray], *, gap: bool = False) -> None:
+        """Let these channels continue from saved states; with a `gap`, as ticks lie between, their
+        next readings are compared with none."""
+
+    def advance_channels(
+        self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
+    ) -> None:
+        """A tick of these channels' state alone, on readings (N,) and the action (A,) before it."""
 
 
 class MonitorReport(NamedTuple):

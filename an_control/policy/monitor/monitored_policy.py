@@ -8,6 +8,7 @@ bit for bit.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
@@ -18,6 +19,11 @@ from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
 from an_control.policy.sizes import Monitor
+
+REPLAY_TICKS = 40
+"""Ticks after a move that are kept, twice as many as an assignment is verified."""
+MAX_REPLAY_NOISE = 0.03
+"""The sensors' noise (sd) up to which they are played again."""
 
 
 class MonitoredPolicy(Policy):
@@ -44,6 +50,9 @@ class MonitoredPolicy(Policy):
         self.monitor.reset()
         self._action = np.zeros(self.model.sizes.actions, np.float32)
         self._saved: dict[str, np.ndarray] = {}
+        """Each channel's state before signals may have moved."""
+        self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=REPLAY_TICKS)
+        """Readings (N,) by slot, and the actions (A,) before them, since then."""
         self._evidence = True
 
     def ignore_next_tick(self) -> None:
@@ -69,6 +78,7 @@ class MonitoredPolicy(Policy):
         if self.setting == "match":
             if self._state is not None:
                 self._move_state(self._state, before, belief)
+                self._since.append((readings, self._action))
             action = self._act(signals, values)
         else:
             self._reset_moved(before.slots, belief.slots)
@@ -120,7 +130,8 @@ class MonitoredPolicy(Policy):
     def _move_state(self, state: ChannelState, before: Belief, belief: Belief) -> None:
         """Keep each channel's state with its signal; undo what a wrong signal made of it.
 
-        That lasts: a walker that has found its channels again would still stand.
+        That lasts: a walker that has found its channels again would still stand. So the state is
+        made again, from before it, by what the right slots have read since.
         """
         outputs = before.outputs
         if belief.renames is not None:
@@ -129,10 +140,27 @@ class MonitoredPolicy(Policy):
         if belief.detected:
             if belief.settled or not self._saved:
                 self._saved = state.save_state()
+            self._since.clear()
         elif belief.outputs is not outputs:
-            corrected = np.flatnonzero(belief.outputs != outputs)
-            names = [self.nominal_ids[channel] for channel in corrected]
-            state.restore_state({name: self._saved[name] for name in names if name in self._saved})
+            self._undo(state, np.flatnonzero(belief.outputs != outputs), belief)
+
+    def _undo(self, state: ChannelState, corrected: np.ndarray, belief: Belief) -> None:
+        """Make these channels' states again, by what their slots have read since the move.
+
+        Among much noise the state of before the move is worth more, as the readings of then cannot
+        be filtered again.
+        """
+        names = self.nominal_ids
+        again = corrected[[names[channel] in self._saved for channel in corrected]]
+        noisy = self.monitor.noise.sd > MAX_REPLAY_NOISE
+        saved = {names[channel]: self._saved[names[channel]] for channel in again}
+        state.restore_state(saved, gap=noisy)
+        if noisy:
+            return
+        for readings, action in self._since:
+            values = readings[belief.outputs[again]]
+            there = np.flatnonzero(~np.isnan(values))
+            state.advance_channels([names[c] for c in again[there]], values[there], action)
 
     def _rename(self, state: ChannelState, before: np.ndarray, now: np.ndarray) -> None:
         """Each signal continues under its own id, as now it is known which that is."""

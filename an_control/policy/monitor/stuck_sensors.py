@@ -16,6 +16,9 @@ STILL_TICKS = 40
 half that time."""
 MIN_EXCESS = 12.0
 """Nats above what is usual that these ticks must cost: by so much the channel should have moved."""
+MAX_TYPICAL_EXCESS = 3.0
+"""The same in one tick, of the median slot that moves: beyond it most signals have moved, and what
+stands still may be a joint at its limit."""
 MAX_REPEATS = 3
 """Messages in a row that may be taken for a repeated one."""
 MOVING_SHARE = 0.5
@@ -86,7 +89,7 @@ class StuckSensors:
         self._ticks[begun] = 0
         self._excess[begun] = 0.0
         moving = np.count_nonzero(~usual & ~same) > MOVING_SHARE * np.count_nonzero(~usual)
-        if not moving:
+        if not moving or float(np.median(excess[~same])) > MAX_TYPICAL_EXCESS:
             return False
         known = float(excess[~same].sum()) < self._max_excess
         counts = same if known else same & ~may_be_still

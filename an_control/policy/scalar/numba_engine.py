@@ -78,6 +78,7 @@ class NumbaEngine:
         previous = np.zeros(self._sizes.actions, F32)
         for columns in (None, np.array([1, 0])):
             self.step(np.zeros(2, F32), columns, previous, np.float64(1.0))
+        self.advance(np.zeros(2, F32), np.array([1, 0]), previous)
         self.reset()
 
     def reset(self) -> None:
@@ -110,13 +111,20 @@ class NumbaEngine:
         """The neurons' state, a row for each column; a copy."""
         return self._state.copy()
 
-    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
-        """Set these columns to rows of `states`, with no reading before."""
+    def restore_state(self, columns: np.ndarray, states: np.ndarray, gap: bool) -> None:
+        """Set these columns to rows of `states`; with a `gap`, with no reading before."""
         self._state[columns] = states
-        if not self._sizes.stack:
+        if gap and not self._sizes.stack:
             self._state[columns, 2 * self._sizes.neuron] = np.nan
-        if self._sizes.reset_on_jump:
+        if gap and self._sizes.reset_on_jump:
             self._state[columns, -2] = np.nan
+
+    def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
+        """A tick of these columns' neurons alone: `values` (N,), the action (A,) before."""
+        gate_rows, *_, form = self._weights
+        _advance(values, columns, previous, self._state, gate_rows, form)
+        if self._sizes.reset_on_jump:
+            self._state[columns, -2] = values
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
@@ -233,6 +241,22 @@ def _close_message(form, channels, sums, mass, message):
             message[q] = tanh(F32(sums[q]))
 
 
+@njit(inline="always", error_model="numpy")
+def _advance_neurons(form, values, columns, previous, gate_rows, state):
+    drive = _drive(form, previous, gate_rows)
+    if form.recurrent:
+        first = 1 + form.inputs + len(previous)
+        advance_lstm(values, columns, drive, gate_rows[first : first + form.recurrent], state)
+    else:
+        advance_stack(values, columns, drive, state)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _advance(values, columns, previous, state, gate_rows, plain_form):
+    """A tick of some neurons alone; as `_tick`."""
+    _advance_neurons(Form(*plain_form), values, columns, previous, gate_rows, state)
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def _tick(
     values,
@@ -261,12 +285,7 @@ def _tick(
     inputs, d = form.inputs, score_rows.shape[0] - 1
     if form.reset_on_jump:
         reset_on_jump(values, columns, state, (2 * d, 1) if form.recurrent else (d, inputs))
-    drive = _drive(form, previous, gate_rows)
-    if form.recurrent:
-        first = 1 + inputs + len(previous)
-        advance_lstm(values, columns, drive, gate_rows[first : first + form.recurrent], state)
-    else:
-        advance_stack(values, columns, drive, state)
+    _advance_neurons(form, values, columns, previous, gate_rows, state)
     expected = score_rows[0]  # without a memory nothing is expected, and this is not read
     if form.memory:
         expected = expect(memory, previous, memory_rows, expecting_rows)

@@ -87,16 +87,29 @@ class NumpyEngine:
         """The neurons' state, a row for each column; a copy."""
         return np.concatenate([np.atleast_2d(array) for array in self._state]).T.copy()
 
-    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
-        """Set these columns to rows of `states`, with no reading before."""
+    def restore_state(self, columns: np.ndarray, states: np.ndarray, gap: bool) -> None:
+        """Set these columns to rows of `states`; with a `gap`, with no reading before."""
         rest = states.T
         for array in self._state:
             rows = len(np.atleast_2d(array))
             array[..., columns] = rest[:rows].reshape(*array.shape[:-1], len(columns))
             rest = rest[rows:]
-        if self._keeps_last:
+        if gap and self._keeps_last:
             self._state[self._parts][columns] = np.nan
-            self._unseen = True
+        self._unseen = True  # among the last readings may be NaN
+
+    def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
+        """A tick of these columns' neurons alone: `values` (N,), the action (A,) before."""
+        part = tuple(array[..., columns] for array in self._state[: self._parts])
+        change = values
+        if self._keeps_last:
+            last = self._state[self._parts]
+            change = np.nan_to_num(values - last[columns])
+            last[columns] = values
+        self._neurons.take_previous(previous)
+        self._neurons.advance(part, self._neurons.room(len(values)), values, change)
+        for array, advanced in zip(self._state, part, strict=False):
+            array[..., columns] = advanced
 
     def outputs(self, columns: np.ndarray) -> np.ndarray:
         """The neurons' outputs h of these columns, (N, d)."""
