@@ -142,16 +142,16 @@ def test_a_run_is_continued_with_more_steps_than_it_was_begun_with(tmp_path, lim
     assert longer.done == 5 and read_model(longer.model_path).trained["steps"] == 5
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["settings"] == {limit: 5, "rate": 1}
-    with pytest.raises(RunError, match=r"other settings: settings.rate is 1, not 2$"):
+    with pytest.raises(RunError, match=r"other settings \(settings.rate is 1, not 2\)"):
         loop(tmp_path, Walk(steps=5), settings={limit: 5, "rate": 2})
 
 
 def test_a_folder_of_other_settings_or_a_broken_checkpoint_is_refused(tmp_path):
     loop(tmp_path, Walk()).run(stop_after=2)
-    with pytest.raises(RunError, match=r"other settings: rate is none, not 2$"):
+    with pytest.raises(RunError, match=r"other settings \(rate is none, not 2\)"):
         loop(tmp_path, Walk(), rate=2)
     others = {name: [1] for name in "abcde"}
-    with pytest.raises(RunError, match=r"a is none, not \[1\];.*; and 2 more$"):
+    with pytest.raises(RunError, match=r"a is none, not \[1\];.*; and 2 more\)"):
         loop(tmp_path, Walk(), **others)
     (tmp_path / CHECKPOINT).write_bytes(b"broken")
     with pytest.raises(RunError, match=f"{CHECKPOINT}: not a checkpoint"):

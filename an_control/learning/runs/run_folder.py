@@ -51,7 +51,10 @@ class RunFolder:
         if self._known is None or without_limits(self._known) == without_limits(self._config):
             return
         if (path / CHECKPOINT).exists() or "versions" not in self._known:
-            raise RunError(f"{path}: holds a run with other settings: {self._differences()}")
+            raise RunError(
+                f"{path}: holds a run with other settings ({self._differences()});"
+                " take another folder"
+            )
         self._known = None
 
     def begin(self, metrics: Sequence[Mapping[str, Any]]) -> None:

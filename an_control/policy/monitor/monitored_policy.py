@@ -155,7 +155,7 @@ class MonitoredPolicy(Policy):
         noisy = self.monitor.noise.sd > MAX_REPLAY_NOISE
         saved = {names[channel]: self._saved[names[channel]] for channel in again}
         state.restore_state(saved, gap=noisy)
-        if noisy:
+        if noisy or not len(again):
             return
         for readings, action in self._since:
             values = readings[belief.outputs[again]]
