@@ -97,3 +97,15 @@ def test_a_reset_forgets(sensors):
     run(sensors, range(20), np.where(np.arange(SLOTS) == 2, 3.0, 0.0), s2=-5.0)
     sensors.reset()
     assert not sensors.stuck.any() and np.isfinite(sensors.step(moving(0, s2=-5.0))).all()
+
+
+def test_nothing_is_stuck_while_most_signals_are_elsewhere_than_believed(sensors):
+    assert not any(run(sensors, range(4 * TICKS), MUCH, s2=0.37))
+    assert run(sensors, range(4 * TICKS, 6 * TICKS), ALONE, s2=0.37)[-1] == [2]
+
+
+def test_a_slot_that_may_carry_a_constant_is_stuck_only_after_longer():
+    values = np.array([0.0, 0.37, 1.0], np.float32)
+    sensors = StuckSensors(SLOTS, values, max_excess=10.0)
+    found = run(sensors, range(2 * STILL_TICKS), ALONE, s2=np.float32(0.37))
+    assert not any(found[:STILL_TICKS]) and found[-1] == [2]
