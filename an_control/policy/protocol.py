@@ -105,9 +105,8 @@ class ChannelState(Protocol):
     def save_state(self) -> dict[str, np.ndarray]:
         """A copy of each channel's state, for `restore_state`."""
 
-    def restore_state(self, states: Mapping[str, np.ndarray], *, gap: bool = False) -> None:
-        """Let these channels continue from saved states; with a `gap`, as ticks lie between, their
-        next readings are compared with none."""
+    def restore_state(self, states: Mapping[str, np.ndarray]) -> None:
+        """Let these channels continue from saved states."""
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray

@@ -1,6 +1,5 @@
 """The monitored policy: readings in, signals out."""
 
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -182,19 +181,17 @@ def test_the_shipped_ants_neurons_continue_from_a_saved_state(engine):
 
 
 class Mistaken:
-    """Stands for a monitor that confuses two signals from tick 5 to tick 8."""
+    """Stands for a monitor that confuses two signals from tick 5 to 8, and from 12 to 15."""
 
     def __init__(self):
-        self.belief, self.ticks = Belief.nominal(5)._replace(settled=True), 0
-
-    noise = SimpleNamespace(sd=0.0)
+        self.belief, self.ticks = Belief.nominal(5), 0
 
     def reset(self):
         self.__init__()
 
     def step(self, readings, action, *, evidence=True):
-        belief = self.belief._replace(detected=self.ticks == 5)
-        if self.ticks in (5, 9):
+        belief = self.belief._replace(detected=self.ticks in (5, 12))
+        if self.ticks in (5, 9, 12, 16):
             slots = np.array([1, 0, 2, 3, 4]) if belief.detected else np.arange(5)
             belief = belief._replace(slots=slots, outputs=slots)
         self.belief, self.ticks = belief, self.ticks + 1
@@ -206,12 +203,12 @@ def test_neurons_that_got_a_wrong_signal_continue_as_if_it_had_been_the_right_on
         make_policy(monitored_model(), "off", engine=engine), Mistaken(), "match"
     )
     right = make_policy(monitored_model(), "off", engine=engine)
-    for tick in range(10):
+    for tick in range(18):
         action = policy.step_array(waves(tick), tuple(CHANNELS))
         right.step_array(waves(tick), tuple(CHANNELS))
         now, expected = policy.policy.save_state(), right.save_state()
         right.previous_action = action
-        wrong = CHANNELS[:2] if 5 <= tick < 9 else []
+        wrong = CHANNELS[:2] if 5 <= tick < 9 or 12 <= tick < 16 else []
         for name in CHANNELS:
             assert (now[name].tobytes() == expected[name].tobytes()) == (name not in wrong)
 

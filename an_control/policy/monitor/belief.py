@@ -30,8 +30,6 @@ class Belief(NamedTuple):
     """Whether no assignment is known to be right."""
     detected: bool = False
     """Whether signals may have moved before this tick."""
-    settled: bool = False
-    """Whether nothing had been corrected for some time when a move was detected last."""
     renames: tuple[np.ndarray, np.ndarray] | None = None
     """The outputs before this tick and from now on, where ids changed and no signal moved."""
 

@@ -205,9 +205,8 @@ class IdentityMonitor:
         move = detector.step(costs, prediction, belief, new=new)
         if move is not None:
             belief = belief if belief.lost else belief.unpinned()
-            settled = self._stable_ticks >= SETTLED_TICKS
             self.noise.signals_moved()
-            belief = belief._replace(detected=True, settled=settled)
+            belief = belief._replace(detected=True)
             return search.start(belief, move, expectation)
         search.add(Record(zeroed(before), expectation.action, readings - before, readings))
         if search.to_verify:

@@ -22,8 +22,6 @@ from an_control.policy.sizes import Monitor
 
 REPLAY_TICKS = 40
 """Ticks after a move that are kept, twice as many as an assignment is verified."""
-MAX_REPLAY_NOISE = 0.03
-"""The sensors' noise (sd) up to which they are played again."""
 
 
 class MonitoredPolicy(Policy):
@@ -50,7 +48,7 @@ class MonitoredPolicy(Policy):
         self.monitor.reset()
         self._action = np.zeros(self.model.sizes.actions, np.float32)
         self._saved: dict[str, np.ndarray] = {}
-        """Each channel's state before signals may have moved."""
+        """Each channel's state before signals may have moved last."""
         self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=REPLAY_TICKS)
         """Readings (N,) by slot, and the actions (A,) before them, since then."""
         self._evidence = True
@@ -138,25 +136,18 @@ class MonitoredPolicy(Policy):
             self._rename(state, *belief.renames)
             outputs = belief.renames[1]
         if belief.detected:
-            if belief.settled or not self._saved:
-                self._saved = state.save_state()
+            self._saved = state.save_state()
             self._since.clear()
         elif belief.outputs is not outputs:
             self._undo(state, np.flatnonzero(belief.outputs != outputs), belief)
 
     def _undo(self, state: ChannelState, corrected: np.ndarray, belief: Belief) -> None:
-        """Make these channels' states again, by what their slots have read since the move.
-
-        Among much noise the state of before the move is worth more, as the readings of then cannot
-        be filtered again.
-        """
+        """Make these channels' states again, by what their slots have read since the move."""
         names = self.nominal_ids
         again = corrected[[names[channel] in self._saved for channel in corrected]]
-        noisy = self.monitor.noise.sd > MAX_REPLAY_NOISE
-        saved = {names[channel]: self._saved[names[channel]] for channel in again}
-        state.restore_state(saved, gap=noisy)
-        if noisy or not len(again):
+        if not len(again):
             return
+        state.restore_state({names[channel]: self._saved[names[channel]] for channel in again})
         for readings, action in self._since:
             values = readings[belief.outputs[again]]
             there = np.flatnonzero(~np.isnan(values))

@@ -29,7 +29,7 @@ class Engine(Protocol):
     def keep(self, columns: np.ndarray) -> None: ...
     def reset_columns(self, columns: np.ndarray) -> None: ...
     def save_state(self) -> np.ndarray: ...
-    def restore_state(self, columns: np.ndarray, states: np.ndarray, gap: bool) -> None: ...
+    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None: ...
     def outputs(self, columns: np.ndarray) -> np.ndarray: ...
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None: ...
     def step(
@@ -100,15 +100,12 @@ class AttentionNeuron(PreviousAction, Policy):
         states = self._engine.save_state()
         return {name: states[column] for name, column in self._column.items()}
 
-    def restore_state(self, states: Mapping[str, np.ndarray], *, gap: bool = False) -> None:
-        """Let these channels' neurons continue from there; unknown ids are left out.
-
-        With a `gap`, as ticks lie between, their next readings are compared with none.
-        """
+    def restore_state(self, states: Mapping[str, np.ndarray]) -> None:
+        """Let these channels' neurons continue from there; unknown ids are left out."""
         known = [name for name in states if name in self._column]
         if known:
             columns = np.array([self._column[name] for name in known], np.int64)
-            self._engine.restore_state(columns, np.array([states[name] for name in known]), gap)
+            self._engine.restore_state(columns, np.array([states[name] for name in known]))
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray

@@ -111,13 +111,9 @@ class NumbaEngine:
         """The neurons' state, a row for each column; a copy."""
         return self._state.copy()
 
-    def restore_state(self, columns: np.ndarray, states: np.ndarray, gap: bool) -> None:
-        """Set these columns to rows of `states`; with a `gap`, with no reading before."""
+    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
+        """Set these columns to rows of `states`."""
         self._state[columns] = states
-        if gap and not self._sizes.stack:
-            self._state[columns, 2 * self._sizes.neuron] = np.nan
-        if gap and self._sizes.reset_on_jump:
-            self._state[columns, -2] = np.nan
 
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
         """A tick of these columns' neurons alone: `values` (N,), the action (A,) before."""

@@ -87,15 +87,13 @@ class NumpyEngine:
         """The neurons' state, a row for each column; a copy."""
         return np.concatenate([np.atleast_2d(array) for array in self._state]).T.copy()
 
-    def restore_state(self, columns: np.ndarray, states: np.ndarray, gap: bool) -> None:
-        """Set these columns to rows of `states`; with a `gap`, with no reading before."""
+    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
+        """Set these columns to rows of `states`."""
         rest = states.T
         for array in self._state:
             rows = len(np.atleast_2d(array))
             array[..., columns] = rest[:rows].reshape(*array.shape[:-1], len(columns))
             rest = rest[rows:]
-        if gap and self._keeps_last:
-            self._state[self._parts][columns] = np.nan
         self._unseen = True  # among the last readings may be NaN
 
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
