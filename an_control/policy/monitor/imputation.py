@@ -64,7 +64,7 @@ class Imputation:
             self._explained = False
         elif self.signals is None:
             self.signals = np.where(missing, self._forward.typical, signals)
-            return given
+            return self._with_estimates(given, belief)
         elif self._explained is None:
             self._explained = self._explains(self.signals, signals, action)
         return self._impute(readings, action, signals, given, belief) if self._explained else given
@@ -116,10 +116,14 @@ class Imputation:
         """`given` (N,), with estimates of what is missing; they count as read from now on."""
         assert self.signals is not None
         self.signals = self._forward.impute(self.signals, action, signals, np.isnan(signals))
-        by_slot = belief.by_slot(self.signals)
         if self.readings is not None:
-            self.readings = np.where(np.isnan(readings), by_slot, readings)
-        return np.where(np.isnan(given), by_slot[belief.outputs], given)
+            self.readings = np.where(np.isnan(readings), belief.by_slot(self.signals), readings)
+        return self._with_estimates(given, belief)
+
+    def _with_estimates(self, given: np.ndarray, belief: Belief) -> np.ndarray:
+        """`given` (N,), with the newest signals where it is missing some."""
+        assert self.signals is not None
+        return np.where(np.isnan(given), belief.by_slot(self.signals)[belief.outputs], given)
 
     def _explains(self, before: np.ndarray, now: np.ndarray, action: np.ndarray) -> bool:
         """Whether a tick costs hardly more than is usual, from and to signals by channel (N,)."""
