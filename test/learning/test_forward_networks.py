@@ -43,3 +43,12 @@ def test_nor_what_is_imputed(traces):
     weight = training.arrays()["imputation.0.weight"]
     seen = [*CONSTANT, *(CHANNELS + place for place in CONSTANT)]
     assert not weight[:, seen].any() and np.abs(np.delete(weight, seen, 1)).min() > 0.0
+
+
+def test_imputation_continues_from_arrays_as_if_they_had_been_its_own(traces):
+    first = Imputation(traces[:2], SETTINGS, np.random.default_rng(1))
+    first.advance(2)
+    other = Imputation(traces[1:], SETTINGS, np.random.default_rng(2), first.arrays())
+    for name, expected in first.arrays().items():
+        if "max_roughness" not in name and "typical" not in name:
+            np.testing.assert_allclose(other.arrays()[name], expected, rtol=1e-4, atol=1e-5)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,18 +22,26 @@ from an_control.learning.forward_model.networks import (
 )
 from an_control.policy.monitor.sensor_noise import MIN_TICKS, roughness
 
+NO_ARRAYS: Mapping[str, np.ndarray] = MappingProxyType({})
+LAYERS = tuple(f"{layer}.{part}" for layer in range(3) for part in ("weight", "bias"))
+
 
 class Imputation(Training):
     """Goes through the episodes with some channels missing, others now and then.
 
     It learns from what it imputed itself: `imputation_ticks` ticks of each row of the batch in an
-    update, then the ticks that follow.
+    update, then the ticks that follow. `arrays` of a model file that imputes already are where it
+    starts from.
     """
 
     name = "impute"
 
     def __init__(
-        self, traces: Sequence[Trace], settings: ForwardModelSettings, rng: np.random.Generator
+        self,
+        traces: Sequence[Trace],
+        settings: ForwardModelSettings,
+        rng: np.random.Generator,
+        arrays: Mapping[str, np.ndarray] = NO_ARRAYS,
     ) -> None:
         everything = np.concatenate([trace.readings for trace in traces]).astype(F32)
         start = np.mean([trace.readings[0] for trace in traces], 0)
@@ -49,6 +58,8 @@ class Imputation(Training):
         self._shared = count + actions
         widths = [3 * count + actions, settings.imputation, settings.imputation, count]
         self._network = _Imputer(widths)
+        if "imputation.0.weight" in arrays:
+            self._start_from(arrays)
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
     def loss(self) -> torch.Tensor:
@@ -69,15 +80,32 @@ class Imputation(Training):
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = arrays_of("imputation", self._network.layers)
-        middle, spread, shared = self._middle, self._spread, self._shared
-        middles = np.concatenate([middle, middle, np.zeros(shared)])
-        spreads = np.concatenate([spread, spread, np.ones(shared)])
-        fold_units(arrays, "imputation.0", middles, spreads)
+        middle, spread = self._middle, self._spread
+        fold_units(arrays, "imputation.0", *self._input_moments())
         arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
         arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
         arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
         arrays["imputation.typical"] = self._typical.astype(F32)
         return arrays
+
+    def _input_moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Middle and spread of what the first layer gets: readings twice, what is shared as is."""
+        middle, spread, shared = self._middle, self._spread, self._shared
+        middles = np.concatenate([middle, middle, np.zeros(shared)])
+        return middles, np.concatenate([spread, spread, np.ones(shared)])
+
+    def _start_from(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take over a network in the channels' own units, as `arrays` made it."""
+        middles, spreads = self._input_moments()
+        own = {key: arrays[f"imputation.{key}"].astype(np.float64) for key in LAYERS}
+        own["0.bias"] += own["0.weight"] @ middles
+        own["0.weight"] *= spreads
+        own["2.weight"] = (own["2.weight"].T / self._spread).T
+        own["2.bias"] = (own["2.bias"] - self._middle) / self._spread
+        tensors = {
+            f"layers.{key}": torch.from_numpy(array.astype(F32)) for key, array in own.items()
+        }
+        self._network.load_state_dict(tensors)
 
     def further_state(self) -> dict[str, Any]:
         return self._batch.state()

@@ -1,7 +1,7 @@
 """A model's forward model as the run loop takes it: a step is up to 1,000 updates of one network.
 
 The networks are learned one after the other: prediction and identity from the first episodes,
-imputation from the same, and again from more episodes in which channels are missing and it
+imputation from the same, then further from more episodes in which channels are missing and it
 imputes them.
 """
 
@@ -167,7 +167,9 @@ class ForwardModelLearner:
         return Identity(self._traces, self.settings, np.random.default_rng(self.seed))
 
     def _imputation(self) -> Training:
-        return Imputation(self._traces, self.settings, np.random.default_rng(self.seed))
+        """Its second stage continues from the network of the first."""
+        rng, arrays = np.random.default_rng(self.seed), self._known.arrays
+        return Imputation(self._traces, self.settings, rng, arrays if self._stage == 3 else {})
 
     def _own(self) -> Model:
         """The model with the policy's arrays alone."""
