@@ -29,7 +29,7 @@ from an_control.learning.teacher.teachers import Teacher, own_teacher, read_teac
 from an_control.policy import read_model
 
 SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
-"""Of the minutes for all of them."""
+"""Of the minutes for all of them; what the student leaves is the monitor's."""
 DELAY_CHANCE = 0.25
 """Share of the episodes from which the monitor learns that come a tick late."""
 MOST_ROWS = 12
@@ -79,6 +79,7 @@ class LearnRun:
         self._loop: RunLoop | None = None
         self._done_before = 0
         """Steps of that run which were done before this command."""
+        self._monitor_minutes = asked.minutes * SHARES["monitor"]
         self._notes: list[str] = []
         state = folder.last_checkpoint() or {"watched": False, "rows": []}
         self._watched: bool = state["watched"]
@@ -168,6 +169,8 @@ class LearnRun:
         assert self._loop is not None and isinstance(self._loop.learner, Dagger)
         if self._loop.done > self._done_before:  # more minutes than before: all that follows is old
             self._drop("monitor")
+        left = self._asked.minutes * SHARES["student"] - self._loop.learner.minutes
+        self._monitor_minutes += max(0.0, left)
         done, all_rounds = self._loop.done, 1 + self._loop.learner.settings.rounds
         if done < all_rounds:
             self._notes.append(
@@ -186,7 +189,7 @@ class LearnRun:
             folder=self._out / "monitor",
             task=asked.task,
             delay_chance=DELAY_CHANCE,
-            minutes=asked.minutes * SHARES["monitor"],
+            minutes=self._monitor_minutes,
             seed=asked.seed,
         )
         if asked.smoke:

@@ -43,6 +43,8 @@ def test_it_makes_teacher_student_monitor_table_and_card(tmp_path, capsys):
     names = [row["name"] for row in json.loads(figures.read_text())["rows"]]
     assert names[:2] == ["random policy", "teacher"] and "student, clean" in names
     assert not any("25 steps" in name or "10%" in name for name in names), "40 steps, 2 channels"
+    recorded = json.loads((out / "monitor/config.json").read_text())
+    assert recorded["settings"]["minutes"] > 20, "of 30, as the student left nearly all of its 16"
     for text in (said, (out / "model.md").read_text()):
         assert "| teacher | " in text and "| student, delay=1 | " in text
     assert main(arguments) == 0

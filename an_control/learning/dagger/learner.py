@@ -102,6 +102,11 @@ class Dagger:
         return min(1.0, self._cpu_s / (60.0 * settings.minutes))
 
     @property
+    def minutes(self) -> float:
+        """Processor time that its rounds have taken."""
+        return self._cpu_s / 60.0
+
+    @property
     def config(self) -> dict[str, Any]:
         """What decides the run, for its folder."""
         return {
