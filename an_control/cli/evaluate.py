@@ -229,7 +229,12 @@ class Verb:
         return {str(one): one}
 
     def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: _Stage) -> None:
-        from an_control.learning.evaluation.comparison import compare, markdown, write_tables
+        from an_control.learning.evaluation.comparison import (
+            compare,
+            lines,
+            markdown,
+            write_tables,
+        )
         from an_control.learning.evaluation.kept_rows import KeptRows
 
         runs = {}
@@ -251,12 +256,8 @@ class Verb:
             print(f"\n{markdown(rows)}")
             write_json(self.json, {**about, "protocols": rows})
         else:
-            figures = _figures(rows[0])
-            for name, value in figures.items():
-                if name != "episodes":
-                    plain = isinstance(value, int) or value is None
-                    print(f"{name}: {value if plain else f'{value:.4g}'}")
-            write_json(self.json, {**about, **self._options(), **figures})
+            print("\n".join(lines(rows[0], success, WALK_M.get(task))))
+            write_json(self.json, {**about, **self._options(), **_figures(rows[0])})
         if self.markdown is not None:
             try:
                 write_tables(self.markdown, {self.title: markdown(rows)})

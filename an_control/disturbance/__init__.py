@@ -11,11 +11,10 @@ from an_control.disturbance.schedule import Change, load_schedule, stages
 from an_control.disturbance.seeds import episode_seed
 from an_control.disturbance.settings import SETTINGS, DisturbanceSettings, Observation, Setting
 from an_control.disturbance.shuffle import Shuffle
-from an_control.disturbance.stop import WALK_S, Stop
+from an_control.disturbance.stop import Stop, after_stops
 
 __all__ = [
     "SETTINGS",
-    "WALK_S",
     "Change",
     "DisturbanceSettings",
     "Disturber",
@@ -26,6 +25,7 @@ __all__ = [
     "Setting",
     "Shuffle",
     "Stop",
+    "after_stops",
     "episode_seed",
     "load_schedule",
     "stages",

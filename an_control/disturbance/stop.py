@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from an_control.disturbance.settings import DisturbanceSettings
@@ -10,6 +12,19 @@ BEGIN_S = (3.0, 6.0)
 """The time into an episode between which a stop begins."""
 WALK_S = 8.0
 """How long after a stop the robot's way is measured."""
+
+
+def after_stops(walked_m: Sequence[float], walk_m: float | None) -> str:
+    """How robots that were up at the end of their stops came on, in words.
+
+    `walk_m` is how far one must come to count as walking again, None where no such way is known.
+    """
+    again = "" if walk_m is None else f"{sum(one >= walk_m for one in walked_m)} of "
+    distance = "" if walk_m is None else f" came {walk_m:g} m or more"
+    return (
+        f"{again}{len(walked_m)} still up when the stop ended{distance} in the {WALK_S:g} s after"
+        f" it, median {np.median(walked_m):.1f} m"
+    )
 
 
 class Stop:

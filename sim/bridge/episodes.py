@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance import WALK_S, DisturbanceSettings, Disturber, episode_seed
+from an_control.disturbance import DisturbanceSettings, Disturber, after_stops, episode_seed
 from an_control_sim.bridge.bridge import Bridge, Restarted, Stopped
 from an_control_sim.bridge.policy_figures import Figures
 
@@ -162,11 +162,6 @@ class Summary:
         """How far it came after each stop that did not leave it fallen."""
         return [one.walked_m for one in self.episodes if one.walked_m is not None]
 
-    @property
-    def walks_again(self) -> int:
-        """After how many stops it came `walk_m` or more."""
-        return sum(one >= (self.walk_m or 0.0) for one in self.walked_m)
-
     def latency_s(self, share: float) -> float:
         """The quantile of all steps' time from readings to command; NaN in real time."""
         parts = [one.latency_s for one in self.episodes]
@@ -188,12 +183,7 @@ class Summary:
         if self.policy is not None:
             lines += self.policy.lines()
         if walked := self.walked_m:
-            again = "" if self.walk_m is None else f"{self.walks_again} of "
-            distance = "" if self.walk_m is None else f" came {self.walk_m:g} m or more"
-            lines.append(
-                f"stops     {again}{len(walked)} still up when the stop ended{distance} in the"
-                f" {WALK_S:g} s after it, median {np.median(walked):.1f} m"
-            )
+            lines.append(f"stops     {after_stops(walked, self.walk_m)}")
         if self.timeouts:
             lines.append(f"timeouts  {self.timeouts} steps under the safe command")
         return lines

@@ -15,6 +15,7 @@ from an_control.learning.environments import describe, make_environment
 from an_control.learning.evaluation.evaluate import Result, evaluate, summary
 from an_control.policy import MlpSizes, Model, load_policy, write_model
 from an_control.policy.random_model import random_model
+from an_control.system.share import share_path
 
 ANT = "an_control_sim:an_control/Ant-v0"
 
@@ -102,7 +103,17 @@ def test_the_command_writes_what_it_printed(still, tmp_path, capsys):
     assert main(["evaluate", str(still), "--episodes", "2", "--json", str(out)]) == 0
     written = json.loads(out.read_text())
     assert written["task"] == "ant" and len(written["episodes"]) == 2
-    assert f"mean: {written['mean']:.4g}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"return    {written['mean']:.4g} +- " in said and "over 2 episodes" in said
+    assert f"falls     {written['falls']} episodes ended early" in said and "None" not in said
+
+
+def test_of_one_protocol_the_command_says_what_became_of_the_robots_after_a_stop(capsys):
+    model = str(share_path("models/ant.safetensors"))
+    assert main(["evaluate", model, "--episodes", "1", "--stop", "0.1", "--seed", "1"]) == 0
+    assert "stops     1 of 1 still up when the stop ended came 12 m or more" in (
+        capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(("shuffle", "said"), [([], True), (["--shuffle", "none"], False)])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from an_control.disturbance import after_stops
 from an_control.learning.evaluation.evaluate import summary
 from an_control.learning.rollout.episode import Result
 from an_control.system.files import read_regular, write_whole
@@ -80,6 +81,29 @@ def _walked(results: Sequence[Result], walk_m: float | None) -> dict[str, Any]:
     found = [one.walked_m for one in results if one.walked_m is not None]
     again = None if walk_m is None or not found else sum(one >= walk_m for one in found)
     return {"walked_m": found or None, "walk_again": again}
+
+
+def lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -> list[str]:
+    """One entry of `compare` as people read it; these as there."""
+    count = len(row["episodes"])
+    apart = f" +- {row['sd'] / np.sqrt(count - 1):.2g} (standard error)" if count > 1 else ""
+    text = {
+        "return": f"{row['mean']:.4g}{apart} over {count} episodes,"
+        f" {row['min']:.4g} to {row['max']:.4g}, median {row['median']:.4g}",
+    }
+    if success is not None:
+        text["successes"] = f"{row['success_share']:.0%}, a return above {success:g}"
+    text["falls"] = f"{row['falls']} episodes ended early"
+    if row["distance_m"] is not None:
+        text["distance"] = f"{row['distance_m']:.1f} m"
+    if row["detected"]:
+        text["monitor"] = f"{row['detected']} moves of signals detected"
+    if row["back"] is not None:
+        text["back"] = f"{row['back']:.0%} had their usual reward again after the last move"
+    if row["walked_m"]:
+        text["stops"] = after_stops(row["walked_m"], walk_m)
+    text["speed"] = f"{row['steps_per_s']:.0f} steps/s"
+    return [f"{name:<9} {words}" for name, words in text.items()]
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
