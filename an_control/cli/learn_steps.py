@@ -88,7 +88,14 @@ class LearnRun:
         ]
 
     def run(self) -> int:
-        """The exit status: that of the first step that fails or is interrupted."""
+        """The exit status: that of the first step that fails or is interrupted.
+
+        RunError where another process works in the folder.
+        """
+        with self._folder.alone():
+            return self._make()
+
+    def _make(self) -> int:
         work = {
             "teacher": self._teach,
             "student": self._distill,

@@ -6,6 +6,7 @@ import math
 import sys
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
@@ -109,23 +110,37 @@ class Verb:
         return 0
 
     def _finish(self, loop: RunLoop, env: Env[Any, Any]) -> None:
-        """Evaluate the model that was kept and a random policy; write the card and the result."""
-        from an_control.learning.evaluation.scores import REFERENCES, Scoring
-        from an_control.learning.runs.card import figures, write_card
-        from an_control.learning.teacher.teachers import read_teacher
+        """Evaluate the model that was kept and a random policy; write the card and the result.
+
+        What has been evaluated before is not played again.
+        """
+        from an_control.learning.runs.card import write_card
 
         model = read_model(loop.model_path)
-        teacher = read_teacher(str(loop.model_path), env)
-        scoring = Scoring(env, model.task["channels"], teacher, model)
         episodes = 2 if self.smoke else self.episodes
+        evaluations = model.trained.get("evaluations", [])
+        if not evaluations or evaluations[0]["episodes"] != episodes:
+            evaluations = self._evaluate(loop.model_path, env, episodes)
+            model = replace(model, trained={**model.trained, "evaluations": evaluations})
+            how = command(self, "train-teacher")
+            write_card(loop.folder, model, self.out.name, evaluations, how)
+        for row in evaluations:
+            score = f"{row['mean']:.1f} +- {row['standard_error']:.1f}"
+            print(f"{row['protocol']}: {score}, {row['episodes']} episodes")
+        print(loop.model_path)
+        result = {"task": self.task, "seed": self.seed, "model": str(loop.model_path)}
+        write_json(self.json, {**result, "evaluations": evaluations, "iterations": loop.metrics})
+
+    def _evaluate(self, path: Path, env: Env[Any, Any], episodes: int) -> list[dict[str, Any]]:
+        from an_control.learning.evaluation.scores import REFERENCES, Scoring
+        from an_control.learning.runs.card import figures
+        from an_control.learning.teacher.teachers import read_teacher
+
+        model = read_model(path)
+        scoring = Scoring(env, model.task["channels"], read_teacher(str(path), env), model)
         evaluations = []
         for case in REFERENCES:
             row = scoring.play(case, math.inf, (episodes, episodes))
             known = {"protocol": row.name, **figures(row.array, None)}
             evaluations.append({**known, "standard_error": round(row.error, 2)})
-            print(f"{row.name}: {row.mean:.1f} +- {row.error:.1f}, {episodes} episodes")
-        model = replace(model, trained={**model.trained, "evaluations": evaluations})
-        write_card(loop.folder, model, self.out.name, evaluations, command(self, "train-teacher"))
-        print(loop.model_path)
-        result = {"task": self.task, "seed": self.seed, "model": str(loop.model_path)}
-        write_json(self.json, {**result, "evaluations": evaluations, "iterations": loop.metrics})
+        return evaluations

@@ -1,7 +1,9 @@
 """The run loop: what it keeps, what it refuses, and that a killed run repeats to the same bits."""
 
 import json
+import sys
 from itertools import count
+from subprocess import PIPE, Popen
 from types import SimpleNamespace
 
 import numpy as np
@@ -94,6 +96,24 @@ def test_a_run_that_is_stopped_before_any_validation_leaves_its_newest_model(tmp
     assert run.done == 2 and read_model(run.model_path).trained["steps"] == 2
     run.run(stop_after=3)
     assert run.done == 3 and not run.finished
+
+
+def test_a_folder_in_which_another_process_works_is_refused(tmp_path):
+    folder = tmp_path / "run"
+    code = (
+        "import sys, pathlib; from an_control.system.folder_lock import locked\n"
+        "with locked(pathlib.Path(sys.argv[1])): print('in', flush=True); sys.stdin.read()"
+    )
+    folder.mkdir()
+    other = Popen([sys.executable, "-c", code, folder], stdin=PIPE, stdout=PIPE, text=True)
+    with other:
+        assert other.stdout.readline() == "in\n"
+        with pytest.raises(RunError, match="run: another process is working in this folder"):
+            loop(folder, Walk()).run()
+        assert not list(folder.iterdir())
+        other.stdin.close()
+    loop(folder, Walk()).run()
+    assert (folder / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize("every_s", [0.0, 1e9])

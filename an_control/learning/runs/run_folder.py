@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 import an_control
 from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
 from an_control.system.files import read_regular, write_whole
+from an_control.system.folder_lock import locked
 
 CHECKPOINT = "checkpoint.safetensors"
 LIMITS = ("generations", "rounds", "minutes", "teacher_minutes")
@@ -56,6 +58,19 @@ class RunFolder:
                 " take another folder"
             )
         self._known = None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes out; RunError where one works in this folder.
+
+        The folder is made where it is missing.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with locked(self.path):
+                yield
+        except BlockingIOError:
+            raise RunError(f"{self.path}: another process is working in this folder") from None
 
     def begin(self, metrics: Sequence[Mapping[str, Any]]) -> None:
         """Write the settings, and the metrics lines that are kept of the run so far."""

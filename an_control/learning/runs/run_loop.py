@@ -84,10 +84,15 @@ class RunLoop:
     def run(self, report: Report | None = None, stop_after: int | None = None) -> None:
         """The steps that are left, up to number `stop_after` or until `report` returns False.
 
-        RunError where the disk refuses; what a step raises passes through. Both leave the last
-        checkpoint.
+        RunError where the disk refuses, or another process works in the folder; what a step raises
+        passes through. All leave the last checkpoint.
         """
         made = not self.folder.path.exists()
+        with self.folder.alone():
+            self._run(report, stop_after, made)
+
+    def _run(self, report: Report | None, stop_after: int | None, made: bool) -> None:
+        """A folder that was `made` for this goes again where the first step fails."""
         board: Board | None = None
         saved, more = time.monotonic(), True
         try:
