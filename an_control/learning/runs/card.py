@@ -11,7 +11,13 @@ import numpy as np
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.policy import Model, write_model
 
-CURVES = ("best", "mean", "validation", "return")
+CURVES = {
+    "best": "best candidate of the generation",
+    "mean": "mean of the generation",
+    "validation": "validation, without exploration",
+    "return": "mean of the training episodes",
+}
+"""What of the metrics is drawn, and its name in the legend."""
 DECILES = range(0, 101, 10)
 
 
@@ -88,7 +94,7 @@ def write_curve(folder: RunFolder, metrics: Sequence[Mapping[str, Any]], along: 
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for name, points in curves.items():
         if points:
-            axes.plot(*zip(*points, strict=True), label=name, linewidth=1)
+            axes.plot(*zip(*points, strict=True), label=CURVES[name], linewidth=1)
     axes.set_xlabel(along)
     axes.set_ylabel("return")
     axes.grid(alpha=0.3)
