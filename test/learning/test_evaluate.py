@@ -105,7 +105,10 @@ def test_the_command_writes_what_it_printed(still, tmp_path, capsys):
     assert written["task"] == "ant" and len(written["episodes"]) == 2
     said = capsys.readouterr().out
     assert f"return    {written['mean']:.4g} +- " in said and "over 2 episodes" in said
-    assert f"falls     {written['falls']} episodes ended early" in said and "None" not in said
+    assert (
+        f"ended     {written['falls']} of 2 episodes before their last step" in said
+        and "None" not in said
+    )
 
 
 def test_of_one_protocol_the_command_says_what_became_of_the_robots_after_a_stop(capsys):

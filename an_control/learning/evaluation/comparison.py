@@ -93,7 +93,7 @@ def lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -
     }
     if success is not None:
         text["successes"] = f"{row['success_share']:.0%}, a return above {success:g}"
-    text["falls"] = f"{row['falls']} episodes ended early"
+    text["ended"] = f"{row['falls']} of {count} episodes before their last step"
     if row["distance_m"] is not None:
         text["distance"] = f"{row['distance_m']:.1f} m"
     if row["detected"]:
