@@ -43,9 +43,14 @@ def test_all_signals_moved_every_100_steps_the_ant_walks_on(ant, ant_model):
     clean, _ = returns(policy, ant, ANT_CHANNELS, 2, "none")
     assert np.mean(moved) >= 0.9 * np.mean(clean)
     assert all(9 <= one.detected <= 12 for one in results)
-    unmonitored, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 1, "25")
-    monitored, _ = returns(policy, ant, ANT_CHANNELS, 1, "25")
-    assert unmonitored[0] < monitored[0]
+
+
+def test_moved_every_10_steps_the_ant_walks_on_only_with_the_monitor(ant, ant_model):
+    unmonitored, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 2, "10")
+    monitored, _ = returns(load_policy(ant_model, "match"), ant, ANT_CHANNELS, 2, "10")
+    clean, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 2, "none")
+    assert np.mean(monitored) >= 0.9 * np.mean(clean)
+    assert np.mean(unmonitored) < 0.6 * np.mean(clean)
 
 
 def test_a_few_signals_swapped_are_found_too_also_where_one_is_a_foot_that_stands(ant, ant_model):
