@@ -1,5 +1,7 @@
 """The run loop: what it keeps, what it refuses, and that a killed run repeats to the same bits."""
 
+import errno
+import fcntl
 import json
 import sys
 from itertools import count
@@ -114,6 +116,15 @@ def test_a_folder_in_which_another_process_works_is_refused(tmp_path):
         other.stdin.close()
     loop(folder, Walk()).run()
     assert (folder / "model.safetensors").exists()
+
+
+def test_on_a_file_system_without_locks_a_run_runs_all_the_same(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.EBADF, "as on NFS, where a folder takes no exclusive lock")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    loop(tmp_path / "run", Walk()).run()
+    assert (tmp_path / "run/model.safetensors").exists()
 
 
 @pytest.mark.parametrize("every_s", [0.0, 1e9])

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -65,12 +65,16 @@ class RunFolder:
 
         The folder is made where it is missing.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with locked(self.path):
-                yield
-        except BlockingIOError:
-            raise RunError(f"{self.path}: another process is working in this folder") from None
+        with ExitStack() as stack:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(self.path))
+            except BlockingIOError:
+                what = "another process is working in this folder"
+                raise RunError(f"{self.path}: {what}") from None
+            except OSError as error:
+                raise RunError(f"{self.path}: {error.strerror}") from error
+            yield
 
     def begin(self, metrics: Sequence[Mapping[str, Any]]) -> None:
         """Write the settings, and the metrics lines that are kept of the run so far."""
