@@ -101,12 +101,11 @@ def test_a_signal_ends_an_endless_run_cleanly(pendulum, number):
 
 def test_a_signal_ends_the_wait_for_a_policy_too(pendulum):
     process = simulator(simulation=pendulum, policy="nobody", start_timeout_s=LIMIT_S)
-    with echo(pendulum):
-        assert process.stderr is not None
-        while "waiting for /nobody" not in process.stderr.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        code, out, _ = finish(process)
+    assert process.stderr is not None
+    while "waiting for /nobody" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    code, out, _ = finish(process)
     assert code == 0 and "no episode finished" in out
 
 
