@@ -17,12 +17,14 @@ from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.learner import Limits, TeacherLearner
 from an_control.learning.teacher.library import CLIP, REPLAY
-from an_control.learning.teacher.settings import settings_for, smoke
+from an_control.learning.teacher.settings import contenders, settings_for, smoke
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
 from an_control.policy import MlpSizes, make_policy, read_model
 from an_control.policy.random_model import random_model
 from an_control.policy.scalar.weights import head_of
 
+RACING = 0.8
+"""Share of the run, so that it is stopped while both kinds of noise race, and after it."""
 KINDS = [
     ("CartPole-v1", "ppo"),
     ("Pendulum-v1", "ppo"),
@@ -104,15 +106,17 @@ def run(folder, environment, algorithm, stop_after=None, **others):
 @pytest.mark.parametrize(("environment", "algorithm"), KINDS)
 def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorithm):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    run(whole, environment, algorithm)
-    for stop in (1, 2, None):
-        loop = run(parts, environment, algorithm, stop)
+    limits = Limits(steps=256)
+    race = RACING if (environment, algorithm) == ("Pendulum-v1", "ppo") else 0.0
+    run(whole, environment, algorithm, limits=limits, race=race)
+    for stop in (1, 2, 3, None):
+        loop = run(parts, environment, algorithm, stop, limits=limits, race=race)
         if algorithm != "ppo":
             with (parts / REPLAY).open("ab") as file:
                 file.write(b"what a killed run had written beyond its checkpoint")
-    assert loop.done == 3
+    assert loop.done == 4
     states = [
-        RunFolder(folder, loop.learner.config).last_checkpoint()["learner"]["library"]
+        RunFolder(folder, loop.learner.config).last_checkpoint()["learner"]["contenders"]
         for folder in (whole, parts)
     ]
     assert str(states[0]) == str(states[1])
@@ -143,7 +147,7 @@ def test_the_saved_policy_acts_as_the_librarys(tmp_path, environment, algorithm)
     with closing(learner_in(tmp_path, environment, algorithm)) as learner:
         learner.step()
         policy = make_policy(learner.model())
-        library, norm = learner._library._algorithm, learner._library.normalisation()
+        library, norm = learner._newest.library._algorithm, learner._newest.library.normalisation()
         for scaled in np.random.default_rng(0).uniform(-0.9 * CLIP, 0.9 * CLIP, (50, len(norm.sd))):
             observation = (norm.mean + norm.sd * scaled).astype(np.float32)
             entering = library.env.normalize_obs(observation)
@@ -159,7 +163,9 @@ def test_logits_that_are_far_apart_still_choose_the_largest(tmp_path):
     with closing(learner_in(tmp_path, "CartPole-v1", "ppo")) as learner:
         learner.step()
         with torch.no_grad():
-            learner._library._algorithm.policy.action_net.bias.copy_(torch.tensor([50.0, 51.0]))
+            learner._newest.library._algorithm.policy.action_net.bias.copy_(
+                torch.tensor([50.0, 51.0])
+            )
         policy = make_policy(learner.model())
         action = policy.step_array(np.zeros(4, np.float32), policy.nominal_ids)
         assert action[1] > action[0]
@@ -215,13 +221,32 @@ def test_limits_end_a_run_and_may_be_raised(tmp_path):
 
 
 def test_a_run_ends_when_validation_does_not_improve_for_half_of_it(tmp_path):
-    with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", Limits(), patience=100)) as learner:
+    how = {"patience": 100, "race": 0.0}
+    with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", Limits(), **how)) as learner:
         learner._validate = lambda: 1.0
         learner.step()
         assert not learner.end and 0 < learner.steps > 1
         learner.step()
         learner.step()
         assert learner.end == "no validation was better since step 64"
+
+
+@pytest.mark.parametrize("better", ["smooth", "independent"])
+def test_the_noise_with_the_better_validation_continues_alone(tmp_path, better):
+    limits = Limits(steps=10 * 64)
+    with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", limits, race=0.5)) as learner:
+        learner._validate = lambda: float(learner._newest.noise == better)
+        noises = []
+        while not learner.end:
+            noises.append(learner.step()["noise"])
+    other = {"smooth": "independent", "independent": "smooth"}[better]
+    assert noises[:4] == ["smooth", "independent"] * 2 and other not in noises[5:]
+    assert len(noises) == 10
+
+
+def test_choices_have_no_noise_that_could_race():
+    settings = settings_of("CartPole-v1", "ppo", None)
+    assert contenders(settings) == [settings]
 
 
 def test_a_run_whose_replay_file_is_gone_says_so(tmp_path):

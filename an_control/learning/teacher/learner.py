@@ -1,7 +1,8 @@
 """A teacher by reinforcement learning, as the run loop takes it.
 
 stable-baselines3 learns; this keeps its whole state for a checkpoint, validates the actor in the
-form in which it is saved, and says when to stop.
+form in which it is saved, and says when to stop. Where two kinds of noise race, they take turns for
+the first part of the run; the one with the better validation then continues alone.
 """
 
 from __future__ import annotations
@@ -20,14 +21,11 @@ from an_control.learning.environments import describe, make_environment, of_choi
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.actor import centred, folded, mlp_model
-from an_control.learning.teacher.library import Library
-from an_control.learning.teacher.settings import TeacherSettings
+from an_control.learning.teacher.actor import mlp_model
+from an_control.learning.teacher.contender import Contender
+from an_control.learning.teacher.settings import TeacherSettings, contenders
 from an_control.learning.teacher.teachers import Layers
 from an_control.policy import Model, make_policy
-
-IMPROVEMENT = 0.01
-"""What a validation must gain to count as better: this share of what was gained before."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +65,15 @@ class TeacherLearner:
         self.settings, self.limits, self.seed = settings, limits, seed
         self._task = describe(self._env, name, environment)
         self._started = start is not None
-        envs = [make_environment(environment) for _ in range(settings.environments)]
-        self._library = Library(folder, envs, settings, seed, start)
+        self._contenders = [
+            Contender(folder, environment, one, seed, start) for one in contenders(settings)
+        ]
+        self._newest = self._contenders[0]
+        """Whose iteration was the last one."""
         rng = np.random.default_rng([seed, 1])
         self._seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
         self._done, self._seconds = 0, 0.0
-        self._best, self._largest_logit = -math.inf, 1.0
-        self._first: float | None = None
-        self._marked, self._marked_at = -math.inf, 0
+        self._largest_logit = 1.0
 
     @property
     def steps(self) -> int:
@@ -99,15 +98,15 @@ class TeacherLearner:
     def end(self) -> str:
         """Why the run is over; empty while it is not."""
         limits, played = self.limits, self._done * self.settings.iteration
-        if limits.score is not None and self._best >= limits.score:
+        best = max(one.best for one in self._contenders)
+        if limits.score is not None and best >= limits.score:
             return f"the score {limits.score:g} is reached"
         if limits.steps is not None and played >= limits.steps:
             return f"{limits.steps} steps are done"
         if limits.minutes is not None and self._seconds >= 60.0 * limits.minutes:
             return f"{limits.minutes:g} minutes are over"
-        since = self._marked_at
-        if since and played - since >= max(self.settings.patience, since):
-            return f"no validation was better since step {since}"
+        if all(one.stalled for one in self._contenders):
+            return f"no validation was better since step {self._contenders[0].marked_at}"
         return ""
 
     @property
@@ -122,60 +121,61 @@ class TeacherLearner:
 
     def close(self) -> None:
         self._env.close()
-        self._library.close()
+        for one in self._contenders:
+            one.close()
 
     def step(self) -> dict[str, Any]:
         """One iteration of the library, and at times a validation."""
         begin = time.process_time()
-        self._library.freeze_actor(self._done < self.settings.warm_up)
-        line = self._library.learn()
+        self._newest = min(
+            (one for one in self._contenders if not one.stalled), key=lambda one: one.done
+        )
+        line = self._newest.learn()
         self._done += 1
         line["steps"] = self._done * self.settings.iteration
+        if self.settings.race:
+            line["noise"] = self._newest.noise
         if of_choices(self._env):
-            self._largest_logit = self._library.largest_logit()
-        if self._done % self.settings.validate_every == 0:
+            self._largest_logit = self._newest.library.largest_logit()
+        if self._newest.done % self.settings.validate_every == 0:
             line["validation"] = self._validate()
-            self._judge(line["validation"], line["steps"])
+            self._newest.judge(line["validation"])
         self._seconds += time.process_time() - begin
+        validated = all(one.best > -math.inf for one in self._contenders)
+        if validated and self.progress >= self.settings.race:
+            self._keep([max(self._contenders, key=lambda one: one.best)])
         return line
 
     def state(self) -> dict[str, Any]:
         return {
-            "library": self._library.state(),
+            "contenders": {one.noise: one.state() for one in self._contenders},
             "done": self._done,
             "seconds": self._seconds,
-            "first": self._first,
-            "best": self._best,
-            "marked": self._marked,
-            "marked_at": self._marked_at,
             "largest_logit": self._largest_logit,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._library.restore(state["library"])
+        self._keep([one for one in self._contenders if one.noise in state["contenders"]])
+        self._newest = self._contenders[0]
+        for one in self._contenders:
+            one.restore(state["contenders"][one.noise])
         self._done, self._seconds = state["done"], state["seconds"]
-        self._first, self._best = state["first"], state["best"]
-        self._marked, self._marked_at = state["marked"], state["marked_at"]
         self._largest_logit = state["largest_logit"]
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """The actor without its noise, for observations as they are."""
-        layers, squashed = self._library.actor()
-        if of_choices(self._env):
-            layers, squashed = centred(layers, self._largest_logit), True
-        layers = folded(layers, self._library.normalisation())
+        """The newest actor without its noise, for observations as they are."""
+        logit = self._largest_logit if of_choices(self._env) else None
+        layers, squashed = self._newest.actor(logit)
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
-        trained = {"how": how, "seed": self.seed, "steps": self._library.steps, **run}
+        trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
         return mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
 
-    def _judge(self, validation: float, steps: int) -> None:
-        """Note a validation; one that is hardly better does not keep the run going."""
-        self._best = max(self._best, validation)
-        if self._first is None:
-            self._first = self._marked = validation
-        gained = self._marked - self._first
-        if not self._marked_at or validation > self._marked + IMPROVEMENT * gained:
-            self._marked, self._marked_at = validation, steps
+    def _keep(self, kept: list[Contender]) -> None:
+        """The others leave the race."""
+        for one in self._contenders:
+            if one not in kept:
+                one.close()
+        self._contenders = kept
 
     def _validate(self) -> float:
         """The mean return without noise or bursts, of the policy as it would be saved."""

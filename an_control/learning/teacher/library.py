@@ -74,6 +74,8 @@ class Library:
         )
         self._algorithm = _algorithm(self._vectorised, settings, seed)
         self._algorithm.set_logger(Logger(folder=None, output_formats=[]))
+        self._random = _random_state()
+        """Of torch and numpy, which the library draws from: each algorithm has its own."""
         self._replay = None
         if settings.algorithm != "ppo":
             self._replay = ReplayFile(folder / REPLAY, self._algorithm.replay_buffer)
@@ -88,7 +90,9 @@ class Library:
     def learn(self) -> dict[str, Any]:
         """One iteration; its figures."""
         algorithm = self._algorithm
+        _set_random_state(self._random)
         algorithm.learn(self._settings.iteration, log_interval=None, reset_num_timesteps=False)
+        self._random = _random_state()
         known = algorithm.logger.name_to_value
         line = {name: float(known[f"train/{name}"]) for name in FIGURES if f"train/{name}" in known}
         returns = [total for one in self._episodes for total in one.returns]
@@ -140,8 +144,7 @@ class Library:
             "last": {name: getattr(algorithm, name) for name in LAST},
             "returns": vectorised.returns,
             "episodes": [one.state() for one in self._episodes],
-            "torch": torch.get_rng_state(),
-            "numpy": np.random.get_state(),
+            "random": self._random,
             "actions": algorithm.action_space.np_random.bit_generator.state,
         }
         for name in ("obs_rms", "ret_rms"):
@@ -168,8 +171,7 @@ class Library:
             self._replay.restore(self.steps)
             with torch.no_grad():
                 algorithm.log_ent_coef.copy_(torch.from_numpy(state["temperature"]))
-        torch.set_rng_state(torch.from_numpy(state["torch"]))
-        np.random.set_state(tuple(state["numpy"]))
+        self._random = state["random"]
         algorithm.action_space.np_random.bit_generator.state = state["actions"]
 
     def close(self) -> None:
@@ -183,6 +185,15 @@ class Library:
             for part, (weight, bias) in zip(linear, start, strict=True):
                 part.weight.copy_(torch.from_numpy(weight))
                 part.bias.copy_(torch.from_numpy(bias))
+
+
+def _random_state() -> dict[str, Any]:
+    return {"torch": torch.get_rng_state().numpy(), "numpy": np.random.get_state()}
+
+
+def _set_random_state(state: dict[str, Any]) -> None:
+    torch.set_rng_state(torch.from_numpy(state["torch"]))
+    np.random.set_state(tuple(state["numpy"]))
 
 
 def _same(env: TrainingEpisodes) -> TrainingEpisodes:

@@ -43,12 +43,15 @@ class TeacherSettings:
     """First iterations, which train the critic alone; for an actor that can act already."""
     noise: float | None = None
     """PPO: the first standard deviation of the actions; None: the library's."""
+    race: float = 0.0
+    """Share of the run in which independent noise races with smooth noise; 0: there is no race."""
 
 
 SMOOTH: dict[str, Any] = {"gae_lambda": 0.92, "use_sde": True, "sde_sample_freq": 4}
 """Noise that depends on the state and stays for four steps (Raffin et al. 2021, "Smooth
-Exploration for Robotic Reinforcement Learning"): a legged robot that is shaken at every step learns
-to stand still."""
+Exploration for Robotic Reinforcement Learning")."""
+INDEPENDENT_NOISE = 0.5
+"""The first standard deviation of noise that is drawn anew at every step."""
 
 DEFAULTS: dict[Algorithm, TeacherSettings] = {
     "ppo": TeacherSettings(
@@ -62,6 +65,7 @@ DEFAULTS: dict[Algorithm, TeacherSettings] = {
         decay=2_000_000,
         normalise_reward=True,
         noise=0.2,
+        race=0.2,
         options={"batch_size": 256, "n_epochs": 10, "gamma": 0.99, "target_kl": 0.03} | SMOOTH,
     ),
     "sac": TeacherSettings(
@@ -94,11 +98,11 @@ def settings_for(
     "auto" is PPO. ValueError where the algorithm cannot learn in a Discrete action space.
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
-    options = {name: value for name, value in settings.options.items() if name not in SMOOTH}
+    options = _without_smooth(settings)
     if of_choices(env):
         if settings.algorithm != "ppo":
             raise ValueError(f"algorithm {algorithm!r}: a Discrete action space allows ppo")
-        return replace(settings, noise=None, options={**options, "ent_coef": 0.01})
+        return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})
     if start is None:
         return settings
     hidden = tuple(len(bias) for _, bias in start[:-1])
@@ -110,9 +114,26 @@ def settings_for(
         hidden=hidden,
         warm_up=WARM_UP,
         noise=0.3,
+        race=0.0,
         decay=4_000_000,
         options=options,
     )
+
+
+def contenders(settings: TeacherSettings) -> list[TeacherSettings]:
+    """The settings of those that race, or these alone.
+
+    Which noise suits a robot is not known before: PyBullet's hopper learns to stand still where it
+    is shaken at every step, MuJoCo's cheetah slides on its back where the noise is smooth.
+    """
+    if not settings.race:
+        return [settings]
+    options = _without_smooth(settings)
+    return [settings, replace(settings, noise=INDEPENDENT_NOISE, options=options)]
+
+
+def _without_smooth(settings: TeacherSettings) -> dict[str, Any]:
+    return {name: value for name, value in settings.options.items() if name not in SMOOTH}
 
 
 def smoke(settings: TeacherSettings) -> TeacherSettings:
