@@ -124,7 +124,7 @@ def contenders(settings: TeacherSettings) -> list[TeacherSettings]:
     """The settings of those that race, or these alone.
 
     Which noise suits a robot is not known before: PyBullet's hopper learns to stand still where it
-    is shaken at every step, MuJoCo's cheetah slides on its back where the noise is smooth.
+    is shaken at every step, MuJoCo's cheetah stays slow where the noise is smooth.
     """
     if not settings.race:
         return [settings]
