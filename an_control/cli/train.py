@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
@@ -80,6 +81,9 @@ class Verb:
     normalise: bool = False
     """Attention forms, also with `--start-model`: divide the attention's sums by the number of
     channels that are present, relative to the task's."""
+    hints: bool = False
+    """Attention forms with LSTM neurons: tell all neurons which channel they read until a fifth of
+    the run, then ever fewer, from three fifths on none. For compiled rollouts."""
     shuffle: tuple[str, ...] = ("none",)
     """Disturbances to train under, each in the words of evaluate --table: when signals move (none,
     reset, K, reset+K), then noise=N, copies=N, missing=SHARE, delay=0..2, lose=SHARE, gain=0.6..1
@@ -151,6 +155,8 @@ class Verb:
         task = describe(env, self.task, environment)
         actions = len(task["actuators"])
         form, start = self._form(len(task["channels"]), actions)
+        if self.hints:
+            form, start = self._hinted(form, start, len(task["channels"]))
         pgpe = {"rate": self.rate, "sigma_rate": self.sigma_rate}
         settings = SearchSettings(
             optimiser=self.optimiser,
@@ -221,6 +227,18 @@ class Verb:
         )
         pooled = self.parts.pooled(form.sizes)
         return (form if pooled == form.sizes else Whole(pooled)), None
+
+    def _hinted(self, form: Form, start: Any, channels: int) -> tuple[Form, Any]:
+        """The same with hints."""
+        from an_control.learning.es.hints import Hinted
+        from an_control.learning.es.parametrisation import Authors
+
+        if not isinstance(form, Authors):
+            raise InputError("--hints: only for the paper's attention forms")
+        hinted = Hinted(form, channels)
+        if start is not None:
+            start = np.concatenate([start, np.zeros(hinted.size - form.size)])
+        return hinted, start
 
     def _finish(self, loop: RunLoop, search: Search) -> None:
         """Evaluate the model that was kept, write its card and the result."""

@@ -22,9 +22,11 @@ from typing import Any
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
+from an_control.learning.es.hints import Hinted, share_at
 from an_control.learning.es.optimisers import Name, Optimiser, make_optimiser
 from an_control.learning.es.parametrisation import Form
 from an_control.learning.es.races import EpisodeCount, Race, Stall
+from an_control.learning.rollout.compiled.engine import FusedEngine, Hints
 from an_control.learning.rollout.engine import (
     NOTHING,
     Engine,
@@ -91,7 +93,11 @@ class Search:
         start: np.ndarray | None = None,
         curriculum: Curriculum | None = None,
     ) -> None:
-        """`start` (form.size,) is the first mean; ValueError for bad settings."""
+        """`start` (form.size,) is the first mean; ValueError for bad settings, and for a form with
+        hints where rollouts are not compiled."""
+        self._hinted = form if isinstance(form, Hinted) else None
+        if self._hinted is not None and not isinstance(engine, FusedEngine):
+            raise ValueError("hints: only compiled rollouts can give them")
         if settings.rollouts < len(settings.mixture):
             raise ValueError(
                 f"rollouts {settings.rollouts}: must be {len(settings.mixture)} or more, one for"
@@ -184,8 +190,10 @@ class Search:
         optimiser = self._contenders[race.turn]
         candidates = optimiser.ask(rng)
         starts = training_starts(rng, self._episodes.now)
-        models = self._form.models(candidates * self._scales, self._task, {})
-        outcomes = play_mixture(self._engine, models, starts, self._curriculum(self.generation))
+        vectors = candidates * self._scales
+        models = self._form.models(vectors, self._task, {})
+        conditions, hints = self._curriculum(self.generation), self._hints(vectors, starts, rng)
+        outcomes = play_mixture(self._engine, models, starts, conditions, hints)
         returns = outcomes.returns.mean(axis=1)
         if not np.isfinite(returns).any():
             raise RolloutError(
@@ -206,6 +214,8 @@ class Search:
             "failed": int(np.isnan(outcomes.returns).sum()),
             "steps_per_s": round(played / (time.perf_counter() - begin)),
         }
+        if self._hinted is not None:
+            line["hints"] = share_at(self.progress)
         if settings.starts:
             line |= {"rollouts": self._episodes.now, "starts": race.count}
         begin = time.perf_counter()
@@ -228,6 +238,8 @@ class Search:
             return {}
         best = self._contenders[0]
         line, error = self._validate(best)
+        if self._hinted is not None:
+            return line
         why = self._stall.found(best.sigma, line["validation"], error)
         if why and self.settings.starts > 1 and not last:
             self._restarts += 1
@@ -238,7 +250,7 @@ class Search:
     def _halve(self) -> dict[str, Any]:
         """Validate all that race, and continue with the better half; the figures of the best."""
         lines = [self._validate(contender)[0] for contender in self._contenders]
-        kept = self._race.halve([line["validation"] for line in lines])
+        kept = self._race.halve([line.get("hinted", line["validation"]) for line in lines])
         self._contenders = [self._contenders[contender] for contender in kept]
         return lines[kept[0]]
 
@@ -267,6 +279,15 @@ class Search:
         self._seconds = state["seconds"]
         self.generation, self._played = state["generation"], state["played"]
 
+    def _hints(
+        self, vectors: np.ndarray, starts: Sequence[Start], rng: np.random.Generator
+    ) -> Hints | None:
+        """What these policies' neurons are told at this progress; None in other forms."""
+        share = share_at(self.progress)
+        if self._hinted is None or share == 0.0:
+            return None
+        return self._hinted.hints(vectors, share, len(starts), rng)
+
     def _validate(self, contender: Optimiser) -> tuple[dict[str, Any], float]:
         """The return of its mean in the validation episodes, under each of the conditions, and the
         standard error."""
@@ -282,16 +303,37 @@ class Search:
                 line[f"validation {disturbance}"] = float(part.mean())
         if settings.success is not None:
             line["success_share"] = float((np.array(returns) > settings.success).mean())
+        if self._hinted is not None and share_at(self.progress) > 0.0:
+            starts = evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
+            vectors = (self._scales * contender.centre)[None]
+            hints = self._hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
+            told = play_mixture(self._engine, [model], starts, settings.mixture, hints)
+            line["hinted"] = float(told.returns.mean())
         return line, float(np.std(returns) / np.sqrt(np.size(returns)))
 
 
 def play_mixture(
-    engine: Engine, models: Sequence[Model], starts: Sequence[Start], mixture: Mixture
+    engine: Engine,
+    models: Sequence[Model],
+    starts: Sequence[Start],
+    mixture: Mixture,
+    hints: Hints | None = None,
 ) -> Outcomes:
-    """Every model through every episode, as many of them under each of the conditions."""
+    """Every model through every episode, as many of them under each of the conditions.
+
+    `hints` are for a fused engine.
+    """
+
+    def play(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:
+        if hints is None:
+            return engine.play(models, starts[begin:end], disturbance)
+        assert isinstance(engine, FusedEngine)
+        part = hints._replace(hinted=hints.hinted[begin:end])
+        return engine.play(models, starts[begin:end], disturbance, part)
+
     ends = [len(starts) * i // len(mixture) for i in range(len(mixture) + 1)]
     parts = [
-        engine.play(models, starts[begin:end], disturbance)
+        play(begin, end, disturbance)
         for (begin, end), disturbance in zip(pairwise(ends), mixture, strict=True)
     ]
     return Outcomes(

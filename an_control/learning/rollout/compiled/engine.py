@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,18 @@ SHARES = 2
 """Calls for each thread, so that none waits long for another."""
 
 
+NO_HINTS = np.zeros((0, 0, 0), np.float32)
+
+
+class Hints(NamedTuple):
+    """What neurons are told about their channels, in training alone: P candidates, R episodes."""
+
+    codes: np.ndarray
+    """(P, N, 4d) float32: what a channel's neuron adds to its gates, ordered as in `Packed`."""
+    hinted: np.ndarray
+    """(R, N) float32: 1 where a channel's neuron is told, else 0."""
+
+
 class FusedEngine:
     """Plays the episodes of a `Batched` environment, 64 side by side."""
 
@@ -45,19 +58,27 @@ class FusedEngine:
         models: Sequence[Model],
         starts: Sequence[Start],
         disturbance: DisturbanceSettings = NOTHING,
+        hints: Hints | None = None,
     ) -> Outcomes:
-        """See `Engine`; ValueError where the disturbance is not `compiled`."""
+        """See `Engine`; ValueError where the disturbance is not `compiled`.
+
+        With `hints` the models are LSTM policies of the same sizes.
+        """
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
         teams = _teams(models)
         for begin in range(0, len(starts), CHUNK):
             part = starts[begin : begin + CHUNK]
             states, conditions = self.states(part), self.conditions(part, disturbance)
+            if hints is not None:
+                here = slice(begin, begin + len(part))
+                conditions = conditions._replace(hinted=hints.hinted[here])
             tasks = []
             for rows, team in teams:
                 for some, few in self._shares(len(rows), len(part)):
                     where = np.ix_(rows[some], np.arange(begin, begin + len(part))[few])
-                    what = team.some(some), states[few], _part(conditions, few)
+                    told = NO_HINTS if hints is None else hints.codes[rows[some]]
+                    what = team.some(some), told, states[few], _part(conditions, few)
                     tasks.append((where, self._pool.submit(self._run, *what)))
             for where, task in tasks:
                 returns[where], steps[where] = task.result()
@@ -104,6 +125,7 @@ class FusedEngine:
             np.array(noise),
             np.ascontiguousarray(here[: len(here) if disturbance.missing else 0]),
             np.ascontiguousarray(channel[np.array(copied, np.int64)], np.int64),
+            as_they_are().hinted,
         )
 
     def _shares(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
@@ -116,6 +138,7 @@ class FusedEngine:
     def _run(
         self,
         candidates: Packed,
+        hints: np.ndarray,
         states: np.ndarray,
         conditions: Conditions,
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -123,6 +146,7 @@ class FusedEngine:
         steps = np.zeros(returns.shape, np.int64)
         run(
             candidates,
+            hints,
             self.batch.observe,
             self.batch.advance,
             states,
@@ -175,5 +199,5 @@ def _slices(count: int, parts: int) -> list[slice]:
 
 
 def _part(conditions: Conditions, few: slice) -> Conditions:
-    order, every, noise, present, copied = conditions
-    return Conditions(order[few], every, noise[few], present[few], copied[few])
+    order, every, noise, present, copied, hinted = conditions
+    return Conditions(order[few], every, noise[few], present[few], copied[few], hinted[few])

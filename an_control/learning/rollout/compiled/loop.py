@@ -17,6 +17,7 @@ from an_control.learning.rollout.compiled.policies import (
     BATCH,
     F32,
     act,
+    add_hints,
     add_products,
     advance_cells,
     advance_stacks,
@@ -51,6 +52,8 @@ class Conditions(NamedTuple):
     """(E, N) float64: 0 where a signal is missing, 1 elsewhere."""
     copied: np.ndarray
     """(E, C) int64: the signals that the copies repeat."""
+    hinted: np.ndarray
+    """(E, N) float32: 1 where the neuron of a signal is told which one it reads, else 0."""
 
 
 def as_they_are() -> Conditions:
@@ -61,6 +64,7 @@ def as_they_are() -> Conditions:
         noise=np.zeros((0, 0, 0), F32),
         present=np.zeros((0, 0)),
         copied=np.zeros((0, 0), np.int64),
+        hinted=np.zeros((0, 0), F32),
     )
 
 
@@ -74,6 +78,7 @@ ADVANCE = types.FunctionType(
 @njit(
     (
         typeof(Packed(NO_ROWS, NO_ROWS, np.zeros((1, 0)), np.zeros(0, np.int64), Form())),
+        types.float32[:, :, ::1],
         OBSERVE,
         ADVANCE,
         types.float64[:, ::1],
@@ -90,6 +95,7 @@ ADVANCE = types.FunctionType(
 )
 def run(
     candidates,
+    hints,
     observe,
     advance,
     starts,
@@ -103,10 +109,12 @@ def run(
     """Every candidate's episodes from `starts` (E, S) on, to their ends or for `limit` steps.
 
     Fills `returns` and `steps` (P, E); a return is NaN where a reward or reading was not finite.
+    `hints` (P, N, 4d) are what each candidate's neurons add to their gates where they are told
+    which signal they read.
     """
     episodes, states = starts.shape
     jobs = episodes * candidates.head.shape[0]
-    order, every, noise, here, copied = conditions
+    order, every, noise, here, copied, hinted = conditions
     copies = channels + copied.shape[1]
     slots = copies + noise.shape[2]
     form, widths = candidates.form, candidates.widths
@@ -129,6 +137,7 @@ def run(
     last = np.zeros((slots, BATCH), F32)
     readings = np.zeros((slots, 0 if form.recurrent else inputs, BATCH), F32)
     action = np.zeros((actions, BATCH), F32)
+    told = np.zeros((channels if hinted.shape[0] > 0 else 0, gates, BATCH), F32)
     common, z = np.zeros((gates, BATCH), F32), np.zeros((slots, gates, BATCH), F32)
     drive = np.zeros((inputs, gates, BATCH), F32)
     score, work = np.zeros((slots, queries, BATCH), F32), np.zeros((3, BATCH), F32)
@@ -188,6 +197,12 @@ def run(
                         place[i, b] = order[e, block, i]
                 for i in range(channels):
                     shown[i, b] = signal[place[i, b], b]
+        for i in range(told.shape[0]):
+            for b in range(BATCH):
+                e, t = max(0, episode[b]), at[b]
+                if t == 0 or (every > 0 and t % every == 0):
+                    for g in range(gates):
+                        told[i, g, b] = hinted[e, place[i, b]] * hints[player[b], place[i, b], g]
         for i in range(channels, copies):
             for b in range(BATCH):
                 shown[i, b] = signal[copied[max(0, episode[b]), i - channels], b]
@@ -217,10 +232,11 @@ def run(
                 stack_readings(shown, readings)
                 advance_stacks(readings, common, drive, h)
             else:
-                if padded == 8 and inputs == 1:
+                if padded == 8 and inputs == 1 and told.shape[0] == 0:
                     small_gates(shown, common, drive, hidden, h, z)
                 else:
                     drive_gates(shown, last, z, common, drive)
+                    add_hints(z, told)
                     add_products(z, hidden, h)
                     squash(z)
                 advance_cells(z, h, c)

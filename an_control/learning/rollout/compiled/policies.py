@@ -110,6 +110,15 @@ def drive_gates(shown, last, z, common, drive):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
+def add_hints(z, hints):
+    """Add what neurons are told about their channels, `hints` (N, 4d, B), to the gates `z`."""
+    for i in range(hints.shape[0]):
+        for g in range(z.shape[1]):
+            for b in range(BATCH):
+                z[i, g, b] += hints[i, g, b]
+
+
+@njit(forceinline=True, error_model="numpy", nogil=True)
 def stack_readings(shown, readings):
     """Put the readings `shown` (N, B) before the older ones (N, k, B); a NaN was none."""
     for i in range(readings.shape[0]):
