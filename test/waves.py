@@ -46,6 +46,19 @@ def imputing_model(estimates, sizes=SIZES):
     return replace(model, arrays=model.arrays | arrays)
 
 
+def telling_apart(model):
+    """The model, with an identity classifier that tells channels apart by their last change."""
+    size = np.log1p(SPEEDS)  # as the classifier gets it
+    arrays = model.arrays
+    gain = np.float32(200.0)  # silu hardly bends what is large
+    newest_change = arrays["identity.0.weight"].shape[1] - 1
+    arrays["identity.0.weight"][0, newest_change] = gain
+    arrays["identity.1.weight"][0, 0] = 1.0
+    arrays["identity.2.weight"][:, 0] = 2.0 * 4000.0 * size / gain
+    arrays["identity.2.bias"][:] = -4000.0 * size**2
+    return model
+
+
 def waves(tick):
     """What the channels read: ramps of different slopes, which start apart."""
     return (np.arange(5) * 3.0 + SPEEDS * tick).astype(np.float32)

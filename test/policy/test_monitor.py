@@ -2,7 +2,17 @@
 
 import numpy as np
 import pytest
-from waves import CHANNELS, STRAIGHT, TURNED, imputing_model, monitored_model, play, waves
+from waves import (
+    CHANNELS,
+    SIZES,
+    STRAIGHT,
+    TURNED,
+    imputing_model,
+    monitored_model,
+    play,
+    telling_apart,
+    waves,
+)
 
 from an_control.policy import (
     MlpSizes,
@@ -107,13 +117,83 @@ def test_missing_channels_are_imputed_where_the_wiring_is_known(engine, lost_at)
 
 
 def test_with_an_unknown_wiring_nothing_is_imputed():
-    policy = make_policy(imputing_model(np.zeros(5)), "match")
+    policy = make_policy(telling_apart(imputing_model(np.zeros(5))), "match")
     for tick in range(40):
         values = waves(tick)[list(TURNED)] * (1 + tick % 2)  # explained by no wiring
         values[1] = np.nan
         policy.step_array(values, tuple(CHANNELS))
-        if tick:  # an episode starts in the nominal wiring
+        if tick > 1:  # an episode starts in the nominal wiring
             assert set(policy.channel_order) == set(CHANNELS) - {CHANNELS[1]}
+
+
+def test_a_poor_first_estimate_does_not_end_the_imputation():
+    model = telling_apart(imputing_model(np.zeros(5)))
+    model.arrays["forward.0.weight"][0, 1] = 1.0  # what the others do follows from channel 1
+    model.arrays["forward.1.weight"][:5, 0] = 3.0
+    model.arrays["forward.1.bias"][5:] = -6.0
+    model.arrays["imputation.typical"][0] = 9.0
+    policy = make_policy(model, "match")
+    for tick in range(30):
+        values = waves(tick)
+        values[1] = np.nan
+        policy.step_array(values, tuple(CHANNELS))
+        assert set(policy.channel_order) == set(CHANNELS)
+
+
+def here(moved):
+    """Of the slots that are not missing: TURNED has all signals elsewhere."""
+    return {slot: moved.get(slot) for slot in CHANNELS if slot != CHANNELS[2]}
+
+
+def missing_one(tick, order):
+    """The readings by slot, where the signal that slot 2 carries in TURNED is missing."""
+    values = waves(tick)
+    values[TURNED[2]] = np.nan
+    return values[list(order)]
+
+
+ELSEWHERE = {CHANNELS[slot]: CHANNELS[signal] for slot, signal in enumerate(TURNED)}
+
+
+def test_an_unknown_order_is_found_while_a_channel_is_missing(engine):
+    policy = make_policy(telling_apart(imputing_model(np.full(5, 7.0))), "match", engine=engine)
+    for tick in range(30):
+        policy.step_array(missing_one(tick, TURNED), tuple(CHANNELS))
+    assert here(policy.monitor.moved) == here(ELSEWHERE)
+    assert set(policy.channel_order) == set(CHANNELS)  # the missing one is imputed
+
+
+@pytest.mark.parametrize("sizes", [SIZES, MlpSizes(5, 2, [6])])
+def test_signals_that_move_while_a_channel_is_missing_are_found_at_once(engine, sizes):
+    model = telling_apart(imputing_model(np.full(5, 3.0), sizes))
+    plain, moving = (make_policy(model, "match", engine=engine) for _ in range(2))
+    for tick in range(60):
+        order = STRAIGHT if tick < 30 else TURNED
+        expected = plain.step_array(missing_one(tick, STRAIGHT), tuple(CHANNELS))
+        found = moving.step_array(missing_one(tick, order), tuple(CHANNELS))
+        assert found.tobytes() == expected.tobytes()
+    assert here(moving.monitor.moved) == here(ELSEWHERE)
+    assert plain.monitor.rewires == 0 and moving.monitor.rewires == 1
+
+
+def test_an_order_that_was_known_stays_when_a_sensor_fails_whatever_the_classifier_says():
+    policy = make_policy(telling_apart(imputing_model(np.full(5, 3.0))), "match")
+    for tick in range(120):
+        values = waves(tick)
+        if tick >= 40:
+            values[TURNED[2]] = np.nan
+            values *= 1.0 + 0.1 * (tick - 40)  # changes as no channel does, and does not jump
+        policy.step_array(values, tuple(CHANNELS))
+    assert policy.monitor.moved == {}
+
+
+def test_a_wrong_order_is_not_sought_by_a_tick_that_is_no_evidence():
+    policy = make_policy(telling_apart(imputing_model(np.full(5, 3.0))), "match")
+    for tick in range(40):
+        policy.step_array(missing_one(tick, STRAIGHT), tuple(CHANNELS))
+    policy.ignore_next_tick()
+    policy.step_array(missing_one(40, TURNED), tuple(CHANNELS))
+    assert policy.monitor.moved == {} and not policy.monitor.belief.detected
 
 
 def test_more_than_half_of_the_channels_are_not_imputed():

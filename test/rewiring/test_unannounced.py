@@ -61,6 +61,13 @@ def test_a_few_signals_swapped_are_found_too_also_where_one_is_a_foot_that_stand
         assert np.mean(moved) >= 0.9 * np.mean(clean), swapped
 
 
+@pytest.mark.parametrize("words", ["reset+25,missing=0.1", "100,missing=0.25"])
+def test_signals_that_move_are_found_also_while_others_are_missing(ant, ant_model, words):
+    """What was missing was imputed by the order from before the moves: 1,855 and 1,248."""
+    moved, _ = returns(load_policy(ant_model, "match"), ant, ANT_CHANNELS, 2, words)
+    assert np.mean(moved) > 2200.0
+
+
 @pytest.mark.slow
 def test_the_cartpole_keeps_its_return_whatever_moves_between_its_channels():
     path = share_path("models/cartpole.safetensors")

@@ -87,13 +87,16 @@ class Costs:
 
     def usual(self, prediction: Prediction) -> float:
         """What all channels cost usually, in a tick with this prediction (1, N)."""
-        usual = self._usual_sum
         if not self.noise_sd:
-            return usual
+            return self._usual_sum
+        return self._usual_sum + float(self.of_noise(prediction).sum())
+
+    def of_noise(self, prediction: Prediction) -> np.ndarray:
+        """By how much more the noise makes each channel cost (N,), in such a tick."""
         scale = prediction.scale[0]
-        more = np.log(noisy(scale, self._variance)) - np.log(noisy(scale, self._floor))
+        more: np.ndarray = np.log(noisy(scale, self._variance)) - np.log(noisy(scale, self._floor))
         more[self._binary] = math.log(max(BINARY_SCALE, self.noise_sd) / BINARY_SCALE)
-        return usual + float(more.sum())
+        return more
 
     @property
     def _variance(self) -> np.ndarray:

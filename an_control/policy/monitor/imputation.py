@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 
 from an_control.policy.monitor.belief import Belief
@@ -11,6 +15,20 @@ from an_control.policy.sizes import WINDOW
 
 MAX_MISSING = 0.5
 """Share of the slots up to which missing ones are imputed."""
+EXPLAINED = 0.3
+"""Share of the present channels that are explained well in every tick while others stay missing: a
+poor estimate makes the predictions of some worse, signals that move those of nearly all."""
+REPLAY_TICKS = 40
+"""Ticks that are kept to be imputed again."""
+
+
+class Link(NamedTuple):
+    """How a tick's readings continue those of the tick before."""
+
+    costs: np.ndarray
+    """(slots, channels): of what each slot reads now as what follows what each channel read."""
+    excess: Callable[[], float]
+    """Nats above what is usual within which the share `EXPLAINED` of the present channels is."""
 
 
 class Imputation:
@@ -22,11 +40,13 @@ class Imputation:
     Args:
         forward: predicts and imputes N channels.
         costs: compares predictions with readings.
-        max_excess: nats above what is usual up to which an assignment explains a tick.
     """
 
-    def __init__(self, forward: ForwardModel, costs: Costs, max_excess: float) -> None:
-        self._forward, self._costs, self._max_excess = forward, costs, max_excess
+    def __init__(self, forward: ForwardModel, costs: Costs) -> None:
+        self._forward, self._costs = forward, costs
+        self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=REPLAY_TICKS)
+        """While slots stay missing: readings (N,) by slot and the actions (A,) before them, since
+        the first such tick, or since signals moved."""
         self.reset()
 
     def reset(self) -> None:
@@ -37,7 +57,9 @@ class Imputation:
         """(N,) by slot, in the last tick, or the newest there was; None while on stand-by."""
         self.missing_ticks = 0
         """For how many ticks in a row slots were missing."""
-        self._explained: bool | None = None
+        self._before: np.ndarray | None = None
+        """(N,) the signals before those ticks; None at an episode's start."""
+        self._since.clear()
 
     def stand_by(self) -> None:
         """The next tick is compared with nothing."""
@@ -46,28 +68,69 @@ class Imputation:
     def start_over(self) -> None:
         """What was estimated so far came of readings that were none."""
         self.signals = None
-        self._explained = None
 
     def next_tick(self, missing: np.ndarray) -> bool:
         """Which slots (N,) are missing; returns whether that is too long or too early to search."""
         self.missing_ticks = self.missing_ticks + 1 if missing.any() else 0
         if self.missing_ticks and (self.readings is None or self.missing_ticks > WINDOW):
             return True
-        self._explained = None
+        self._before = None
+        self._since.clear()
         return False
 
-    def hold(self, readings: np.ndarray, action: np.ndarray, belief: Belief) -> np.ndarray:
-        """While slots stay missing: impute them if the belief explains the others."""
+    def link(self, readings: np.ndarray, action: np.ndarray, belief: Belief) -> Link | None:
+        """While slots stay missing: how the readings (N,) continue those of the tick before; None
+        where these are not known, as at an episode's start."""
+        if self.signals is None:
+            return None
+        expectation = self._forward.expect(self.signals, action)
+        prediction, before, signals = expectation.prediction, self.signals, readings[belief.slots]
+
+        def excess() -> float:
+            above = self._costs.excess(signals - before, signals, prediction)
+            above = (above - self._costs.of_noise(prediction))[~np.isnan(signals)]
+            place = int(EXPLAINED * len(above))
+            return float(np.partition(above, place)[place]) if len(above) else 0.0
+
+        costs, reads = np.zeros((len(readings),) * 2), readings[None]
+        self._costs.add(costs, reads, expectation.expected[None], reads, prediction)
+        return Link(costs, excess)
+
+    def moved(self) -> None:
+        """While slots stay missing: signals moved before this tick."""
+        self._before = self.signals
+        self._since.clear()
+
+    def replay(self, belief: Belief) -> None:
+        """Estimate again what was missing, as another assignment is believed now."""
+        if len(self._since) == REPLAY_TICKS or not self._forward.imputes:
+            return
+        self.signals = self._before
+        for readings, action in self._since:
+            self._estimate(readings[belief.slots], action)
+
+    def hold(
+        self, readings: np.ndarray, action: np.ndarray, belief: Belief, *, explained: bool
+    ) -> np.ndarray:
+        """While slots stay missing: impute them if the belief is explained by the others."""
         given, signals = readings[belief.outputs], readings[belief.slots]
+        if not self._forward.imputes or np.isnan(signals).mean() > MAX_MISSING:
+            self.signals = self._before = None
+            self._since.clear()
+            return given
+        if not self._since and self._before is None:
+            self._before = self.signals
+        self._since.append((readings, action))
+        self._estimate(signals, action)
+        return self._with_estimates(given, belief) if explained else given
+
+    def _estimate(self, signals: np.ndarray, action: np.ndarray) -> None:
+        """What is missing among `signals` (N,) by channel; at an episode's start it is usual."""
         missing = np.isnan(signals)
-        if not self._forward.imputes or missing.mean() > MAX_MISSING:
-            self._explained = False
-        elif self.signals is None:
+        if self.signals is None:
             self.signals = np.where(missing, self._forward.typical, signals)
-            return self._with_estimates(given, belief)
-        elif self._explained is None:
-            self._explained = self._explains(self.signals, signals, action)
-        return self._impute(readings, action, signals, given, belief) if self._explained else given
+        else:
+            self.signals = self._forward.impute(self.signals, action, signals, missing)
 
     def pass_by(self, readings: np.ndarray, belief: Belief) -> np.ndarray:
         """A tick that is no evidence: the next one is compared with these readings."""
@@ -124,9 +187,3 @@ class Imputation:
         """`given` (N,), with the newest signals where it is missing some."""
         assert self.signals is not None
         return np.where(np.isnan(given), belief.by_slot(self.signals)[belief.outputs], given)
-
-    def _explains(self, before: np.ndarray, now: np.ndarray, action: np.ndarray) -> bool:
-        """Whether a tick costs hardly more than is usual, from and to signals by channel (N,)."""
-        prediction = self._forward.predict(before[None], action[None])
-        excess = float(self._costs.own(now - before, now, prediction).sum())
-        return excess - self._costs.usual(prediction) < self._max_excess

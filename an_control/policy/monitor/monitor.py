@@ -8,8 +8,8 @@ imputed (`imputation`), and the noise that all sensors carry is filtered out (`s
 is stuck counts as missing, and of a message that came twice what was expected (`stuck_sensors`).
 
 At the start, and when nothing explains the readings any more, the monitor is lost: it seeks an
-assignment by the identity classifier alone. How ids and outputs follow from the assignment is in
-`belief`.
+assignment by the identity classifier alone. While slots stay missing it does so too
+(`partial_search`). How ids and outputs follow from the assignment is in `belief`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from an_control.policy.monitor.forward_model import (
     zeroed,
 )
 from an_control.policy.monitor.imputation import Imputation
+from an_control.policy.monitor.partial_search import PartialSearch
 from an_control.policy.monitor.search import AssignmentSearch
 from an_control.policy.monitor.sensor_noise import SensorNoise
 from an_control.policy.monitor.stuck_sensors import StuckSensors
@@ -54,7 +55,8 @@ class IdentityMonitor:
         self._costs = Costs(forward, compiled=compiled)
         self._detector = ChangeDetector(self._costs, len(self.channels))
         self._search = AssignmentSearch(forward, self._costs)
-        self._imputation = Imputation(forward, self._costs, self._detector.max_surprise)
+        self._imputation = Imputation(forward, self._costs)
+        self._partial = PartialSearch(forward, self._costs.assign)
         self.noise = SensorNoise(forward.max_roughness, forward.binary)
         self._may_stand_still = forward.binary | forward.constant
         self._sensors = StuckSensors(
@@ -72,6 +74,7 @@ class IdentityMonitor:
         self._detector.set(0.0)
         self._search.reset()
         self._imputation.reset()
+        self._partial.reset()
         self.noise.reset()
         self._sensors.reset()
         self._costs.noise_sd = 0.0
@@ -86,7 +89,7 @@ class IdentityMonitor:
     @property
     def rewires(self) -> int:
         """How often signals were found to have moved, or to have been confused."""
-        return self._search.rewires
+        return self._search.rewires + self._partial.rewires
 
     @property
     def surprise(self) -> float:
@@ -106,8 +109,8 @@ class IdentityMonitor:
         search.catch_up(self.belief)
         belief = self.belief.next_tick()
         if imputation.next_tick(np.isnan(readings)):
-            self.belief = self._stand_by(belief)
-            return imputation.hold(readings, action, self.belief)
+            return self._hold(readings, action, belief, evidence)
+        self._partial.stand_by()
         if not evidence and imputation.readings is not None:
             self.belief = belief
             return imputation.pass_by(readings, belief)
@@ -162,6 +165,26 @@ class IdentityMonitor:
         self._imputation.stand_by()
         return belief.unknown()
 
+    def _hold(
+        self, readings: np.ndarray, action: np.ndarray, belief: Belief, evidence: bool
+    ) -> np.ndarray:
+        """A tick in which slots stay missing."""
+        imputation, partial, slots = self._imputation, self._partial, belief.slots
+        if evidence:
+            link = imputation.link(readings, action, belief) if partial.explained else None
+            belief = partial.step(readings, action, belief, link)
+        else:
+            partial.pause()
+        belief = self._stand_by(belief)
+        if belief.detected:
+            imputation.moved()
+        if self._ordered and partial.explained:
+            belief = belief._replace(outputs=belief.slots)
+        if belief.slots is not slots:
+            imputation.replay(belief)
+        self.belief = belief
+        return imputation.hold(readings, action, belief, explained=partial.explained)
+
     def _finds_stuck(
         self, readings: np.ndarray, before: np.ndarray, prediction: Prediction
     ) -> bool:
@@ -179,6 +202,7 @@ class IdentityMonitor:
         """Without the stuck slots; what was detected meanwhile may have been nothing else."""
         self.belief = self._stand_by(belief.assigned(self._settled.slots))
         self._imputation.start_over()
+        self._partial.trust()
         left = np.where(self._sensors.stuck, np.float32(np.nan), readings)
         return left[self.belief.outputs]
 
