@@ -27,7 +27,8 @@ class Verb:
 
     The teacher is an MLP policy, which needs its channels in order. A task that has a teacher of
     its own (ant) starts from that one. The same command continues a stopped run, also with other
-    limits: minutes, steps, score. A run also ends when validation has not improved for half of it.
+    limits: minutes, steps, score. A run also ends when validation has not improved for half of it,
+    and for a third of its limits.
     """
 
     task: tyro.conf.Positional[str]

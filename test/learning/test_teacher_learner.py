@@ -231,6 +231,18 @@ def test_a_run_ends_when_validation_does_not_improve_for_half_of_it(tmp_path):
         assert learner.end == "no validation was better since step 64"
 
 
+def test_a_run_goes_on_for_a_third_of_its_limits_without_a_better_validation(tmp_path):
+    how = {"patience": 100, "race": 0.0}
+    limits = Limits(steps=30 * 64)
+    with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", limits, **how)) as learner:
+        learner._validate = lambda: 1.0
+        for _ in range(10):
+            learner.step()
+            assert not learner.end
+        learner.step()
+        assert learner.end == "no validation was better since step 64"
+
+
 @pytest.mark.parametrize("better", ["smooth", "independent"])
 def test_the_noise_with_the_better_validation_continues_alone(tmp_path, better):
     limits = Limits(steps=10 * 64)

@@ -27,6 +27,9 @@ from an_control.learning.teacher.settings import TeacherSettings, contenders
 from an_control.learning.teacher.teachers import Layers
 from an_control.policy import Model, make_policy
 
+PATIENCE = 1.0 / 3.0
+"""Of what the limits allow that a run goes on without a better validation."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -73,6 +76,8 @@ class TeacherLearner:
         rng = np.random.default_rng([seed, 1])
         self._seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
         self._done, self._seconds = 0, 0.0
+        self._marked_at = 0.0
+        """How much was over at the last validation that was clearly better."""
         self._largest_logit = 1.0
 
     @property
@@ -88,6 +93,11 @@ class TeacherLearner:
         """How much of what the limits allow is over, from 0 to 1."""
         if self.end:
             return 1.0
+        return self._used
+
+    @property
+    def _used(self) -> float:
+        """How much of time and steps is over, from 0 to 1."""
         limits, played = self.limits, self._done * self.settings.iteration
         shares = [played / (limits.steps or math.inf)]
         if limits.minutes is not None:
@@ -105,7 +115,9 @@ class TeacherLearner:
             return f"{limits.steps} steps are done"
         if limits.minutes is not None and self._seconds >= 60.0 * limits.minutes:
             return f"{limits.minutes:g} minutes are over"
-        if all(one.stalled for one in self._contenders):
+        limited = limits.steps is not None or limits.minutes is not None
+        patient = limited and self._used - self._marked_at < PATIENCE
+        if all(one.stalled for one in self._contenders) and not patient:
             return f"no validation was better since step {self._contenders[0].marked_at}"
         return ""
 
@@ -128,7 +140,8 @@ class TeacherLearner:
         """One iteration of the library, and at times a validation."""
         begin = time.process_time()
         self._newest = min(
-            (one for one in self._contenders if not one.stalled), key=lambda one: one.done
+            [one for one in self._contenders if not one.stalled] or self._contenders,
+            key=lambda one: one.done,
         )
         line = self._newest.learn()
         self._done += 1
@@ -140,6 +153,8 @@ class TeacherLearner:
         if self._newest.done % self.settings.validate_every == 0:
             line["validation"] = self._validate()
             self._newest.judge(line["validation"])
+            if self._newest.marked_at == self._newest.steps:
+                self._marked_at = self._used
         self._seconds += time.process_time() - begin
         validated = all(one.best > -math.inf for one in self._contenders)
         if validated and self.progress >= self.settings.race:
@@ -151,6 +166,7 @@ class TeacherLearner:
             "contenders": {one.noise: one.state() for one in self._contenders},
             "done": self._done,
             "seconds": self._seconds,
+            "marked_at": self._marked_at,
             "largest_logit": self._largest_logit,
         }
 
@@ -160,6 +176,7 @@ class TeacherLearner:
         for one in self._contenders:
             one.restore(state["contenders"][one.noise])
         self._done, self._seconds = state["done"], state["seconds"]
+        self._marked_at = state["marked_at"]
         self._largest_logit = state["largest_logit"]
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
