@@ -42,7 +42,6 @@ def test_a_file_gives_what_differs_from_the_defaults(tmp_path):
         (HEADER + "round: 3\n", "did you mean 'rounds'"),
         (HEADER + "rounds: 2.5\n", "rounds: 2.5 is not allowed; allowed: a whole number, 0 or"),
         (HEADER + "batch: 0\n", "batch: 0 is not allowed; allowed: a whole number, 1 or more"),
-        (HEADER + "averaged: true\nsmoothing: 0.5\n", "smoothing: 0.5, beside averaged"),
         (HEADER + "averaged: 1\n", "averaged: 1 is not allowed; allowed: true or false"),
         (HEADER + "streams: {missing: 1.5}\n", "streams.missing: 1.5 is not allowed; allowed: a"),
         (HEADER + "student: {head: 3}\n", "student.head: 3 is not allowed; allowed: a list"),

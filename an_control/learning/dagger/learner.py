@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 from an_control.learning.dagger.episodes import (
     Driver,
@@ -76,7 +76,7 @@ class Dagger:
         self._recordings = Recordings(folder, Episode)
         self._student = self._new_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
-        self._average = self._new_average()
+        self._average = AveragedModel(self._student) if settings.averaged else None
         self._episodes: list[Episode] = []
         self._round, self._cpu_s, self._identified_s = 0, 0.0, 0.0
         self._returns: list[float] = []
@@ -129,9 +129,8 @@ class Dagger:
         self._recordings.write(self._round, kept)
         self._episodes = self._newest(self._episodes + kept)
         what = self._student, self._optimiser, self._episodes, self.settings, self._round, rng
-        moving = self._average if self.settings.smoothing else None
-        line: dict[str, Any] = train_round(*what, self._since_first(self.settings.rounds), moving)
-        if self._average is not None and moving is None:
+        line: dict[str, Any] = train_round(*what, self._since_first(self.settings.rounds))
+        if self._average is not None:
             self._average.update_parameters(self._student)
         line |= {
             "episodes": len(recorded),
@@ -171,23 +170,12 @@ class Dagger:
         self._episodes = self._newest([episode for part in recorded for episode in part])
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """The student, or the mean of the students after each round or of late."""
-        student = self._student if self._average is None else self._averaged
+        """The student, or the mean of the students after each round."""
+        student = self._student
+        if self._average is not None:
+            assert isinstance(self._average.module, Student | PaperStudent)
+            student = self._average.module
         return student.model(self._task, {"how": "DAgger", "seed": self.seed, **run})
-
-    def _new_average(self) -> AveragedModel | None:
-        settings = self.settings
-        if settings.smoothing:
-            fading = get_ema_multi_avg_fn(settings.smoothing)
-            return AveragedModel(self._student, multi_avg_fn=fading)
-        return AveragedModel(self._student) if settings.averaged else None
-
-    @property
-    def _averaged(self) -> Student | PaperStudent:
-        assert self._average is not None
-        student = self._average.module
-        assert isinstance(student, Student | PaperStudent)
-        return student
 
     def _new_student(self) -> Student | PaperStudent:
         torch.manual_seed(self.seed)
@@ -224,8 +212,7 @@ class Dagger:
                 (plan.perturbed, perturbed, True),
             ]
         else:
-            student = self._averaged if self.settings.smoothing else self._student
-            policy = make_policy(student.model(self._task, {}))
+            policy = make_policy(self._student.model(self._task, {}))
             channels = len(self._task["channels"])
             makers = [
                 (count, partial(StudentRollout, rng, policy, channels, how), how.faulty)

@@ -95,14 +95,9 @@ class DaggerSettings:
     as good as the teacher. 0: `rounds` rounds, however long they take."""
     averaged: bool = False
     """The model is the mean of the students after each round."""
-    smoothing: Share = 0.0
-    """The model, which also drives the student's episodes, is a moving average of the student's
-    weights: what remains of it at each update; 0: no average."""
 
     def __post_init__(self) -> None:
         check_chances(self.faults)
-        if self.smoothing and self.averaged:
-            raise ValueError(f"smoothing: {self.smoothing:g}, beside averaged it must be 0")
 
     def rates(self, number: int, progress: float) -> tuple[float, float]:
         """The learning rate at the begin and the end of a round that begins at this progress."""

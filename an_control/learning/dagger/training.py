@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 
 from an_control.learning.dagger.episodes import Episode
 from an_control.learning.dagger.paper_student import PaperStudent
@@ -35,10 +34,9 @@ def train_round(
     number: int,
     rng: np.random.Generator,
     progress: float,
-    average: AveragedModel | None = None,
 ) -> dict[str, float]:
     """One round of updates in place, which begins at `progress` (0..1) of the rounds after the
-    first one; returns the means of its last 150 updates. `average` follows the student's weights.
+    first one; returns the means of its last 150 updates.
     """
     device = next(student.parameters()).device
     updates = settings.updates if number else settings.identify_updates
@@ -82,8 +80,6 @@ def train_round(
         loss.backward()
         nn.utils.clip_grad_norm_(student.parameters(), 1.0)
         optimiser.step()
-        if average is not None:
-            average.update_parameters(student)
         history.append(figures)
     last = history[-150:]
     return {name: float(np.mean([figures[name] for figures in last])) for name in last[0]}
