@@ -37,6 +37,9 @@ from an_control.policy import Model, make_policy
 
 VALIDATION = 2**20 + 7
 """Of the validation episodes' seed."""
+JUDGED = 3
+"""Rounds whose students are judged together: neighbours are much alike, and the episodes of one
+round are few."""
 AS_GOOD = 5
 """Students in a row whose mean return is that of the teacher: enough is learned."""
 
@@ -139,8 +142,8 @@ class Dagger:
         if self.settings.validation_episodes:
             if not self._round:
                 self._returns = [self._play(lambda rng: NoisyTeacher(rng, 0.0))]
-            line["validation"] = self._validate()
-            self._returns.append(line["validation"])
+            self._returns.append(self._validate())
+            line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
         self._cpu_s += time.process_time() - started
         if self._round == 0:
             self._identified_s = self._cpu_s

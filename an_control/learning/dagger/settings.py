@@ -87,8 +87,8 @@ class DaggerSettings:
     min_return: AnyNumber | None = None
     """Own episodes with a return below it are left out, unless all are: then the best one stays."""
     validation_episodes: int = 0
-    """After each round, of the student on shuffled channels, counted as the collection's; the best
-    round's student is kept. 0: none, and the last one is."""
+    """After each round, of the student on shuffled channels, counted as the collection's. The
+    student is kept whose mean with the two rounds before is best. 0: none, and the last one is."""
     minutes: float = 0.0
     """Processor time of the run, a quarter of it for the first round's updates; the rates fall with
     it. It is cut into `rounds` rounds at least. It ends before where the last rounds' students were
