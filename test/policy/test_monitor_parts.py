@@ -55,6 +55,20 @@ def test_noisy_readings_are_smoothed_and_quiet_ones_keep_their_bits():
     assert monitor.moved == {}
 
 
+def test_noisy_readings_are_smoothed_also_while_a_channel_is_missing():
+    monitor, rng = noisy_monitor(), np.random.default_rng(3)
+    monitor_errors, noises = [], []
+    for tick in range(120):
+        noise = (0.02 * rng.normal(size=5)).astype(np.float32)
+        readings = waves(tick) + noise
+        readings[4] = np.nan
+        given = monitor.step(readings, np.zeros(2, np.float32))
+        monitor_errors.append(np.abs(given - waves(tick))[:4].mean())
+        noises.append(np.abs(noise)[:4].mean())
+    assert np.mean(monitor_errors[60:]) < 0.8 * np.mean(noises[60:])
+    assert monitor.moved == {}
+
+
 def test_channels_that_read_the_same_constant_do_not_make_it_less_sure():
     model = imputing_model(np.zeros(5))
     model.arrays["forward.1.bias"][3:5] = 0.0

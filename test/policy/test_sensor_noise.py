@@ -31,6 +31,22 @@ def test_noise_sets_in_and_ends():
     assert noise.sd == 0.0
 
 
+def test_noise_is_estimated_and_filtered_while_channels_are_missing():
+    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool))
+    clean = smooth_and_rough(100, rng)
+    clean += 0.02 * rng.normal(size=clean.shape)
+    clean[:, 1] = clean[40:, 0] = np.nan
+    for row in clean:
+        noise.estimate(row)
+    assert 0.01 < noise.sd < 0.04
+    expected, scale = np.zeros(5, np.float32), np.full(5, 0.01, np.float32)
+    readings = np.array([np.nan, 0.02, -0.02, 0.01, np.nan], np.float32)
+    for _ in range(3):
+        found = noise.filter(expected, scale, readings)
+        assert np.isnan(found).tolist() == np.isnan(readings).tolist()
+        assert (np.abs(found[1:4]) < np.abs(readings[1:4])).all()
+
+
 def test_signals_that_move_are_no_noise():
     rng, noise = np.random.default_rng(4), SensorNoise(0.003, np.zeros(5, bool))
     clean, order = smooth_and_rough(400, rng), np.arange(5)

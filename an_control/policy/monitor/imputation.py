@@ -10,7 +10,7 @@ import numpy as np
 
 from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.forward_model import ForwardModel
+from an_control.policy.monitor.forward_model import Expectation, ForwardModel
 from an_control.policy.sizes import WINDOW
 
 MAX_MISSING = 0.5
@@ -29,6 +29,7 @@ class Link(NamedTuple):
     """(slots, channels): of what each slot reads now as what follows what each channel read."""
     excess: Callable[[], float]
     """Nats above what is usual within which the share `EXPLAINED` of the present channels is."""
+    expectation: Expectation
 
 
 class Imputation:
@@ -94,7 +95,7 @@ class Imputation:
 
         costs, reads = np.zeros((len(readings),) * 2), readings[None]
         self._costs.add(costs, reads, expectation.expected[None], reads, prediction)
-        return Link(costs, excess)
+        return Link(costs, excess, expectation)
 
     def moved(self) -> None:
         """While slots stay missing: signals moved before this tick."""

@@ -170,6 +170,10 @@ class IdentityMonitor:
     ) -> np.ndarray:
         """A tick in which slots stay missing."""
         imputation, partial, slots = self._imputation, self._partial, belief.slots
+        link = None
+        if self._forward.imputes:
+            self.noise.estimate(readings)
+            self._costs.noise_sd = self.noise.sd
         if evidence:
             link = imputation.link(readings, action, belief) if partial.explained else None
             belief = partial.step(readings, action, belief, link)
@@ -178,10 +182,16 @@ class IdentityMonitor:
         belief = self._stand_by(belief)
         if belief.detected:
             imputation.moved()
+            self.noise.signals_moved()
         if self._ordered and partial.explained:
             belief = belief._replace(outputs=belief.slots)
         if belief.slots is not slots:
             imputation.replay(belief)
+        elif link is not None and self.noise.sd:
+            prediction = link.expectation.prediction
+            signals = readings[belief.slots]
+            signals = self.noise.filter(link.expectation.likeliest, prediction.scale[0], signals)
+            readings = belief.by_slot(signals)
         self.belief = belief
         return imputation.hold(readings, action, belief, explained=partial.explained)
 

@@ -41,7 +41,9 @@ EXPLAINED = 2.0
 
 
 def roughness(readings: np.ndarray) -> float:
-    """The sd that noise seems to have in the smoothest of the channels; readings (T, N)."""
+    """The sd that noise seems to have in the smoothest of the channels; readings (T, N) of at least
+    one of them without a NaN."""
+    readings = readings[:, ~np.isnan(readings).any(0)]
     change = readings[1:] - readings[:-1]
     second = np.sort(np.abs(change[1:] - change[:-1]), axis=0)
     half = len(second) // 2
@@ -75,12 +77,15 @@ class SensorNoise:
         self._readings.clear()
 
     def estimate(self, readings: np.ndarray) -> bool:
-        """One tick's readings (N,) by slot, all of them; returns whether noise set in."""
+        """One tick's readings (N,) by slot, NaN where missing; returns whether noise set in."""
         self._readings.append(readings)
         self._ticks += 1
         if self._ticks % EVERY or len(self._readings) < MIN_TICKS:
             return False
-        before, rough = self.sd, roughness(np.array(self._readings))
+        recorded = np.array(self._readings)
+        if np.isnan(recorded).any(0).all():
+            return False
+        before, rough = self.sd, roughness(recorded)
         if rough <= self._max_roughness:
             self.sd = 0.0
         elif before:
@@ -94,9 +99,10 @@ class SensorNoise:
     def filter(self, expected: np.ndarray, scale: np.ndarray, readings: np.ndarray) -> np.ndarray:
         """The likeliest signals (N,), from what was expected, the scale of its error, and readings.
 
-        All by channel.
+        All by channel; what is missing stays NaN.
         """
-        noise, error = F32(self.sd**2), readings - expected
+        missing = np.isnan(readings)
+        noise, error = F32(self.sd**2), np.where(missing, F32(0.0), readings - expected)
         squared = error * error
         model = scale * scale + F32(CARRIED) * self._variance
         largest = F32(OUTLIER**2) * (model + noise + self._squared_error)
@@ -109,4 +115,5 @@ class SensorNoise:
         self._variance = gain * noise
         contact = np.round(np.clip(readings, 0.0, 1.0))
         found: np.ndarray = np.where(self._binary, contact, expected + gain * error).astype(F32)
+        found[missing] = np.nan
         return found
