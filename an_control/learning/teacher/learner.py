@@ -176,7 +176,8 @@ class TeacherLearner:
         for one in self._contenders:
             one.restore(state["contenders"][one.noise])
         self._done, self._seconds = state["done"], state["seconds"]
-        self._marked_at = state["marked_at"]
+        # A run from before 2026-11-24 has no such figure: its patience starts here.
+        self._marked_at = state.get("marked_at", self._used)
         self._largest_logit = state["largest_logit"]
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
