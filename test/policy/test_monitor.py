@@ -196,6 +196,22 @@ def test_a_wrong_order_is_not_sought_by_a_tick_that_is_no_evidence():
     assert policy.monitor.moved == {} and not policy.monitor.belief.detected
 
 
+def test_a_channel_that_stands_still_where_it_moved_to_is_not_stuck(engine):
+    """A joint at its limit, just after a move, was judged by where signals had been before: it was
+    left out, and what had been found was given up."""
+    model = monitored_model()
+    model.arrays["forward.1.bias"][0] = 0.0
+    policy = make_policy(model, "match", engine=engine)
+    swapped = [1, 0, 2, 3, 4]
+    for tick in range(60):
+        values = waves(tick)
+        values[0] = 0.4
+        policy.step_array(values if tick < 30 else values[swapped], tuple(CHANNELS))
+        if tick > 31:
+            assert policy.monitor.moved == {"wave_0": "wave_1", "wave_1": "wave_0"}
+            assert not policy.monitor.belief.lost
+
+
 def test_more_than_half_of_the_channels_are_not_imputed():
     policy = make_policy(imputing_model(np.zeros(5)), "match")
     for tick in range(40):

@@ -7,6 +7,7 @@ import pytest
 
 from an_control.policy.monitor.stuck_sensors import (
     MIN_EXCESS,
+    MIN_MEAN_EXCESS,
     STILL_TICKS,
     TICKS,
     StuckSensors,
@@ -53,6 +54,12 @@ def test_a_slot_that_should_move_is_missing_until_it_reads_something_else(sensor
 
 def test_a_slot_that_may_well_stay_is_not_stuck(sensors):
     assert not any(run(sensors, range(50), np.full(SLOTS, 0.1), s2=0.37))
+
+
+def test_a_slot_at_the_end_of_its_range_that_costs_little_in_a_tick_is_not_stuck(sensors):
+    """Beams of a lidar that saw nothing for a second were left out, in the middle of a move."""
+    little = np.where(np.arange(SLOTS) == 2, 0.8 * MIN_MEAN_EXCESS, 0.0)
+    assert not any(run(sensors, range(100), little, s2=2.5))
 
 
 def test_a_robot_that_stands_still_has_no_stuck_sensor(sensors):

@@ -38,6 +38,9 @@ SURE = 12.0
 """Nats that no two channels may be nearer to being confused."""
 SETTLED_TICKS = 12
 """Ticks without a correction after which the belief is taken to have been right."""
+BETTER = 10.0
+"""Nats in a tick by which the present belief must explain the slots that move better than that one,
+to judge by it what is stuck."""
 
 
 class IdentityMonitor:
@@ -69,6 +72,8 @@ class IdentityMonitor:
         self.belief = Belief.nominal(len(self.channels))
         self._settled = self.belief
         """The belief that was last taken to have been right."""
+        self._judged = self.belief
+        """The belief by which slots were last judged to be stuck or not."""
         self._stable_ticks = 0
         self._ahead: Expectation | None = None
         self._detector.set(0.0)
@@ -127,7 +132,8 @@ class IdentityMonitor:
             self._detector.set(UNKNOWN)
         else:
             expectation = self._expect(imputation.signals, action)
-            if self._finds_stuck(readings, imputation.readings, expectation.prediction):
+            prediction = expectation.prediction
+            if self._finds_stuck(belief, readings, imputation.readings, prediction):
                 return self._leave_out(belief, readings)
             belief = self._update(belief, readings, imputation.readings, expectation)
         if self._ordered and not belief.lost:
@@ -196,21 +202,40 @@ class IdentityMonitor:
         return imputation.hold(readings, action, belief, explained=partial.explained)
 
     def _finds_stuck(
-        self, readings: np.ndarray, before: np.ndarray, prediction: Prediction
+        self,
+        belief: Belief,
+        readings: np.ndarray,
+        before: np.ndarray,
+        prediction: Prediction,
     ) -> bool:
-        """Whether a slot stands still that should move, by the belief that was right last."""
-        slots = self._settled.slots
-        if not self._sensors.suspects(slots[~self._may_stand_still]):
+        """Whether a slot stands still that should move, by the belief that was right last, or by
+        the present one where that explains much better what the other slots read."""
+        judged = self._settled
+        if not self._sensors.suspects(judged.slots[~self._may_stand_still]):
             return False
+        excess = self._excess_of(judged.slots, readings, before, prediction)
+        if belief.slots is not judged.slots:
+            present = self._excess_of(belief.slots, readings, before, prediction)
+            moving = self._sensors.moving
+            if float((excess - present)[moving].sum()) > BETTER:
+                judged, excess = belief, present
+        if judged.slots is not self._judged.slots:
+            self._sensors.reassigned(self._judged.channels != judged.channels)
+            self._judged = judged
+        return self._sensors.judge(excess, judged.slots[self._may_stand_still])
+
+    def _excess_of(
+        self, slots: np.ndarray, readings: np.ndarray, before: np.ndarray, prediction: Prediction
+    ) -> np.ndarray:
+        """What each slot (N,) costs above what is usual, where these carry the channels."""
         excess = np.empty(len(slots))
         excess[slots] = self._costs.excess((readings - before)[slots], readings[slots], prediction)
-        still = slots[self._may_stand_still]
-        excess[still] = 0.0  # two may have been confused
-        return self._sensors.judge(excess, still)
+        excess[slots[self._may_stand_still]] = 0.0  # two may have been confused
+        return excess
 
     def _leave_out(self, belief: Belief, readings: np.ndarray) -> np.ndarray:
         """Without the stuck slots; what was detected meanwhile may have been nothing else."""
-        self.belief = self._stand_by(belief.assigned(self._settled.slots))
+        self.belief = self._stand_by(belief.assigned(self._judged.slots))
         self._imputation.start_over()
         self._partial.trust()
         left = np.where(self._sensors.stuck, np.float32(np.nan), readings)
@@ -219,8 +244,6 @@ class IdentityMonitor:
     def _estimate_noise(self, belief: Belief, readings: np.ndarray) -> Belief:
         """Where noise sets in, what was detected meanwhile may have been nothing else."""
         if self._stable_ticks >= SETTLED_TICKS:
-            if self._settled.slots is not belief.slots:
-                self._sensors.reassigned(self._settled.channels != belief.channels)
             self._settled = belief
         if not self._imputation.missing_ticks and self.noise.estimate(readings):
             belief = self._stand_by(belief.assigned(self._settled.slots))

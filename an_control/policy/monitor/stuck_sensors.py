@@ -16,6 +16,9 @@ STILL_TICKS = 40
 half that time."""
 MIN_EXCESS = 12.0
 """Nats above what is usual that these ticks must cost: by so much the channel should have moved."""
+MIN_MEAN_EXCESS = 2.0
+"""The same for one of these ticks, in the mean: a reading at the end of its range that could well
+move costs up to 1.7 (the beams of BipedalWalker's lidar), a frozen one mostly 3 and more."""
 MAX_TYPICAL_EXCESS = 3.0
 """The same in one tick, of the median slot that moves: beyond it most signals have moved, and what
 stands still may be a joint at its limit."""
@@ -69,6 +72,11 @@ class StuckSensors:
         robot that stands still may say so too."""
         return 0 < self._repeats <= MAX_REPEATS
 
+    @property
+    def moving(self) -> np.ndarray:
+        """(N,) which slots read something else than at the last tick."""
+        return ~self._same[0]
+
     def reassigned(self, slots: np.ndarray) -> None:
         """These slots (N,) bool are known to carry other channels than was believed so far."""
         self._ticks[slots] = 0
@@ -95,7 +103,7 @@ class StuckSensors:
         counts = same if known else same & ~may_be_still
         self._ticks[counts] += 1
         self._excess[counts] += excess[counts]
-        suspect = self._excess > MIN_EXCESS
+        suspect = self._excess > np.maximum(MIN_EXCESS, MIN_MEAN_EXCESS * self._ticks)
         ticks = np.where(may_be_still, STILL_TICKS, TICKS)
         if not (suspect & (self._ticks >= ticks) & ~self.stuck).any():
             return False
