@@ -1,0 +1,224 @@
+"""Which part makes a better cart-pole: every pooling with every memory, learned at equal cost.
+
+    python scripts/compare_parts.py runs/parts [--seeds 1 2 3] [POOLING ...]
+
+A teacher with ordered channels is evolved first. Then each policy imitates it for the same
+processor time, with about the same number of parameters, and is evaluated under several protocols.
+What is there already is not made again, so a run that was stopped continues. At the end the table
+and the picture of docs/parts.md are written from all results in the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/parts.md"
+PICTURE = ROOT / "docs/parts/comparison.png"
+MARKS = "<!-- comparison of parts -->\n", "<!-- end of comparison -->\n"
+PARAMETERS = 9000
+"""Every policy has about so many numbers: its neurons are as wide as that allows."""
+MINUTES = 4.0
+"""Processor time in which each policy learns."""
+QUERIES, SEED_VECTORS, INDUCING, UNITS, WINDOW = 16, 4, 8, 16, 32
+POOLINGS = {
+    "sinusoid": [],
+    "learned queries": ["--learned-queries", str(QUERIES)],
+    "PMA": ["--pma", str(SEED_VECTORS)],
+    "ISAB + PMA": ["--encoder", "isab", "--inducing", str(INDUCING), "--pma", str(SEED_VECTORS)],
+    "SAB + PMA": ["--encoder", "sab", "--pma", str(SEED_VECTORS)],
+}
+MEMORIES = {
+    "none": [],
+    "GRU": ["--recurrence", "gru", "--units", str(UNITS)],
+    "GTrXL": ["--recurrence", "gtrxl", "--units", str(UNITS), "--window", str(WINDOW)],
+}
+PROTOCOLS = {
+    "reset": "shuffled at the reset",
+    "reset+100": "and every 100 steps",
+    "reset+25": "and every 25 steps",
+    "reset,noise=5,noise-sd=0.1": "with 5 noise channels",
+}
+EPISODES, EVALUATION_SEED = 100, 1
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One pooling with one memory, and the folder of its results."""
+
+    pooling: str
+    memory: str
+    folder: Path
+
+    def sizes(self, neuron: int) -> AttentionSizes:
+        """With neurons of so many units."""
+        kind = self.memory.lower()
+        recurrence = None
+        if self.memory != "none":
+            window = WINDOW if kind == "gtrxl" else 1
+            recurrence = RecurrenceSizes(kind, UNITS, window=window)  # type: ignore[arg-type]
+        if "PMA" not in self.pooling:
+            return paper_sizes(1, QUERIES, 0, neuron, recurrence=recurrence)
+        encoder = self.pooling.partition(" ")[0].lower() if "+" in self.pooling else "none"
+        return AttentionSizes(
+            actions=1,
+            neuron=neuron,
+            queries=SEED_VECTORS,
+            key=neuron,
+            inputs=["value"],
+            head=[],
+            attention="pma",
+            encoder=encoder,  # type: ignore[arg-type]
+            inducing=INDUCING if encoder == "isab" else 0,
+            recurrence=recurrence,
+        )
+
+    def parameters(self, neuron: int) -> int:
+        return sum(math.prod(shape) for shape in self.sizes(neuron).shapes().values())
+
+    @property
+    def neuron(self) -> int:
+        """The width with which the number of parameters comes closest to `PARAMETERS`."""
+        return min(range(2, 65), key=lambda width: abs(self.parameters(width) - PARAMETERS))
+
+    def run(self, seed: int) -> Path:
+        return self.folder / f"{self.pooling} with {self.memory}".replace(" ", "_") / str(seed)
+
+    def make(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
+        """Learn and evaluate; CalledProcessError where a command fails."""
+        folder = self.run(seed)
+        rows = folder / "rows.json"
+        if rows.exists():
+            return
+        print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
+        options = [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron)]
+        _call(
+            *("distill", "cartpole", "--teacher", str(teacher), "--minutes", f"{minutes:g}"),
+            *("--seed", str(seed), "--out", str(folder), *options),
+        )
+        _call(
+            *("evaluate", str(folder / "model.safetensors"), "--task", "cartpole"),
+            *("--monitor", "off", "--episodes", str(episodes), "--seed", str(EVALUATION_SEED)),
+            *("--state", str(folder / "rows.state"), "--json", str(rows), "--table", *PROTOCOLS),
+        )
+
+    def results(self) -> list[dict[str, dict[str, Any]]]:
+        """Of each seed that is done: the entry of every protocol."""
+        found = sorted(self.run(0).parent.glob("*/rows.json"))
+        return [
+            {one["protocol"]: one for one in json.loads(path.read_text())["protocols"]}
+            for path in found
+        ]
+
+    def row(self) -> list[str]:
+        results = self.results()
+        cells = [self.pooling, self.memory, str(self.parameters(self.neuron)), str(len(results))]
+        for protocol in PROTOCOLS:
+            mean, error = spread([one[protocol]["mean"] for one in results])
+            share = np.mean([one[protocol]["success_share"] for one in results])
+            cells.append(f"{mean:.0f}{_error(error)} ({share:.0%})")
+        return cells
+
+
+def spread(values: list[float]) -> tuple[float, float]:
+    """The mean over seeds and its standard error, NaN of a single one."""
+    error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else math.nan
+    return float(np.mean(values)), error
+
+
+def _error(error: float) -> str:
+    return "" if math.isnan(error) else f" +- {error:.0f}"
+
+
+def _call(*words: str) -> None:
+    program = Path(sys.executable).parent / "an-control"
+    subprocess.run([program, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def teacher_in(folder: Path) -> Path:
+    """An MLP with ordered channels, evolved from nothing in some five CPU-minutes."""
+    out = folder / "teacher"
+    _call(
+        *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
+        *("--validate-every", "50", "--episodes", "1000", "--workers", "1", "--out", str(out)),
+    )
+    return out / "model.safetensors"
+
+
+def table(policies: list[Policy]) -> str:
+    """Of the policies with results."""
+    head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
+    lines = [head, ["---"] * len(head), *[one.row() for one in policies if one.results()]]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def picture(policies: list[Policy], path: Path) -> None:
+    """Returns as bars, one group a pooling and one colour a memory, for two protocols."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    shown = list(PROTOCOLS)[:2]
+    for axes, protocol in zip(figure.subplots(len(shown), 1, sharex=True), shown, strict=True):
+        for number, memory in enumerate(MEMORIES):
+            some = [one for one in policies if one.memory == memory and one.results()]
+            spreads = [spread([r[protocol]["mean"] for r in one.results()]) for one in some]
+            axes.bar(
+                [list(POOLINGS).index(one.pooling) + 0.25 * (number - 1) for one in some],
+                [mean for mean, _ in spreads],
+                0.23,
+                yerr=[0.0 if math.isnan(error) else error for _, error in spreads],
+                capsize=3,
+                label=f"memory: {memory}",
+            )
+        words = "shuffled at the reset" + ("" if protocol == "reset" else " and every 100 steps")
+        axes.set(title=words, ylabel="return", xticks=range(len(POOLINGS)))
+        axes.set_xticklabels(POOLINGS)
+        axes.grid(axis="y", alpha=0.3)
+    figure.axes[0].legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
+
+
+def main() -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("out", type=Path, help="the folder of all results")
+    parser.add_argument("pooling", nargs="*", help="only these: " + ", ".join(POOLINGS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="(default: 1 2 3)")
+    parser.add_argument("--teacher", type=Path, help="an MLP policy; by default one is evolved")
+    parser.add_argument("--table", action="store_true", help="only write the page's table")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="(default: %(default)g)")
+    parser.add_argument("--episodes", type=int, default=EPISODES, help="(default: %(default)s)")
+    given = parser.parse_args()
+    wrong = set(given.pooling) - set(POOLINGS)
+    if wrong:
+        parser.error(f"{', '.join(sorted(wrong))}: not one of {', '.join(POOLINGS)}")
+    out = given.out.resolve()
+    policies = [Policy(*parts, out) for parts in product(POOLINGS, MEMORIES)]
+    if not given.table:
+        teacher = given.teacher or teacher_in(out)
+        for seed, policy in product(given.seeds, policies):
+            if not given.pooling or policy.pooling in given.pooling:
+                policy.make(teacher, seed, given.minutes, given.episodes)
+    before, _, rest = PAGE.read_text().partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    PAGE.write_text(before + MARKS[0] + table(policies) + MARKS[1] + after)
+    picture(policies, PICTURE)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

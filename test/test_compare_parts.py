@@ -1,0 +1,68 @@
+"""The script that compares poolings and memories on the cart-pole."""
+
+import importlib.util
+import json
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+from an_control.policy import MlpSizes, read_model, write_model
+from an_control.policy.random_model import random_model
+from an_control.policy.tasks import CARTPOLE_TASK
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    path = ROOT / "scripts/compare_parts.py"
+    spec = importlib.util.spec_from_file_location("compare_parts", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "compare_parts", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def written(parts, policy, seed: int, returns: list[float]) -> None:
+    rows = [
+        {"protocol": name, "mean": mean, "success_share": 0.5}
+        for name, mean in zip(parts.PROTOCOLS, returns, strict=True)
+    ]
+    policy.run(seed).mkdir(parents=True)
+    (policy.run(seed) / "rows.json").write_text(json.dumps({"protocols": rows}))
+
+
+def test_all_policies_have_about_as_many_parameters(parts, tmp_path):
+    policies = [parts.Policy(*one, tmp_path) for one in product(parts.POOLINGS, parts.MEMORIES)]
+    counts = [one.parameters(one.neuron) for one in policies]
+    assert len(counts) == 15 and max(counts) < 1.07 * min(counts)
+
+
+def test_a_policy_is_learned_with_the_parts_that_its_row_names(parts, tmp_path):
+    teacher = tmp_path / "teacher.safetensors"
+    sizes = MlpSizes(channels=5, actions=1, head=[8])
+    write_model(teacher, random_model(sizes, seed=1, task=CARTPOLE_TASK))
+    policy = parts.Policy("ISAB + PMA", "GTrXL", tmp_path)
+    policy.make(teacher, seed=1, minutes=0.001, episodes=1)
+    learned = read_model(policy.run(1) / "model.safetensors")
+    wanted = policy.sizes(policy.neuron)
+    assert learned.sizes.shapes() == wanted.shapes() and learned.sizes.attention == "pma"
+    (row,) = policy.results()
+    assert list(row) == list(parts.PROTOCOLS)
+    policy.make(Path("none"), seed=1, minutes=0.0, episodes=1)  # there already
+
+
+def test_a_row_has_means_over_seeds_with_their_errors_and_success_shares(parts, tmp_path):
+    policy = parts.Policy("PMA", "none", tmp_path)
+    written(parts, policy, 1, [100.0, 50.0, 20.0, 10.0])
+    assert policy.row()[3:5] == ["1", "100 (50%)"]
+    written(parts, policy, 2, [140.0, 50.0, 20.0, 10.0])
+    assert policy.row()[3:6] == ["2", "120 +- 20 (50%)", "50 +- 0 (50%)"]
+    everything = [policy, parts.Policy("sinusoid", "GRU", tmp_path)]
+    assert parts.table(everything).count("\n") == 3
+    parts.picture(everything, tmp_path / "bars.png")
+    assert (tmp_path / "bars.png").stat().st_size > 10_000
