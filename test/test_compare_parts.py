@@ -1,8 +1,6 @@
 """The script that compares poolings and memories on the cart-pole."""
 
-import importlib.util
 import json
-import sys
 from itertools import product
 from pathlib import Path
 
@@ -14,17 +12,10 @@ from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 @pytest.fixture
-def parts(monkeypatch):
-    path = ROOT / "scripts/compare_parts.py"
-    spec = importlib.util.spec_from_file_location("compare_parts", path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "compare_parts", module)
-    spec.loader.exec_module(module)
-    return module
+def parts(load_script):
+    return load_script("compare_parts")
 
 
 def written(parts, policy, seed: int, returns: list[float]) -> None:

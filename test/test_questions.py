@@ -1,20 +1,13 @@
 """The scripts behind docs/questions.md."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from an_control.policy import make_policy, read_model
 from an_control.system.share import share_path
 
-SCRIPT = Path(__file__).parent.parent / "scripts/noise_attention.py"
 
-
-def test_attention_is_told_apart_by_signal_wherever_the_signals_are():
-    spec = importlib.util.spec_from_file_location("noise_attention", SCRIPT)
-    noise_attention = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(noise_attention)
+def test_attention_is_told_apart_by_signal_wherever_the_signals_are(load_script):
+    noise_attention = load_script("noise_attention")
     policy = make_policy(read_model(share_path("models/cartpole.safetensors")), "off")
     nominal, total = noise_attention.attention_by_signal(policy, "cartpole", "none", 1, 1)
     moved, again = noise_attention.attention_by_signal(policy, "cartpole", "reset", 1, 1)

@@ -1,23 +1,14 @@
 """The script that takes ten foreign environments from their id to a robot in real time."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 @pytest.fixture
-def ten_robots(monkeypatch):
-    path = ROOT / "scripts/ten_robots.py"
-    spec = importlib.util.spec_from_file_location("ten_robots", path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "ten_robots", module)
-    spec.loader.exec_module(module)
-    return module
+def ten_robots(load_script):
+    return load_script("ten_robots")
 
 
 def written(folder: Path, what: str, returns: list[float]) -> None:
