@@ -188,9 +188,18 @@ class Verb:
             settings,
             self.seed,
             self.device,
-            self.teacher,
+            self._teacher_name,
             None if self.start_model is None else read_model(self.start_model),
         )
+
+    @property
+    def _teacher_name(self) -> str | None:
+        """As the run's folder keeps it: a file of the folder around that by its place there, so
+        that both may be moved together."""
+        around, file = self.out.absolute().parent, Path(self.teacher or "").absolute()
+        if not file.is_file() or not file.is_relative_to(around):
+            return self.teacher
+        return file.relative_to(around).as_posix()
 
     def _disturbed(self, settings: DaggerSettings) -> DaggerSettings:
         """With the chances of streams and episodes that are asked for."""

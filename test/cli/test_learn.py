@@ -51,6 +51,8 @@ def test_it_makes_teacher_student_monitor_table_and_card(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == str(out / "model.safetensors")
     assert main([*arguments, "--seed", "2"]) == 2
     assert "other settings" in capsys.readouterr().err
+    out.rename(tmp_path / "moved")
+    assert main(["learn", CART, "--smoke", "--out", str(tmp_path / "moved")]) == 0
 
 
 def test_with_more_minutes_for_its_teacher_all_that_follows_is_learned_again(tmp_path):
