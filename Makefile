@@ -15,6 +15,7 @@
 # make ten-robots  ten environments that are not ours, learned and run over ROS 2; the table of
 #                docs/ten_robots.md                     (some 10 hours of a core; resumes)
 # make memory-tables  those of docs/memory.md                              (half an hour, one core)
+# make parts-tables  that of docs/parts.md                            (five hours, one core; resumes)
 # make tables  those of docs/rewiring.md and docs/ant_policy.md, with their pictures (an hour, one core)
 # A table that was stopped plays only the rows that it lacks.
 #
@@ -44,6 +45,8 @@ DISTURBED = reset reset,noise=5,noise-sd=1 reset,noise=10,noise-sd=1 reset,copie
             $(foreach share,0.05 0.1 0.2 0.3 0.5,reset$(comma)missing=$(share))
 SHARES = 0.1 0.2 0.25 0.3 0.4 0.5
 MISSING = none $(SHARES:%=none,missing=%) $(SHARES:%=none,missing=%,monitor=off)
+MOVED_MISSING = none reset,missing=0.1 reset,missing=0.25 100,missing=0.1 25,missing=0.1 \
+                100,missing=0.25 reset+100,missing=0.1 reset+25,missing=0.1 reset+100,missing=0.25
 MOVED = none 100 25 25,until=500 reset+100
 NOISY = none 10 5 25,swap=2 100,swap=2 25,swap=4 none,jitter=0.02 25,jitter=0.02 \
           100,jitter=0.02 none,jitter=0.05 25,jitter=0.05
@@ -69,7 +72,7 @@ SHOWN = $(EVALUATE) models/$(1).safetensors --episodes $(2) --seed 1 --table $(3
         --state runs/reality/$(1).rows
 
 .PHONY: ant view test test-slow lint bench campaign soak fuzz reality ten-robots tables ant-policy \
-        camera-tables memory-tables clean
+        camera-tables memory-tables parts-tables clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -130,6 +133,7 @@ tables: $(VENV)/.test
 	$(call TABLE,ant,rewiring,ant moved and noisy,--episodes 10 --seed 1,$(NOISY))
 	$(call TABLE,ant,rewiring,ant missing,--episodes 100 --seed 1,$(MISSING)) \
 	  --plots docs/rewiring/ant_missing
+	$(call TABLE,ant,rewiring,ant moved and missing,--episodes 100 --seed 1,$(MOVED_MISSING))
 	$(call TABLE,cartpole,rewiring,cartpole moved,--episodes 100 --seed 1,$(MOVED_CARTPOLE))
 	$(call TABLE,ant_quick,rewiring,ant rewired,--monitor off --episodes 100 --seed 1,$(REWIRED))
 	$(call TABLE,ant_quick,rewiring,ant disturbed,--monitor off --episodes 100 --seed 1,$(DISTURBED))
@@ -161,6 +165,9 @@ camera-tables: $(VENV)/.test
 	$(call TABLE,pong,camera_learning,pong missing,--episodes 20 --seed 2,$(MISSING_PATCHES))
 	$(call TABLE,pong,camera_learning,pong reshuffled,--episodes 3 --seed 2,$(RESHUFFLED))
 	$(EVALUATE) models/pong.safetensors --episodes 1 --seed 2 --table reset --plots docs/camera
+
+parts-tables: $(VENV)/.test
+	@$(BIN)/python scripts/compare_parts.py runs/parts
 
 memory-tables: $(VENV)/.test
 	@mkdir -p docs/memory

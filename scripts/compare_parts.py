@@ -179,12 +179,13 @@ def picture(policies: list[Policy], path: Path) -> None:
                 [list(POOLINGS).index(one.pooling) + 0.25 * (number - 1) for one in some],
                 [mean for mean, _ in spreads],
                 0.23,
-                yerr=[0.0 if math.isnan(error) else error for _, error in spreads],
+                yerr=[error for _, error in spreads],
                 capsize=3,
                 label=f"memory: {memory}",
             )
         words = "shuffled at the reset" + ("" if protocol == "reset" else " and every 100 steps")
-        axes.set(title=words, ylabel="return", xticks=range(len(POOLINGS)))
+        axes.set(title=words, ylabel="mean return", xticks=range(len(POOLINGS)))
+        axes.set_xlim(-0.5, len(POOLINGS) - 0.5)
         axes.set_xticklabels(POOLINGS)
         axes.grid(axis="y", alpha=0.3)
     figure.axes[0].legend()
