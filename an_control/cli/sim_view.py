@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-STEPS = 1000
+USUAL_STEPS = 1000
+"""Of an episode, until the first one has ended."""
 
 
 @contextmanager
@@ -17,18 +18,20 @@ def progress(episodes: int) -> Iterator[Callable[[Any], None]]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("step {task.fields[steps]}"),
         TextColumn("return {task.fields[total_reward]:.0f}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns) as line:
-        bar = line.add_task("starting", total=episodes * STEPS, total_reward=0.0)
+        bar = line.add_task("starting", total=episodes, steps=0, total_reward=0.0)
+        usual = USUAL_STEPS
 
         def report(state: Any) -> None:
-            done = state.episode * STEPS + min(state.steps, STEPS)
+            nonlocal usual
+            part = min(state.steps / usual, 1.0)
             if state.finished is not None:
-                done = (state.episode + 1) * STEPS
-                one = state.finished
+                one, part = state.finished, 1.0
+                usual = max(1, one.steps)
                 distance = "" if one.distance_m is None else f", {one.distance_m:.1f} m"
                 line.console.print(
                     f"episode {state.episode + 1}: return {one.return_:.0f} in {one.steps} steps"
@@ -36,7 +39,8 @@ def progress(episodes: int) -> Iterator[Callable[[Any], None]]:
                 )
             line.update(
                 bar,
-                completed=done,
+                completed=state.episode + part,
+                steps=state.steps,
                 total_reward=state.return_,
                 description=f"episode {state.episode + 1}/{episodes}",
             )
