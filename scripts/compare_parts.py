@@ -188,7 +188,8 @@ def picture(policies: list[Policy], path: Path) -> None:
         axes.set_xlim(-0.5, len(POOLINGS) - 0.5)
         axes.set_xticklabels(POOLINGS)
         axes.grid(axis="y", alpha=0.3)
-    figure.axes[0].legend()
+    shapes, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(shapes, names, loc="outside upper center", ncols=len(MEMORIES))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
 
