@@ -144,8 +144,7 @@ class IdentityMonitor:
         if expectation is None:
             return imputation.step(readings, action, belief, signals, None)
         if self.noise.sd and not belief.lost:
-            scale = expectation.prediction.scale[0]
-            signals = self.noise.filter(expectation.likeliest, scale, signals)
+            signals = self._filtered(signals, expectation)
             readings = belief.by_slot(signals)
         return imputation.step(readings, action, belief, signals, expectation.likeliest)
 
@@ -194,12 +193,14 @@ class IdentityMonitor:
         if belief.slots is not slots:
             imputation.replay(belief)
         elif link is not None and self.noise.sd:
-            prediction = link.expectation.prediction
-            signals = readings[belief.slots]
-            signals = self.noise.filter(link.expectation.likeliest, prediction.scale[0], signals)
+            signals = self._filtered(readings[belief.slots], link.expectation)
             readings = belief.by_slot(signals)
         self.belief = belief
         return imputation.hold(readings, action, belief, explained=partial.explained)
+
+    def _filtered(self, signals: np.ndarray, expectation: Expectation) -> np.ndarray:
+        """Signals (N,) by channel with less of the noise that all sensors have."""
+        return self.noise.filter(expectation.likeliest, expectation.prediction.scale[0], signals)
 
     def _finds_stuck(
         self,
