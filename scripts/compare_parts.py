@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from an_control.learning.evaluation.comparison import write_tables
 from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/parts.md"
+PAGE, TITLE = ROOT / "docs/parts.md", "comparison of parts"
 PICTURE = ROOT / "docs/parts/comparison.png"
-MARKS = "<!-- comparison of parts -->\n", "<!-- end of comparison -->\n"
 PARAMETERS = 9000
 """Every policy has about so many numbers: its neurons are as wide as that allows."""
 MINUTES = 4.0
@@ -162,7 +162,7 @@ def table(policies: list[Policy]) -> str:
     """Of the policies with results."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
     lines = [head, ["---"] * len(head), *[one.row() for one in policies if one.results()]]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def picture(policies: list[Policy], path: Path) -> None:
@@ -215,9 +215,7 @@ def main() -> int:
         for seed, policy in product(given.seeds, policies):
             if not given.pooling or policy.pooling in given.pooling:
                 policy.make(teacher, seed, given.minutes, given.episodes)
-    before, _, rest = PAGE.read_text().partition(MARKS[0])
-    after = rest.partition(MARKS[1])[2]
-    PAGE.write_text(before + MARKS[0] + table(policies) + MARKS[1] + after)
+    write_tables(PAGE, {TITLE: table(policies)})
     picture(policies, PICTURE)
     return 0
 

@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from an_control.learning.evaluation.comparison import write_tables
 from an_control.policy import read_model
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/ten_robots.md"
-MARKS = "<!-- ten robots -->\n", "<!-- end of ten robots -->\n"
+PAGE, TITLE = ROOT / "docs/ten_robots.md", "ten robots"
 BULLET = "pybullet_envs_gymnasium:"
 PUBLISHED: dict[str, float | None] = {
     "CartPole-v1": 500.0,
@@ -157,7 +157,7 @@ def table(robots: list[Robot]) -> str:
     head += ["lockstep", "real time, points"]
     rows = [row for row in (robot.row() for robot in robots) if row is not None]
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> int:
@@ -173,9 +173,7 @@ def main() -> int:
         parser.error(f"{' '.join(given.env)}: not one of {', '.join(PUBLISHED)}")
     for robot in [] if given.table else wanted:
         robot.make()
-    before, _, rest = PAGE.read_text().partition(MARKS[0])
-    after = rest.partition(MARKS[1])[2]
-    PAGE.write_text(before + MARKS[0] + table(robots) + MARKS[1] + after)
+    write_tables(PAGE, {TITLE: table(robots)})
     return 0
 
 

@@ -54,6 +54,6 @@ def test_a_row_has_means_over_seeds_with_their_errors_and_success_shares(parts, 
     written(parts, policy, 2, [140.0, 50.0, 20.0, 10.0])
     assert policy.row()[3:6] == ["2", "120 +- 20 (50%)", "50 +- 0 (50%)"]
     everything = [policy, parts.Policy("sinusoid", "GRU", tmp_path)]
-    assert parts.table(everything).count("\n") == 3
+    assert parts.table(everything).count("\n") == 2
     parts.picture(everything, tmp_path / "bars.png")
     assert (tmp_path / "bars.png").stat().st_size > 10_000

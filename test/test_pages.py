@@ -26,17 +26,26 @@ TABLE = re.compile(r"<!-- table ([^\n]+) -->\n(.*?)<!-- end of table -->", re.DO
 COMMAND = re.compile(r"(?<!make )\ban-control (?:\\\n\s*)?([a-z][a-z-]*)((?:\\\n|[^\n`#|(])*)")
 
 
-@cache
-def commands() -> list[list[str]]:
-    """The words of the `an-control` commands by which `make` writes tables."""
+def recipes(*targets: str) -> list[str]:
+    """The lines that `make` would run."""
     make = shutil.which("make")
     if make is None:
         pytest.skip("needs make")
-    targets = ["tables", "camera-tables", "memory-tables", "VENV=/nowhere"]
     done = subprocess.run(
-        [make, "-n", *targets], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [make, "-n", *targets, "VENV=/nowhere"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
-    lines = [shlex.split(line) for line in done.stdout.replace("\\\n", " ").splitlines()]
+    return done.stdout.replace("\\\n", " ").splitlines()
+
+
+@cache
+def commands() -> list[list[str]]:
+    """The words of the `an-control` commands by which `make` writes tables."""
+    lines = [shlex.split(line) for line in recipes("tables", "camera-tables", "memory-tables")]
     return [words[1:] for words in lines if words and words[0].endswith("an-control")]
 
 
@@ -70,8 +79,12 @@ def tables() -> dict[tuple[Path, str], str]:
     return found
 
 
-def test_make_writes_each_marked_table_of_the_pages_and_no_other():
-    assert made().keys() | measured() == tables().keys()
+def test_make_writes_each_marked_table_of_the_pages_and_no_other(load_script):
+    lines = "\n".join(recipes("ten-robots", "parts-tables"))
+    scripts = [load_script(name) for name in re.findall(r"scripts/(\w+)\.py", lines)]
+    assert len(scripts) == 2
+    scripted = {(script.PAGE, script.TITLE) for script in scripts}
+    assert made().keys() | measured() | scripted == tables().keys()
 
 
 def test_each_table_has_the_rows_and_the_episodes_of_the_command_that_makes_it():

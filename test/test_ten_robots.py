@@ -44,4 +44,4 @@ def test_a_row_has_scores_between_random_and_teacher_and_what_ros_made_of_them(
     assert cells[12:] == ["the same", "+1.0 +- 0.0"]
     written(tmp_path, "lockstep", [-210.0, -220.1])
     assert robot.row()[12] == "others"
-    assert ten_robots.table([robot]).count("\n") == 3
+    assert ten_robots.table([robot]).count("\n") == 2
