@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,28 +52,30 @@ class Verb:
     stack: int = 0
     """Number of newest readings that each neuron of an attention policy sees; 0: an LSTM."""
     parts: PartOptions = field(default_factory=Parts)
-    optimiser: Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"] = "cma"
-    """CMA-ES (pycma) with a full or a diagonal covariance, or PGPE with centred ranks and Adam or
-    ClipUp."""
+    optimiser: Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"] = "pgpe"
+    """PGPE with centred ranks and Adam or ClipUp, or CMA-ES (pycma) with a full or a diagonal
+    covariance."""
     generations: int = 300
     """Number of generations in all."""
     minutes: float = 0.0
     """Train for this many minutes of wall-clock time instead of `--generations`; 0: off."""
+    score: float | None = None
+    """Stop once a validation's mean return is this high."""
     starts: int | None = None
     """Number of random starts that race, until the best one continues; a search that has stalled
     races against new ones. 0: start with zeros. By default 8 for the attention form without
     `--start-model`, else 0."""
     popsize: int = 64
     """Number of candidates in each generation."""
-    rollouts: int = 16
+    rollouts: int = 4
     """Number of episodes of each candidate, the same ones for all."""
     max_rollouts: int = 0
     """Candidates whose ranks are uncertain play more episodes, up to this many; 0: always
     `--rollouts`."""
-    sigma: float = 0.1
+    sigma: float = 0.3
     """Standard deviation of the first generation; of random starts in units of what is usual for a
     layer's weights."""
-    rate: float = 0.02
+    rate: float = 0.2
     """Learning rate of the mean (PGPE); with ClipUp the largest step's length."""
     sigma_rate: float = 0.05
     """Learning rate of the standard deviations (PGPE)."""
@@ -128,6 +131,8 @@ class Verb:
         for name in ("minutes", "starts", "max_rollouts"):
             if (value := getattr(self, name)) is not None and not 0 <= value < float("inf"):
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be 0 or more")
+        if self.score is not None and math.isnan(self.score):
+            raise InputError(f"--score {self.score}: must be a number")
         if self.starts and self.start_model is not None:
             raise InputError(f"--starts {self.starts}: must be 0 with --start-model")
         if self.stack < 0:
@@ -162,6 +167,7 @@ class Verb:
             optimiser=self.optimiser,
             generations=self.generations,
             minutes=self.minutes,
+            score=self.score,
             starts=self._starts,
             max_rollouts=self.max_rollouts,
             population=self.popsize,

@@ -73,11 +73,18 @@ def test_a_search_has_stalled_by_sigma_by_equal_returns_or_by_validation(
     sigma, validations, returns, said
 ):
     stall, found = Stall(0.1), None
-    for validation in validations:
+    for count, validation in enumerate(validations):
         for _ in range(10):
             stall.see(np.array(returns)[:, None] + np.zeros(3))
-        found = stall.found(sigma, validation, 0.1)
+        found = stall.found(sigma, validation, 0.1, count / len(validations))
     assert found is None if said is None else found.startswith(said)
+
+
+def test_a_search_has_a_fifth_of_the_run_to_find_a_better_validation():
+    stall = Stall(0.1)
+    found = [stall.found(0.1, 1.0, 0.1, progress=0.005 * count) for count in range(100)]
+    first = next(count for count, why in enumerate(found) if why is not None)
+    assert 0.2 <= 0.005 * first < 0.22
 
 
 class Hills:
@@ -120,6 +127,13 @@ def test_a_search_that_has_stalled_says_so_and_races_against_new_starts(tmp_path
     assert later[0] == 2
     validations = [line["validation"] for line in run.metrics if "validation" in line]
     assert max(validations) > 9.99, "the best one stays in the race, or a new one is better"
+
+
+def test_a_search_ends_where_its_score_is_reached(tmp_path):
+    run = search(tmp_path, score=9.0, validate_every=1)
+    run.run()
+    *before, last = [line["validation"] for line in run.metrics if "validation" in line]
+    assert last >= 9.0 > max(before) and run.finished and run.done < 400
 
 
 @pytest.mark.parametrize("stop", [3, 30, 120])

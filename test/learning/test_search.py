@@ -70,6 +70,8 @@ def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
         *COMMAND,
         "train",
         "cartpole",
+        "--optimiser",
+        "cma",
         "--form",
         "mlp",
         "--popsize",

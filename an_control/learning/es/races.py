@@ -16,7 +16,9 @@ with more fewer."""
 MEMORY = 10
 """Generations over which that share is averaged."""
 MIN_VALIDATIONS = 20
-"""A search is given so many validations without a new best one, and a third of all."""
+PATIENCE = 0.2
+"""A search is given so many validations without a new best one, a third of all, and this share of
+the run: the mean learns ever more slowly, so late gains take long."""
 MIN_SIGMA = 1e-3
 """Of the first standard deviation."""
 MAX_EQUAL = 10
@@ -109,6 +111,8 @@ class Stall:
 
     def start_over(self) -> None:
         self._validations: list[float] = []
+        self._progress: list[float] = []
+        """Of the run, at each of these validations."""
         self._equal = 0
 
     def see(self, returns: np.ndarray) -> None:
@@ -116,22 +120,26 @@ class Stall:
         means = returns.mean(axis=1)
         self._equal = self._equal + 1 if np.ptp(means[np.isfinite(means)]) == 0.0 else 0
 
-    def found(self, sigma: float, validation: float, error: float) -> str | None:
-        """Why the search has stalled, or None: its sigma, and a validation with its standard
-        error."""
+    def found(self, sigma: float, validation: float, error: float, progress: float) -> str | None:
+        """Why the search has stalled, or None: its sigma, a validation with its standard error, and
+        the run's progress (0 to 1)."""
         self._validations.append(validation)
+        self._progress.append(progress)
         if self._equal >= MAX_EQUAL:
             return f"all candidates return the same in {self._equal} generations"
         if sigma < self._min_sigma:
             return f"sigma {sigma:.2g} is below {self._min_sigma:.2g}"
-        waited = max(MIN_VALIDATIONS, len(self._validations) // 3)
-        before, lately = self._validations[:-waited], self._validations[-waited:]
-        if before and max(lately) <= max(before) + error:
+        lately = sum(then > progress - PATIENCE for then in self._progress)
+        waited = max(MIN_VALIDATIONS, len(self._validations) // 3, lately)
+        before, after = self._validations[:-waited], self._validations[-waited:]
+        if before and max(after) <= max(before) + error:
             return f"no better validation in {waited}"
         return None
 
     def state(self) -> dict[str, Any]:
-        return {"validations": self._validations, "equal": self._equal}
+        validations = {"validations": self._validations, "progress": self._progress}
+        return {**validations, "equal": self._equal}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._validations, self._equal = list(state["validations"]), state["equal"]
+        self._progress = list(state["progress"])

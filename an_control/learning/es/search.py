@@ -51,15 +51,17 @@ Curriculum = Callable[[int], Mixture]
 class SearchSettings:
     """A run's numbers."""
 
-    optimiser: Name = "cma"
+    optimiser: Name = "pgpe"
     generations: int = 300
     minutes: float = 0.0
     """How long the run takes; 0: as many generations as there are."""
+    score: float | None = None
+    """Ends where a validation's mean return is this high; None: it does not matter."""
     population: int = 64
-    rollouts: int = 16
+    rollouts: int = 4
     max_rollouts: int = 0
     """Where chance decides the ranks, up to so many episodes; 0: always `rollouts`."""
-    sigma: float = 0.1
+    sigma: float = 0.3
     """Without a start relative to `Form.scales`."""
     starts: int = 0
     """How many random starts race; 0: the mean begins at the start, or at zeros."""
@@ -108,7 +110,7 @@ class Search:
         self._curriculum = curriculum or (lambda generation: settings.mixture)
         self._scales = form.scales if settings.starts else np.ones(form.size)
         self.generation = self._played = self._restarts = 0
-        self._seconds = 0.0
+        self._seconds, self._reached = 0.0, False
         self._episodes = EpisodeCount(settings.rollouts, settings.max_rollouts)
         self._stall = Stall(settings.sigma)
         begin = np.zeros(form.size) if start is None else start
@@ -136,13 +138,15 @@ class Search:
     def progress(self) -> float:
         """How much of the run is over, from 0 to 1."""
         settings = self.settings
+        if self._reached:
+            return 1.0
         if settings.minutes:
             return min(1.0, self._seconds / (60.0 * settings.minutes))
         return self.generation / settings.generations
 
     @property
     def steps(self) -> int:
-        if self.settings.minutes:
+        if self.settings.minutes or self._reached:
             return self.generation + (self.progress < 1.0)
         return self.settings.generations
 
@@ -240,7 +244,7 @@ class Search:
         line, error = self._validate(best)
         if self._hinted is not None:
             return line
-        why = self._stall.found(best.sigma, line["validation"], error)
+        why = self._stall.found(best.sigma, line["validation"], error, self.progress)
         if why and self.settings.starts > 1 and not last:
             self._restarts += 1
             self._race_from([best.centre], self.progress)
@@ -263,6 +267,7 @@ class Search:
             "restarts": self._restarts,
             "begun": self._begun,
             "seconds": self._seconds,
+            "reached": self._reached,
             "generation": self.generation,
             "played": self._played,
         }
@@ -277,6 +282,7 @@ class Search:
         self._stall.restore(state["stall"])
         self._restarts, self._begun = state["restarts"], state["begun"]
         self._seconds = state["seconds"]
+        self._reached = state["reached"]
         self.generation, self._played = state["generation"], state["played"]
 
     def _hints(
@@ -298,6 +304,8 @@ class Search:
             for disturbance in settings.mixture
         ]
         line: dict[str, Any] = {"validation": float(np.mean(returns))}
+        if settings.score is not None and line["validation"] >= settings.score:
+            self._reached = True
         if len(returns) > 1:
             for disturbance, part in zip(settings.mixture, returns, strict=True):
                 line[f"validation {disturbance}"] = float(part.mean())
