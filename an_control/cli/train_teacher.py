@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verb:
-    """Train a teacher by its return (PPO, SAC or TQC); `distill` makes a student of it.
+    """Train a teacher by its return (PPO, SAC, TD3 or TQC); `distill` makes a student of it.
 
     The teacher is an MLP policy, which needs its channels in order. A task that has a teacher of
     its own (ant) starts from that one. The same command continues a stopped run, also with other
@@ -35,7 +35,7 @@ class Verb:
     """A task known by name (ant, cartpole), or a gymnasium id, also as module:id."""
     out: OutputFolder
     """The run's folder; its model.safetensors is the best one that was validated so far."""
-    algorithm: Literal["auto", "ppo", "sac", "tqc"] = "auto"
+    algorithm: Literal["auto", "ppo", "sac", "td3", "tqc"] = "auto"
     """What learns, of stable-baselines3 and sb3-contrib; auto is ppo."""
     minutes: float | None = 45.0
     """Stop after so many minutes of processor time; one thread is used."""

@@ -29,6 +29,7 @@ KINDS = [
     ("CartPole-v1", "ppo"),
     ("Pendulum-v1", "ppo"),
     ("Pendulum-v1", "sac"),
+    ("Pendulum-v1", "td3"),
     ("Pendulum-v1", "tqc"),
 ]
 

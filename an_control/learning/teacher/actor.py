@@ -22,13 +22,15 @@ class Normalisation(NamedTuple):
 def actor_layers(algorithm: Any) -> Layers:
     """The weights (out, in) and biases (out,) float64 from observation to action.
 
-    Of PPO's mean action or logits, or of what SAC and TQC squash by tanh.
+    Of PPO's mean action or logits, or of what SAC, TD3 and TQC squash by tanh.
     """
     policy = algorithm.policy
     if hasattr(policy, "action_net"):
         parts = [*policy.mlp_extractor.policy_net, policy.action_net]
     else:
-        parts = [*policy.actor.latent_pi, policy.actor.mu]
+        actor = policy.actor
+        mean = actor.mu if isinstance(actor.mu, nn.Sequential) else (actor.mu,)
+        parts = [*getattr(actor, "latent_pi", ()), *mean]
     return tuple(
         (part.weight.detach().double().numpy(), part.bias.detach().double().numpy())
         for part in parts

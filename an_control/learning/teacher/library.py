@@ -152,7 +152,8 @@ class Library:
                 state[name] = {"mean": known.mean, "var": known.var, "count": known.count}
         if self._replay is not None:
             self._replay.append(self.steps)
-            state["temperature"] = algorithm.log_ent_coef
+            if (temperature := getattr(algorithm, "log_ent_coef", None)) is not None:
+                state["temperature"] = temperature
         return state
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -169,6 +170,7 @@ class Library:
             one.restore(episode)
         if self._replay is not None:
             self._replay.restore(self.steps)
+        if "temperature" in state:
             with torch.no_grad():
                 algorithm.log_ent_coef.copy_(torch.from_numpy(state["temperature"]))
         self._random = state["random"]
@@ -204,13 +206,18 @@ def _algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> Any:
     """The library's algorithm with these settings."""
     import sb3_contrib
     import stable_baselines3
+    from stable_baselines3.common.noise import NormalActionNoise
 
     options = dict(settings.options)
     network: dict[str, Any] = {
         "net_arch": list(settings.hidden),
         "activation_fn": torch.nn.ReLU,
     }
-    if settings.noise is not None:
+    if settings.algorithm == "td3":
+        assert settings.noise is not None
+        actions = np.ones(vectorised.action_space.shape)
+        options["action_noise"] = NormalActionNoise(0.0 * actions, settings.noise * actions)
+    elif settings.noise is not None:
         network["log_std_init"] = math.log(settings.noise)
     if settings.algorithm == "ppo":
         options["n_steps"] = settings.iteration // settings.environments

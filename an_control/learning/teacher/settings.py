@@ -10,7 +10,7 @@ import gymnasium
 from an_control.learning.environments import of_choices
 from an_control.learning.teacher.teachers import Layers
 
-Algorithm = Literal["ppo", "sac", "tqc"]
+Algorithm = Literal["ppo", "sac", "td3", "tqc"]
 WARM_UP = 5
 """Iterations that the critic needs before it can tell a good actor how to improve."""
 
@@ -42,7 +42,8 @@ class TeacherSettings:
     warm_up: int = 0
     """First iterations, which train the critic alone; for an actor that can act already."""
     noise: float | None = None
-    """PPO: the first standard deviation of the actions; None: the library's."""
+    """PPO: the first standard deviation of the actions; None: the library's. TD3: that of the noise
+    on its actions."""
     race: float = 0.0
     """Share of the run in which independent noise races with smooth noise; 0: there is no race."""
 
@@ -85,6 +86,16 @@ DEFAULTS["tqc"] = replace(
     DEFAULTS["sac"],
     algorithm="tqc",
     options={**DEFAULTS["sac"].options, "top_quantiles_to_drop_per_net": 2},
+)
+DEFAULTS["td3"] = replace(
+    DEFAULTS["sac"],
+    algorithm="td3",
+    validate_every=20,
+    patience=200_000,
+    rate=1e-3,
+    decay=1_000_000,
+    noise=0.1,
+    options={"batch_size": 128, "gamma": 0.98, "tau": 0.005, "learning_starts": 10_000},
 )
 
 
