@@ -16,6 +16,7 @@
 #                docs/ten_robots.md                     (some 10 hours of a core; resumes)
 # make memory-tables  those of docs/memory.md                              (half an hour, one core)
 # make parts-tables  that of docs/parts.md                            (five hours, one core; resumes)
+# make from-nothing  that of docs/from_nothing.md           (14 hours, two cores; resumes)
 # make tables  those of docs/rewiring.md and docs/ant_policy.md, with their pictures (an hour, one core)
 # A table that was stopped plays only the rows that it lacks.
 #
@@ -72,7 +73,7 @@ SHOWN = $(EVALUATE) models/$(1).safetensors --episodes $(2) --seed 1 --table $(3
         --state runs/reality/$(1).rows
 
 .PHONY: ant view test test-slow lint bench campaign soak fuzz reality ten-robots tables ant-policy \
-        camera-tables memory-tables parts-tables clean
+        camera-tables memory-tables parts-tables from-nothing clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -165,6 +166,9 @@ camera-tables: $(VENV)/.test
 	$(call TABLE,pong,camera_learning,pong missing,--episodes 20 --seed 2,$(MISSING_PATCHES))
 	$(call TABLE,pong,camera_learning,pong reshuffled,--episodes 3 --seed 2,$(RESHUFFLED))
 	$(EVALUATE) models/pong.safetensors --episodes 1 --seed 2 --table reset --plots docs/camera
+
+from-nothing: $(VENV)/.test
+	@$(BIN)/python scripts/from_nothing.py runs/from_nothing
 
 parts-tables: $(VENV)/.test
 	@$(BIN)/python scripts/compare_parts.py runs/parts

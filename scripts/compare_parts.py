@@ -153,6 +153,7 @@ def teacher_in(folder: Path) -> Path:
     out = folder / "teacher"
     _call(
         *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
+        *("--optimiser", "cma", "--sigma", "0.1", "--rollouts", "16"),
         *("--validate-every", "50", "--episodes", "1000", "--workers", "1", "--out", str(out)),
     )
     return out / "model.safetensors"
