@@ -57,6 +57,7 @@ class Task:
             words += ["--score", f"{self.score:g}"]
         words += ["--workers", str(self.workers), "--seed", str(seed)]
         words += ["--out", str(result.with_suffix("")), "--json", str(result)]
+        result.parent.mkdir(parents=True, exist_ok=True)
         program = Path(sys.executable).parent / "an-control"
         subprocess.run([program, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 

@@ -48,5 +48,12 @@ def test_a_run_that_is_done_is_not_made_again(nothing, tmp_path, monkeypatch):
     nothing.TASKS[0].make(tmp_path, "mlp", 1)
 
 
+def test_a_run_leaves_its_result_in_a_folder_that_was_not_there(nothing, tmp_path):
+    task = nothing.Task("CartPole-v1", minutes=0.01, workers=1)
+    task.make(tmp_path / "new", "mlp", seed=1)
+    (result,) = task.results(tmp_path / "new", "mlp")
+    assert nothing.finals([result])[0] > 0.0 and len(nothing.when(result)[0])
+
+
 def test_random_actions_are_where_the_scale_begins(nothing):
     assert 15.0 < nothing.random_return("CartPole-v1") < 30.0

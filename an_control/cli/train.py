@@ -67,12 +67,12 @@ class Verb:
     `--start-model`, else 0."""
     popsize: int = 64
     """Number of candidates in each generation."""
-    rollouts: int = 4
+    rollouts: int = 2
     """Number of episodes of each candidate, the same ones for all."""
     max_rollouts: int = 0
     """Candidates whose ranks are uncertain play more episodes, up to this many; 0: always
     `--rollouts`."""
-    sigma: float = 0.3
+    sigma: float = 0.5
     """Standard deviation of the first generation; of random starts in units of what is usual for a
     layer's weights."""
     rate: float = 0.2

@@ -58,10 +58,10 @@ class SearchSettings:
     score: float | None = None
     """Ends where a validation's mean return is this high; None: it does not matter."""
     population: int = 64
-    rollouts: int = 4
+    rollouts: int = 2
     max_rollouts: int = 0
     """Where chance decides the ranks, up to so many episodes; 0: always `rollouts`."""
-    sigma: float = 0.3
+    sigma: float = 0.5
     """Without a start relative to `Form.scales`."""
     starts: int = 0
     """How many random starts race; 0: the mean begins at the start, or at zeros."""
