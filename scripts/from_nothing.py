@@ -2,8 +2,9 @@
 
     python scripts/from_nothing.py runs/from_nothing [--only CartPole-v1 ...]
 
-Runs `an-control train` by its defaults for each environment, form and seed. What is there already
-is not made again, and a run that was stopped continues. At the end the table and the picture of
+Runs `an-control train` by its defaults for each environment, form and seed. A run that was stopped
+continues, one that is done is only evaluated again, and one of other settings is refused. At the
+end the table and the picture of
 docs/from_nothing.md are written from all results in the folder.
 """
 
@@ -47,10 +48,9 @@ class Task:
         return folder / self.name / f"{form}-{seed}.json"
 
     def make(self, folder: Path, form: str, seed: int) -> None:
-        """Train; CalledProcessError where the command fails."""
+        """Train; CalledProcessError where the command fails, as where the folder holds a run of
+        other settings."""
         result = self.file(folder, form, seed)
-        if result.exists():
-            return
         print(f"{self.name}, {FORMS[form]}, seed {seed}", flush=True)
         words = ["train", self.name, "--form", form, "--minutes", f"{self.minutes:g}"]
         if self.score is not None:

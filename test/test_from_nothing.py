@@ -1,6 +1,7 @@
 """The script that shows what evolution reaches from nothing."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -42,17 +43,17 @@ def test_the_page_has_a_row_for_each_form_and_a_picture(nothing, tmp_path, monke
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
-def test_a_run_that_is_done_is_not_made_again(nothing, tmp_path, monkeypatch):
-    written(nothing.TASKS[0], tmp_path, "mlp", 1, 400.0)
-    monkeypatch.setattr(nothing.subprocess, "run", lambda *a, **k: pytest.fail("made again"))
-    nothing.TASKS[0].make(tmp_path, "mlp", 1)
-
-
 def test_a_run_leaves_its_result_in_a_folder_that_was_not_there(nothing, tmp_path):
     task = nothing.Task("CartPole-v1", minutes=0.01, workers=1)
     task.make(tmp_path / "new", "mlp", seed=1)
     (result,) = task.results(tmp_path / "new", "mlp")
     assert nothing.finals([result])[0] > 0.0 and len(nothing.when(result)[0])
+
+
+def test_results_of_other_settings_are_not_mixed_in(nothing, tmp_path):
+    nothing.Task("CartPole-v1", minutes=0.01, workers=1).make(tmp_path, "mlp", seed=1)
+    with pytest.raises(subprocess.CalledProcessError):
+        nothing.Task("CartPole-v1", minutes=0.01, workers=1, score=9.0).make(tmp_path, "mlp", 1)
 
 
 def test_random_actions_are_where_the_scale_begins(nothing):

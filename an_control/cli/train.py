@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 FINAL_SEED = 1
 """Of the evaluation on a model's card; training and validation take others."""
 
+REFINING = 0.02
+"""Sigma and rate of a search that begins at a model."""
+
 
 @dataclass(frozen=True)
 class Verb:
@@ -72,11 +75,12 @@ class Verb:
     max_rollouts: int = 0
     """Candidates whose ranks are uncertain play more episodes, up to this many; 0: always
     `--rollouts`."""
-    sigma: float = 0.5
+    sigma: float | None = None
     """Standard deviation of the first generation; of random starts in units of what is usual for a
-    layer's weights."""
-    rate: float = 0.2
-    """Learning rate of the mean (PGPE); with ClipUp the largest step's length."""
+    layer's weights. By default 0.5, with `--start-model` 0.02."""
+    rate: float | None = None
+    """Learning rate of the mean (PGPE); with ClipUp the largest step's length. By default 0.2, with
+    `--start-model` 0.02."""
     sigma_rate: float = 0.05
     """Learning rate of the standard deviations (PGPE)."""
     decay: float = 0.0
@@ -139,7 +143,7 @@ class Verb:
             raise InputError(f"--stack {self.stack}: must be 0 or more")
         if self.popsize < 4:
             raise InputError(f"--popsize {self.popsize}: must be 4 or more")
-        if not 0.0 < self.sigma < float("inf"):
+        if self.sigma is not None and not 0.0 < self.sigma < float("inf"):
             raise InputError(f"--sigma {self.sigma}: must be over 0")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
@@ -162,7 +166,7 @@ class Verb:
         form, start = self._form(len(task["channels"]), actions)
         if self.hints:
             form, start = self._hinted(form, start, len(task["channels"]))
-        pgpe = {"rate": self.rate, "sigma_rate": self.sigma_rate}
+        pgpe = {"rate": self._or_default(self.rate, 0.2), "sigma_rate": self.sigma_rate}
         settings = SearchSettings(
             optimiser=self.optimiser,
             generations=self.generations,
@@ -172,7 +176,7 @@ class Verb:
             max_rollouts=self.max_rollouts,
             population=self.popsize,
             rollouts=self.rollouts,
-            sigma=self.sigma,
+            sigma=self._or_default(self.sigma, 0.5),
             decay=self.decay,
             mixture=mixture(self.shuffle or ("none",), len(task["channels"])),
             validate_every=self.validate_every,
@@ -201,6 +205,12 @@ class Verb:
         if self.starts is None:
             return 8 if self.start_model is None and self.form != "mlp" else 0
         return self.starts
+
+    def _or_default(self, given: float | None, from_nothing: float) -> float:
+        """What was given; else the default, which must not throw away what a start model knows."""
+        if given is not None:
+            return given
+        return from_nothing if self.start_model is None else REFINING
 
     def _form(self, channels: int, actions: int) -> tuple[Form, Any]:
         """The form to search, and where to start."""

@@ -380,3 +380,17 @@ def test_bad_input_ends_with_2_and_names_it(tmp_path, arguments, named, capsys):
     task = "Pendulum-v1" if "fused" in named else "cartpole"
     assert main(["train", task, "--out", str(tmp_path), *arguments]) == 2
     assert named in capsys.readouterr().err
+
+
+def test_a_start_model_is_refined_by_small_steps_and_a_random_start_by_large_ones(tmp_path):
+    words = ["train", "CartPole-v1", "--form", "mlp", "--generations", "1", "--popsize", "4"]
+    words += ["--workers", "1", "--episodes", "2", "--out"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main([*words, str(first)]) == 0
+    assert main([*words, str(second), "--start-model", str(first / "model.safetensors")]) == 0
+    sigmas, rates = [], []
+    for folder in (first, second):
+        settings = json.loads((folder / "config.json").read_text())["settings"]
+        sigmas.append(settings["sigma"])
+        rates.append(settings["options"]["rate"])
+    assert sigmas == [0.5, 0.02] and rates == [0.2, 0.02]
