@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from an_control.learning.environments import Batched
+from an_control.learning.environments import Batch, Batched
 from an_control.learning.rollout.engine import Engine
 from an_control.policy import AttentionSizes, MlpSizes
 
@@ -30,22 +30,34 @@ def make_engine(
     `workers` are threads or processes, by default one a core; `dask` is a scheduler's address.
     ValueError where the environment does not offer what the engine needs.
     """
-    inner = env.unwrapped
+    batch = batch_of(env)
     if dask is not None or name == "dask":
         from an_control.learning.rollout.processes import Dask
 
         return Dask(environment, channels, dask, workers or 2)
     if name == "auto":
-        fuses = isinstance(inner, Batched) and sizes.compiles_in_rollouts
+        fuses = batch is not None and sizes.compiles_in_rollouts
         name = "fused" if fuses else "processes"
     if name == "fused":
-        if not isinstance(inner, Batched):
+        if batch is None:
             raise ValueError(
                 f"engine {name!r}: {environment} has no `batch`; take --engine processes"
             )
         from an_control.learning.rollout.compiled.engine import FusedEngine
 
-        return FusedEngine(inner.batch, channels, sizes.actions, workers)
+        return FusedEngine(batch, channels, sizes.actions, workers)
     from an_control.learning.rollout.processes import Processes
 
     return Processes(environment, channels, workers or os.cpu_count() or 1)
+
+
+def batch_of(env: gymnasium.Env[Any, Any]) -> Batch | None:
+    """The compiled physics that an environment brings, or that we have of gymnasium's."""
+    inner = env.unwrapped
+    if isinstance(inner, Batched):
+        return inner.batch
+    try:
+        from an_control.learning.rollout.compiled.classic_control import classic_control
+    except ImportError:  # no numba
+        return None
+    return classic_control(env)
