@@ -12,9 +12,9 @@ that of a commit is printed.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -213,13 +213,23 @@ def _git(*arguments: str) -> str:
     ).stdout
 
 
-if __name__ == "__main__":
-    picture, *rest = sys.argv[1:]
-    shown = rooms(*rest)
-    draw(shown, Path(picture), rest[0] if rest else "an_control")
-    if rest:
+def main() -> None:
+    """Draw; write or print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("picture", type=Path, help="the picture's file")
+    parser.add_argument("revision", nargs="?", help="a commit; without it the work tree")
+    given = parser.parse_args()
+    shown = rooms(*filter(None, [given.revision]))
+    draw(shown, given.picture, given.revision or "an_control")
+    if given.revision:
         print(table(shown))
     else:
         before, mark, page = PAGE.read_text().partition("<!-- structure -->\n")
         _, end, after = page.partition("<!-- end of structure -->")
         PAGE.write_text(f"{before}{mark}{table(shown)}\n{end}{after}")
+
+
+if __name__ == "__main__":
+    main()

@@ -184,7 +184,7 @@ class Pgpe:
         start: np.ndarray,
         sigma: float,
         population: int,
-        rate: float = 0.02,
+        rate: float = 0.2,
         sigma_rate: float = 0.05,
         clipup: bool = False,
     ) -> None:
