@@ -38,7 +38,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from an_control.learning.physics import physics_of
+from an_control.learning.physics import physics_of, print_mujoco_warnings
 from an_control.learning.varied_robot import VariedRobot
 
 
@@ -194,6 +194,7 @@ def open_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, A
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         text = " ".join(str(error).split())
         raise ValueError(f"environment {environment!r}: {text}") from error
+    print_mujoco_warnings()
     inner = env.unwrapped
     physics = inner.set_physics if isinstance(inner, HasPhysics) else physics_of(inner)
     return VariedRobot(env, inner.starts if isinstance(inner, HasStarts) else (), physics)

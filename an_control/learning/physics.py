@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,14 @@ def physics_of(inner: Any) -> SetPhysics | None:
     if hasattr(robot, "robot_specific_reset"):
         return BulletPhysics(inner)
     return None
+
+
+def print_mujoco_warnings() -> None:
+    """Let MuJoCo, once imported, print its warnings; it would write them to MUJOCO_LOG.TXT in the
+    current directory too."""
+    mujoco = sys.modules.get("mujoco")
+    if mujoco is not None:
+        mujoco.set_mju_user_warning(lambda text: print(f"MuJoCo: {text}", file=sys.stderr))
 
 
 class MujocoPhysics:

@@ -254,3 +254,16 @@ def test_patches_come_late_and_lost_ones_are_not_in_the_stack():
 
 def test_a_check_knows_a_range_too(ant):
     check_robot(ant, DisturbanceSettings(gain=Range(0.6, 1), mass=Range(0.7, 1.3), start="rest"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mujocos_warnings_are_printed_and_leave_no_file_behind(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)
+    env = make_environment("Hopper-v5")
+    env.reset(seed=1)
+    env.unwrapped.data.qpos[:] = np.nan
+    env.step(np.zeros(3, np.float32))
+    env.close()
+    assert "MuJoCo: Nan, Inf or huge value" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
