@@ -163,6 +163,26 @@ def test_an_unknown_order_is_found_while_a_channel_is_missing(engine):
     assert set(policy.channel_order) == set(CHANNELS)  # the missing one is imputed
 
 
+def test_who_knows_the_order_does_not_report_to_be_lost_when_a_sensor_fails():
+    policy = make_policy(telling_apart(imputing_model(np.full(5, 3.0))), "match")
+    reports = []
+    for tick in range(120):
+        policy.step_array(
+            waves(tick) if tick < 40 else missing_one(tick, STRAIGHT), tuple(CHANNELS)
+        )
+        reports.append(policy.monitor_report.lost)
+    assert reports[0] and not any(reports[39:])
+
+
+def test_who_finds_the_order_while_a_sensor_is_missing_is_not_lost_any_more():
+    policy = make_policy(telling_apart(imputing_model(np.full(5, 3.0))), "match")
+    reports = []
+    for tick in range(120):
+        policy.step_array(missing_one(tick, TURNED), tuple(CHANNELS))
+        reports.append(policy.monitor_report.lost)
+    assert reports[0] and not reports[-1]
+
+
 @pytest.mark.parametrize("sizes", [SIZES, MlpSizes(5, 2, [6])])
 def test_signals_that_move_while_a_channel_is_missing_are_found_at_once(engine, sizes):
     model = telling_apart(imputing_model(np.full(5, 3.0), sizes))

@@ -92,6 +92,11 @@ class IdentityMonitor:
         return {names[slot]: names[channel] for slot, channel in pairs if slot != channel}
 
     @property
+    def lost(self) -> bool:
+        """Whether it is not known which slot carries which signal, of those that are present."""
+        return self.belief.lost and not self._partial.knows
+
+    @property
     def rewires(self) -> int:
         """How often signals were found to have moved, or to have been confused."""
         return self._search.rewires + self._partial.rewires

@@ -198,7 +198,7 @@ class MonitoredPolicy(Policy):
         """What the monitor found by now."""
         monitor = self.monitor
         return MonitorReport(
-            self.setting, monitor.belief.lost, monitor.moved, monitor.rewires, monitor.surprise
+            self.setting, monitor.lost, monitor.moved, monitor.rewires, monitor.surprise
         )
 
     @property

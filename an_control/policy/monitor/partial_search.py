@@ -71,6 +71,11 @@ class PartialSearch:
         """How often signals were found to have moved, or to be elsewhere than believed."""
         self._begin()
 
+    @property
+    def knows(self) -> bool:
+        """Whether the order of the others is known, from before or by now."""
+        return self._known or self._sure
+
     def stand_by(self) -> None:
         """No slot is missing; the next tick in which one is begins the search."""
         if self._last is not None:
