@@ -16,7 +16,7 @@
 #                docs/ten_robots.md                     (some 10 hours of a core; resumes)
 # make memory-tables  those of docs/memory.md                              (half an hour, one core)
 # make parts-tables  that of docs/parts.md                            (five hours, one core; resumes)
-# make from-nothing  that of docs/from_nothing.md           (14 hours, two cores; resumes)
+# make from-nothing  that of docs/from_nothing.md           (8 hours, one core; resumes)
 # make tables  those of docs/rewiring.md and docs/ant_policy.md, with their pictures (an hour, one core)
 # A table that was stopped plays only the rows that it lacks.
 #

@@ -2,10 +2,10 @@
 
     python scripts/from_nothing.py runs/from_nothing [--only CartPole-v1 ...]
 
-Runs `an-control train` by its defaults for each environment, form and seed. A run that was stopped
-continues, one that is done is only evaluated again, and one of other settings is refused. At the
-end the table and the picture of
-docs/from_nothing.md are written from all results in the folder.
+Runs `an-control train` by its defaults for each environment, kind of policy and seed. A run that
+was stopped continues, one that is done is only evaluated again, and one of other settings is
+refused. At the end the table and the pictures of docs/from_nothing.md are written from all runs in
+the folder; a run that is not done is in the pictures alone.
 """
 
 from __future__ import annotations
@@ -16,21 +16,37 @@ import math
 import os
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from an_control.learning.environments import make_environment
+from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.comparison import write_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, TITLE = ROOT / "docs/from_nothing.md", "from nothing"
-PICTURE = ROOT / "docs/from_nothing/curves.png"
-FORMS = {"attention": "permutation-invariant", "mlp": "ordered network"}
-SEEDS = (1, 2, 3, 4, 5)
+PICTURES = ROOT / "docs/from_nothing"
+ANT = ROOT / "models/ant.safetensors"
 RANDOM_EPISODES = 100
+
+
+class Kind(NamedTuple):
+    """What is searched."""
+
+    label: str
+    words: tuple[str, ...]
+    """Of `an-control train`."""
+
+
+KINDS = {
+    "attention": Kind("permutation-invariant", ("--form", "attention")),
+    "mlp": Kind("ordered network", ("--form", "mlp")),
+    "shipped": Kind("the model that ships, refined", ("--start-model", str(ANT))),
+}
 
 
 @dataclass(frozen=True)
@@ -39,20 +55,23 @@ class Task:
 
     name: str
     minutes: float
-    workers: int
+    workers: int = 1
     score: float | None = None
     """Where a run may end before."""
+    seeds: tuple[int, ...] = (1, 2, 3)
+    kinds: tuple[str, ...] = ("attention", "mlp")
+    picture: str = "curves.png"
 
-    def file(self, folder: Path, form: str, seed: int) -> Path:
+    def file(self, folder: Path, kind: str, seed: int) -> Path:
         """The result of one run, beside its folder."""
-        return folder / self.name / f"{form}-{seed}.json"
+        return folder / self.name / f"{kind}-{seed}.json"
 
-    def make(self, folder: Path, form: str, seed: int) -> None:
+    def make(self, folder: Path, kind: str, seed: int) -> None:
         """Train; CalledProcessError where the command fails, as where the folder holds a run of
         other settings."""
-        result = self.file(folder, form, seed)
-        print(f"{self.name}, {FORMS[form]}, seed {seed}", flush=True)
-        words = ["train", self.name, "--form", form, "--minutes", f"{self.minutes:g}"]
+        result = self.file(folder, kind, seed)
+        print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
+        words = ["train", self.name, *KINDS[kind].words, "--minutes", f"{self.minutes:g}"]
         if self.score is not None:
             words += ["--score", f"{self.score:g}"]
         words += ["--workers", str(self.workers), "--seed", str(seed)]
@@ -61,23 +80,40 @@ class Task:
         program = Path(sys.executable).parent / "an-control"
         subprocess.run([program, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
-    def results(self, folder: Path, form: str) -> list[dict[str, Any]]:
+    def results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
         """Of all seeds that are done."""
-        found = sorted((folder / self.name).glob(f"{form}-*.json"))
+        found = sorted((folder / self.name).glob(f"{kind}-*.json"))
         return [json.loads(path.read_text()) for path in found]
+
+    def curves(self, folder: Path, kind: str) -> list[np.ndarray]:
+        """Minutes, million steps and return (3, V) of each run's validations so far."""
+        found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
+        return [curve(path.read_text().splitlines()) for path in found]
 
 
 TASKS = (
-    Task("CartPole-v1", 5.0, 1, score=500.0),
-    Task("Acrobot-v1", 1.0, 1),
-    Task("Pendulum-v1", 3.0, 1),
-    Task("LunarLanderContinuous-v3", 9.0, 1),
+    Task("CartPole-v1", 5.0, score=500.0, seeds=(1, 2, 3, 4, 5)),
+    Task("Acrobot-v1", 1.0),
+    Task("Pendulum-v1", 3.0),
+    Task("LunarLanderContinuous-v3", 9.0),
+    Task("ant", 180.0, seeds=(1,), kinds=("attention", "shipped"), picture="ant.png"),
 )
+
+
+def curve(lines: Sequence[str]) -> np.ndarray:
+    """Minutes, million steps and return (3, V) of the validations in a run's metrics."""
+    figures = [json.loads(line) for line in lines]
+    columns = [
+        (one["wall_s"] / 60.0, one["steps"] / 1e6, one["validation"])
+        for one in figures
+        if "validation" in one
+    ]
+    return np.array(columns).reshape(-1, 3).T
 
 
 def random_return(name: str) -> float:
     """The mean return of random actions."""
-    env = make_environment(name)
+    env = make_environment(environment_of(name))
     env.action_space.seed(1)
     total = 0.0
     for episode in range(RANDOM_EPISODES):
@@ -95,65 +131,67 @@ def finals(results: list[dict[str, Any]]) -> np.ndarray:
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
 
-def row(task: Task, form: str, folder: Path, chance: float) -> list[str]:
-    """The table's cells of one environment and form; none where no run is done."""
-    results = task.results(folder, form)
+def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
+    """The table's cells of one environment and kind; none where no run is done."""
+    results = task.results(folder, kind)
     if not results:
         return []
     returns, ordered = finals(results), finals(task.results(folder, "mlp"))
     error = returns.std(ddof=1) / math.sqrt(len(returns)) if len(returns) > 1 else math.nan
     share = (returns.mean() - chance) / (ordered.mean() - chance) if len(ordered) else math.nan
-    minutes = [when(one)[0][-1] for one in results]
-    cores = f"{task.workers} core{'s' if task.workers > 1 else ''}"
+    last = np.array([[one["metrics"][-1][key] for key in ("wall_s", "steps")] for one in results])
     return [
         task.name,
-        FORMS[form],
-        f"{task.minutes:g} minutes of {cores}",
-        f"{max(minutes):.1f}",
+        KINDS[kind].label,
+        f"{task.minutes:g} minutes",
+        f"{last[:, 0].max() / 60.0:.1f}",
+        f"{last[:, 1].mean() / 1e6:.1f}",
         ", ".join(f"{one:.0f}" for one in returns),
         f"{returns.mean():.1f}" + ("" if math.isnan(error) else f" +- {error:.1f}"),
         "" if math.isnan(share) else f"{share:.0%}",
     ]
 
 
-def when(result: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Minutes, million steps and return of a run's validations."""
-    lines = [line for line in result["metrics"] if "validation" in line]
-    columns = ([line[key] for line in lines] for key in ("wall_s", "steps", "validation"))
-    wall, steps, validation = map(np.array, columns)
-    return wall / 60.0, steps / 1e6, validation
-
-
 def table(folder: Path) -> str:
     """Of all environments with results."""
-    head = ["environment", "policy", "budget", "minutes used", "return of each seed", "mean"]
-    lines = [[*head, "of the ordered network"], ["---"] * (len(head) + 1)]
+    head = ["environment", "policy", "budget, one core", "minutes used", "million steps"]
+    head += ["return of each seed", "mean", "of the ordered network"]
+    lines = [head, ["---"] * len(head)]
     for task in TASKS:
-        if any(task.results(folder, form) for form in FORMS):
+        if any(task.results(folder, kind) for kind in task.kinds):
             chance = random_return(task.name)
-            lines += [cells for form in FORMS if (cells := row(task, form, folder, chance))]
+            lines += [cells for kind in task.kinds if (cells := row(task, kind, folder, chance))]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def picture(folder: Path, path: Path) -> None:
+def pictures(folder: Path, out: Path) -> None:
     """Validations against minutes and against steps; the mean of the seeds, and their range."""
     from matplotlib.figure import Figure
 
-    shown = [task for task in TASKS if any(task.results(folder, form) for form in FORMS)]
-    figure = Figure(figsize=(9, 3.2 * len(shown)), layout="constrained")
-    grid = figure.subplots(len(shown), 2, squeeze=False)
-    for task, (by_time, by_steps) in zip(shown, grid, strict=True):
-        for form, label in FORMS.items():
-            curves = [when(one) for one in task.results(folder, form)]
-            for axes, column in ((by_time, 0), (by_steps, 1)):
-                _band(axes, [(curve[column], curve[2]) for curve in curves], label)
-        by_time.set(title=task.name, xlabel="minutes", ylabel="validation: mean return")
-        by_steps.set(title=task.name, xlabel="million steps")
-        for axes in (by_time, by_steps):
-            axes.grid(alpha=0.3)
-            axes.legend(loc="lower right")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
+    shown = defaultdict(list)
+    for task in TASKS:
+        if any(task.curves(folder, kind) for kind in task.kinds):
+            shown[task.picture].append(task)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, tasks in shown.items():
+        figure = Figure(figsize=(9, 3.2 * len(tasks)), layout="constrained")
+        grid = figure.subplots(len(tasks), 2, squeeze=False)
+        for task, axes in zip(tasks, grid, strict=True):
+            _draw(task, folder, *axes)
+        figure.savefig(out / name, dpi=100)
+
+
+def _draw(task: Task, folder: Path, by_time: Any, by_steps: Any) -> None:
+    """One environment's row of a picture."""
+    for kind in task.kinds:
+        curves = task.curves(folder, kind)
+        for axes, column in ((by_time, 0), (by_steps, 1)):
+            _band(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
+    by_time.set(title=task.name, xlabel="minutes", ylabel="validation: mean return")
+    by_steps.set(title=task.name, xlabel="million steps")
+    for axes in (by_time, by_steps):
+        axes.grid(alpha=0.3)
+        axes.legend(loc="lower right")
 
 
 def _band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) -> None:
@@ -177,18 +215,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path, help="the folder of all results")
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="(default: all)")
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--seeds", type=int, nargs="+", help="(default: all)")
     parser.add_argument("--table", action="store_true", help="only write the page")
     given = parser.parse_args()
     out = given.out.resolve()
     for task in TASKS:
         if task.name in given.only and not given.table:
-            for seed in given.seeds:
-                for form in given.forms:
-                    task.make(out, form, seed)
+            for seed in given.seeds or task.seeds:
+                for kind in task.kinds:
+                    if kind in given.kinds:
+                        task.make(out, kind, seed)
     write_tables(PAGE, {TITLE: table(out)})
-    picture(out, PICTURE)
+    pictures(out, PICTURES)
     return 0
 
 

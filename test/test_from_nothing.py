@@ -13,41 +13,57 @@ def nothing(load_script):
     return load_script("from_nothing")
 
 
-def written(task, folder, form, seed, last):
-    file = task.file(folder, form, seed)
-    file.parent.mkdir(parents=True, exist_ok=True)
+def written(task, folder, kind, seed, last):
+    file = task.file(folder, kind, seed)
+    file.with_suffix("").mkdir(parents=True)
     lines = [
         {"wall_s": 60.0 * n, "steps": n * 10**6, "validation": last - 50.0 * (3 - n)}
         for n in (1, 2, 3)
     ]
+    metrics = "\n".join(json.dumps(line) for line in [{"wall_s": 1.0, "steps": 1}, *lines])
+    (file.with_suffix("") / "metrics.jsonl").write_text(metrics)
     file.write_text(json.dumps({"evaluations": [{"mean": last}], "metrics": lines}))
+    return file
 
 
-def test_a_row_compares_a_form_with_the_ordered_network_above_chance(nothing, tmp_path):
+def test_a_row_compares_a_policy_with_the_ordered_network_above_chance(nothing, tmp_path):
     task = nothing.TASKS[0]
     assert nothing.row(task, "attention", tmp_path, chance=20.0) == []
     for seed, last in enumerate((420.0, 380.0)):
         written(task, tmp_path, "attention", seed, last)
         written(task, tmp_path, "mlp", seed, 520.0)
-    *_, used, each, mean, share = nothing.row(task, "attention", tmp_path, chance=20.0)
-    assert (used, each, mean, share) == ("3.0", "420, 380", "400.0 +- 20.0", "76%")
+    *_, used, steps, each, mean, share = nothing.row(task, "attention", tmp_path, chance=20.0)
+    assert (used, steps, each) == ("3.0", "3.0", "420, 380")
+    assert (mean, share) == ("400.0 +- 20.0", "76%")
 
 
-def test_the_page_has_a_row_for_each_form_and_a_picture(nothing, tmp_path, monkeypatch):
+def test_the_page_has_a_row_for_each_kind_and_a_picture(nothing, tmp_path, monkeypatch):
     monkeypatch.setattr(nothing, "random_return", lambda name: 20.0)
     task = nothing.TASKS[0]
-    for form in nothing.FORMS:
-        written(task, tmp_path, form, 1, 400.0)
+    for kind in task.kinds:
+        written(task, tmp_path, kind, 1, 400.0)
     assert nothing.table(tmp_path).count(task.name) == 2
-    nothing.picture(tmp_path, tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    nothing.pictures(tmp_path, tmp_path / "pictures")
+    (picture,) = (tmp_path / "pictures").iterdir()
+    assert picture.name == task.picture and picture.stat().st_size > 10_000
+
+
+def test_a_run_that_is_not_done_is_in_the_picture_alone(nothing, tmp_path):
+    task = nothing.TASKS[-1]
+    written(task, tmp_path, "attention", 1, 400.0).unlink()
+    assert nothing.table(tmp_path).count(task.name) == 0
+    (minutes, steps, returns) = task.curves(tmp_path, "attention")[0]
+    assert minutes.tolist() == steps.tolist() == [1.0, 2.0, 3.0]
+    assert returns.tolist() == [300.0, 350.0, 400.0]
 
 
 def test_a_run_leaves_its_result_in_a_folder_that_was_not_there(nothing, tmp_path):
     task = nothing.Task("CartPole-v1", minutes=0.01, workers=1)
     task.make(tmp_path / "new", "mlp", seed=1)
     (result,) = task.results(tmp_path / "new", "mlp")
-    assert nothing.finals([result])[0] > 0.0 and len(nothing.when(result)[0])
+    assert nothing.finals([result])[0] > 0.0 and len(
+        nothing.curve(map(json.dumps, result["metrics"]))[0]
+    )
 
 
 def test_results_of_other_settings_are_not_mixed_in(nothing, tmp_path):
