@@ -88,7 +88,8 @@ class Task:
     def curves(self, folder: Path, kind: str) -> list[np.ndarray]:
         """Minutes, million steps and return (3, V) of each run's validations so far."""
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
-        return [curve(path.read_text().splitlines()) for path in found]
+        curves = [curve(path.read_text().splitlines()) for path in found]
+        return [one for one in curves if one.size]
 
 
 TASKS = (
@@ -143,7 +144,6 @@ def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
     return [
         task.name,
         KINDS[kind].label,
-        f"{task.minutes:g} minutes",
         f"{last[:, 0].max() / 60.0:.1f}",
         f"{last[:, 1].mean() / 1e6:.1f}",
         ", ".join(f"{one:.0f}" for one in returns),
@@ -154,7 +154,7 @@ def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
 
 def table(folder: Path) -> str:
     """Of all environments with results."""
-    head = ["environment", "policy", "budget, one core", "minutes used", "million steps"]
+    head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "of the ordered network"]
     lines = [head, ["---"] * len(head)]
     for task in TASKS:
@@ -191,7 +191,7 @@ def _draw(task: Task, folder: Path, by_time: Any, by_steps: Any) -> None:
     by_steps.set(title=task.name, xlabel="million steps")
     for axes in (by_time, by_steps):
         axes.grid(alpha=0.3)
-        axes.legend(loc="lower right")
+        axes.legend(loc="best")
 
 
 def _band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) -> None:
