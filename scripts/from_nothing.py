@@ -1,4 +1,4 @@
-"""What evolution reaches from nothing, without and with an order of the channels.
+"""What evolution reaches from nothing, by permutation-invariant policies and by MLPs.
 
     python scripts/from_nothing.py runs/from_nothing [--only CartPole-v1 ...]
 
@@ -44,7 +44,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "attention": Kind("permutation-invariant", ("--form", "attention")),
-    "mlp": Kind("ordered network", ("--form", "mlp")),
+    "mlp": Kind("MLP, channels in fixed order", ("--form", "mlp")),
     "shipped": Kind("the model that ships, refined", ("--start-model", str(ANT))),
 }
 
@@ -155,7 +155,7 @@ def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
 def table(folder: Path) -> str:
     """Of all environments with results."""
     head = ["environment", "policy", "minutes of one core", "million steps"]
-    head += ["return of each seed", "mean", "of the ordered network"]
+    head += ["return of each seed", "mean", "score"]
     lines = [head, ["---"] * len(head)]
     for task in TASKS:
         if any(task.results(folder, kind) for kind in task.kinds):

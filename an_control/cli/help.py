@@ -33,7 +33,7 @@ GROUPS = {
     "Train": {
         "learn": "teacher, student, monitor and card of any gymnasium environment in one command",
         "train": "search for a policy by its return: CMA-ES or PGPE, any gymnasium environment",
-        "train-teacher": "train a teacher for any gymnasium environment: PPO, SAC or TQC",
+        "train-teacher": "train a teacher for any gymnasium environment: PPO, SAC, TD3 or TQC",
         "distill": "train a permutation-invariant policy on what a teacher does: DAgger",
         "train-monitor": "train a model's monitor, which detects unannounced rewiring",
         "new-model": "write a small random policy for a robot, for its bring-up",

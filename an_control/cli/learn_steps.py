@@ -15,6 +15,7 @@ from an_control.cli.learn_display import RunDisplay, Steps
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.environments import describe
 from an_control.learning.evaluation.scores import (
+    CASES,
     EPISODES,
     REFERENCES,
     Row,
@@ -32,7 +33,8 @@ SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
 """Of the minutes for all of them; what the student leaves is the monitor's."""
 DELAY_CHANCE = 0.25
 """Share of the episodes from which the monitor learns that come a tick late."""
-MOST_ROWS = 12
+MOST_ROWS = len(CASES) + 2
+"""With those of the teacher and of a random policy."""
 SMOKE_EPISODES = 2, 2
 
 

@@ -68,6 +68,8 @@ class Parts:
     def pooled(self, sizes: AttentionSizes) -> AttentionSizes:
         """These sizes with seeds that pool, or learned queries, where they are asked for."""
         if self._number("pma", 0):
+            if self.learned_queries:
+                raise ValueError("--learned-queries: --pma pools by seeds of its own")
             sizes = replace(sizes, queries=self.pma, key=sizes.neuron, attention="pma")
         elif self._number("learned_queries", 0):
             sizes = replace(sizes, queries=self.learned_queries, key=sizes.neuron)

@@ -28,8 +28,8 @@ class Verb:
     """Train the forward model of a model's monitor and write it into the model file.
 
     The monitor predicts each channel's next reading with it, and so detects unannounced rewiring.
-    The model itself drives the episodes to learn from, with exploration; this takes a few minutes.
-    The policy stays as it is.
+    The model itself drives the episodes to learn from, with exploration; this takes about ten
+    minutes. The policy stays as it is.
     """
 
     model: tyro.conf.Positional[Path]
