@@ -16,7 +16,7 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.evaluation.comparison import write_tables
+from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,7 +72,9 @@ class Policy:
             window = WINDOW if kind == "gtrxl" else 1
             recurrence = RecurrenceSizes(kind, UNITS, window=window)  # type: ignore[arg-type]
         if "PMA" not in self.pooling:
-            return paper_sizes(1, QUERIES, 0, neuron, recurrence=recurrence)
+            sizes = paper_sizes(1, QUERIES, 0, neuron, recurrence=recurrence)
+            plain = self.pooling == "sinusoid" and recurrence is None
+            return sizes if plain else replace(sizes, key=neuron)
         encoder = self.pooling.partition(" ")[0].lower() if "+" in self.pooling else "none"
         return AttentionSizes(
             actions=1,
@@ -86,13 +89,10 @@ class Policy:
             recurrence=recurrence,
         )
 
-    def parameters(self, neuron: int) -> int:
-        return sum(math.prod(shape) for shape in self.sizes(neuron).shapes().values())
-
     @property
     def neuron(self) -> int:
         """The width with which the number of parameters comes closest to `PARAMETERS`."""
-        return min(range(2, 65), key=lambda width: abs(self.parameters(width) - PARAMETERS))
+        return min(range(2, 65), key=lambda width: abs(parameters(self.sizes(width)) - PARAMETERS))
 
     def run(self, seed: int) -> Path:
         return self.folder / f"{self.pooling} with {self.memory}".replace(" ", "_") / str(seed)
@@ -125,12 +125,19 @@ class Policy:
 
     def row(self) -> list[str]:
         results = self.results()
-        cells = [self.pooling, self.memory, str(self.parameters(self.neuron)), str(len(results))]
+        models = sorted(self.run(0).parent.glob("*/model.safetensors"))
+        counts = sorted({read_model(path).parameters for path in models})
+        cells = [self.pooling, self.memory, ", ".join(map(str, counts)), str(len(results))]
         for protocol in PROTOCOLS:
             mean, error = spread([one[protocol]["mean"] for one in results])
             share = np.mean([one[protocol]["success_share"] for one in results])
             cells.append(f"{mean:.0f}{_error(error)} ({share:.0%})")
         return cells
+
+
+def parameters(sizes: Any) -> int:
+    """How many numbers a policy of these sizes has."""
+    return sum(math.prod(shape) for shape in sizes.shapes().values())
 
 
 def spread(values: list[float]) -> tuple[float, float]:

@@ -29,19 +29,25 @@ def written(parts, policy, seed: int, returns: list[float]) -> None:
 
 def test_all_policies_have_about_as_many_parameters(parts, tmp_path):
     policies = [parts.Policy(*one, tmp_path) for one in product(parts.POOLINGS, parts.MEMORIES)]
-    counts = [one.parameters(one.neuron) for one in policies]
+    counts = [parts.parameters(one.sizes(one.neuron)) for one in policies]
     assert len(counts) == 15 and max(counts) < 1.07 * min(counts)
 
 
-def test_a_policy_is_learned_with_the_parts_that_its_row_names(parts, tmp_path):
+PAIRS = [("ISAB + PMA", "GTrXL"), ("sinusoid", "GRU"), ("learned queries", "none")]
+
+
+@pytest.mark.parametrize(("pooling", "memory"), PAIRS)
+def test_a_policy_is_learned_with_the_parts_that_its_row_names(parts, tmp_path, pooling, memory):
     teacher = tmp_path / "teacher.safetensors"
     sizes = MlpSizes(channels=5, actions=1, head=[8])
     write_model(teacher, random_model(sizes, seed=1, task=CARTPOLE_TASK))
-    policy = parts.Policy("ISAB + PMA", "GTrXL", tmp_path)
+    policy = parts.Policy(pooling, memory, tmp_path)
     policy.make(teacher, seed=1, minutes=0.001, episodes=1)
     learned = read_model(policy.run(1) / "model.safetensors")
     wanted = policy.sizes(policy.neuron)
-    assert learned.sizes.shapes() == wanted.shapes() and learned.sizes.attention == "pma"
+    assert learned.sizes.shapes() == wanted.shapes()
+    assert (learned.sizes.attention == "pma") == ("PMA" in pooling)
+    assert policy.row()[2] == str(parts.parameters(wanted)) == str(learned.parameters)
     (row,) = policy.results()
     assert list(row) == list(parts.PROTOCOLS)
     policy.make(Path("none"), seed=1, minutes=0.0, episodes=1)  # there already

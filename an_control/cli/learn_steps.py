@@ -85,6 +85,10 @@ class LearnRun:
         self._notes: list[str] = []
         state = folder.last_checkpoint() or {"watched": False, "rows": []}
         self._watched: bool = state["watched"]
+        self._made_of: dict[str, int] = state.get("made_of", {})
+        """How far each step had come when what follows was made from it."""
+        self._given_s: dict[str, float] = state.get("given_s", {})
+        """The time that monitor and table had."""
         self._rows = [
             Row(name, tuple(map(float, all_)), steps) for name, all_, steps in state["rows"]
         ]
@@ -153,10 +157,7 @@ class LearnRun:
         if status:
             return status
         assert self._loop is not None
-        if (
-            self._loop.done > self._done_before
-        ):  # all that learned from the teacher of before is old
-            self._drop("student", "monitor")
+        self._follow("teacher", self._loop.done, "student", "monitor")
         self._steps.end("")
         return 0
 
@@ -176,8 +177,7 @@ class LearnRun:
         if status:
             return status
         assert self._loop is not None and isinstance(self._loop.learner, Dagger)
-        if self._loop.done > self._done_before:  # more minutes than before: all that follows is old
-            self._drop("monitor")
+        self._follow("student", self._loop.done, "monitor")
         left = self._asked.minutes * SHARES["student"] - self._loop.learner.minutes
         self._monitor_minutes += max(0.0, left)
         done, all_rounds = self._loop.done, 1 + self._loop.learner.settings.rounds
@@ -203,13 +203,16 @@ class LearnRun:
         )
         if asked.smoke:
             watch = replace(watch, steps=300, updates=30, imputation_updates=30)
+        seconds = 60.0 * self._monitor_minutes
+        if self._watched and self._updates < watch.updates and self._more("monitor", seconds):
+            self._drop("monitor")
         if not self._watched:
             status = self._run(watch)
             if status:
                 return status
-            self._watched = True
+            self._watched, self._given_s["monitor"] = True, seconds
             self._save()
-        made = read_model(self._model).trained["forward"]["updates"]
+        made = self._updates
         if made < watch.updates:
             self._notes.append(
                 f"monitor: its time allowed {made} of {watch.updates} updates; more --minutes help"
@@ -217,12 +220,22 @@ class LearnRun:
         self._steps.end("")
         return 0
 
+    @property
+    def _updates(self) -> int:
+        """Of the monitor that is there."""
+        updates: int = read_model(self._model).trained["forward"]["updates"]
+        return updates
+
     def _measure(self) -> int:
         teacher = self._given or read_teacher(str(self._teacher), self._env)
         model = read_model(self._model)
         scoring = Scoring(self._env, self._channels, teacher, model)
         seconds = 60.0 * self._asked.minutes * SHARES["table"] / MOST_ROWS
         bounds = SMOKE_EPISODES if self._asked.smoke else EPISODES
+        short = any(len(row.returns) < bounds[1] for row in self._rows)
+        if short and self._more("table", seconds):
+            self._rows = []
+        self._given_s["table"] = seconds
         for case in REFERENCES[len(self._rows) :]:
             self._add(scoring.play(case, seconds, bounds))
         cases = scoring.cases(self._rows)
@@ -256,13 +269,28 @@ class LearnRun:
         self._rows.append(row)
         self._save()
 
+    def _more(self, step: str, seconds: float) -> bool:
+        """Whether a step has more time now than when it was made."""
+        return seconds > 1.01 * self._given_s.get(step, seconds)
+
+    def _follow(self, step: str, done: int, *others: str) -> None:
+        """Drop what these other steps made of this one if it has come further since, also where a
+        kill came between."""
+        if self._made_of.get(step, self._done_before) != done:
+            self._drop(*others)
+        if self._made_of.get(step) != done:
+            self._made_of[step] = done
+            self._save()
+
     def _drop(self, *steps: str) -> None:
         """Delete what these steps have made, and what followed from it."""
         self._watched, self._rows = False, []
+        self._save()  # first: whoever continues after a kill must not take the old result for done
         for name in steps:
             shutil.rmtree(self._out / name, ignore_errors=True)
 
     def _save(self) -> None:
         self._folder.begin([])
         rows = [[row.name, row.array, row.steps] for row in self._rows]
-        self._folder.checkpoint({"watched": self._watched, "rows": rows})
+        state = {"watched": self._watched, "rows": rows}
+        self._folder.checkpoint({**state, "made_of": self._made_of, "given_s": self._given_s})

@@ -138,6 +138,11 @@ class Verb:
         for name in ("minutes", "starts", "max_rollouts"):
             if (value := getattr(self, name)) is not None and not 0 <= value < float("inf"):
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be 0 or more")
+        if self.max_rollouts and (self.rollouts < 2 or self.max_rollouts < 2 * self.rollouts):
+            raise InputError(
+                f"--max-rollouts {self.max_rollouts}: must be 0, or twice --rollouts"
+                f" ({self.rollouts}, which must then be 2 or more) or more"
+            )
         if self.score is not None and math.isnan(self.score):
             raise InputError(f"--score {self.score}: must be a number")
         if self.starts and self.start_model is not None:
@@ -227,6 +232,11 @@ class Verb:
             if self.normalise:
                 model = model.normalised(channels)
             form = form_of(model)
+            if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
+                raise InputError(
+                    f"--start-model {self.start_model}: {model.sizes.channels} channels in a fixed"
+                    f" order, but {self.task} has {channels}"
+                )
             if model.sizes.actions != actions:
                 raise InputError(
                     f"--start-model {self.start_model}: {model.sizes.actions} actions, but"

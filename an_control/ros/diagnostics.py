@@ -54,6 +54,10 @@ class TickTimes:
             self.missed += 1
         self._last_s = begin_s
 
+    def resume(self) -> None:
+        """Nothing was due before the next tick."""
+        self._last_s = np.inf
+
     def percentile_us(self, share: float) -> float:
         """The duration that `share` percent of the newest ticks stayed below, in microseconds."""
         return _percentile(self._durations_s[: self.count], share) * 1e6

@@ -142,6 +142,7 @@ class Loop:
         """Start to act; the policy remembers what it has watched."""
         self.controller.start(bring_up=not self._output.shadow)
         self._lockstep.reset()
+        self._ticks.resume()
         self._log_settings()
         self._events.begin(time.monotonic())
         self.active, self._broken = True, False

@@ -13,11 +13,18 @@ pytest.importorskip("stable_baselines3", reason="needs the train extra")
 from program import LIMIT_S
 
 from an_control.cli import main
+from an_control.learning.runs.checkpoint import unpack
 from an_control.policy import MlpSizes, load_policy, read_model, write_model
 from an_control.policy.model_file import Model
 
 CART = "cart_env:Cart-v0"
 MADE = ("student/model.safetensors", "monitor/checkpoint.safetensors", "model.safetensors")
+
+
+def watched(checkpoint: Path) -> bool:
+    """Whether the monitor is done, as a run's checkpoint says."""
+    done: bool = unpack(checkpoint.read_bytes())["watched"]
+    return done
 
 
 @pytest.fixture
@@ -81,6 +88,25 @@ def test_killed_in_any_step_the_same_command_ends_it(tmp_path, teacher, program,
     assert ended.returncode == 0, ended.stderr
     assert "| student, clean | " in ended.stdout and (out / "model.safetensors").exists()
     assert not (out / "teacher").exists(), "one was given"
+
+
+def test_a_longer_run_that_is_killed_in_its_monitor_does_not_give_the_old_result(
+    tmp_path, teacher, program, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=":")
+    out = tmp_path / "run"
+    arguments = ["learn", CART, "--teacher", teacher, "--smoke", "--out", out, "--minutes"]
+    assert program.run(*arguments, "0.0001").returncode == 0
+    first = read_model(out / "model.safetensors")
+    with program.started(*arguments, "1") as process:
+        file = out / "checkpoint.safetensors"
+        program.wait(lambda: not watched(file), file, LIMIT_S)
+        process.send_signal(signal.SIGKILL)
+    ended = program.run(*arguments, "1")
+    assert ended.returncode == 0, ended.stderr
+    student, made = (read_model(out / name) for name in ("student/model.safetensors", MADE[2]))
+    assert all(np.array_equal(made.arrays[name], student.arrays[name]) for name in student.arrays)
+    assert made.trained["forward"]["updates"] > first.trained["forward"]["updates"]
 
 
 @pytest.mark.parametrize(

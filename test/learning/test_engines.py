@@ -12,7 +12,9 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
+from an_control.learning.rollout.compiled.classic_control import Physics
 from an_control.learning.rollout.compiled.engine import FusedEngine
+from an_control.learning.rollout.compiled.loop import ADVANCE, OBSERVE
 from an_control.learning.rollout.engine import Start, evaluation_starts, training_starts
 from an_control.learning.rollout.processes import Dask, Processes
 from an_control.policy import (
@@ -24,6 +26,7 @@ from an_control.policy.authors import import_authors
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control.policy.tasks import CARTPOLE_TASK
+from an_control.system.compiled_cache import njit
 
 from .conftest import CARTPOLE
 
@@ -164,3 +167,33 @@ def test_training_and_evaluation_share_no_start():
     evaluated = evaluation_starts(0, 1000)
     assert min(s.environment for s in trained) > max(s.environment for s in evaluated)
     assert all(isinstance(start, Start) for start in trained)
+
+
+@njit(OBSERVE.signature, error_model="numpy", nogil=True)
+def _observe_broken(state, observation):
+    for b in range(state.shape[1]):
+        observation[0, b] = state[0, b]
+        observation[1, b] = np.nan if state[0, b] > 4.0 else 0.5
+
+
+@njit(ADVANCE.signature, error_model="numpy", nogil=True)
+def _advance_counter(state, action, reward, ended):
+    for b in range(state.shape[1]):
+        state[0, b] += 1.0
+        reward[b], ended[b] = 1.0, False
+
+
+@pytest.mark.parametrize("sizes", [MlpSizes(2, 1, [4]), FORMS["authors"]])
+def test_a_reading_that_is_not_finite_fails_the_rollout(sizes):
+    batch = Physics(lambda seed: np.zeros(1), _observe_broken, _advance_counter, 1, 20)
+    task = {"channels": ["a", "b"], "actuators": ["c"]}
+    engine = FusedEngine(batch, ("a", "b"), 1, 1)
+    outcomes = engine.play([random_model(sizes, seed=1, task=task)], [Start(1, 1, 0)])
+    engine.close()
+    assert np.isnan(outcomes.returns).all() and outcomes.failure is not None
+
+
+def test_an_mlp_of_other_channels_is_refused(fused):
+    with pytest.raises(ValueError, match="5 readings for 28 inputs in order"):
+        task = {"channels": [str(i) for i in range(28)], "actuators": ["a"]}
+        fused.play([random_model(MlpSizes(28, 1, [4]), seed=1, task=task)], [Start(1, 1, 0)])

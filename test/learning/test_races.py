@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("cma", reason="needs the train extra")
 
+from an_control.learning.es.optimisers import Pgpe
 from an_control.learning.es.parametrisation import Authors, Whole
 from an_control.learning.es.races import EpisodeCount, Race, Stall
 from an_control.learning.es.search import Search, SearchSettings
@@ -87,6 +88,15 @@ def test_a_search_has_a_fifth_of_the_run_to_find_a_better_validation():
     assert 0.2 <= 0.005 * first < 0.22
 
 
+def test_a_contender_whose_validation_failed_is_the_last():
+    assert Race(4, 0.0, 0.2).halve([np.nan, 1.0, 5.0, 3.0]) == [2, 3]
+    assert Race(4, 0.0, 0.2).halve([1.0, 5.0, np.nan, 3.0]) == [1, 3]
+    stall = Stall(0.1)
+    for at in range(100):
+        found = stall.found(0.1, np.nan if at else 1.0, 0.0, at / 100)
+    assert found is not None and "no better validation" in found
+
+
 class Hills:
     """Returns are high where a policy's numbers are near 2 or, less high, near -2."""
 
@@ -144,6 +154,30 @@ def test_a_race_that_was_stopped_continues_to_the_same_bits(tmp_path, stop):
     part = search(tmp_path / "part", starts=4, generations=150)
     part.run()
     assert part.learner.mean.tobytes() == whole.learner.mean.tobytes()
+
+
+@pytest.mark.parametrize("first", [1, 5, 13])
+def test_a_run_that_ended_during_its_race_continues(tmp_path, first):
+    search(tmp_path, starts=8, generations=first).run()
+    longer = search(tmp_path, starts=8, generations=400)
+    longer.run()
+    assert longer.done == 400 and longer.learner._race.over
+
+
+def test_a_longer_run_never_learns_at_a_higher_rate(tmp_path, monkeypatch):
+    told, tell = [], Pgpe.tell
+
+    def watched(self, fitness, progress):
+        told.append(progress)
+        tell(self, fitness, progress)
+
+    monkeypatch.setattr(Pgpe, "tell", watched)
+    how = {"optimiser": "pgpe", "starts": 2, "race": 0.1, "sigma": 1e-9}
+    search(tmp_path, generations=300, **how).run()
+    before = search(tmp_path, generations=300, **how)
+    assert before.learner._begun > 0.1, "it has stalled, and begun anew"
+    search(tmp_path, generations=3000, **how).run(stop_after=400)
+    assert min(told) >= 0.0 and max(told) <= 1.0
 
 
 def test_a_run_of_so_many_minutes_ends_when_they_are_over(tmp_path, monkeypatch):

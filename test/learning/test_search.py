@@ -22,7 +22,8 @@ from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, 
 from an_control.learning.runs.checkpoint import unpack
 from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
-from an_control.policy import MlpSizes, load_policy, read_model
+from an_control.policy import MlpSizes, load_policy, read_model, write_model
+from an_control.policy.random_model import random_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
 HERE = Path(__file__).parent
@@ -373,6 +374,8 @@ def test_a_step_that_breaks_later_leaves_the_last_checkpoint(tmp_path, broken, c
         (["--shuffle", "x"], "shuffle"),
         (["--seed", "-1"], "seed"),
         (["--engine", "fused"], "fused"),
+        (["--max-rollouts", "3"], "--max-rollouts 3"),
+        (["--max-rollouts", "8", "--rollouts", "1"], "--max-rollouts 8"),
         (["--popsize", "5", "--optimiser", "pgpe"], "even"),
     ],
 )
@@ -394,3 +397,13 @@ def test_a_start_model_is_refined_by_small_steps_and_a_random_start_by_large_one
         sigmas.append(settings["sigma"])
         rates.append(settings["options"]["rate"])
     assert sigmas == [0.5, 0.01] and rates == [0.2, 0.002]
+
+
+def test_a_start_model_with_other_channels_in_order_is_refused(tmp_path, capsys):
+    """A compiled rollout read beyond its arrays."""
+    model = tmp_path / "model.safetensors"
+    task = {"channels": [str(i) for i in range(28)], "actuators": ["a", "b"]}
+    write_model(model, random_model(MlpSizes(28, 2, [4]), seed=1, task=task))
+    words = ["train", "CartPole-v1", "--start-model", str(model), "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert "28 channels in a fixed order, but CartPole-v1 has 4" in capsys.readouterr().err

@@ -214,7 +214,7 @@ def test_a_run_that_an_older_version_began_continues(tmp_path):
     with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", Limits(steps=200))) as learner:
         learner.step()
         state = learner.state()
-        del state["marked_at"]
+        del state["marked"]
         learner.restore(state)
         assert not learner.end
 
@@ -251,6 +251,27 @@ def test_a_run_goes_on_for_a_third_of_its_limits_without_a_better_validation(tmp
             assert not learner.end
         learner.step()
         assert learner.end == "no validation was better since step 64"
+
+
+def test_a_run_whose_limit_was_raised_has_the_patience_of_one_begun_with_it(tmp_path):
+    how = {"patience": 100, "race": 0.0}
+    ends = []
+    for first in (12, 30):
+        folder = tmp_path / str(first)
+        limits = Limits(steps=first * 64)
+        with closing(learner_in(folder, "Pendulum-v1", "ppo", limits, **how)) as learner:
+            learner._validate = lambda: 1.0
+            for _ in range(6):
+                learner.step()
+            state = learner.state()
+        limits = Limits(steps=30 * 64)
+        with closing(learner_in(folder, "Pendulum-v1", "ppo", limits, **how)) as learner:
+            learner._validate = lambda: 1.0
+            learner.restore(state)
+            while not learner.end:
+                learner.step()
+            ends.append((learner._done, learner.end))
+    assert ends[0] == ends[1] and ends[0][1].startswith("no validation was better")
 
 
 @pytest.mark.parametrize("better", ["smooth", "independent"])

@@ -181,6 +181,15 @@ def test_a_tick_that_is_too_long_or_too_late_misses_its_deadline():
         assert ticks.age_ms(50.0) == pytest.approx(3.0)
 
 
+def test_the_time_in_which_a_node_was_inactive_is_no_missed_deadline():
+    times = TickTimes(0.02, paced=True)
+    for tick in range(5):
+        times.add(0.02 * tick, 0.02 * tick + 0.001, 0.001)
+    times.resume()
+    times.add(60.0, 60.001, 0.001)
+    assert times.missed == 0
+
+
 def test_a_busy_node_reports_once_a_period_and_not_in_bursts(tmp_path, monkeypatch):
     """Its ticks take longer than a period, so that timers are due while messages are queued."""
     times, act = [], loop.Loop._act

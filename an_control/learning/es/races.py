@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from an_control.learning.es.optimisers import finite
+
 MIN_RELIABLE, MAX_RELIABLE = 0.5, 0.9
 """Of the variance between candidates, the share that is theirs: with less more episodes are played,
 with more fewer."""
@@ -49,11 +51,16 @@ class Race:
         return not self.over and self.turn == 0 and progress >= self._ends[0]
 
     def halve(self, scores: Sequence[float]) -> list[int]:
-        """Who is left by these scores, the best first."""
-        ranked = sorted(range(self.count), key=lambda contender: -scores[contender])
-        self.count = math.ceil(self.count / 2)
+        """Who is left by these scores, the best first; NaN, of episodes that failed, is last."""
+        ranks = finite(np.array(scores))
+        ranked = sorted(range(self.count), key=lambda contender: -ranks[contender])
+        self.count, self.turn = math.ceil(self.count / 2), 0
         self._ends = self._ends[1:]
         return ranked[: self.count]
+
+    def rescale(self, ratio: float) -> None:
+        """The run has another length: what was at a share of it is at `ratio` times that now."""
+        self._ends = [ratio * end for end in self._ends]
 
     def state(self) -> dict[str, Any]:
         return {"count": self.count, "turn": self.turn, "ends": self._ends}
@@ -123,7 +130,7 @@ class Stall:
     def found(self, sigma: float, validation: float, error: float, progress: float) -> str | None:
         """Why the search has stalled, or None: its sigma, a validation with its standard error, and
         the run's progress (0 to 1)."""
-        self._validations.append(validation)
+        self._validations.append(-math.inf if math.isnan(validation) else validation)
         self._progress.append(progress)
         if self._equal >= MAX_EQUAL:
             return f"all candidates return the same in {self._equal} generations"
@@ -135,6 +142,10 @@ class Stall:
         if before and max(after) <= max(before) + error:
             return f"no better validation in {waited}"
         return None
+
+    def rescale(self, ratio: float) -> None:
+        """See `Race.rescale`."""
+        self._progress = [ratio * then for then in self._progress]
 
     def state(self) -> dict[str, Any]:
         validations = {"validations": self._validations, "progress": self._progress}

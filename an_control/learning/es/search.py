@@ -137,12 +137,14 @@ class Search:
     @property
     def progress(self) -> float:
         """How much of the run is over, from 0 to 1."""
-        settings = self.settings
-        if self._reached:
-            return 1.0
-        if settings.minutes:
-            return min(1.0, self._seconds / (60.0 * settings.minutes))
-        return self.generation / settings.generations
+        return 1.0 if self._reached else min(1.0, self._share)
+
+    @property
+    def _share(self) -> float:
+        """How much of the run's length is used, also where it is more than all."""
+        if self.settings.minutes:
+            return self._seconds / (60.0 * self.settings.minutes)
+        return self.generation / self.settings.generations
 
     @property
     def steps(self) -> int:
@@ -266,6 +268,7 @@ class Search:
             "stall": self._stall.state(),
             "restarts": self._restarts,
             "begun": self._begun,
+            "share": self._share,
             "seconds": self._seconds,
             "reached": self._reached,
             "generation": self.generation,
@@ -284,6 +287,12 @@ class Search:
         self._seconds = state["seconds"]
         self._reached = state["reached"]
         self.generation, self._played = state["generation"], state["played"]
+        before = state.get("share", self._share)  # runs from before 2026-11-24 have none
+        if before:  # the run may have another length now
+            ratio = self._share / before
+            self._begun *= ratio
+            self._race.rescale(ratio)
+            self._stall.rescale(ratio)
 
     def _hints(
         self, vectors: np.ndarray, starts: Sequence[Start], rng: np.random.Generator

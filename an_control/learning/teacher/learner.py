@@ -76,8 +76,8 @@ class TeacherLearner:
         rng = np.random.default_rng([seed, 1])
         self._seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
         self._done, self._seconds = 0, 0.0
-        self._marked_at = 0.0
-        """How much was over at the last validation that was clearly better."""
+        self._marked = 0, 0.0
+        """Iterations and seconds at the last validation that was clearly better."""
         self._largest_logit = 1.0
 
     @property
@@ -98,10 +98,14 @@ class TeacherLearner:
     @property
     def _used(self) -> float:
         """How much of time and steps is over, from 0 to 1."""
-        limits, played = self.limits, self._done * self.settings.iteration
-        shares = [played / (limits.steps or math.inf)]
+        return self._share(self._done, self._seconds)
+
+    def _share(self, done: int, seconds: float) -> float:
+        """How much of the limits so many iterations and seconds are, from 0 to 1."""
+        limits = self.limits
+        shares = [done * self.settings.iteration / (limits.steps or math.inf)]
         if limits.minutes is not None:
-            shares.append(self._seconds / (60.0 * limits.minutes))
+            shares.append(seconds / (60.0 * limits.minutes))
         return min(1.0, max(shares))
 
     @property
@@ -116,7 +120,7 @@ class TeacherLearner:
         if limits.minutes is not None and self._seconds >= 60.0 * limits.minutes:
             return f"{limits.minutes:g} minutes are over"
         limited = limits.steps is not None or limits.minutes is not None
-        patient = limited and self._used - self._marked_at < PATIENCE
+        patient = limited and self._used - self._share(*self._marked) < PATIENCE
         if all(one.stalled for one in self._contenders) and not patient:
             return f"no validation was better since step {self._contenders[0].marked_at}"
         return ""
@@ -154,7 +158,7 @@ class TeacherLearner:
             line["validation"] = self._validate()
             self._newest.judge(line["validation"])
             if self._newest.marked_at == self._newest.steps:
-                self._marked_at = self._used
+                self._marked = self._done, self._seconds
         self._seconds += time.process_time() - begin
         validated = all(one.best > -math.inf for one in self._contenders)
         if validated and self.progress >= self.settings.race:
@@ -166,7 +170,7 @@ class TeacherLearner:
             "contenders": {one.noise: one.state() for one in self._contenders},
             "done": self._done,
             "seconds": self._seconds,
-            "marked_at": self._marked_at,
+            "marked": self._marked,
             "largest_logit": self._largest_logit,
         }
 
@@ -176,8 +180,9 @@ class TeacherLearner:
         for one in self._contenders:
             one.restore(state["contenders"][one.noise])
         self._done, self._seconds = state["done"], state["seconds"]
-        # A run from before 2026-11-24 has no such figure: its patience starts here.
-        self._marked_at = state.get("marked_at", self._used)
+        # An older run has no such figures: its patience starts here.
+        done, seconds = state.get("marked", (self._done, self._seconds))
+        self._marked = int(done), float(seconds)
         self._largest_logit = state["largest_logit"]
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:

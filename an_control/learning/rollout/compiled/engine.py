@@ -62,8 +62,13 @@ class FusedEngine:
     ) -> Outcomes:
         """See `Engine`; ValueError where the disturbance is not `compiled`.
 
-        With `hints` the models are LSTM policies of the same sizes.
+        With `hints` the models are LSTM policies of the same sizes. ValueError for an MLP of
+        another number of channels.
         """
+        for model in models:
+            wide = getattr(model.sizes, "channels", len(self.channels))
+            if wide != len(self.channels):
+                raise ValueError(f"{len(self.channels)} readings for {wide} inputs in order")
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
         teams = _teams(models)

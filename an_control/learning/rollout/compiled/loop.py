@@ -219,7 +219,8 @@ def run(
             size[b], count[b] = 0.0, 0.0
         for i in range(slots):
             for b in range(BATCH):
-                size[b] = max(size[b], abs(np.float64(shown[i, b])))
+                reading = abs(np.float64(shown[i, b]))
+                size[b] = size[b] if reading <= size[b] else reading  # NaN stays, unlike by max
                 count[b] += present[i, b]
         for b in range(BATCH):
             grid = max(size[b], ORDINARY) * count[b]
