@@ -74,3 +74,10 @@ def play(policy, orders, ids=tuple(CHANNELS)):
 
 
 STRAIGHT, TURNED = (0, 1, 2, 3, 4), (3, 0, 1, 4, 2)
+
+
+def missing_one(tick, order):
+    """The readings by slot, where the signal that slot 2 carries in TURNED is missing."""
+    values = waves(tick)
+    values[TURNED[2]] = np.nan
+    return values[list(order)]

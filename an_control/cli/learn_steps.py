@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import shutil
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import gymnasium
@@ -108,6 +109,8 @@ class LearnRun:
             "monitor": self._watch,
             "table": self._measure,
         }
+        for name in work:
+            shutil.rmtree(self._old(name), ignore_errors=True)
         with Steps(tuple(work)) as self._steps:
             for name, step in work.items():
                 self._steps.begin(name)
@@ -287,7 +290,13 @@ class LearnRun:
         self._watched, self._rows = False, []
         self._save()  # first: whoever continues after a kill must not take the old result for done
         for name in steps:
-            shutil.rmtree(self._out / name, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                (self._out / name).rename(self._old(name))
+            shutil.rmtree(self._old(name), ignore_errors=True)
+
+    def _old(self, step: str) -> Path:
+        """Where a step's folder is deleted: a kill meanwhile leaves no half of it in its place."""
+        return self._out / f".{step}.old"
 
     def _save(self) -> None:
         self._folder.begin([])

@@ -1,6 +1,7 @@
 """`an-control learn` makes a policy of a gymnasium id, continues, and refuses before the work."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -12,7 +13,7 @@ pytest.importorskip("stable_baselines3", reason="needs the train extra")
 
 from program import LIMIT_S
 
-from an_control.cli import main
+from an_control.cli import learn_steps, main
 from an_control.learning.runs.checkpoint import unpack
 from an_control.policy import MlpSizes, load_policy, read_model, write_model
 from an_control.policy.model_file import Model
@@ -107,6 +108,26 @@ def test_a_longer_run_that_is_killed_in_its_monitor_does_not_give_the_old_result
     student, made = (read_model(out / name) for name in ("student/model.safetensors", MADE[2]))
     assert all(np.array_equal(made.arrays[name], student.arrays[name]) for name in student.arrays)
     assert made.trained["forward"]["updates"] > first.trained["forward"]["updates"]
+
+
+def test_killed_while_an_old_step_is_deleted_the_same_command_ends_it(
+    tmp_path, teacher, monkeypatch
+):
+    out = tmp_path / "run"
+    arguments = ["learn", CART, "--teacher", str(teacher), "--smoke", "--out", str(out)]
+    assert main([*arguments, "--minutes", "0.0001"]) == 0
+    delete = shutil.rmtree
+
+    def killed(path, **how):
+        delete(path, **how) if not Path(path).exists() else next(Path(path).iterdir()).unlink()
+        assert not Path(path).exists(), "killed"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(learn_steps.shutil, "rmtree", killed)
+        with pytest.raises(AssertionError, match="killed"):
+            main([*arguments, "--minutes", "1"])
+    assert main([*arguments, "--minutes", "1"]) == 0
+    assert sorted(path.name for path in out.iterdir() if path.is_dir()) == ["monitor", "student"]
 
 
 @pytest.mark.parametrize(

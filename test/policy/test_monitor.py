@@ -8,6 +8,7 @@ from waves import (
     STRAIGHT,
     TURNED,
     imputing_model,
+    missing_one,
     monitored_model,
     play,
     telling_apart,
@@ -145,13 +146,6 @@ def here(moved):
     return {slot: moved.get(slot) for slot in CHANNELS if slot != CHANNELS[2]}
 
 
-def missing_one(tick, order):
-    """The readings by slot, where the signal that slot 2 carries in TURNED is missing."""
-    values = waves(tick)
-    values[TURNED[2]] = np.nan
-    return values[list(order)]
-
-
 ELSEWHERE = {CHANNELS[slot]: CHANNELS[signal] for slot, signal in enumerate(TURNED)}
 
 
@@ -161,37 +155,6 @@ def test_an_unknown_order_is_found_while_a_channel_is_missing(engine):
         policy.step_array(missing_one(tick, TURNED), tuple(CHANNELS))
     assert here(policy.monitor.moved) == here(ELSEWHERE)
     assert set(policy.channel_order) == set(CHANNELS)  # the missing one is imputed
-
-
-def test_who_knows_the_order_does_not_report_to_be_lost_when_a_sensor_fails():
-    policy = make_policy(telling_apart(imputing_model(np.full(5, 3.0))), "match")
-    reports = []
-    for tick in range(120):
-        policy.step_array(
-            waves(tick) if tick < 40 else missing_one(tick, STRAIGHT), tuple(CHANNELS)
-        )
-        reports.append(policy.monitor_report.lost)
-    assert reports[0] and not any(reports[39:])
-
-
-def test_a_search_for_signals_that_moved_when_the_missing_one_came_back_is_reported():
-    policy = make_policy(telling_apart(imputing_model(np.full(5, 3.0))), "match")
-    for tick in range(62):
-        if tick == 59:
-            policy.ignore_next_tick()
-        missing = 40 <= tick < 60
-        values = missing_one(tick, STRAIGHT) if missing else waves(tick)
-        policy.step_array(values if tick < 60 else waves(tick)[list(TURNED)], tuple(CHANNELS))
-    assert policy.monitor.belief.lost and policy.monitor_report.lost
-
-
-def test_who_finds_the_order_while_a_sensor_is_missing_is_not_lost_any_more():
-    policy = make_policy(telling_apart(imputing_model(np.full(5, 3.0))), "match")
-    reports = []
-    for tick in range(120):
-        policy.step_array(missing_one(tick, TURNED), tuple(CHANNELS))
-        reports.append(policy.monitor_report.lost)
-    assert reports[0] and not reports[-1]
 
 
 @pytest.mark.parametrize("sizes", [SIZES, MlpSizes(5, 2, [6])])

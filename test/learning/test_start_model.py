@@ -1,0 +1,35 @@
+"""`an-control train --start-model` refines a policy that is good already."""
+
+import json
+
+import pytest
+
+pytest.importorskip("cma", reason="needs the train extra")
+
+from an_control.cli import main
+from an_control.policy import MlpSizes, write_model
+from an_control.policy.random_model import random_model
+
+
+def test_a_start_model_is_refined_by_small_steps_and_a_random_start_by_large_ones(tmp_path):
+    words = ["train", "CartPole-v1", "--form", "mlp", "--generations", "1", "--popsize", "4"]
+    words += ["--workers", "1", "--episodes", "2", "--out"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main([*words, str(first)]) == 0
+    assert main([*words, str(second), "--start-model", str(first / "model.safetensors")]) == 0
+    sigmas, rates = [], []
+    for folder in (first, second):
+        settings = json.loads((folder / "config.json").read_text())["settings"]
+        sigmas.append(settings["sigma"])
+        rates.append(settings["options"]["rate"])
+    assert sigmas == [0.5, 0.01] and rates == [0.2, 0.002]
+
+
+def test_a_start_model_with_other_channels_in_order_is_refused(tmp_path, capsys):
+    """A compiled rollout read beyond its arrays."""
+    model = tmp_path / "model.safetensors"
+    task = {"channels": [str(i) for i in range(28)], "actuators": ["a", "b"]}
+    write_model(model, random_model(MlpSizes(28, 2, [4]), seed=1, task=task))
+    words = ["train", "CartPole-v1", "--start-model", str(model), "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert "28 channels in a fixed order, but CartPole-v1 has 4" in capsys.readouterr().err
