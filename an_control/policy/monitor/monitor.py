@@ -94,7 +94,8 @@ class IdentityMonitor:
     @property
     def lost(self) -> bool:
         """Whether it is not known which slot carries which signal, of those that are present."""
-        return self.belief.lost and not self._partial.knows
+        known = self._imputation.missing_ticks > 0 and self._partial.knows
+        return self.belief.lost and not known
 
     @property
     def rewires(self) -> int:

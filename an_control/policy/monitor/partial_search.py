@@ -78,7 +78,7 @@ class PartialSearch:
 
     def stand_by(self) -> None:
         """No slot is missing; the next tick in which one is begins the search."""
-        if self._last is not None or self.knows:
+        if self._last is not None:
             self._begin()
 
     def trust(self) -> None:
