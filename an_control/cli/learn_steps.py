@@ -34,8 +34,7 @@ SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
 """Of the minutes for all of them; what the student leaves is the monitor's."""
 DELAY_CHANCE = 0.25
 """Share of the episodes from which the monitor learns that come a tick late."""
-MOST_ROWS = len(CASES) + 2
-"""With those of the teacher and of a random policy."""
+MOST_ROWS = len(REFERENCES) + len(CASES)
 SMOKE_EPISODES = 2, 2
 
 
