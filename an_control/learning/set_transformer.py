@@ -1,6 +1,6 @@
 """The Set Transformer's parts as torch modules, exported to a model file's arrays.
 
-They compute what `an_control.policy.scalar.set_transformer` computes (Lee et al. 2019, equations 6
+They compute what `an_control.policy.set_transformer` computes (Lee et al. 2019, equations 6
 to 11), for any leading dimensions; rows that are not present are attended to by nobody.
 """
 

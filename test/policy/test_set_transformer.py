@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from an_control.policy import AttentionSizes, make_policy, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.reference_set_transformer import SetReference
-from an_control.policy.scalar.set_transformer import Order, SetTransformer
 from an_control.policy.scalar.weights import Weights
+from an_control.policy.set_transformer import Order, SetTransformer
 from an_control.policy.sizes import RecurrenceSizes, sizes_from
 
 PLAIN = AttentionSizes(2, 8, 9, 5, ["value"], [5])
@@ -69,14 +69,15 @@ def test_scores_and_messages_are_those_of_the_plain_equations(name, channels):
     reference = SetReference(model)
     outputs = np.random.default_rng(2).uniform(-1.0, 1.0, (channels, 8))
     encoded = reference.encode(outputs)
-    parts = SetTransformer(model.sizes, Weights.of(model.sizes, model.arrays))
+    weights = Weights.of(model.sizes, model.arrays)
+    parts = SetTransformer(model.sizes, weights.parts, weights.scores, weights.scores_bias)
     if model.sizes.attention == "pma":
-        found, expected = parts.pool(outputs.T)[0], reference.pool(encoded).ravel()
+        found, expected = parts.pool(outputs)[0], reference.pool(encoded)
     else:
         keys = (
             encoded @ reference.weight["attention.key"].T + reference.weight["attention.key_bias"]
         )
-        found, expected = parts.scores(outputs.T), reference.weight["attention.queries"] @ keys.T
+        found, expected = parts.scores(outputs), reference.weight["attention.queries"] @ keys.T
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 

@@ -18,8 +18,8 @@ from an_control.policy.scalar.memory import Memory
 from an_control.policy.scalar.recurrence import recurrence_of
 from an_control.policy.scalar.reset_on_jump import jumped
 from an_control.policy.scalar.sensory_neurons import F32, State, neurons_of
-from an_control.policy.scalar.set_transformer import SetTransformer
 from an_control.policy.scalar.weights import Weights
+from an_control.policy.set_transformer import SetTransformer
 from an_control.policy.sizes import AttentionSizes
 
 BLOCK = 1024
@@ -43,7 +43,9 @@ class NumpyEngine:
         self._scores_bias = weights.scores_bias.astype(F32)[:, None]
         self._ones = np.ones(sizes.queries)
         self._shift = np.zeros(())
-        self._set = SetTransformer(sizes, weights) if sizes.compares else None
+        self._set = None
+        if sizes.compares:
+            self._set = SetTransformer(sizes, weights.parts, weights.scores, weights.scores_bias)
         self._memory = None if weights.memory is None else Memory(weights.memory)
         self._recurrence = None
         if sizes.recurrence is not None:
@@ -244,9 +246,10 @@ class NumpyEngine:
         self, parts: SetTransformer, values: np.ndarray, expected: np.ndarray | None
     ) -> None:
         """Attention and message where channels are compared with each other: of all blocks."""
-        outputs = self._working[0][: self._sizes.neuron]
+        outputs = self._working[0][: self._sizes.neuron].T
         if self._sizes.attention == "pma":
-            self._message[:], scores = parts.pool(outputs)
+            pooled, scores = parts.pool(outputs)
+            self._message[:] = pooled.ravel()
         else:
             scores = parts.scores(outputs)
         for block in self._blocks:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from an_control.policy.layer_norm import NORM_EPSILON
-from an_control.policy.scalar.weights import Weights
-from an_control.policy.sizes import AttentionSizes
 
 
 class Block:
@@ -116,36 +115,56 @@ class Order:
         return cls(ordered, places)
 
 
+class ComparingSizes(Protocol):
+    """What the sizes of a policy say of these parts."""
+
+    @property
+    def attention(self) -> str: ...
+    @property
+    def encoder(self) -> str: ...
+    @property
+    def heads(self) -> int: ...
+
+
 class SetTransformer:
     """What is made of all channels together: scores of each against the queries, or a message.
 
-    `sizes` are with an encoder, attention "pma", or both.
+    Args:
+        sizes: with an encoder, attention "pma", or both.
+        arrays: those of encoder and pooling, by their names in a model file.
+        queries: (M, d), from an encoded output to its scores; not used with pma.
+        bias: (M,), of the scores.
     """
 
-    def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
-        arrays, self._encoder = weights.parts, None
+    def __init__(
+        self,
+        sizes: ComparingSizes,
+        arrays: Mapping[str, np.ndarray],
+        queries: np.ndarray,
+        bias: np.ndarray,
+    ) -> None:
+        self._encoder = None
         if sizes.encoder != "none":
             self._encoder = ENCODERS[sizes.encoder](arrays, sizes.heads)
         self._pooling = Pooling(arrays, sizes.heads) if sizes.attention == "pma" else None
-        self._scores, self._scores_bias = weights.scores, weights.scores_bias[:, None]
+        self._queries, self._bias = queries, bias[:, None]
 
     def scores(self, outputs: np.ndarray) -> np.ndarray:
-        """(M, N) of the neurons' outputs (d, N)."""
+        """(M, N) of the neurons' outputs (N, d)."""
         order, encoded = self._encoded(outputs)
-        raw = self._scores @ encoded.T + self._scores_bias
+        raw = self._queries @ encoded.T + self._bias
         return np.asarray(raw[:, order.places])
 
     def pool(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The message (M d,) of the neurons' outputs (d, N), and the attention (M, N)."""
+        """What is pooled (M, d) of the neurons' outputs (N, d), and the attention (M, N)."""
         assert self._pooling is not None
         order, encoded = self._encoded(outputs)
         pooled, attention = self._pooling(encoded)
-        return pooled.ravel(), attention[:, order.places]
+        return pooled, attention[:, order.places]
 
     def _encoded(self, outputs: np.ndarray) -> tuple[Order, np.ndarray]:
-        rows = outputs.T
-        order = Order.of(rows)
-        rows = rows[order.sorted]
+        order = Order.of(outputs)
+        rows = outputs[order.sorted]
         return order, rows if self._encoder is None else self._encoder(rows)
 
 
