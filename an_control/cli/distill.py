@@ -63,7 +63,8 @@ class Verb:
     """Number of gradient updates in each round; by default the recipe's."""
     minutes: float | None = None
     """Learn for so many minutes of processor time, in as many rounds as they allow, or until the
-    student is as good as the teacher. By default the recipe's number of rounds decides."""
+    student is as good as the teacher. By default the recipe's number of rounds decides, and for the
+    camera tasks always."""
     teacher: str | None = None
     """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
     stable-baselines3, or python:MODULE:FUNCTION, from an observation to an action; the ant and the
@@ -224,11 +225,10 @@ class Verb:
         from an_control.learning.dagger.recipes import patch_smoke
         from an_control.learning.environments import describe, environment_of, make_environment
 
-        for name in ("teacher", "neuron", "stack", "products", "normalise", *DISTURBED):
+        refused = "teacher", "minutes", "neuron", "stack", "products", "normalise", *DISTURBED
+        for name in refused:
             if getattr(self, name):
                 raise InputError(f"{option(name)}: not for {self.task}")
-        for name in self.parts.student():
-            raise InputError(f"{option(name)}: not for {self.task}")
         missing, backgrounds = self.missing_patches, self.backgrounds
         if not all(0.0 <= share <= 1.0 for share in missing):
             raise InputError(f"--missing-patches {missing}: must be shares from 0 to 1")
@@ -240,8 +240,13 @@ class Verb:
             )
         if self.smoke:
             settings = patch_smoke(settings)
+        try:
+            student = self.parts.patches(settings.student)
+        except ValueError as error:
+            raise InputError(str(error)) from error
         settings = replace(
             settings,
+            student=student,
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
             rate=settings.rate if self.rate is None else self.rate,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from an_control.policy.sizes import AttentionSizes, Encoder, RecurrenceSizes
+from an_control.policy.sizes import AttentionSizes, ConvolutionSizes, Encoder, RecurrenceSizes
 
 UNSET = tyro.conf.arg(help_behavior_hint="")
 """An option without a value by default."""
@@ -64,6 +65,26 @@ class Parts:
             "heads": self._number("heads", 1) if compares else 1,
             "recurrence": self._recurrence(),
         }
+
+    def patches(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
+        """These sizes of a policy for image patches with the parts that are asked for."""
+        changes = self.student()
+        for name in ("learned_queries", "recurrence"):
+            if changes.pop(name, None) is not None:
+                raise ValueError(f"--{name.replace('_', '-')}: not for image patches")
+        if pma := changes.pop("pma", 0):
+            grid = math.isqrt(pma)
+            if grid**2 != pma:
+                raise ValueError(
+                    f"--pma {pma}: must be a square number for image patches, since the head sees"
+                    " the seeds as an image"
+                )
+            changes |= {"attention": "pma", "grid": grid}
+        encoder = changes.get("encoder", sizes.encoder)
+        points = self._number("inducing", 1) if encoder == "isab" else 0
+        sizes = replace(sizes, **{**changes, "inducing": points})
+        sizes.check()
+        return sizes
 
     def pooled(self, sizes: AttentionSizes) -> AttentionSizes:
         """These sizes with seeds that pool, or learned queries, where they are asked for."""

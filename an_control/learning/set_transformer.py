@@ -29,16 +29,17 @@ class Block(nn.Module):
         self.attention_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(self, x: Tensor, y: Tensor, present: Tensor | None = None) -> Tensor:
-        """(..., m, d) from `x` (..., m, d), which attend to `y` (..., n, d) where `present`
-        (..., n) is 1."""
+        """(..., m, d) from `x` (..., m, d), which attend to `y` (..., n, d): each row of it stands
+        for `present` (..., n) equal ones, 0 or more."""
         query, key, value = (
             layer(rows).unflatten(-1, (self._heads, -1)).transpose(-3, -2)
             for layer, rows in ((self.query, x), (self.key, y), (self.value, y))
         )
         scores = query @ key.transpose(-1, -2) / x.shape[-1] ** 0.5
         if present is not None:  # a softmax over none of them is to be 0, not undefined
-            there = present[..., None, None, :]
-            scores = (scores - 1e9 * (1.0 - there)).softmax(-1) * there
+            number = present[..., None, None, :]
+            scores = (scores + number.log().clamp(min=-1e9)).softmax(-1)
+            scores = scores * (number > 0)
         else:
             scores = scores.softmax(-1)
         seen = (scores @ value).transpose(-3, -2).flatten(-2)
@@ -87,10 +88,10 @@ class SetPooling(nn.Module):
         self.block = Block(width, heads)
 
     def forward(self, z: Tensor, present: Tensor) -> Tensor:
-        """The message (..., M d) of channels (..., N, d), of those that are `present`."""
+        """The message (..., M, d) of channels (..., N, d), of those that are `present`."""
         seeds = self.seeds.expand(*z.shape[:-2], -1, -1)
         pooled: Tensor = self.block(seeds, torch.relu(self.input(z)), present)
-        return pooled.flatten(-2)
+        return pooled
 
     def arrays(self) -> dict[str, np.ndarray]:
         """A model file's arrays."""

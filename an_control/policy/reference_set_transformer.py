@@ -8,34 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from an_control.policy.model_file import Model
 from an_control.policy.reference_extensions import ExtendedReference
 from an_control.policy.reference_recurrence import ReferenceRecurrence
+from an_control.policy.sizes.set_transformer import PartSizes
 
 
-class SetReference(ExtendedReference):
-    """The policy with an encoder between the channels, pooling by attention (PMA), or both; and
-    with a recurrence behind the message."""
+class SetEquations:
+    """The paper's blocks, with the arrays and sizes of a model."""
 
-    def reset(self) -> None:
-        super().reset()
-        if self.sizes.recurrence is not None:
-            self.recurrence = ReferenceRecurrence(self.sizes.recurrence, self.weight)
-
-    def head(self, x: np.ndarray) -> np.ndarray:
-        return super().head(x if self.sizes.recurrence is None else self.recurrence.step(x))
-
-    def message(self, readings: dict[str, float]) -> np.ndarray:
-        """The message as without an encoder, or with pma (M d,), what is pooled."""
-        rows = [super(SetReference, self).neuron(name, value) for name, value in readings.items()]
-        outputs = self.encode(np.array(rows).reshape(-1, self.sizes.neuron))
-        self.outputs = dict(zip(readings, outputs, strict=True))
-        if self.sizes.attention == "pma":
-            return self.pool(outputs).ravel()
-        return super().message(readings)
-
-    def neuron(self, name: str, reading: float) -> np.ndarray:
-        """(d,): what the encoder made of the neuron's output at this tick."""
-        return self.outputs[name]
+    def __init__(self, weight: dict[str, np.ndarray], sizes: PartSizes) -> None:
+        self.weight, self.sizes = weight, sizes
 
     def encode(self, x: np.ndarray) -> np.ndarray:
         """(N, d): SAB(X) = MAB(X, X); ISAB(X) = MAB(X, H) with H = MAB(I, X)."""
@@ -59,7 +42,7 @@ class SetReference(ExtendedReference):
 
     def multihead(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Equation 3: concat(O_1 .. O_h) W^O, O_j = softmax(Q_j K_j^T / sqrt(d)) V_j."""
-        d, h = self.sizes.neuron, self.sizes.heads
+        d, h = x.shape[1], self.sizes.heads
         heads = []
         for part in np.split(np.arange(d), h):
             query, key, value = (
@@ -79,3 +62,33 @@ class SetReference(ExtendedReference):
         mean, variance = rows.mean(1, keepdims=True), rows.var(1, keepdims=True)
         plain = (rows - mean) / np.sqrt(variance + 1e-5)
         return plain * self.weight[f"{name}.weight"] + self.weight[f"{name}.bias"]
+
+
+class SetReference(ExtendedReference):
+    """The policy with an encoder between the channels, pooling by attention (PMA), or both; and
+    with a recurrence behind the message."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.parts = SetEquations(self.weight, self.sizes)
+
+    def reset(self) -> None:
+        super().reset()
+        if self.sizes.recurrence is not None:
+            self.recurrence = ReferenceRecurrence(self.sizes.recurrence, self.weight)
+
+    def head(self, x: np.ndarray) -> np.ndarray:
+        return super().head(x if self.sizes.recurrence is None else self.recurrence.step(x))
+
+    def message(self, readings: dict[str, float]) -> np.ndarray:
+        """The message as without an encoder, or with pma (M d,), what is pooled."""
+        rows = [super(SetReference, self).neuron(name, value) for name, value in readings.items()]
+        outputs = self.parts.encode(np.array(rows).reshape(-1, self.sizes.neuron))
+        self.outputs = dict(zip(readings, outputs, strict=True))
+        if self.sizes.attention == "pma":
+            return self.parts.pool(outputs).ravel()
+        return super().message(readings)
+
+    def neuron(self, name: str, reading: float) -> np.ndarray:
+        """(d,): what the encoder made of the neuron's output at this tick."""
+        return self.outputs[name]

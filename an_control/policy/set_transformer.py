@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from an_control.policy.layer_norm import NORM_EPSILON
+from an_control.policy.sizes.set_transformer import PartSizes
 
 
 class Block:
@@ -115,17 +115,6 @@ class Order:
         return cls(ordered, places)
 
 
-class ComparingSizes(Protocol):
-    """What the sizes of a policy say of these parts."""
-
-    @property
-    def attention(self) -> str: ...
-    @property
-    def encoder(self) -> str: ...
-    @property
-    def heads(self) -> int: ...
-
-
 class SetTransformer:
     """What is made of all channels together: scores of each against the queries, or a message.
 
@@ -138,7 +127,7 @@ class SetTransformer:
 
     def __init__(
         self,
-        sizes: ComparingSizes,
+        sizes: PartSizes,
         arrays: Mapping[str, np.ndarray],
         queries: np.ndarray,
         bias: np.ndarray,

@@ -82,3 +82,36 @@ def test_sizes_that_cannot_be_are_refused_before_anything_is_written(
     assert main([verb, "cartpole", "--out", str(tmp_path / "run"), *more, *words]) == 2
     assert error in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_distill_teaches_students_of_image_patches_with_these_parts(tmp_path):
+    pytest.importorskip("ale_py", reason="needs the sim extra")
+    words = ["--encoder", "isab", "--inducing", "3", "--heads", "2", "--pma", "64"]
+    out = str(tmp_path / "run")
+    assert main(["distill", "pong", "--smoke", "--out", out, *words]) == 0
+    model = read_model(tmp_path / "run/model.safetensors")
+    sizes = model.sizes
+    assert (sizes.attention, sizes.grid, sizes.encoder) == ("pma", 8, "isab")
+    assert (sizes.inducing, sizes.heads) == (3, 2)
+    patches = np.zeros((5, 4, 6, 6), np.uint8)
+    assert np.isfinite(make_policy(model).step_array(patches, tuple("abcde"))).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--pma", "65"], "--pma 65: must be a square number"),
+        (["--pma", "49"], "sizes.grid: 7, the convolutions need at least 8"),
+        (["--heads", "5", "--pma", "64"], "sizes.heads: 5 does not divide"),
+        (GTRXL, "--recurrence: not for image patches"),
+        (["--learned-queries", "8"], "--learned-queries: not for image patches"),
+        (["--minutes", "3"], "--minutes: not for pong"),
+    ],
+)
+def test_parts_that_a_student_of_image_patches_cannot_have_are_refused(
+    tmp_path, capsys, words, reason
+):
+    out = tmp_path / "run"
+    assert main(["distill", "pong", "--smoke", "--out", str(out), *words]) == 2
+    assert reason in capsys.readouterr().err
+    assert not out.exists()

@@ -11,9 +11,14 @@ import torch  # noqa: E402
 
 from an_control.disturbance import Disturber  # noqa: E402
 from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass  # noqa: E402
-from an_control.learning.dagger.image_patches.batches import Batches, compact  # noqa: E402
+from an_control.learning.dagger.image_patches.batches import (  # noqa: E402
+    Batches,
+    compact,
+    distinct,
+)
 from an_control.learning.dagger.image_patches.episodes import Episode, record  # noqa: E402
 from an_control.learning.dagger.image_patches.learner import PatchDagger  # noqa: E402
+from an_control.learning.dagger.image_patches.student import VisionStudent  # noqa: E402
 from an_control.learning.dagger.image_patches.training import new_student  # noqa: E402
 from an_control.learning.dagger.recipes import patch_smoke, read_recipe  # noqa: E402
 from an_control.learning.environments import describe, environment_of, make_environment  # noqa: E402
@@ -77,6 +82,29 @@ def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task
             counts=torch.from_numpy(np.stack(one_each)),
         )
     torch.testing.assert_close(by_count, by_all, rtol=1e-3, atol=1e-3)
+
+
+def test_each_different_patch_stands_for_all_that_are_equal_where_seeds_pool(task, env):
+    views = shown(env)
+    sizes = PATCH_RECIPES[task].student
+    sizes = dataclasses.replace(sizes, attention="pma", encoder="isab", inducing=4, heads=2)
+    student = VisionStudent(sizes, 1)
+    rng = np.random.default_rng(0)
+    missing = rng.random((len(views), len(env.unwrapped.channels))) < 0.3
+    seen = distinct(views, 6, missing, 1000, rng)
+    assert seen.patches.shape[1] < missing.shape[1]
+    np.testing.assert_array_equal(seen.counts.sum(axis=1), (~missing).sum(axis=1))
+    rows, columns = views.shape[2] // 6, views.shape[3] // 6
+    cut = views.reshape(len(views), 4, rows, 6, columns, 6).transpose(0, 2, 4, 1, 3, 5)
+    everything = torch.from_numpy(cut.reshape(len(views), rows * columns, 4, 6, 6).copy())
+    previous = torch.zeros(len(views), sizes.actions)
+    with torch.no_grad():
+        patches, still, counts = map(torch.from_numpy, seen)
+        by_count = student.message(patches, previous, counts=counts, still=still)
+        by_all = student.message(everything, previous, torch.from_numpy(~missing))
+    torch.testing.assert_close(by_count, by_all, rtol=1e-3, atol=1e-3)
+    few = distinct(views, 6, missing, 5, rng)
+    assert few.patches.shape[1] == 6 and (few.counts[:, 1:] > 0).all()
 
 
 def test_the_student_acts_as_the_policy_that_it_becomes(task, env):

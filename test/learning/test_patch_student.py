@@ -17,6 +17,21 @@ SIZES = {
     "convolution_memory": replace(
         PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11, memory=5
     ),
+    "convolution_isab_pma": replace(
+        PONG_SIZES,
+        grid=9,
+        message=6,
+        patch=3,
+        filters=7,
+        hidden=11,
+        attention="pma",
+        encoder="isab",
+        inducing=4,
+        heads=2,
+    ),
+    "convolution_sab": replace(
+        PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11, encoder="sab"
+    ),
     "car_racing": CAR_RACING_SIZES,
     "pong": PONG_SIZES,
 }

@@ -28,7 +28,7 @@ def in_numpy(module):
     arrays = {name: array.astype(np.float64) for name, array in module.arrays().items()}
     if isinstance(module, SetPooling):
         part = Pooling(arrays, HEADS)
-        return lambda rows: part(rows)[0].ravel()
+        return lambda rows: part(rows)[0]
     kind = InducedSelfAttention if "encoder.inducing" in arrays else SelfAttention
     return kind(arrays, HEADS)
 

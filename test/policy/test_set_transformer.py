@@ -68,11 +68,11 @@ def test_scores_and_messages_are_those_of_the_plain_equations(name, channels):
     model = random_model(FORMS[name], gain=2.0)
     reference = SetReference(model)
     outputs = np.random.default_rng(2).uniform(-1.0, 1.0, (channels, 8))
-    encoded = reference.encode(outputs)
+    encoded = reference.parts.encode(outputs)
     weights = Weights.of(model.sizes, model.arrays)
     parts = SetTransformer(model.sizes, weights.parts, weights.scores, weights.scores_bias)
     if model.sizes.attention == "pma":
-        found, expected = parts.pool(outputs)[0], reference.pool(encoded)
+        found, expected = parts.pool(outputs)[0], reference.parts.pool(encoded)
     else:
         keys = (
             encoded @ reference.weight["attention.key"].T + reference.weight["attention.key_bias"]

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from an_control.policy import load_policy, make_policy, read_model, write_model
 from an_control.policy.authors import import_authors
+from an_control.policy.positional_encoding import positional_table
 from an_control.policy.random_model import random_model
 from an_control.policy.reference_extensions import gru
-from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, sizes_from
+from an_control.policy.reference_set_transformer import SetEquations
+from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, kind_of, sizes_from
 
 ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 SMALL = {
@@ -20,6 +22,23 @@ SMALL = {
     "convolution": replace(PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11),
     "convolution_memory": replace(
         PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11, memory=5
+    ),
+    "top_patches_sab": replace(
+        CAR_RACING_SIZES, grid=8, message=6, stack=3, patch=2, hidden=4, encoder="sab", heads=3
+    ),
+    "convolution_pma": replace(
+        PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11, attention="pma", heads=2
+    ),
+    "convolution_isab_pma": replace(
+        PONG_SIZES,
+        grid=9,
+        message=6,
+        patch=3,
+        filters=7,
+        hidden=11,
+        attention="pma",
+        encoder="isab",
+        inducing=4,
     ),
 }
 
@@ -168,6 +187,39 @@ def test_the_memory_computes_its_equations_from_the_layer_below_and_the_action_t
         np.testing.assert_allclose(policy._head.scores, scores, atol=1e-4)
 
 
+def plain_norm(rows, array, name):
+    """Layer norm (Ba et al. 2016), with PyTorch's 1e-5 beside the variance."""
+    normed = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
+    return normed * array.get(f"{name}.weight", 1.0) + array.get(f"{name}.bias", 0.0)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("patches", [0, 1, 30])
+def test_the_message_is_that_of_the_plain_equations(name, patches, engine):
+    """Section 3.3 of the paper; with an encoder or pma those of the Set Transformer behind it."""
+    sizes = SMALL[name]
+    model = random_model(sizes, seed=2, gain=2.0)
+    policy = make_policy(model, engine=engine)
+    array = {key: one.astype(np.float64) for key, one in model.arrays.items()}
+    parts = SetEquations(array, sizes)
+    view, previous = pictures(sizes, patches, ticks=1)[0], policy.previous_action
+    policy.step_array(view, names(patches))
+    pixels = view.reshape(patches, sizes.stack, sizes.patch**2) / 255.0
+    change = np.diff(pixels, axis=1).reshape(patches, (sizes.stack - 1) * sizes.patch**2)
+    keys = change @ array["key.change"].T + array["key.action"] @ previous + array["key.bias"]
+    normed = plain_norm(pixels, array, "value_norm").reshape(patches, sizes.stack * sizes.patch**2)
+    values = normed @ array["value.weight"].T + array["value.bias"]
+    if sizes.attention == "pma":
+        expected = parts.pool(parts.encode(keys + values))
+    else:
+        table = positional_table(sizes.queries, sizes.positions)
+        queries = table @ array["query.weight"].T + array["query.bias"]
+        scores = np.exp(queries @ parts.encode(keys).T / np.sqrt(sizes.message))
+        total = np.maximum(scores.sum(1, keepdims=True), 1e-300)
+        expected = plain_norm(np.maximum(scores / total @ values, 0.0), array, "message_norm")
+    np.testing.assert_allclose(policy.message, expected, rtol=0, atol=1e-4)
+
+
 def without_memory(model):
     """The same policy, whose last layer sees no memory."""
     sizes = replace(model.sizes, memory=0)
@@ -185,9 +237,10 @@ def test_a_memory_that_is_not_heard_changes_no_bit(engine):
         assert action.tobytes() == plain.step_array(view, names(20)).tobytes()
 
 
-def test_a_file_from_before_the_memory_is_one_without():
+def test_a_file_from_before_memory_and_parts_is_one_without():
     header = asdict(PONG_SIZES)
-    del header["memory"], header["choice"]
+    for name in ("memory", "choice", "attention", "encoder", "inducing", "heads"):
+        del header[name]
     assert sizes_from("vision_convolution", header) == PONG_SIZES
 
 
@@ -224,11 +277,15 @@ def test_a_model_file_keeps_a_vision_policy(model, tmp_path):
         ("convolution", {"grid": 7}, "sizes.grid: 7, the convolutions need at least 8"),
         ("convolution", {"first_action": 6}, "sizes.first_action: 6 of 6 actions"),
         ("convolution", {"hidden": 0}, "sizes.hidden: 0 is not a whole number from 1"),
+        ("convolution", {"attention": "tanh"}, "sizes.attention: 'tanh' is not one of 'softmax', "),
+        ("convolution", {"encoder": "isab"}, "sizes.inducing: 0, encoder isab needs at least 1"),
+        ("convolution", {"heads": 2}, "sizes.heads: 2, softmax attention without an encoder all"),
+        ("convolution_pma", {"heads": 4}, "sizes.heads: 4 does not divide the message's 6 numbers"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused_by_name(head, change, reason):
     with pytest.raises(ValueError, match=reason):
-        sizes_from(f"vision_{head}", asdict(SMALL[head]) | change)
+        sizes_from(kind_of(SMALL[head]), asdict(SMALL[head]) | change)
 
 
 def test_a_memory_of_less_than_no_units_is_refused():

@@ -99,7 +99,7 @@ class PaperStudent(nn.Module):
     def _message(self, batch: Batch, encoded: Tensor) -> Tensor:
         """The message (T, B, .) of the neurons' outputs (T, B, N, d) behind the encoder."""
         if self.parts.pooling is not None:
-            pooled: Tensor = self.parts.pooling(encoded, batch.present)
+            pooled: Tensor = self.parts.pooling(encoded, batch.present).flatten(-2)
             return pooled
         attention = torch.tanh(encoded @ (self.basis @ self.scores).T)
         sums = ((batch.values * batch.present).unsqueeze(-2) @ attention).squeeze(-2)

@@ -221,7 +221,7 @@ class Student(nn.Module):
         encoded, state = self.identify(batch, state)
         attention = (self.key(encoded) @ self.queries.T).log_softmax(-1)
         if self.parts.pooling is not None:
-            return attention, self.parts.pooling(encoded, batch.present), state
+            return attention, self.parts.pooling(encoded, batch.present).flatten(-2), state
         message = self._route(attention.exp(), batch.values, batch.present)
         routed, mass = message.split(self.channels, -1)
         if self.sizes.normalise:

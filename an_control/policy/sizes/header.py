@@ -10,7 +10,7 @@ from typing import Any
 from an_control.policy.sizes.recurrence import RecurrenceSizes
 from an_control.policy.sizes.scalar import AttentionSizes, MlpSizes
 from an_control.policy.sizes.shapes import MAX_LAYERS, MAX_SIZE
-from an_control.policy.sizes.vision import ConvolutionSizes, TopPatchesSizes
+from an_control.policy.sizes.vision import ConvolutionSizes, TopPatchesSizes, VisionSizes
 
 MAY_BE_ZERO = {
     f"sizes.{name}" for name in ("first_action", "memory", "stack", "normalise", "inducing")
@@ -61,7 +61,10 @@ def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
         raise ValueError(f"sizes: {error}") from None
     for key, value in asdict(sizes).items():
         if key != "recurrence":
-            _check(f"sizes.{key}", value, CHOICES.get(key))
+            choices = CHOICES.get(key)
+            if key == "attention" and isinstance(sizes, VisionSizes):
+                choices = ("softmax", "pma")
+            _check(f"sizes.{key}", value, choices)
     if not isinstance(sizes, MlpSizes):
         sizes.check()
     return sizes

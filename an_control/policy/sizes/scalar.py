@@ -7,7 +7,12 @@ from reprlib import repr as short
 from typing import ClassVar, Literal
 
 from an_control.policy.sizes.recurrence import RecurrenceSizes
-from an_control.policy.sizes.set_transformer import Encoder, encoder_shapes, pooling_shapes
+from an_control.policy.sizes.set_transformer import (
+    Encoder,
+    check_parts,
+    encoder_shapes,
+    pooling_shapes,
+)
 from an_control.policy.sizes.shapes import Shapes, head_shapes, memory_shapes
 
 
@@ -135,19 +140,7 @@ class AttentionSizes:
             raise ValueError(
                 f"sizes.key: {self.key}, pma attention allows its neurons' {self.neuron}"
             )
-        if (self.inducing > 0) != (self.encoder == "isab"):
-            raise ValueError(
-                f"sizes.inducing: {self.inducing}, encoder {self.encoder} "
-                + ("needs at least 1" if self.encoder == "isab" else "allows 0")
-            )
-        if self.heads > 1 and not self.compares:
-            raise ValueError(
-                f"sizes.heads: {self.heads}, {self.attention} attention without an encoder allows 1"
-            )
-        if self.neuron % self.heads:
-            raise ValueError(
-                f"sizes.heads: {self.heads} does not divide the neurons' {self.neuron} units"
-            )
+        check_parts(self, self.neuron, "neurons' {} units")
         if self.memory and self.recurrence is not None:
             raise ValueError(f"sizes.memory: {self.memory}, a recurrence allows 0")
         if self.recurrence is not None:

@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol
 
 from an_control.policy.sizes.shapes import Shapes
 
 Encoder = Literal["none", "isab", "sab"]
+
+
+class PartSizes(Protocol):
+    """What a policy's sizes say of these parts."""
+
+    @property
+    def attention(self) -> str: ...
+    @property
+    def encoder(self) -> Encoder: ...
+    @property
+    def inducing(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def compares(self) -> bool: ...
+
+
+def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
+    """ValueError where the numbers do not fit each other or the blocks' `width`, which is what
+    `divided` says in words."""
+    if (sizes.inducing > 0) != (sizes.encoder == "isab"):
+        raise ValueError(
+            f"sizes.inducing: {sizes.inducing}, encoder {sizes.encoder} "
+            + ("needs at least 1" if sizes.encoder == "isab" else "allows 0")
+        )
+    if sizes.heads > 1 and not sizes.compares:
+        raise ValueError(
+            f"sizes.heads: {sizes.heads}, {sizes.attention} attention without an encoder allows 1"
+        )
+    if width % sizes.heads:
+        raise ValueError(f"sizes.heads: {sizes.heads} does not divide the {divided.format(width)}")
 
 
 def block_shapes(name: str, width: int) -> Shapes:

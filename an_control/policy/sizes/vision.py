@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
+from an_control.policy.sizes.set_transformer import (
+    Encoder,
+    check_parts,
+    encoder_shapes,
+    pooling_shapes,
+)
 from an_control.policy.sizes.shapes import Shapes, head_shapes, memory_shapes
 
 MAX_GRID = 64
@@ -19,6 +26,11 @@ class VisionSizes(ABC):
     from the differences between the frames and the previous action, its value from each frame's
     patch, layer-normed. The `grid` x `grid` queries come from a fixed positional table of
     `positions` columns. `norm_weights` gives both layer norms weights of their own.
+
+    Not in the paper, but in the Set Transformer (Lee et al. 2019): an `encoder` lets the patches'
+    keys attend to each other first, to all (``sab``) or by way of `inducing` points (``isab``).
+    With ``pma`` attention key and value are one, their sum, and learned seeds, one for each place
+    of the grid, attend to it; there are no positions. `heads` of the encoder and of pma.
     """
 
     actions: int
@@ -28,30 +40,41 @@ class VisionSizes(ABC):
     patch: int
     positions: int
     norm_weights: bool
+    attention: Literal["softmax", "pma"] = field(default="softmax", kw_only=True)
+    encoder: Encoder = field(default="none", kw_only=True)
+    inducing: int = field(default=0, kw_only=True)
+    heads: int = field(default=1, kw_only=True)
 
     @property
     def queries(self) -> int:
         return self.grid**2
 
+    @property
+    def compares(self) -> bool:
+        """Whether patches are compared with each other: an encoder or pma."""
+        return self.encoder != "none" or self.attention == "pma"
+
     def shapes(self) -> Shapes:
         """The arrays' shapes; pixels are in the order (frame, row, column), oldest frame first."""
         pixels, message = self.patch**2, self.message
+        pma = self.attention == "pma"
         shapes: Shapes = {
-            "query.weight": (message, self.positions),
-            "query.bias": (message,),
             "key.change": (message, (self.stack - 1) * pixels),
             "key.action": (message, self.actions),
             "key.bias": (message,),
             "value.weight": (message, self.stack * pixels),
             "value.bias": (message,),
+            **encoder_shapes(self.encoder, message, self.inducing),
         }
+        if pma:
+            shapes |= pooling_shapes(self.queries, message)
+        else:
+            queries = {"query.weight": (message, self.positions), "query.bias": (message,)}
+            shapes = queries | shapes
         if self.norm_weights:
-            shapes |= {
-                "value_norm.weight": (pixels,),
-                "value_norm.bias": (pixels,),
-                "message_norm.weight": (message,),
-                "message_norm.bias": (message,),
-            }
+            shapes |= {"value_norm.weight": (pixels,), "value_norm.bias": (pixels,)}
+        if self.norm_weights and not pma:
+            shapes |= {"message_norm.weight": (message,), "message_norm.bias": (message,)}
         return shapes | self.head_shapes()
 
     @abstractmethod
@@ -64,6 +87,7 @@ class VisionSizes(ABC):
             raise ValueError(f"sizes.grid: {self.grid} is not from 1 to {MAX_GRID}")
         if self.stack < 2:
             raise ValueError(f"sizes.stack: {self.stack}, differences need at least 2 frames")
+        check_parts(self, self.message, "message's {} numbers")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The vision AttentionNeuron's arithmetic in numpy: from patches to the message.
 
 A patch's key and value are exact sums of whole numbers, a score is an exact sum, and so are the
-sums over patches (see `exact`); all else is elementwise over patches. So the order of the patches
-cannot change a bit.
+sums over patches (see `exact`); all else is elementwise over patches, or sorts them first (see
+`set_transformer`). So the order of the patches cannot change a bit.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from an_control.policy.exact_sums import ROUND_OUTPUT, exact_weights, shifter
 from an_control.policy.layer_norm import NORM_EPSILON
+from an_control.policy.set_transformer import SetTransformer
 from an_control.policy.sizes import VisionSizes
 from an_control.policy.vision.weights import WHITE, VisionWeights
 
@@ -48,6 +49,10 @@ class NumpyVision:
 
     def __init__(self, sizes: VisionSizes, weights: VisionWeights) -> None:
         self._sizes, self._weights = sizes, weights
+        self._set = None
+        if sizes.compares:  # an encoder sees keys as they are, not within [-1, 1]
+            queries = weights.queries / weights.key_scale
+            self._set = SetTransformer(sizes, weights.parts, queries, np.zeros(len(queries)))
         self._queries, _ = exact_weights(weights.queries)
         self._norm_weight = weights.norm_weight.astype(F32)
         self._norm_bias = weights.norm_bias.astype(F32)
@@ -69,21 +74,42 @@ class NumpyVision:
         """One tick (section 3.3 of the paper)."""
         if len(patches) != self._exponential.shape[1]:
             self._arrange(len(patches))
+        pma = self._sizes.attention == "pma"
         if not len(patches):
-            return self._normed(np.zeros((self._sizes.queries, self._sizes.message), F32))
+            nothing = np.zeros((0 if pma else self._sizes.queries, self._sizes.message), F32)
+            return self._pool(nothing) if pma else self._normed(nothing)
         flat = patches.reshape(len(patches), self._sizes.stack, self._sizes.patch**2)
         pixels = flat.transpose(1, 0, 2).astype(np.float64)
-        keys = np.ascontiguousarray(self._keys(pixels, previous).T)
+        keys = self._keys(pixels, previous)
         self._values[:, :-1] = self._value(pixels)
+        if pma:
+            return self._pool(keys)
+        compared = None
+        if self._set is not None:
+            compared = self._set.scores(keys * self._weights.key_scale)
+        keys = np.ascontiguousarray(keys.T)
         for start in range(0, self._sizes.queries, BLOCK):
             rows = slice(start, min(start + BLOCK, self._sizes.queries))
             scores = self._scores[: rows.stop - start]
-            np.dot(self._queries[rows], keys, out=scores)
+            if compared is None:
+                np.dot(self._queries[rows], keys, out=scores)
+            else:
+                scores[...] = compared[rows]
             self._weigh(scores, self._exponential[rows])
             np.dot(scores, self._values, out=self._sum[rows])
         message = self._sum[:, :-1] / self._sum[:, -1:]
         message *= self._weights.value_scale
         return self._normed(message.astype(F32))
+
+    def _pool(self, keys: np.ndarray) -> np.ndarray:
+        """The message (M, m) that the seeds make of what each patch's key (N, m) and value are."""
+        assert self._set is not None
+        rows = self._values[:, :-1]
+        rows *= self._weights.value_scale
+        rows += keys * self._weights.key_scale
+        message, attention = self._set.pool(rows)
+        self._exponential[...] = attention
+        return np.asarray(message, F32)
 
     def _weigh(self, scores: np.ndarray, exponential: np.ndarray) -> None:
         """Turn scores (rows, N) into attention weights before normalising, on their grid."""

@@ -6,6 +6,7 @@ rounding (see `exact`): what a patch's neuron gives does not depend on the patch
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,11 @@ class VisionWeights:
     """
 
     queries: np.ndarray
-    """(M, m): from a key to its scores, with the scale 1 / sqrt(m)."""
+    """(M, m): from a key to its scores, with the scale 1 / sqrt(m); (0, m) with pma."""
+    parts: Mapping[str, np.ndarray]
+    """Of encoder and pooling, as they are."""
+    key_scale: np.ndarray
+    """(m,): what undoes the keys' scaling."""
     key: np.ndarray
     """((f - 1) p, m): from the differences between frames."""
     key_action: np.ndarray
@@ -56,8 +61,10 @@ class VisionWeights:
         key_scale = _power_of_two(
             sum(np.abs(part).sum(1) for part in (key, action, key_bias[:, None]))
         )
-        table = positional_table(sizes.queries, sizes.positions)
-        queries = table @ array["query.weight"].T + array["query.bias"]
+        queries = np.zeros((0, message))
+        if sizes.attention != "pma":
+            table = positional_table(sizes.queries, sizes.positions)
+            queries = table @ array["query.weight"].T + array["query.bias"]
         value = array["value.weight"].T.reshape(frames, pixels, message)
         value_bias = array["value.bias"] + np.einsum(
             "fpm,p->m", value, array.get("value_norm.bias", np.zeros(pixels))
@@ -69,6 +76,8 @@ class VisionWeights:
         value = _on_grid(value / value_scale, pixels * WHITE)
         return cls(
             queries=queries * key_scale / np.sqrt(message),
+            parts={n: one for n, one in array.items() if n.startswith(("encoder.", "pooling."))},
+            key_scale=key_scale,
             key=_on_grid(key.T / key_scale / WHITE, key.shape[1] * WHITE),
             key_action=action / key_scale[:, None],
             key_bias=key_bias / key_scale,

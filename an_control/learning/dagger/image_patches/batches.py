@@ -5,7 +5,8 @@ previous action adds the same to all keys, which a softmax over patches takes ou
 not taught either.
 
 Most patches show no change. All of these have the same key, so a batch holds the mean of their
-values with their number: the same gradients for a fraction of the work.
+values with their number: the same gradients for a fraction of the work. Where seeds pool what key
+and value make together, it holds each different patch with its number.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Seen(NamedTuple):
     """What matters of B views, in K places each.
 
     Place 0 stands for all patches that show no change. They have one key, and their values enter
-    with one weight, so that their mean tells all: the same message, and the same gradients.
+    with one weight, so that their mean tells all: the same message, and the same gradients. Where
+    each different patch has a place, nothing is in place 0.
     """
 
     patches: np.ndarray
@@ -104,7 +106,8 @@ class Batches:
             counts.append(at <= last)
             row.step += settings.piece
         missing = np.repeat([row.missing for row in rows], settings.piece, axis=0)
-        seen = compact(
+        shown_as = distinct if student.attention == "pma" else compact
+        seen = shown_as(
             np.concatenate(views), student.patch, missing, settings.max_moving, self._rng
         )
         return Batch(seen, np.stack(actions), np.stack(labels), np.stack(counts), begins)
@@ -168,6 +171,32 @@ def compact(
     chosen[:, 1:] *= there[:, :, None, None, None]
     counts = np.concatenate([number[:, None], there], axis=1).astype(np.float32)
     return Seen(chosen, still, counts)
+
+
+def distinct(
+    views: np.ndarray, patch: int, missing: np.ndarray, most: int, rng: np.random.Generator
+) -> Seen:
+    """The different patches of views (B, f, H, W) uint8, with how often each is seen.
+
+    `missing` (B, N) patches are not. Of the different ones of a view `most` are seen, drawn at
+    random.
+    """
+    batch, stack, height, width = views.shape
+    cut = views.reshape(batch, stack, height // patch, patch, width // patch, patch)
+    cut = np.ascontiguousarray(cut.transpose(0, 2, 4, 1, 3, 5)).reshape(batch, -1, stack * patch**2)
+    as_one = cut.view(np.dtype((np.void, cut.shape[2])))[..., 0]
+    found = []
+    for patches, gone in zip(as_one, missing, strict=True):
+        _, places, numbers = np.unique(patches[~gone], return_index=True, return_counts=True)
+        chosen = rng.permutation(len(places))[:most] if len(places) > most else slice(None)
+        found.append((np.flatnonzero(~gone)[places[chosen]], numbers[chosen]))
+    longest = max(len(places) for places, _ in found)
+    chosen_patches = np.zeros((batch, 1 + longest, stack, patch, patch), np.uint8)
+    counts = np.zeros((batch, 1 + longest), np.float32)
+    for row, (places, numbers) in enumerate(found):
+        chosen_patches[row, 1 : 1 + len(places)] = cut[row, places].reshape(-1, stack, patch, patch)
+        counts[row, 1 : 1 + len(places)] = numbers
+    return Seen(chosen_patches, np.zeros((batch, patch**2), np.float32), counts)
 
 
 def _mean_of(frames: np.ndarray, patch: int, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from an_control.learning.arrays import array_of
+from an_control.learning.set_transformer import SetEncoder, SetPooling
 from an_control.policy import Model, VisionSizes
 from an_control.policy.layer_norm import NORM_EPSILON
 from an_control.policy.positional_encoding import positional_table
@@ -49,10 +50,23 @@ class VisionStudent(nn.Module):
         super().__init__()
         assert isinstance(sizes, TopPatchesSizes | ConvolutionSizes)
         self.sizes: TopPatchesSizes | ConvolutionSizes = sizes
+        self.encoder = self.pooling = None
+        if sizes.encoder != "none":
+            self.encoder = SetEncoder(sizes.encoder, sizes.message, sizes.heads, sizes.inducing)
+        if sizes.attention == "pma":
+            self.pooling = SetPooling(sizes.queries, sizes.message, sizes.heads)
+        self._parts = [part for part in (self.encoder, self.pooling) if part is not None]
         arrays = random_model(sizes, seed).arrays
+        of_parts = {name for part in self._parts for name in part.arrays()}
         self.weights = nn.ParameterDict(
-            {_key(name): nn.Parameter(torch.from_numpy(array)) for name, array in arrays.items()}
+            {
+                _key(name): nn.Parameter(torch.from_numpy(array))
+                for name, array in arrays.items()
+                if name not in of_parts
+            }
         )
+        for part in self._parts:
+            part.begin_as(arrays)
         table = positional_table(sizes.queries, sizes.positions).astype(np.float32)
         places = np.indices((sizes.grid, sizes.grid)).reshape(2, -1).T / sizes.grid
         self.table: Tensor
@@ -66,7 +80,10 @@ class VisionStudent(nn.Module):
             raise ValueError(f"sizes: {model.sizes}, not {self.sizes}")
         with torch.no_grad():
             for name, array in model.arrays.items():
-                self.weights[_key(name)].copy_(torch.tensor(array))
+                if _key(name) in self.weights:
+                    self.weights[_key(name)].copy_(torch.tensor(array))
+        for part in self._parts:
+            part.begin_as(model.arrays)
 
     def begin_as(self, model: Model) -> None:
         """Take a model's weights; a memory that it lacks begins unheard.
@@ -77,8 +94,7 @@ class VisionStudent(nn.Module):
         if not isinstance(sizes, ConvolutionSizes) or sizes.memory:
             return self.load(model)
         widened = replace(sizes, memory=getattr(self.sizes, "memory", 0))
-        arrays = {name: self.array(name).detach().numpy() for name in self.sizes.shapes()}
-        arrays |= model.arrays
+        arrays = self.arrays() | model.arrays
         if widened.memory:
             unheard = np.zeros((sizes.actions, widened.memory), np.float32)
             arrays["head.1.weight"] = np.concatenate([arrays["head.1.weight"], unheard], 1)
@@ -86,8 +102,15 @@ class VisionStudent(nn.Module):
 
     def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
         """This student as a policy's model."""
-        arrays = {name: array_of(self.weights[_key(name)]) for name in self.sizes.shapes()}
-        return Model(kind_of(self.sizes), self.sizes, arrays, task, trained)
+        return Model(kind_of(self.sizes), self.sizes, self.arrays(), task, trained)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """A model file's arrays."""
+        found = {name: array for part in self._parts for name, array in part.arrays().items()}
+        return {
+            name: found[name] if name in found else array_of(self.array(name))
+            for name in self.sizes.shapes()
+        }
 
     def array(self, name: str) -> Tensor:
         """The parameter of that name."""
@@ -104,7 +127,8 @@ class VisionStudent(nn.Module):
         """The message (..., M, m); where no patch is present it is that of no patches.
 
         `counts` (..., N) says how many patches each one stands for. With `still` (..., p * p) the
-        first stands for patches that show no change, whose layer-normed frames have this mean.
+        first stands for patches that show no change, whose layer-normed frames have this mean; not
+        for seeds that pool, which see no mean.
         """
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
         keys = self._linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
@@ -117,6 +141,15 @@ class VisionStudent(nn.Module):
         if weight is not None and bias is not None:
             normed = normed * weight + bias
         values = self._linear(normed.flatten(-2), "value.weight", "value.bias")
+        if self.encoder is not None or self.pooling is not None:
+            number = keys.new_ones(keys.shape[:-1]) if counts is None else counts
+            number = number if present is None else number * present
+            rows = keys if self.pooling is None else keys + values
+            rows = rows if self.encoder is None else self.encoder(rows, number)
+            if self.pooling is not None:
+                pooled: Tensor = self.pooling(rows, number)
+                return pooled
+            keys = rows
         queries = self._linear(self.table, "query.weight", "query.bias")
         scores = queries @ keys.transpose(-1, -2) / self.sizes.message**0.5
         if counts is not None:

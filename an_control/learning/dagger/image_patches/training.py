@@ -16,7 +16,8 @@ def new_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:
     student = VisionStudent(settings.student, seed)
     with torch.no_grad():
         student.array("key.change").mul_(settings.key_gain)
-        student.array("query.weight").mul_(settings.query_gain)
+        if settings.student.attention != "pma":
+            student.array("query.weight").mul_(settings.query_gain)
         student.array("key.action").zero_()
     return student
 
