@@ -105,11 +105,11 @@ class Policy:
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
         options = [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron)]
-        _call(
+        call(
             *("distill", "cartpole", "--teacher", str(teacher), "--minutes", f"{minutes:g}"),
             *("--seed", str(seed), "--out", str(folder), *options),
         )
-        _call(
+        call(
             *("evaluate", str(folder / "model.safetensors"), "--task", "cartpole"),
             *("--monitor", "off", "--episodes", str(episodes), "--seed", str(EVALUATION_SEED)),
             *("--state", str(folder / "rows.state"), "--json", str(rows), "--table", *PROTOCOLS),
@@ -150,7 +150,8 @@ def _error(error: float) -> str:
     return "" if math.isnan(error) else f" +- {error:.0f}"
 
 
-def _call(*words: str) -> None:
+def call(*words: str) -> None:
+    """Run an-control; CalledProcessError where it fails."""
     program = Path(sys.executable).parent / "an-control"
     subprocess.run([program, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
@@ -158,7 +159,7 @@ def _call(*words: str) -> None:
 def teacher_in(folder: Path) -> Path:
     """An MLP with ordered channels, evolved from nothing in some five CPU-minutes."""
     out = folder / "teacher"
-    _call(
+    call(
         *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
         *("--optimiser", "cma", "--sigma", "0.1", "--rollouts", "16"),
         *("--validate-every", "50", "--episodes", "1000", "--workers", "1", "--out", str(out)),
