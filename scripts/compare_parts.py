@@ -11,10 +11,7 @@ and the picture of docs/parts.md are written from all results in the folder.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from itertools import product
@@ -26,8 +23,8 @@ import numpy as np
 from an_control.learning.evaluation.comparison import write_tables
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
+from learned_runs import ROOT, ROWS, call, evaluate, markdown, results, spread
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE, TITLE = ROOT / "docs/parts.md", "comparison of parts"
 PICTURE = ROOT / "docs/parts/comparison.png"
 PARAMETERS = 9000
@@ -100,8 +97,7 @@ class Policy:
     def make(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
         """Learn and evaluate; CalledProcessError where a command fails."""
         folder = self.run(seed)
-        rows = folder / "rows.json"
-        if rows.exists():
+        if (folder / ROWS).exists():
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
         options = [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron)]
@@ -109,28 +105,23 @@ class Policy:
             *("distill", "cartpole", "--teacher", str(teacher), "--minutes", f"{minutes:g}"),
             *("--seed", str(seed), "--out", str(folder), *options),
         )
-        call(
-            *("evaluate", str(folder / "model.safetensors"), "--task", "cartpole"),
-            *("--monitor", "off", "--episodes", str(episodes), "--seed", str(EVALUATION_SEED)),
-            *("--state", str(folder / "rows.state"), "--json", str(rows), "--table", *PROTOCOLS),
+        evaluate(
+            *(folder, "cartpole", list(PROTOCOLS), episodes, EVALUATION_SEED),
+            *("--monitor", "off"),
         )
 
     def results(self) -> list[dict[str, dict[str, Any]]]:
         """Of each seed that is done: the entry of every protocol."""
-        found = sorted(self.run(0).parent.glob("*/rows.json"))
-        return [
-            {one["protocol"]: one for one in json.loads(path.read_text())["protocols"]}
-            for path in found
-        ]
+        return results(self.run(0).parent)
 
     def row(self) -> list[str]:
-        results = self.results()
+        found = self.results()
         models = sorted(self.run(0).parent.glob("*/model.safetensors"))
         counts = sorted({read_model(path).parameters for path in models})
-        cells = [self.pooling, self.memory, ", ".join(map(str, counts)), str(len(results))]
+        cells = [self.pooling, self.memory, ", ".join(map(str, counts)), str(len(found))]
         for protocol in PROTOCOLS:
-            mean, error = spread([one[protocol]["mean"] for one in results])
-            share = np.mean([one[protocol]["success_share"] for one in results])
+            mean, error = spread([one[protocol]["mean"] for one in found])
+            share = np.mean([one[protocol]["success_share"] for one in found])
             cells.append(f"{mean:.0f}{_error(error)} ({share:.0%})")
         return cells
 
@@ -140,20 +131,8 @@ def parameters(sizes: Any) -> int:
     return sum(math.prod(shape) for shape in sizes.shapes().values())
 
 
-def spread(values: list[float]) -> tuple[float, float]:
-    """The mean over seeds and its standard error, NaN of a single one."""
-    error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else math.nan
-    return float(np.mean(values)), error
-
-
 def _error(error: float) -> str:
     return "" if math.isnan(error) else f" +- {error:.0f}"
-
-
-def call(*words: str) -> None:
-    """Run an-control; CalledProcessError where it fails."""
-    program = Path(sys.executable).parent / "an-control"
-    subprocess.run([program, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def teacher_in(folder: Path) -> Path:
@@ -170,8 +149,7 @@ def teacher_in(folder: Path) -> Path:
 def table(policies: list[Policy]) -> str:
     """Of the policies with results."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
-    lines = [head, ["---"] * len(head), *[one.row() for one in policies if one.results()]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(head, [one.row() for one in policies if one.results()])
 
 
 def picture(policies: list[Policy], path: Path) -> None:

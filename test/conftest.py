@@ -62,7 +62,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture
 def load_script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Imports scripts/NAME.py."""
+    """Imports scripts/NAME.py, which may import others of its folder."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
 
     def load(name: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")

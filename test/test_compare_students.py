@@ -1,0 +1,82 @@
+"""The script that compares students of Pong and of the Ant."""
+
+import json
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+from an_control.policy import write_model
+from an_control.policy.random_model import random_model
+from an_control.policy.sizes import PONG_SIZES
+
+
+@pytest.fixture
+def script(load_script):
+    return load_script("compare_students")
+
+
+def student_of(script, task, number, folder):
+    what = script.COMPARISONS[task]
+    return script.Student(list(what.students)[number], what, folder)
+
+
+def written(student, seed: int, returns: list[float]) -> None:
+    rows = [
+        {"protocol": name, "mean": mean, "sd": 4.0, "episodes": [{}] * 5}
+        for name, mean in zip(student.comparison.protocols, returns, strict=True)
+    ]
+    run = student.runs / str(seed)
+    run.mkdir(parents=True)
+    (run / "rows.json").write_text(json.dumps({"protocols": rows}))
+    write_model(run / "model.safetensors", random_model(PONG_SIZES))
+
+
+def test_a_row_has_the_error_over_games_and_with_several_seeds_over_these(script, tmp_path):
+    student = student_of(script, "pong", 1, tmp_path)
+    written(student, 1, [20.0, 10.0, 0.0, -10.0, 5.0])
+    assert student.row() == [
+        *("PMA", "1687726", "1"),
+        *("20.0 +- 2.0", "10.0 +- 2.0", "0.0 +- 2.0", "-10.0 +- 2.0", "5.0 +- 2.0"),
+    ]
+    written(student, 2, [18.0, 10.0, 0.0, -10.0, 5.0])
+    assert student.row()[2:5] == ["2", "19.0 +- 1.0", "10.0 +- 0.0"]
+
+
+@pytest.mark.parametrize("task", ["pong", "ant"])
+def test_the_table_and_the_picture_have_what_is_there(script, tmp_path, task):
+    what = script.COMPARISONS[task]
+    students = [student_of(script, task, i, tmp_path) for i in range(len(what.students))]
+    assert len({one.runs for one in students}) == len(students)
+    written(students[1], 1, [20.0] * len(what.protocols))
+    assert script.table(what, students).count("\n") == 2
+    script.picture(what, students, tmp_path / "students.png")
+    assert (tmp_path / "students.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("task", ["pong", "ant"])
+def test_every_student_is_one_that_distill_can_teach(script, tmp_path, task):
+    """A run of seconds, with the words of the table."""
+    if task == "pong":
+        pytest.importorskip("ale_py", reason="needs the sim extra")
+    from an_control.cli import main
+
+    what = script.COMPARISONS[task]
+    for number, words in enumerate(what.students.values()):
+        out = tmp_path / str(number)
+        assert main(["distill", task, "--smoke", "--out", str(out), *words]) == 0
+
+
+def test_a_student_learns_and_is_evaluated_by_the_words_of_its_row(script, tmp_path, monkeypatch):
+    called = []
+    for place in (script, script.evaluate.__globals__):
+        monkeypatch.setitem(
+            place if isinstance(place, dict) else vars(place),
+            "call",
+            lambda *words: called.append(words),
+        )
+    student = student_of(script, "ant", 2, tmp_path)
+    student.make(seed=3, episodes=2)
+    learn, evaluate = called
+    assert {"--encoder", "isab", "--pma", "8", "--minutes", "15"} <= set(learn)
+    assert evaluate[evaluate.index("--table") + 1 :] == tuple(student.comparison.protocols)
