@@ -283,6 +283,19 @@ def test_a_student_takes_over_the_neurons_keys_and_queries_of_a_model(stack):
         Student(28, 8, StudentSizes()).start_neurons(first)
 
 
+def test_a_student_keeps_a_models_head_where_that_is_asked_for():
+    torch.manual_seed(1)
+    sizes = StudentSizes(neuron=8, key=5, head=(7, 6))
+    first = Student(28, 8, sizes).model({}, {})
+    again = Student(28, 8, sizes)
+    again.start_neurons(first, head=True)
+    for name, array in again.model({}, {}).arrays.items():
+        np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
+    for other in ((7,), (7, 6, 5), (7, 5)):
+        with pytest.raises(ValueError, match="start"):
+            Student(28, 8, replace(sizes, head=other)).start_neurons(first, head=True)
+
+
 def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
     torch.manual_seed(1)
     sizes = StudentSizes(

@@ -191,8 +191,12 @@ class Dagger:
             student = Student(readings, actions, sizes)
             if self._teacher.layers is not None:
                 student.start_head(self._teacher.layers)
-        if self._start is not None:
+        if self._start is None:
+            return student.to(self._device)
+        if isinstance(student, PaperStudent):
             student.start_neurons(self._start)
+        else:
+            student.start_neurons(self._start, self.settings.keep_head)
         return student.to(self._device)
 
     def _since_first(self, rounds: int) -> float:

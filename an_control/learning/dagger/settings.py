@@ -63,6 +63,9 @@ class DaggerSettings:
     faults: dict[Fault, Share] = field(default_factory=dict)
     """The chances of disturbances, by their words: of the streams' rows, and of the noisy,
     perturbed, rewired and mixed episodes. The teacher sees the present."""
+    keep_head: bool = False
+    """A student that starts from a model continues with its head, where that otherwise begins as
+    the teacher's network."""
     memory_updates: int = 0
     """Before the first round, of a head with memory alone: it gets the true message."""
     identify_updates: int = 2000

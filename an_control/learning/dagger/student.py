@@ -107,8 +107,9 @@ class Student(nn.Module):
                 layer.weight[:, : weight.shape[1]] = torch.from_numpy(weight)
                 layer.bias.copy_(torch.from_numpy(bias))
 
-    def start_neurons(self, model: Model) -> None:
-        """Let neurons, keys and queries begin as a model's, and so the head where both remember.
+    def start_neurons(self, model: Model, head: bool = False) -> None:
+        """Let neurons, keys and queries begin as a model's, and so the `head` where that is asked
+        for or both remember.
 
         ValueError where sizes differ.
         """
@@ -120,6 +121,8 @@ class Student(nn.Module):
         arrays = {name: array.copy() for name, array in model.arrays.items()}
         self.neuron.begin_as(arrays)
         self.parts.begin_as(arrays)
+        if head:
+            self._take_head(sizes, arrays)
         if self.sizes.pma:
             return
         with torch.no_grad():
@@ -129,6 +132,15 @@ class Student(nn.Module):
             if self.sizes.memory and sizes.memory:
                 tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
                 self._start_memory(sizes, tensors)
+
+    def _take_head(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
+        for number, layer in enumerate(self._layers):
+            weight = arrays.get(f"head.{number}.weight", np.zeros(0))
+            if weight.shape != tuple(layer.weight.shape) or len(sizes.head) != len(self.sizes.head):
+                raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
+            with torch.no_grad():
+                layer.weight.copy_(torch.from_numpy(weight))
+                layer.bias.copy_(torch.from_numpy(arrays[f"head.{number}.bias"]))
 
     def _start_memory(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
         if (self.sizes.memory, list(self.sizes.head)) != (sizes.memory, sizes.head):
