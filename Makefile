@@ -16,7 +16,7 @@
 #                docs/ten_robots.md                     (some 10 hours of a core; resumes)
 # make memory-tables  those of docs/memory.md                              (half an hour, one core)
 # make parts-tables  that of docs/parts.md                            (five hours, one core; resumes)
-# make student-tables  those of docs/parts.md on the Ant and Pong      (three hours, one core; resumes)
+# make pong-table  that of docs/parts.md on Pong               (two hours, one core; resumes)
 # make from-nothing  that of docs/from_nothing.md           (8 hours, one core; resumes)
 # make tables  those of docs/rewiring.md and docs/ant_policy.md, with their pictures (an hour, one core)
 # A table that was stopped plays only the rows that it lacks.
@@ -74,7 +74,7 @@ SHOWN = $(EVALUATE) models/$(1).safetensors --episodes $(2) --seed 1 --table $(3
         --state runs/reality/$(1).rows
 
 .PHONY: ant view test test-slow lint bench campaign soak fuzz reality ten-robots tables ant-policy \
-        camera-tables memory-tables parts-tables student-tables from-nothing clean
+        camera-tables memory-tables parts-tables pong-table from-nothing clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -174,9 +174,8 @@ from-nothing: $(VENV)/.test
 parts-tables: $(VENV)/.test
 	@$(BIN)/python scripts/compare_parts.py runs/parts
 
-student-tables: $(VENV)/.test
-	@$(BIN)/python scripts/compare_students.py pong runs/pong_students
-	@$(BIN)/python scripts/compare_students.py ant runs/ant_students
+pong-table: $(VENV)/.test
+	@$(BIN)/python scripts/compare_students.py runs/pong_students
 
 memory-tables: $(VENV)/.test
 	@mkdir -p docs/memory

@@ -1,11 +1,10 @@
-"""What students gain by the Set Transformer's parts, by a memory and by missing patches.
+"""What students of Pong gain by the Set Transformer's parts and by missing patches.
 
-    python scripts/compare_students.py pong runs/pong_students [--seeds 1 2 3] [--table]
-    python scripts/compare_students.py ant runs/ant_students [--seeds 1 2 3] [--table]
+    python scripts/compare_students.py runs/pong_students [--seeds 1 2 3] [--table]
 
-All students of a robot imitate its own teacher at equal cost and are evaluated under several
-protocols. What is there already is not made again, so a run that was stopped continues. At the end
-the table and the picture of docs/parts.md are written from all results in the folder.
+All students imitate the scripted teacher for as many rounds and updates, and are evaluated with
+ever fewer patches. What is there already is not made again, so a run that was stopped continues. At
+the end the table and the picture of docs/parts.md are written from all results in the folder.
 """
 
 from __future__ import annotations
@@ -20,93 +19,36 @@ from an_control.learning.evaluation.comparison import write_tables
 from an_control.policy import read_model
 from learned_runs import ROOT, ROWS, call, evaluate, markdown, results, returns
 
-PAGE = ROOT / "docs/parts.md"
+PAGE, TITLE = ROOT / "docs/parts.md", "students of Pong"
+PICTURE = ROOT / "docs/parts/pong.png"
+ROUNDS = 10
 ATTENTION = "AttentionNeuron"
-PMA_OF_PATCHES = ["--pma", "100"]
-PMA_OF_CHANNELS = ["--pma", "8"]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Students of one robot's teacher, by name, with what `distill` is told for each."""
-
-    task: str
-    cost: list[str]
-    """How long each learns, in words of `distill`."""
-    students: dict[str, list[str]]
-    protocols: dict[str, str]
-    """And what they are called in the table."""
-    episodes: int
-    evaluation_seed: int
-    measure: str
-    evaluated: tuple[str, ...] = ()
-    """Further words of `evaluate`."""
-
-    @property
-    def title(self) -> str:
-        return f"students of the {self.task}"
-
-    @property
-    def picture(self) -> Path:
-        return ROOT / f"docs/parts/{self.task}.png"
-
-
-COMPARISONS = {
-    "pong": Comparison(
-        task="pong",
-        cost=["--rounds", "10"],
-        students={
-            ATTENTION: [],
-            "PMA": PMA_OF_PATCHES,
-            "ISAB + PMA": ["--encoder", "isab", "--inducing", "16", *PMA_OF_PATCHES],
-            f"{ATTENTION}, taught with 50 % missing": ["--missing-patches", "0.5"],
-            f"{ATTENTION}, taught with 80 % missing": ["--missing-patches", "0.8"],
-        },
-        protocols={
-            "reset": "all patches",
-            "reset,missing=0.2": "20 % missing",
-            "reset,missing=0.5": "50 % missing",
-            "reset,missing=0.8": "80 % missing",
-            "100": "moved every 100 steps",
-        },
-        episodes=20,
-        evaluation_seed=2,
-        measure="mean return of a game (-21 to 21)",
-    ),
-    "ant": Comparison(
-        task="ant",
-        cost=["--minutes", "15"],
-        students={
-            ATTENTION: ["--neuron", "64"],
-            "PMA": ["--neuron", "24", *PMA_OF_CHANNELS],
-            "ISAB + PMA, GTrXL": [
-                *("--neuron", "20", "--encoder", "isab", "--inducing", "8", *PMA_OF_CHANNELS),
-                *("--recurrence", "gtrxl", "--units", "24", "--window", "32"),
-            ],
-        },
-        protocols={
-            "reset": "shuffled at the reset",
-            "reset+100": "and every 100 steps",
-            "reset+25": "and every 25 steps",
-            "reset,noise=5,noise-sd=1": "with 5 noise channels",
-            "reset,missing=0.1": "10 % missing",
-            "reset,missing=0.25": "25 % missing",
-            "reset+100,missing=0.1": "10 % missing, every 100 steps",
-        },
-        episodes=20,
-        evaluation_seed=1,
-        measure="mean return",
-        evaluated=("--monitor", "off"),
-    ),
+PMA = ["--pma", "100"]
+"""As many seeds as AttentionNeuron has queries here."""
+STUDENTS = {
+    ATTENTION: [],
+    f"{ATTENTION}, taught with 50 % missing": ["--missing-patches", "0.5"],
+    f"{ATTENTION}, taught with 80 % missing": ["--missing-patches", "0.8"],
+    "PMA": PMA,
+    "ISAB + PMA": ["--encoder", "isab", "--inducing", "16", *PMA],
 }
+"""And what `distill` is told for each."""
+PROTOCOLS = {
+    "reset": "all patches",
+    "reset,missing=0.2": "20 % missing",
+    "reset,missing=0.5": "50 % missing",
+    "reset,missing=0.8": "80 % missing",
+    "100": "moved every 100 steps",
+}
+"""And what they are called in the table."""
+EPISODES, EVALUATION_SEED = 20, 2
 
 
 @dataclass(frozen=True)
 class Student:
-    """One of a comparison's students, and the folder of all results."""
+    """One of the students, and the folder of all results."""
 
     name: str
-    comparison: Comparison
     folder: Path
 
     @property
@@ -115,36 +57,34 @@ class Student:
 
     def make(self, seed: int, episodes: int) -> None:
         """Learn and evaluate; CalledProcessError where a command fails."""
-        what, run = self.comparison, self.runs / str(seed)
+        run = self.runs / str(seed)
         if (run / ROWS).exists():
             return
         print(f"{self.name}, seed {seed}", flush=True)
-        words = [*what.cost, *what.students[self.name]]
-        call("distill", what.task, "--seed", str(seed), "--out", str(run), *words)
-        protocols, at = list(what.protocols), what.evaluation_seed
-        evaluate(run, what.task, protocols, episodes, at, *what.evaluated)
+        words = ["--rounds", str(ROUNDS), *STUDENTS[self.name]]
+        call("distill", "pong", "--seed", str(seed), "--out", str(run), *words)
+        evaluate(run, "pong", list(PROTOCOLS), episodes, EVALUATION_SEED)
 
     def returns(self) -> list[tuple[float, float]]:
         """For each protocol the mean and its standard error; none where nothing is done yet."""
         found = results(self.runs)
-        protocols = self.comparison.protocols if found else {}
+        protocols = PROTOCOLS if found else {}
         return [returns([one[protocol] for one in found]) for protocol in protocols]
 
     def row(self) -> list[str]:
         models = sorted(self.runs.glob("*/model.safetensors"))
-        digits = 1 if abs(self.returns()[0][0]) < 100 else 0
-        shown = [f"{mean:.{digits}f} +- {error:.{digits}f}" for mean, error in self.returns()]
         count = str(read_model(models[0]).parameters)
+        shown = [f"{mean:.1f} +- {error:.1f}" for mean, error in self.returns()]
         return [self.name, count, str(len(results(self.runs))), *shown]
 
 
-def table(comparison: Comparison, students: list[Student]) -> str:
+def table(students: list[Student]) -> str:
     """Of the students with results."""
-    head = ["student", "parameters", "seeds", *comparison.protocols.values()]
+    head = ["student", "parameters", "seeds", *PROTOCOLS.values()]
     return markdown(head, [one.row() for one in students if one.returns()])
 
 
-def picture(comparison: Comparison, students: list[Student], path: Path) -> None:
+def picture(students: list[Student], path: Path) -> None:
     """Returns as bars, one group a protocol and one colour a student."""
     from matplotlib.figure import Figure
 
@@ -156,9 +96,8 @@ def picture(comparison: Comparison, students: list[Student], path: Path) -> None
         means, errors = zip(*one.returns(), strict=True)
         places = [p + width * (number - (len(some) - 1) / 2) for p in range(len(means))]
         axes.bar(places, means, 0.95 * width, yerr=errors, capsize=2, label=one.name)
-    names = [name.replace(", ", ",\n") for name in comparison.protocols.values()]
-    axes.set_xticks(range(len(names)), names)
-    axes.set_ylabel(comparison.measure)
+    axes.set_xticks(range(len(PROTOCOLS)), list(PROTOCOLS.values()))
+    axes.set_ylabel("mean return of a game (-21 to 21)")
     axes.axhline(0.0, color="black", linewidth=0.8)
     axes.grid(axis="y", alpha=0.3)
     figure.legend(loc="outside upper center", ncols=3)
@@ -169,19 +108,17 @@ def picture(comparison: Comparison, students: list[Student], path: Path) -> None
 def main() -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("task", choices=list(COMPARISONS))
     parser.add_argument("out", type=Path, help="the folder of all results")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="(default: 1)")
-    parser.add_argument("--episodes", type=int, help="by default those of the table")
+    parser.add_argument("--episodes", type=int, default=EPISODES, help="(default: %(default)s)")
     parser.add_argument("--table", action="store_true", help="only write the page's table")
     given = parser.parse_args()
-    what = COMPARISONS[given.task]
-    students = [Student(name, what, given.out.resolve()) for name in what.students]
+    students = [Student(name, given.out.resolve()) for name in STUDENTS]
     if not given.table:
         for seed, student in product(given.seeds, students):
-            student.make(seed, given.episodes or what.episodes)
-    write_tables(PAGE, {what.title: table(what, students)})
-    picture(what, students, what.picture)
+            student.make(seed, given.episodes)
+    write_tables(PAGE, {TITLE: table(students)})
+    picture(students, PICTURE)
     return 0
 
 

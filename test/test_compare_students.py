@@ -1,4 +1,4 @@
-"""The script that compares students of Pong and of the Ant."""
+"""The script that compares students of Pong."""
 
 import json
 
@@ -16,15 +16,14 @@ def script(load_script):
     return load_script("compare_students")
 
 
-def student_of(script, task, number, folder):
-    what = script.COMPARISONS[task]
-    return script.Student(list(what.students)[number], what, folder)
+def student_of(script, number, folder):
+    return script.Student(list(script.STUDENTS)[number], folder)
 
 
-def written(student, seed: int, returns: list[float]) -> None:
+def written(script, student, seed: int, returns: list[float]) -> None:
     rows = [
         {"protocol": name, "mean": mean, "sd": 4.0, "episodes": [{}] * 5}
-        for name, mean in zip(student.comparison.protocols, returns, strict=True)
+        for name, mean in zip(script.PROTOCOLS, returns, strict=True)
     ]
     run = student.runs / str(seed)
     run.mkdir(parents=True)
@@ -33,44 +32,30 @@ def written(student, seed: int, returns: list[float]) -> None:
 
 
 def test_a_row_has_the_error_over_games_and_with_several_seeds_over_these(script, tmp_path):
-    student = student_of(script, "pong", 1, tmp_path)
-    written(student, 1, [20.0, 10.0, 0.0, -10.0, 5.0])
+    student = student_of(script, 3, tmp_path)
+    written(script, student, 1, [20.0, 10.0, 0.0, -10.0, 5.0])
     assert student.row() == [
         *("PMA", "1687726", "1"),
         *("20.0 +- 2.0", "10.0 +- 2.0", "0.0 +- 2.0", "-10.0 +- 2.0", "5.0 +- 2.0"),
     ]
-    written(student, 2, [18.0, 10.0, 0.0, -10.0, 5.0])
+    written(script, student, 2, [18.0, 10.0, 0.0, -10.0, 5.0])
     assert student.row()[2:5] == ["2", "19.0 +- 1.0", "10.0 +- 0.0"]
 
 
-@pytest.mark.parametrize("task", ["pong", "ant"])
-def test_the_table_and_the_picture_have_what_is_there(script, tmp_path, task):
-    what = script.COMPARISONS[task]
-    students = [student_of(script, task, i, tmp_path) for i in range(len(what.students))]
+def test_the_table_and_the_picture_have_what_is_there(script, tmp_path):
+    students = [student_of(script, i, tmp_path) for i in range(len(script.STUDENTS))]
     assert len({one.runs for one in students}) == len(students)
-    written(students[1], 1, [20.0] * len(what.protocols))
-    assert script.table(what, students).count("\n") == 2
-    script.picture(what, students, tmp_path / "students.png")
+    written(script, students[1], 1, [20.0] * len(script.PROTOCOLS))
+    assert script.table(students).count("\n") == 2
+    script.picture(students, tmp_path / "students.png")
     assert (tmp_path / "students.png").stat().st_size > 10_000
-
-
-@pytest.mark.parametrize("task", ["pong", "ant"])
-def test_distill_understands_the_words_of_a_row(script, tmp_path, task):
-    """In a run of seconds, of the student with the most parts."""
-    if task == "pong":
-        pytest.importorskip("ale_py", reason="needs the sim extra")
-    from an_control.cli import main
-
-    words = max(script.COMPARISONS[task].students.values(), key=len)
-    assert main(["distill", task, "--smoke", "--out", str(tmp_path / "run"), *words]) == 0
 
 
 def test_a_student_learns_and_is_evaluated_by_the_words_of_its_row(script, tmp_path, monkeypatch):
     called = []
     for place in (vars(script), script.evaluate.__globals__):
         monkeypatch.setitem(place, "call", lambda *words: called.append(words))
-    student = student_of(script, "ant", 2, tmp_path)
-    student.make(seed=3, episodes=2)
+    student_of(script, 4, tmp_path).make(seed=3, episodes=2)
     learn, evaluate = called
-    assert {"--encoder", "isab", "--pma", "8", "--minutes", "15"} <= set(learn)
-    assert evaluate[evaluate.index("--table") + 1 :] == tuple(student.comparison.protocols)
+    assert {"--encoder", "isab", "--pma", "100", "--rounds", "10"} <= set(learn)
+    assert evaluate[evaluate.index("--table") + 1 :] == tuple(script.PROTOCOLS)

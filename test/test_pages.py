@@ -80,9 +80,9 @@ def tables() -> dict[tuple[Path, str], str]:
 
 
 def test_make_writes_each_marked_table_of_the_pages_and_no_other(load_script):
-    lines = "\n".join(recipes("ten-robots", "parts-tables", "from-nothing"))
+    lines = "\n".join(recipes("ten-robots", "parts-tables", "pong-table", "from-nothing"))
     scripts = [load_script(name) for name in re.findall(r"scripts/(\w+)\.py", lines)]
-    assert len(scripts) == 3
+    assert len(scripts) == 4
     scripted = {(script.PAGE, script.TITLE) for script in scripts}
     assert made().keys() | measured() | scripted == tables().keys()
 
