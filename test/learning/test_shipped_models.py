@@ -27,6 +27,15 @@ def test_the_shipped_ants_walk_with_their_sensors_shuffled(name):
     assert figures["mean"] > 2250 and figures["falls"] == 0 and figures["distance_m"] > 30
 
 
+def test_the_fast_ant_makes_a_quarter_more_while_all_signals_move():
+    policy = load_policy(share_path("models/ant_fast.safetensors"))
+    env = make_environment(environment_of("ant"))
+    moved = DisturbanceSettings(Shuffle.parse("25"))
+    results = evaluate(policy, env, policy.nominal_ids, 3, 1, moved)
+    env.close()
+    assert summary(results, success=2000.0)["mean"] > 3100
+
+
 @pytest.mark.parametrize(
     "trouble",
     [DisturbanceSettings(Shuffle.parse("reset+100")), DisturbanceSettings(SHUFFLED, missing=0.1)],
