@@ -32,7 +32,7 @@ STUDENTS = {
     "PMA": PMA,
     "ISAB + PMA": ["--encoder", "isab", "--inducing", "16", *PMA],
 }
-"""And what `distill` is told for each."""
+"""Each student's options of `distill`."""
 PROTOCOLS = {
     "reset": "all patches",
     "reset,missing=0.2": "20 % missing",
@@ -40,7 +40,7 @@ PROTOCOLS = {
     "reset,missing=0.8": "80 % missing",
     "100": "moved every 100 steps",
 }
-"""And what they are called in the table."""
+"""The protocols, and their names in the table."""
 EPISODES, EVALUATION_SEED = 20, 2
 
 

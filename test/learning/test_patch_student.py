@@ -5,6 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_vision import (
+    CONVOLUTION,
+    CONVOLUTION_ISAB_PMA,
+    CONVOLUTION_MEMORY,
+    CONVOLUTION_SAB,
+    TOP_PATCHES,
+)
 
 from an_control.learning.dagger.image_patches.student import VisionStudent
 from an_control.policy import make_policy
@@ -12,26 +19,11 @@ from an_control.policy.random_model import random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
 
 SIZES = {
-    "top_patches": replace(CAR_RACING_SIZES, grid=8, message=5, stack=3, patch=2, hidden=4),
-    "convolution": replace(PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11),
-    "convolution_memory": replace(
-        PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11, memory=5
-    ),
-    "convolution_isab_pma": replace(
-        PONG_SIZES,
-        grid=9,
-        message=6,
-        patch=3,
-        filters=7,
-        hidden=11,
-        attention="pma",
-        encoder="isab",
-        inducing=4,
-        heads=2,
-    ),
-    "convolution_sab": replace(
-        PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11, encoder="sab"
-    ),
+    "top_patches": TOP_PATCHES,
+    "convolution": CONVOLUTION,
+    "convolution_memory": CONVOLUTION_MEMORY,
+    "convolution_isab_pma": CONVOLUTION_ISAB_PMA,
+    "convolution_sab": CONVOLUTION_SAB,
     "car_racing": CAR_RACING_SIZES,
     "pong": PONG_SIZES,
 }

@@ -7,6 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_vision import (
+    CONVOLUTION,
+    CONVOLUTION_ISAB_PMA,
+    CONVOLUTION_MEMORY,
+    CONVOLUTION_PMA,
+    TOP_PATCHES,
+)
 
 from an_control.policy import load_policy, make_policy, read_model, write_model
 from an_control.policy.authors import import_authors
@@ -18,28 +25,12 @@ from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, kind_of, sizes
 
 ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 SMALL = {
-    "top_patches": replace(CAR_RACING_SIZES, grid=8, message=5, stack=3, patch=2, hidden=4),
-    "convolution": replace(PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11),
-    "convolution_memory": replace(
-        PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11, memory=5
-    ),
-    "top_patches_sab": replace(
-        CAR_RACING_SIZES, grid=8, message=6, stack=3, patch=2, hidden=4, encoder="sab", heads=3
-    ),
-    "convolution_pma": replace(
-        PONG_SIZES, grid=9, message=6, patch=3, filters=7, hidden=11, attention="pma", heads=2
-    ),
-    "convolution_isab_pma": replace(
-        PONG_SIZES,
-        grid=9,
-        message=6,
-        patch=3,
-        filters=7,
-        hidden=11,
-        attention="pma",
-        encoder="isab",
-        inducing=4,
-    ),
+    "top_patches": TOP_PATCHES,
+    "convolution": CONVOLUTION,
+    "convolution_memory": CONVOLUTION_MEMORY,
+    "top_patches_sab": replace(TOP_PATCHES, message=6, encoder="sab", heads=3),
+    "convolution_pma": CONVOLUTION_PMA,
+    "convolution_isab_pma": CONVOLUTION_ISAB_PMA,
 }
 
 

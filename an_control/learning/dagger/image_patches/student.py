@@ -55,7 +55,6 @@ class VisionStudent(nn.Module):
             self.encoder = SetEncoder(sizes.encoder, sizes.message, sizes.heads, sizes.inducing)
         if sizes.attention == "pma":
             self.pooling = SetPooling(sizes.queries, sizes.message, sizes.heads)
-        self._parts = [part for part in (self.encoder, self.pooling) if part is not None]
         arrays = random_model(sizes, seed).arrays
         of_parts = {name for part in self._parts for name in part.arrays()}
         self.weights = nn.ParameterDict(
@@ -73,6 +72,10 @@ class VisionStudent(nn.Module):
         self.places: Tensor
         self.register_buffer("table", torch.from_numpy(table), persistent=False)
         self.register_buffer("places", torch.from_numpy(places.astype(np.float32)), False)
+
+    @property
+    def _parts(self) -> list[SetEncoder | SetPooling]:
+        return [part for part in (self.encoder, self.pooling) if part is not None]
 
     def load(self, model: Model) -> None:
         """Take a model's weights; ValueError where its sizes are others."""
