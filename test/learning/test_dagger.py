@@ -296,6 +296,25 @@ def test_a_student_keeps_a_models_head_where_that_is_asked_for():
             Student(28, 8, replace(sizes, head=other)).start_neurons(first, head=True)
 
 
+def test_a_student_that_remembers_keeps_what_the_head_of_a_model_without_memory_does_to_readings():
+    torch.manual_seed(1)
+    sizes = StudentSizes(neuron=8, key=5, head=(7, 6))
+    remembering = replace(sizes, memory=4)
+    first = Student(28, 8, sizes)
+    again, back = Student(28, 8, remembering), Student(28, 8, sizes)
+    again.start_neurons(first.model({}, {}), head=True)
+    back.start_neurons(again.model({}, {}), head=True)
+    readings = torch.randn(3, 28)
+    with torch.no_grad():
+        action = first.act(torch.cat([readings, torch.zeros(3, 28)], -1))
+        torch.testing.assert_close(again.act(torch.cat([readings, torch.randn(3, 4)], -1)), action)
+        torch.testing.assert_close(back.act(torch.cat([readings, torch.randn(3, 28)], -1)), action)
+    with pytest.raises(ValueError, match="start"):
+        Student(28, 8, replace(remembering, head=(5, 6))).start_neurons(
+            first.model({}, {}), head=True
+        )
+
+
 def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
     torch.manual_seed(1)
     sizes = StudentSizes(

@@ -121,7 +121,8 @@ class Student(nn.Module):
         arrays = {name: array.copy() for name, array in model.arrays.items()}
         self.neuron.begin_as(arrays)
         self.parts.begin_as(arrays)
-        if head:
+        remember = bool(self.sizes.memory) and bool(sizes.memory)
+        if head or remember:
             self._take_head(sizes, arrays)
         if self.sizes.pma:
             return
@@ -129,11 +130,20 @@ class Student(nn.Module):
             self.key.weight.copy_(torch.from_numpy(arrays["attention.key"]))
             self.key.bias.copy_(torch.from_numpy(arrays["attention.key_bias"]))
             self.queries.copy_(torch.from_numpy(arrays["attention.queries"]))
-            if self.sizes.memory and sizes.memory:
+            if remember:
                 tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
                 self._start_memory(sizes, tensors)
 
     def _take_head(self, sizes: AttentionSizes, arrays: dict[str, np.ndarray]) -> None:
+        """Where only one of both remembers, of the first layer what they share: the weights of the
+        readings.
+        """
+        first, wanted = arrays["head.0.weight"], tuple(self._layers[0].weight.shape)
+        parts = self.sizes.recurrence, sizes.recurrence
+        if bool(self.sizes.memory) != bool(sizes.memory) and parts == (None, None):
+            readings = first[: wanted[0], : self.channels]
+            arrays["head.0.weight"] = np.zeros((len(first), wanted[1]), np.float32)
+            arrays["head.0.weight"][: len(readings), : self.channels] = readings
         for number, layer in enumerate(self._layers):
             weight = arrays.get(f"head.{number}.weight", np.zeros(0))
             if weight.shape != tuple(layer.weight.shape) or len(sizes.head) != len(self.sizes.head):
@@ -143,7 +153,7 @@ class Student(nn.Module):
                 layer.bias.copy_(torch.from_numpy(arrays[f"head.{number}.bias"]))
 
     def _start_memory(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
-        if (self.sizes.memory, list(self.sizes.head)) != (sizes.memory, sizes.head):
+        if self.sizes.memory != sizes.memory:
             raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
         memory, units = self.memory, self.sizes.memory
         memory.weight_ih.copy_(arrays["memory.input"])
@@ -157,9 +167,6 @@ class Student(nn.Module):
             self.log_outlier_weight.copy_(arrays["memory.log_outlier_weight"])
         if self.sizes.prediction_attention and sizes.prediction_attention:
             self.prediction.copy_(arrays["attention.prediction"])
-        for place, layer in enumerate(self._layers):
-            layer.weight.copy_(arrays[f"head.{place}.weight"])
-            layer.bias.copy_(arrays[f"head.{place}.bias"])
 
     @staticmethod
     def _identifying(sizes: AttentionSizes) -> tuple[object, ...]:
