@@ -4,8 +4,9 @@
 
 A teacher with ordered channels is evolved first. Then each policy imitates it for the same
 processor time, with about the same number of parameters, and is evaluated under several protocols.
-What is there already is not made again, so a run that was stopped continues. At the end the table
-and the picture of docs/parts.md are written from all results in the folder.
+What is in the folder already is not made again, so a run that was stopped continues. At the end the
+table and the picture of docs/parts.md are written, from docs/parts/comparison.json, which keeps the
+results of all seeds.
 """
 
 from __future__ import annotations
@@ -21,12 +22,22 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
-from learned_runs import ROOT, ROWS, call, evaluate, markdown, results, spread
+from learned_runs import (
+    ROOT,
+    ROWS,
+    Results,
+    call,
+    collect,
+    counts,
+    entries,
+    evaluate,
+    markdown,
+    spread,
+)
 
 PAGE, TITLE = ROOT / "docs/parts.md", "comparison of parts"
-PICTURE = ROOT / "docs/parts/comparison.png"
+PICTURE, KEPT = ROOT / "docs/parts/comparison.png", ROOT / "docs/parts/comparison.json"
 PARAMETERS = 9000
 """Every policy has about so many numbers: its neurons are as wide as that allows."""
 MINUTES = 4.0
@@ -91,12 +102,13 @@ class Policy:
         """The width with which the number of parameters comes closest to `PARAMETERS`."""
         return min(range(2, 65), key=lambda width: abs(parameters(self.sizes(width)) - PARAMETERS))
 
-    def run(self, seed: int) -> Path:
-        return self.folder / f"{self.pooling} with {self.memory}".replace(" ", "_") / str(seed)
+    @property
+    def runs(self) -> Path:
+        return self.folder / f"{self.pooling} with {self.memory}".replace(" ", "_")
 
     def make(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
         """Learn and evaluate; CalledProcessError where a command fails."""
-        folder = self.run(seed)
+        folder = self.runs / str(seed)
         if (folder / ROWS).exists():
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
@@ -110,18 +122,12 @@ class Policy:
             *("--monitor", "off"),
         )
 
-    def results(self) -> list[dict[str, dict[str, Any]]]:
-        """Of each seed that is done: the entry of every protocol."""
-        return results(self.run(0).parent)
-
-    def row(self) -> list[str]:
-        found = self.results()
-        models = sorted(self.run(0).parent.glob("*/model.safetensors"))
-        counts = sorted({read_model(path).parameters for path in models})
-        cells = [self.pooling, self.memory, ", ".join(map(str, counts)), str(len(found))]
+    def row(self, found: Results) -> list[str]:
+        cells = [self.pooling, self.memory, *counts(found, self.runs)]
         for protocol in PROTOCOLS:
-            mean, error = spread([one[protocol]["mean"] for one in found])
-            share = np.mean([one[protocol]["success_share"] for one in found])
+            some = entries(found, self.runs, protocol)
+            mean, error = spread([one["mean"] for one in some])
+            share = np.mean([one["success_share"] for one in some])
             cells.append(f"{mean:.0f}{_error(error)} ({share:.0%})")
         return cells
 
@@ -146,13 +152,13 @@ def teacher_in(folder: Path) -> Path:
     return out / "model.safetensors"
 
 
-def table(policies: list[Policy]) -> str:
+def table(policies: list[Policy], found: Results) -> str:
     """Of the policies with results."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
-    return markdown(head, [one.row() for one in policies if one.results()])
+    return markdown(head, [one.row(found) for one in policies if one.runs.name in found])
 
 
-def picture(policies: list[Policy], path: Path) -> None:
+def picture(policies: list[Policy], found: Results, path: Path) -> None:
     """Returns as bars, one group a pooling and one colour a memory, for two protocols."""
     from matplotlib.figure import Figure
 
@@ -160,8 +166,11 @@ def picture(policies: list[Policy], path: Path) -> None:
     shown = list(PROTOCOLS)[:2]
     for axes, protocol in zip(figure.subplots(len(shown), 1, sharex=True), shown, strict=True):
         for number, memory in enumerate(MEMORIES):
-            some = [one for one in policies if one.memory == memory and one.results()]
-            spreads = [spread([r[protocol]["mean"] for r in one.results()]) for one in some]
+            some = [one for one in policies if one.memory == memory and one.runs.name in found]
+            spreads = [
+                spread([entry["mean"] for entry in entries(found, one.runs, protocol)])
+                for one in some
+            ]
             axes.bar(
                 [list(POOLINGS).index(one.pooling) + 0.25 * (number - 1) for one in some],
                 [mean for mean, _ in spreads],
@@ -202,8 +211,9 @@ def main() -> int:
         for seed, policy in product(given.seeds, policies):
             if not given.pooling or policy.pooling in given.pooling:
                 policy.make(teacher, seed, given.minutes, given.episodes)
-    write_tables(PAGE, {TITLE: table(policies)})
-    picture(policies, PICTURE)
+    found = collect(KEPT, [one.runs for one in policies])
+    write_tables(PAGE, {TITLE: table(policies, found)})
+    picture(policies, found, PICTURE)
     return 0
 
 

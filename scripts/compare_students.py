@@ -3,8 +3,9 @@
     python scripts/compare_students.py runs/pong_students [--seeds 1 2 3] [--table]
 
 All students imitate the scripted teacher for as many rounds and updates, and are evaluated with
-ever fewer patches. What is there already is not made again, so a run that was stopped continues. At
-the end the table and the picture of docs/parts.md are written from all results in the folder.
+ever fewer patches. What is in the folder already is not made again, so a run that was stopped
+continues. At the end the table and the picture of docs/parts.md are written, from
+docs/parts/pong.json, which keeps the results of all seeds.
 """
 
 from __future__ import annotations
@@ -16,11 +17,21 @@ from itertools import product
 from pathlib import Path
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control.policy import read_model
-from learned_runs import ROOT, ROWS, call, evaluate, markdown, results, returns
+from learned_runs import (
+    ROOT,
+    ROWS,
+    Results,
+    call,
+    collect,
+    counts,
+    entries,
+    evaluate,
+    markdown,
+    returns,
+)
 
 PAGE, TITLE = ROOT / "docs/parts.md", "students of Pong"
-PICTURE = ROOT / "docs/parts/pong.png"
+PICTURE, KEPT = ROOT / "docs/parts/pong.png", ROOT / "docs/parts/pong.json"
 ROUNDS = 10
 ATTENTION = "AttentionNeuron"
 PMA = ["--pma", "100"]
@@ -65,35 +76,31 @@ class Student:
         call("distill", "pong", "--seed", str(seed), "--out", str(run), *words)
         evaluate(run, "pong", list(PROTOCOLS), episodes, EVALUATION_SEED)
 
-    def returns(self) -> list[tuple[float, float]]:
-        """For each protocol the mean and its standard error; none where nothing is done yet."""
-        found = results(self.runs)
-        protocols = PROTOCOLS if found else {}
-        return [returns([one[protocol] for one in found]) for protocol in protocols]
+    def returns(self, found: Results) -> list[tuple[float, float]]:
+        """For each protocol the mean and its standard error."""
+        return [returns(entries(found, self.runs, protocol)) for protocol in PROTOCOLS]
 
-    def row(self) -> list[str]:
-        models = sorted(self.runs.glob("*/model.safetensors"))
-        count = str(read_model(models[0]).parameters)
-        shown = [f"{mean:.1f} +- {error:.1f}" for mean, error in self.returns()]
-        return [self.name, count, str(len(results(self.runs))), *shown]
+    def row(self, found: Results) -> list[str]:
+        shown = [f"{mean:.1f} +- {error:.1f}" for mean, error in self.returns(found)]
+        return [self.name, *counts(found, self.runs), *shown]
 
 
-def table(students: list[Student]) -> str:
+def table(students: list[Student], found: Results) -> str:
     """Of the students with results."""
     head = ["student", "parameters", "seeds", *PROTOCOLS.values()]
-    return markdown(head, [one.row() for one in students if one.returns()])
+    return markdown(head, [one.row(found) for one in students if one.runs.name in found])
 
 
-def picture(students: list[Student], path: Path) -> None:
+def picture(students: list[Student], found: Results, path: Path) -> None:
     """Returns as bars, one group a protocol and one colour a student."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     axes = figure.subplots()
-    some = [one for one in students if one.returns()]
+    some = [one for one in students if one.runs.name in found]
     width = 0.85 / max(len(some), 1)
     for number, one in enumerate(some):
-        means, errors = zip(*one.returns(), strict=True)
+        means, errors = zip(*one.returns(found), strict=True)
         places = [p + width * (number - (len(some) - 1) / 2) for p in range(len(means))]
         axes.bar(places, means, 0.95 * width, yerr=errors, capsize=2, label=one.name)
     axes.set_xticks(range(len(PROTOCOLS)), list(PROTOCOLS.values()))
@@ -117,8 +124,9 @@ def main() -> int:
     if not given.table:
         for seed, student in product(given.seeds, students):
             student.make(seed, given.episodes)
-    write_tables(PAGE, {TITLE: table(students)})
-    picture(students, PICTURE)
+    found = collect(KEPT, [one.runs for one in students])
+    write_tables(PAGE, {TITLE: table(students, found)})
+    picture(students, found, PICTURE)
     return 0
 
 

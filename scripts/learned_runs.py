@@ -1,4 +1,8 @@
-"""What the comparing scripts share: runs of an-control in folders, and tables of their results."""
+"""What the comparing scripts share: runs of an-control in folders, and tables of their results.
+
+The figures of a table are kept beside its page, in a small file of the repository: a run's folder
+is large, and lost with the machine that made it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,19 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from an_control.policy import read_model
+
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = "rows.json"
 """In a run's folder: the results of its evaluation, there once that has ended."""
+Results = dict[str, dict[str, dict[str, Any]]]
+"""By the name of a policy's folder and by seed: parameters, and the figures of each protocol."""
 
 
 def call(*words: str) -> None:
@@ -35,12 +44,41 @@ def evaluate(
     )
 
 
-def results(runs: Path) -> list[dict[str, dict[str, Any]]]:
-    """Of each run in this folder that has been evaluated: the entry of every protocol."""
-    return [
-        {one["protocol"]: one for one in json.loads(path.read_text())["protocols"]}
-        for path in sorted(runs.glob(f"*/{ROWS}"))
-    ]
+def collect(kept: Path, policies: Iterable[Path]) -> Results:
+    """The figures of the file `kept`, with those of all runs that have been evaluated.
+
+    Each policy has a folder, with a folder for each seed. A run takes the place of what was kept
+    of its policy and seed; the file is written anew.
+    """
+    found: Results = json.loads(kept.read_text()) if kept.exists() else {}
+    for path in (path for policy in policies for path in sorted(policy.glob(f"*/{ROWS}"))):
+        run = path.parent
+        found.setdefault(run.parent.name, {})[run.name] = {
+            "parameters": read_model(run / "model.safetensors").parameters,
+            "protocols": {
+                one["protocol"]: {
+                    "mean": round(one["mean"], 4),
+                    "sd": round(one["sd"], 4),
+                    "success_share": one["success_share"],
+                    "episodes": len(one["episodes"]),
+                }
+                for one in json.loads(path.read_text())["protocols"]
+            },
+        }
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    return found
+
+
+def entries(found: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
+    """What the seeds of a policy made under a protocol; none where nothing is known."""
+    return [run["protocols"][protocol] for _, run in sorted(found.get(policy.name, {}).items())]
+
+
+def counts(found: Results, policy: Path) -> list[str]:
+    """A policy's number of parameters and of seeds."""
+    runs = found[policy.name].values()
+    return [", ".join(sorted({str(run["parameters"]) for run in runs})), str(len(runs))]
 
 
 def spread(values: list[float]) -> tuple[float, float]:
@@ -49,12 +87,12 @@ def spread(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), error
 
 
-def returns(entries: list[dict[str, Any]]) -> tuple[float, float]:
+def returns(some: list[dict[str, Any]]) -> tuple[float, float]:
     """The mean of one protocol's entries and its standard error: over the seeds where there are
     several, else over the episodes."""
-    mean, error = spread([one["mean"] for one in entries])
-    if len(entries) == 1:
-        error = entries[0]["sd"] / max(len(entries[0]["episodes"]) - 1, 1) ** 0.5
+    mean, error = spread([one["mean"] for one in some])
+    if len(some) == 1:
+        error = some[0]["sd"] / max(some[0]["episodes"] - 1, 1) ** 0.5
     return mean, error
 
 

@@ -22,7 +22,7 @@ def student_of(script, number, folder):
 
 def written(script, student, seed: int, returns: list[float]) -> None:
     rows = [
-        {"protocol": name, "mean": mean, "sd": 4.0, "episodes": [{}] * 5}
+        {"protocol": name, "mean": mean, "sd": 4.0, "success_share": 0.5, "episodes": [{}] * 5}
         for name, mean in zip(script.PROTOCOLS, returns, strict=True)
     ]
     run = student.runs / str(seed)
@@ -32,22 +32,24 @@ def written(script, student, seed: int, returns: list[float]) -> None:
 
 
 def test_a_row_has_the_error_over_games_and_with_several_seeds_over_these(script, tmp_path):
-    student = student_of(script, 3, tmp_path)
+    student, kept = student_of(script, 3, tmp_path), tmp_path / "kept.json"
     written(script, student, 1, [20.0, 10.0, 0.0, -10.0, 5.0])
-    assert student.row() == [
+    assert student.row(script.collect(kept, [student.runs])) == [
         *("PMA", "1687726", "1"),
         *("20.0 +- 2.0", "10.0 +- 2.0", "0.0 +- 2.0", "-10.0 +- 2.0", "5.0 +- 2.0"),
     ]
     written(script, student, 2, [18.0, 10.0, 0.0, -10.0, 5.0])
-    assert student.row()[2:5] == ["2", "19.0 +- 1.0", "10.0 +- 0.0"]
+    row = student.row(script.collect(kept, [student.runs]))
+    assert row[2:5] == ["2", "19.0 +- 1.0", "10.0 +- 0.0"]
 
 
 def test_the_table_and_the_picture_have_what_is_there(script, tmp_path):
     students = [student_of(script, i, tmp_path) for i in range(len(script.STUDENTS))]
     assert len({one.runs for one in students}) == len(students)
     written(script, students[1], 1, [20.0] * len(script.PROTOCOLS))
-    assert script.table(students).count("\n") == 2
-    script.picture(students, tmp_path / "students.png")
+    found = script.collect(tmp_path / "kept.json", [one.runs for one in students])
+    assert script.table(students, found).count("\n") == 2
+    script.picture(students, found, tmp_path / "students.png")
     assert (tmp_path / "students.png").stat().st_size > 10_000
 
 
