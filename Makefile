@@ -8,7 +8,7 @@
 # make soak      a million ticks under random faults: does anything grow, does the robot walk
 #                again?                                                      (some 20 minutes)
 # make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
-# make ant-policy  trains the shipped ants from nothing into runs/      (40 minutes, one core)
+# make ant-policy  trains the shipped ants from nothing into runs/      (five hours, one core; resumes)
 # make camera-tables  those of docs/camera_learning.md                     (more than an hour)
 # make reality  the ant, the cars and Pong under what robots are like: late, lost and noisy messages,
 #                stops, worn motors; tables and JSON in runs/reality      (hours; EPISODES=1 to try)
@@ -18,7 +18,8 @@
 # make parts-tables  that of docs/parts.md                            (five hours, one core; resumes)
 # make pong-table  that of docs/parts.md on Pong               (two hours, one core; resumes)
 # make from-nothing  that of docs/from_nothing.md           (8 hours, one core; resumes)
-# make tables  those of docs/rewiring.md and docs/ant_policy.md, with their pictures (an hour, one core)
+# make tables  those of docs/rewiring.md, docs/scrambler.md and docs/ant_policy.md, with their pictures
+#                                                                          (two hours, one core)
 # A table that was stopped plays only the rows that it lacks.
 #
 # PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
@@ -72,6 +73,11 @@ TABLE = $(EVALUATE) models/$(1).safetensors --markdown docs/$(2).md --title "$(3
 SHOWN = $(EVALUATE) models/$(1).safetensors --episodes $(2) --seed 1 --table $(3) --title $(1) \
         --markdown runs/reality/$(1).md --json runs/reality/$(1).json \
         --state runs/reality/$(1).rows
+
+# A step on the faster teacher: recipe, the step before it, seed.
+FASTER = $(BIN)/an-control distill ant --recipe ant-fast-$(1) \
+         --teacher runs/ant_td3/model.safetensors --start-model $(2)/model.safetensors \
+         --out runs/ant_fast_$(3) --seed $(3)
 
 .PHONY: ant view test test-slow lint bench campaign soak fuzz reality ten-robots tables ant-policy \
         camera-tables memory-tables parts-tables pong-table from-nothing clean
@@ -133,9 +139,10 @@ ten-robots: $(VENV)/.test
 tables: $(VENV)/.test
 	$(call TABLE,ant,rewiring,ant moved,--episodes 100 --seed 1,$(MOVED))
 	$(call TABLE,ant,rewiring,ant moved and noisy,--episodes 10 --seed 1,$(NOISY))
-	$(call TABLE,ant,rewiring,ant missing,--episodes 100 --seed 1,$(MISSING)) \
+	$(call TABLE,ant,rewiring,ant missing,--episodes 40 --seed 1,$(MISSING)) \
 	  --plots docs/rewiring/ant_missing
-	$(call TABLE,ant,rewiring,ant moved and missing,--episodes 100 --seed 1,$(MOVED_MISSING))
+	$(call TABLE,ant,rewiring,ant moved and missing,--episodes 40 --seed 1,$(MOVED_MISSING))
+	$(call TABLE,ant,scrambler,ant in reality,--episodes 20 --seed 1,$(REALITY))
 	$(call TABLE,cartpole,rewiring,cartpole moved,--episodes 100 --seed 1,$(MOVED_CARTPOLE))
 	$(call TABLE,ant_quick,rewiring,ant rewired,--monitor off --episodes 100 --seed 1,$(REWIRED))
 	$(call TABLE,ant_quick,rewiring,ant disturbed,--monitor off --episodes 100 --seed 1,$(DISTURBED))
@@ -159,7 +166,17 @@ ant-policy: $(VENV)/.test
 	  --start-model runs/ant_memory/model.safetensors --out runs/ant_rewired --seed 7
 	$(BIN)/an-control distill ant --recipe ant-missing \
 	  --teacher runs/ant_teacher/model.safetensors \
-	  --start-model runs/ant_rewired/model.safetensors --out runs/ant_lacking --seed 11
+	  --start-model runs/ant_rewired/model.safetensors --out runs/ant_ppo --seed 11
+	$(BIN)/an-control train-teacher ant --algorithm td3 --steps 1000000 --minutes 300 \
+	  --out runs/ant_td3
+	$(call FASTER,first,runs/ant_ppo,1)
+	$(call FASTER,second,runs/ant_fast_1,2)
+	$(call FASTER,third,runs/ant_fast_2,3)
+	$(call FASTER,fourth,runs/ant_fast_3,4)
+	$(call FASTER,fifth,runs/ant_fast_4,5)
+	$(call FASTER,sixth,runs/ant_fast_5,6)
+	$(BIN)/an-control train-monitor runs/ant_fast_6/model.safetensors --delay-chance 0.1 \
+	  --folder runs/ant_monitor
 
 camera-tables: $(VENV)/.test
 	$(call TABLE,car_racing,camera_learning,car_racing backgrounds,--episodes 100 --seed 1,$(BACKGROUNDS))

@@ -30,7 +30,7 @@ from an_control.learning.evaluation.comparison import write_tables
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, TITLE = ROOT / "docs/from_nothing.md", "from nothing"
 PICTURES = ROOT / "docs/from_nothing"
-ANT = ROOT / "models/ant.safetensors"
+ANT = ROOT / "models/ant_ppo.safetensors"
 RANDOM_EPISODES = 100
 
 
@@ -45,7 +45,7 @@ class Kind(NamedTuple):
 KINDS = {
     "attention": Kind("permutation-invariant", ("--form", "attention")),
     "mlp": Kind("MLP, channels in fixed order", ("--form", "mlp")),
-    "shipped": Kind("the model that ships, refined", ("--start-model", str(ANT))),
+    "shipped": Kind("ant_ppo, refined", ("--start-model", str(ANT))),
 }
 
 

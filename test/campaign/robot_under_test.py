@@ -34,7 +34,7 @@ from campaign.policy_process import PolicyProcess
 NAMESPACE = "/ant"
 ACTING = 10
 """So many commands of the policy in a row, and it acts."""
-WALKING_M_S, WINDOW_S = 1.2, 0.5
+WALKING_M_S, WINDOW_S = 1.5, 0.5
 """Half of the Ant's speed; it walks where it has been that fast for as long as the window."""
 STEADY_S = 1.0
 """So long it has walked without a break before something is broken."""

@@ -14,8 +14,10 @@ from an_control.system.share import share_path
 SHUFFLED = Shuffle.parse("reset")
 
 
-@pytest.mark.parametrize("name", ["ant", "ant_quick"])
-def test_the_shipped_ants_walk_with_their_sensors_shuffled(name):
+@pytest.mark.parametrize(
+    ("name", "least", "metres"), [("ant", 3200, 45), ("ant_ppo", 2250, 30), ("ant_quick", 2250, 30)]
+)
+def test_the_shipped_ants_walk_with_their_sensors_shuffled(name, least, metres):
     policy = load_policy(share_path(f"models/{name}.safetensors"))
     environment = environment_of("ant")
     env = make_environment(environment)
@@ -24,11 +26,11 @@ def test_the_shipped_ants_walk_with_their_sensors_shuffled(name):
     results = evaluate(policy, env, policy.nominal_ids, 4, 1, shuffled)
     env.close()
     figures = summary(results, success=2000.0)
-    assert figures["mean"] > 2250 and figures["falls"] == 0 and figures["distance_m"] > 30
+    assert figures["mean"] > least and figures["falls"] == 0 and figures["distance_m"] > metres
 
 
-def test_the_fast_ant_makes_a_quarter_more_while_all_signals_move():
-    policy = load_policy(share_path("models/ant_fast.safetensors"))
+def test_the_shipped_ant_walks_as_fast_while_all_signals_move():
+    policy = load_policy(share_path("models/ant.safetensors"))
     env = make_environment(environment_of("ant"))
     moved = DisturbanceSettings(Shuffle.parse("25"))
     results = evaluate(policy, env, policy.nominal_ids, 3, 1, moved)
@@ -45,4 +47,4 @@ def test_the_shipped_ant_walks_alone_through_reshuffles_and_absences(trouble):
     env = make_environment(environment_of("ant"))
     results = evaluate(policy, env, policy.nominal_ids, 3, 1, trouble)
     env.close()
-    assert summary(results, success=2000.0)["mean"] > 1800
+    assert summary(results, success=2000.0)["mean"] > 2300
