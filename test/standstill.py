@@ -3,7 +3,7 @@
 Fast DDS 3.2.3 deadlocks about once in thousands of participants that come and go
 (eProsima/Fast-DDS#6502, open), in a call that keeps Python's lock: no time limit of pytest's can
 interrupt that. The run says which tests stood still. One that does so twice fails, like one that
-crashes.
+crashes; of both the run shows where they were.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ class Controller:
         path = self._stacks(report.node)
         stacks = path.read_text() if path.exists() else ""
         if not stacks.startswith("Timeout"):
+            report.longrepr = f"{report.longrepr}\n{stacks}"
             return
         report.longrepr = f"stood still for {STANDSTILL_S:g} s in C\n{stacks}"
         if crashitem not in self._again:
@@ -66,11 +68,13 @@ class Worker:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Iterator[None]:
         with self._path.open("w") as file:
+            faulthandler.enable(file)
             faulthandler.dump_traceback_later(STANDSTILL_S, exit=True, file=file)
             try:
                 return (yield)
             finally:
                 faulthandler.cancel_dump_traceback_later()
+                faulthandler.enable(sys.__stderr__ or sys.stderr)
 
 
 def pytest_configure(config: pytest.Config) -> None:

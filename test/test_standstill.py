@@ -55,3 +55,5 @@ def test_what_stands_still_in_c_runs_once_more_and_what_does_so_twice_or_crashes
     assert "FAILED test_it.py::test_that_stands_still_twice" in output
     assert "FAILED test_it.py::test_that_crashes_once" in output
     assert 'test_it.py", line 13 in stand_still' in output
+    assert "Fatal Python error: Aborted" in output
+    assert 'test_it.py", line 25 in test_that_crashes_once' in output
