@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gymnasium import Env
 
     from an_control.learning.runs.run_loop import RunLoop
+    from an_control.learning.teacher.teachers import Teacher
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,9 @@ class Verb:
     """Train a teacher by its return (PPO, SAC, TD3 or TQC); `distill` makes a student of it.
 
     The teacher is an MLP policy, which needs its channels in order. A task that has a teacher of
-    its own (ant) starts from that one. The same command continues a stopped run, also with other
-    limits: minutes, steps, score. A run also ends when validation has not improved for half of it,
-    and for a third of its limits.
+    its own (ant) starts from that one by PPO. The same command continues a stopped run, also with
+    other limits: minutes, steps, score. A run also ends when validation has not improved for half
+    of it, and for a third of its limits.
     """
 
     task: tyro.conf.Positional[str]
@@ -37,6 +38,8 @@ class Verb:
     """The run's folder; its model.safetensors is the best one that was validated so far."""
     algorithm: Literal["auto", "ppo", "sac", "td3", "tqc"] = "auto"
     """What learns, of stable-baselines3 and sb3-contrib; auto is ppo."""
+    start_model: Path | None = None
+    """Start from this MLP policy: one that PPO or TD3 made, by the same algorithm."""
     minutes: float | None = 45.0
     """Stop after so many minutes of processor time; one thread is used."""
     steps: int | None = None
@@ -46,6 +49,11 @@ class Verb:
     burst: float = 0.003
     """Chance a step that a burst of up to 20 random or missing actions begins, from which the
     teacher learns the way back; 0: none."""
+    faults: tuple[str, ...] = ()
+    """Disturbances in the words of `evaluate --table`, such as `delay=0..2` `gain=0.6..1`; an
+    episode has one of them with the chance --fault-share."""
+    fault_share: float = 0.5
+    """Share of the episodes that have one of --faults."""
     episodes: int = 100
     """Number of episodes of the evaluation at the end, for the model's card."""
     seed: int = 1
@@ -78,24 +86,33 @@ class Verb:
             raise InputError(f"--score {self.score}: must be a number")
         if not 0.0 <= self.burst < 1.0:
             raise InputError(f"--burst {self.burst}: must be from 0 to below 1")
+        if not 0.0 <= self.fault_share <= 1.0:
+            raise InputError(f"--fault-share {self.fault_share}: must be from 0 to 1")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
 
     def _teach(self) -> int:
         from an_control.learning.environments import environment_of, make_environment
+        from an_control.learning.faults import Fault, offered
         from an_control.learning.runs.run_folder import RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
         from an_control.learning.teacher.learner import Limits, TeacherLearner
         from an_control.learning.teacher.settings import settings_for, smoke
-        from an_control.learning.teacher.teachers import own_teacher
 
         environment = environment_of(self.task)
-        own = own_teacher(self.task)
-        start = own.layers if own is not None and self.algorithm in ("auto", "ppo") else None
         limits = Limits(self.minutes, self.steps, self.score)
+        faults = [Fault.parse(text) for text in self.faults]
         with closing(make_environment(environment)) as env:
-            settings = replace(settings_for(env, self.algorithm, start), burst=self.burst)
+            network = self._start(env)
+            start = None if network is None else network.layers
+            settings = replace(
+                settings_for(env, self.algorithm, network),
+                burst=self.burst,
+                faults=offered(env, dict.fromkeys(faults, self.fault_share / len(faults)))
+                if faults
+                else {},
+            )
             if self.smoke:
                 settings = smoke(settings)
                 limits = Limits(self.minutes, 2 * settings.iteration)
@@ -109,6 +126,17 @@ class Verb:
                 print(f"ended: {learner.end}")
                 self._finish(loop, env)
         return 0
+
+    def _start(self, env: Env[Any, Any]) -> Teacher | None:
+        """The network that the actor begins as, None where it begins at random."""
+        from an_control.learning.teacher.teachers import own_teacher, read_teacher
+
+        if self.start_model is None:
+            return own_teacher(self.task) if self.algorithm in ("auto", "ppo") else None
+        teacher = read_teacher(str(self.start_model), env)
+        if teacher.layers is None:
+            raise InputError(f"--start-model {self.start_model}: must have relu units")
+        return teacher
 
     def _finish(self, loop: RunLoop, env: Env[Any, Any]) -> None:
         """Evaluate the model that was kept and a random policy; write the card and the result.

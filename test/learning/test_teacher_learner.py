@@ -13,11 +13,13 @@ pytest.importorskip("stable_baselines3", reason="needs the train extra")
 pytest.importorskip("sb3_contrib", reason="needs the train extra")
 
 from an_control.learning.environments import make_environment
+from an_control.learning.faults import Fault
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.learner import Limits, TeacherLearner
 from an_control.learning.teacher.library import CLIP, REPLAY
 from an_control.learning.teacher.settings import contenders, settings_for, smoke
+from an_control.learning.teacher.teachers import NetworkTeacher
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
 from an_control.policy import MlpSizes, make_policy, read_model
 from an_control.policy.random_model import random_model
@@ -25,6 +27,7 @@ from an_control.policy.scalar.weights import head_of
 
 RACING = 0.8
 """Share of the run, so that it is stopped while both kinds of noise race, and after it."""
+FAULTS = {Fault("delay=0..2,jitter=0..0.1"): 0.5, Fault("lose=0.3"): 0.5}
 KINDS = [
     ("CartPole-v1", "ppo"),
     ("Pendulum-v1", "ppo"),
@@ -94,7 +97,8 @@ def learner_in(
     **changed,
 ):
     settings = settings_of(environment, algorithm, start, **changed)
-    return TeacherLearner(folder, environment, environment, settings, limits, 1, start)
+    layers = None if start is None else start.layers
+    return TeacherLearner(folder, environment, environment, settings, limits, 1, layers)
 
 
 def run(folder, environment, algorithm, stop_after=None, **others):
@@ -104,14 +108,15 @@ def run(folder, environment, algorithm, stop_after=None, **others):
         return loop
 
 
+@pytest.mark.parametrize("faults", [{}, FAULTS], ids=["undisturbed", "disturbed"])
 @pytest.mark.parametrize(("environment", "algorithm"), KINDS)
-def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorithm):
+def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorithm, faults):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     limits = Limits(steps=256)
     race = RACING if (environment, algorithm) == ("Pendulum-v1", "ppo") else 0.0
-    run(whole, environment, algorithm, limits=limits, race=race)
+    run(whole, environment, algorithm, limits=limits, race=race, faults=faults)
     for stop in (1, 2, 3, None):
-        loop = run(parts, environment, algorithm, stop, limits=limits, race=race)
+        loop = run(parts, environment, algorithm, stop, limits=limits, race=race, faults=faults)
         if algorithm != "ppo":
             with (parts / REPLAY).open("ab") as file:
                 file.write(b"what a killed run had written beyond its checkpoint")
@@ -126,20 +131,32 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorit
         assert array.tobytes() == models[1].arrays[name].tobytes()
 
 
-def test_a_network_to_start_from_changes_once_the_critic_knows_it(tmp_path):
-    start = head_of(random_model(MlpSizes(3, 1, [8, 4], "relu", "clip"), seed=3).arrays, 3)
-
-    given = [array for layer in start for array in layer]
+@pytest.mark.parametrize(("algorithm", "output"), [("ppo", "clip"), ("td3", "tanh")])
+def test_a_network_to_start_from_changes_once_the_critic_knows_it(tmp_path, algorithm, output):
+    arrays = random_model(MlpSizes(3, 1, [8, 4], "relu", output), seed=3).arrays
+    start = NetworkTeacher(head_of(arrays, 3), output)
+    given = [array for layer in start.layers for array in layer]
 
     def learned(name, stop_after=None):
-        loop = run(tmp_path / name, "Pendulum-v1", "ppo", stop_after, start=start)
-        layers = head_of(loop.learner.model().arrays, 3)
-        return [array for layer in layers for array in layer]
+        loop = run(tmp_path / name, "Pendulum-v1", algorithm, stop_after, start=start)
+        model = loop.learner.model()
+        assert model.sizes.output == output
+        return [array for layer in head_of(model.arrays, 3) for array in layer]
 
     assert all((a == b).all() for a, b in zip(learned("parts", 1), given, strict=True))
     parts, whole = learned("parts"), learned("whole")
     assert all((a == b).all() for a, b in zip(parts, whole, strict=True))
     assert not any((a == b).all() for a, b in zip(parts, given, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "output"), [("ppo", "tanh"), ("td3", "clip"), ("sac", "tanh")]
+)
+def test_a_network_that_the_algorithm_cannot_continue_is_refused(tmp_path, algorithm, output):
+    arrays = random_model(MlpSizes(3, 1, [8, 4], "relu", output), seed=3).arrays
+    allowed = {"clip": "ppo", "tanh": "td3"}[output]
+    with pytest.raises(ValueError, match=f"{algorithm}.*ends in {output} continues by {allowed}"):
+        settings_of("Pendulum-v1", algorithm, NetworkTeacher(head_of(arrays, 3), output))
 
 
 @pytest.mark.parametrize(("environment", "algorithm"), KINDS)
@@ -359,3 +376,59 @@ def test_without_bursts_an_episode_is_the_environments():
         assert episodes.step(np.zeros(2, np.float32))[2:4] == (step == 30, False)
     assert episodes.returns == [30.0]
     assert episodes.reset()[0] == 0
+
+
+def played(faults, answers=60):
+    """What the learner observes, is paid and does in so many steps of `Counting`."""
+    env = Counting()
+    episodes = TrainingEpisodes(env, 0.0, 3, faults)
+    seen = [episodes.reset()[0].item()]
+    rewards, cuts = [], []
+    for answer in range(answers):
+        observation, reward, fell, cut, _ = episodes.step(np.full(2, answer / 100, np.float32))
+        rewards.append(reward)
+        cuts.append(cut)
+        seen.append((episodes.reset()[0] if fell or cut else observation).item())
+    return env, seen, rewards, cuts
+
+
+def test_a_late_reading_is_what_the_teacher_learns_from():
+    _, seen, _, _ = played({Fault("delay=2"): 1.0}, answers=20)
+    assert seen == [0.0, 0.0, *range(19)]
+
+
+def test_while_messages_are_lost_the_last_action_is_sent_again_and_all_of_it_is_paid():
+    env, seen, rewards, cuts = played({Fault("lose=0.5"): 1.0}, answers=8)
+    assert not any(cuts) and max(rewards) > 1.0 and sum(rewards) == env.steps
+    assert np.diff(seen).tolist() == rewards
+    sent = [action[0] for action in env.actions]
+    expected = np.repeat(np.arange(8) / 100, np.array(rewards, int)).astype(np.float32)
+    assert sent == expected.tolist()
+
+
+def test_an_episode_is_cut_where_a_stop_begins_and_continues_where_it_ends():
+    env = Counting()
+    env.step_s = 1.0
+    episodes = TrainingEpisodes(env, 0.0, 3, {Fault("stop=5"): 1.0})
+    episodes.reset()
+    own = np.full(2, 0.25, np.float32)
+    steps = 0
+    while not episodes.step(own)[3]:
+        steps += 1
+        assert steps < 10
+    observation, _ = episodes.reset()
+    assert observation == env.steps
+    still = [bool((action == 0).all()) for action in env.actions]
+    assert still.count(True) == 5 and not still[0] and still[-5:] == [True] * 5
+    assert not episodes.step(own)[3] and env.actions[-1][0] == own[0]
+
+
+def test_an_episode_has_a_fault_as_often_as_its_chance_says():
+    episodes = TrainingEpisodes(Counting(), 0.0, 3, {Fault("delay=1"): 0.3})
+    late = 0
+    for _ in range(200):
+        episodes.reset()
+        late += episodes.step(np.zeros(2, np.float32))[0].item() == 0.0
+        while not episodes.step(np.zeros(2, np.float32))[2]:
+            pass
+    assert 40 < late < 80

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,18 +25,21 @@ def actor_layers(algorithm: Any) -> Layers:
 
     Of PPO's mean action or logits, or of what SAC, TD3 and TQC squash by tanh.
     """
-    policy = algorithm.policy
+    return tuple(
+        (part.weight.detach().double().numpy(), part.bias.detach().double().numpy())
+        for part in linear_parts(algorithm.policy)
+    )
+
+
+def linear_parts(policy: Any) -> Sequence[nn.Linear]:
+    """Those of the actor from observation to action, in order."""
     if hasattr(policy, "action_net"):
         parts = [*policy.mlp_extractor.policy_net, policy.action_net]
     else:
         actor = policy.actor
         mean = actor.mu if isinstance(actor.mu, nn.Sequential) else (actor.mu,)
         parts = [*getattr(actor, "latent_pi", ()), *mean]
-    return tuple(
-        (part.weight.detach().double().numpy(), part.bias.detach().double().numpy())
-        for part in parts
-        if isinstance(part, nn.Linear)
-    )
+    return [part for part in parts if isinstance(part, nn.Linear)]
 
 
 def folded(layers: Layers, normalisation: Normalisation) -> Layers:

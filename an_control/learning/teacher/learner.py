@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.environments import describe, make_environment, of_choices, of_patches
+from an_control.learning.faults import draw, ids_of
 from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.actor import mlp_model
 from an_control.learning.teacher.contender import Contender
 from an_control.learning.teacher.settings import TeacherSettings, contenders
 from an_control.learning.teacher.teachers import Layers
+from an_control.learning.teacher.training_episodes import disturbed_episode
 from an_control.policy import Model, make_policy
 
 PATIENCE = 1.0 / 3.0
@@ -74,7 +75,8 @@ class TeacherLearner:
         self._newest = self._contenders[0]
         """Whose iteration was the last one."""
         rng = np.random.default_rng([seed, 1])
-        self._seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
+        seeds = rng.integers(*TRAINING_SEEDS, settings.validation_episodes).tolist()
+        self._validations = [(seed, draw(settings.faults, rng)) for seed in seeds]
         self._done, self._seconds = 0, 0.0
         self._marked = 0, 0.0
         """Iterations and seconds at the last validation that was clearly better."""
@@ -201,12 +203,19 @@ class TeacherLearner:
         self._contenders = kept
 
     def _validate(self) -> float:
-        """The mean return without noise or bursts, of the policy as it would be saved."""
+        """The mean return without noise or bursts, of the policy as it would be saved.
+
+        Faults are those that were drawn when the run began.
+        """
         policy = make_policy(self.model(), "off")
+        ids = policy.nominal_ids
         totals = []
-        for seed in self._seeds:
-            episode = LiveEpisode(self._env, seed)
+        for seed, fault in self._validations:
+            episode = disturbed_episode(self._env, seed, fault, seed, ids_of(len(ids)))
             for tick in episode:
-                episode.act(policy.step_array(tick.observation, policy.nominal_ids))
+                if tick.arrived or episode.sent is None:
+                    episode.act(policy.step_array(tick.values, ids))
+                else:
+                    episode.act(episode.sent)
             totals.append(episode.total)
         return float(np.mean(totals))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from an_control.learning.runs.checkpoint import as_tensors
-from an_control.learning.teacher.actor import Normalisation, actor_layers
+from an_control.learning.teacher.actor import Normalisation, actor_layers, linear_parts
 from an_control.learning.teacher.replay_file import ReplayFile
 from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers
@@ -43,7 +43,8 @@ LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 class Library:
     """One algorithm and its environments.
 
-    `start` is a relu network from which PPO's actor begins; observations are then not normalised.
+    `start` is a relu network from which the actor of PPO or TD3 begins; observations are then not
+    normalised.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Library:
         self._settings = settings
         seeds = np.random.default_rng(seed).integers(2**63, size=len(envs))
         self._episodes = [
-            TrainingEpisodes(env, settings.burst, int(one))
+            TrainingEpisodes(env, settings.burst, int(one), settings.faults)
             for env, one in zip(envs, seeds, strict=True)
         ]
         self._vectorised = VecNormalize(
@@ -103,11 +104,13 @@ class Library:
         return line
 
     def freeze_actor(self, frozen: bool) -> None:
-        """Whether the next iterations leave PPO's actor as it is."""
+        """Whether the next iterations leave the actor as it is."""
         if self._settings.warm_up:
             policy = self._algorithm.policy
-            parts = (policy.mlp_extractor.policy_net, policy.action_net)
-            for parameter in (policy.log_std, *(p for part in parts for p in part.parameters())):
+            own = [p for part in linear_parts(policy) for p in part.parameters()]
+            if hasattr(policy, "log_std"):
+                own.append(policy.log_std)
+            for parameter in own:
                 parameter.requires_grad_(not frozen)
 
     def actor(self) -> tuple[Layers, bool]:
@@ -181,12 +184,12 @@ class Library:
 
     def _start_actor(self, start: Layers) -> None:
         policy = self._algorithm.policy
-        parts = [*policy.mlp_extractor.policy_net, policy.action_net]
-        linear = [part for part in parts if isinstance(part, torch.nn.Linear)]
         with torch.no_grad():
-            for part, (weight, bias) in zip(linear, start, strict=True):
+            for part, (weight, bias) in zip(linear_parts(policy), start, strict=True):
                 part.weight.copy_(torch.from_numpy(weight))
                 part.bias.copy_(torch.from_numpy(bias))
+        if hasattr(policy, "actor_target"):
+            policy.actor_target.load_state_dict(policy.actor.state_dict())
 
 
 def _random_state() -> dict[str, Any]:

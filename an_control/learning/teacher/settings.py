@@ -8,11 +8,14 @@ from typing import Any, Literal
 import gymnasium
 
 from an_control.learning.environments import of_choices
-from an_control.learning.teacher.teachers import Layers
+from an_control.learning.faults import Fault, check_chances
+from an_control.learning.teacher.teachers import Output, Teacher
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]
 WARM_UP = 5
-"""Iterations that the critic needs before it can tell a good actor how to improve."""
+"""Iterations that PPO's critic needs before it can tell a good actor how to improve."""
+TD3_WARM_UP = 40
+"""The same for TD3's critics, which begin without any transition."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class TeacherSettings:
     validation_episodes: int = 8
     burst: float = 0.003
     """Chance a step that a burst of random or missing actions begins."""
+    faults: dict[Fault, float] = field(default_factory=dict)
+    """Chance an episode of each disturbance; what it observes is then what arrives."""
     warm_up: int = 0
     """First iterations, which train the critic alone; for an actor that can act already."""
     noise: float | None = None
@@ -47,6 +52,9 @@ class TeacherSettings:
     race: float = 0.0
     """Share of the run in which independent noise races with smooth noise; 0: there is no race."""
 
+    def __post_init__(self) -> None:
+        check_chances(self.faults)
+
 
 SMOOTH: dict[str, Any] = {"gae_lambda": 0.92, "use_sde": True, "sde_sample_freq": 4}
 """Noise that depends on the state and stays for four steps (Raffin et al. 2021, "Smooth
@@ -54,6 +62,8 @@ Exploration for Robotic Reinforcement Learning")."""
 INDEPENDENT_NOISE = 0.5
 """The first standard deviation of noise that is drawn anew at every step."""
 
+STARTS: dict[Algorithm, Output] = {"ppo": "clip", "td3": "tanh"}
+"""What an actor's output must be that an algorithm starts from; the others start from nothing."""
 DEFAULTS: dict[Algorithm, TeacherSettings] = {
     "ppo": TeacherSettings(
         "ppo",
@@ -102,11 +112,12 @@ DEFAULTS["td3"] = replace(
 def settings_for(
     env: gymnasium.Env[Any, Any],
     algorithm: Algorithm | Literal["auto"],
-    start: Layers | None = None,
+    start: Teacher | None = None,
 ) -> TeacherSettings:
     """The settings for this environment, and for the network to start from, if any.
 
-    "auto" is PPO. ValueError where the algorithm cannot learn in a Discrete action space.
+    "auto" is PPO. ValueError where the algorithm cannot learn in a Discrete action space, or
+    cannot go on from a network with this output.
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
     options = _without_smooth(settings)
@@ -114,9 +125,17 @@ def settings_for(
         if settings.algorithm != "ppo":
             raise ValueError(f"algorithm {algorithm!r}: a Discrete action space allows ppo")
         return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})
-    if start is None:
+    if start is None or start.layers is None:
         return settings
-    hidden = tuple(len(bias) for _, bias in start[:-1])
+    hidden, output = tuple(len(bias) for _, bias in start.layers[:-1]), start.output
+    if STARTS.get(settings.algorithm) != output:
+        allowed = " or ".join(name for name, one in STARTS.items() if one == output)
+        raise ValueError(
+            f"algorithm {algorithm!r}: a network that ends in {output} continues by {allowed}"
+        )
+    if settings.algorithm == "td3":
+        options["learning_starts"] = 0
+        return replace(settings, hidden=hidden, warm_up=TD3_WARM_UP, rate=3e-4, options=options)
     options |= {"batch_size": 1024, "n_epochs": 8}
     return replace(
         settings,

@@ -1,18 +1,35 @@
-"""The environment as the learning library plays it: endless episodes, with bursts in between."""
+"""The environment as the learning library plays it: endless episodes, disturbed at times."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.environments import of_choices
+from an_control.learning.faults import Fault, draw, ids_of
 from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.learning.rollout.live_episode import LiveEpisode
+from an_control.learning.rollout.live_episode import LiveEpisode, Tick
 
 LONGEST_BURST = 20
+NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
+
+
+def disturbed_episode(
+    env: gymnasium.Env[Any, Any],
+    seed: int,
+    fault: DisturbanceSettings,
+    fault_seed: int,
+    ids: tuple[str, ...],
+) -> LiveEpisode:
+    """An episode under a fault, or under none where it says nothing; the seeds alone decide it."""
+    disturber = Disturber(ids, fault, fault_seed) if fault.active else None
+    return LiveEpisode(env, seed, disturber, ids)
 
 
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -21,15 +38,28 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     In a burst of up to 20 steps the environment gets random or no actions, so that the learner
     also knows the way back from where a confused student leads. The learner sees an episode that
     is cut off there, whose value it bootstraps, and another that starts where the burst ended:
-    a burst teaches nothing itself.
+    a burst teaches nothing itself. A `stop` among the faults cuts an episode off in the same way.
+
+    Each episode draws one of `faults` by its chance, or none. What the learner observes is what
+    arrived; while messages are lost, its last action is sent again, and it is asked next when one
+    arrives.
 
     A Discrete action space stays one. `info` is left out: the library copies it in every step, and
     nothing reads it. BadStep where the environment gives a number that is not
     finite.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], burst: float, seed: int) -> None:
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        burst: float,
+        seed: int,
+        faults: Mapping[Fault, float] = NO_FAULTS,
+    ) -> None:
         super().__init__(env)
+        self._faults = faults
+        (channels,) = env.observation_space.shape or (0,)
+        self._ids = ids_of(channels)
         space = env.action_space
         assert isinstance(space, spaces.Box)
         self._actions = int(np.prod(space.shape))
@@ -37,7 +67,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.action_space = spaces.Discrete(self._actions)
         self._burst = burst
         self._rng = np.random.default_rng(seed)
-        self._burst_begins = False
+        self._burst_begins = self._stop_begins = False
         self._start()
         self.returns: list[float] = []
         """Of the episodes that ended, bursts included; the reader empties it."""
@@ -48,30 +78,37 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         """The start of the next episode; where a burst cut the last one off, it is played first."""
         if self._burst_begins:
             self._play_burst()
-        if self._episode.done or (self._played and not self._burst_begins):
+        elif self._stop_begins:
+            self._play_stop()
+        cut = self._burst_begins or self._stop_begins
+        if self._episode.done or (self._played and not cut):
             self._start()
-        self._burst_begins = False
-        return self._episode.observation, {}
+        self._burst_begins = self._stop_begins = False
+        return self._observed, {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         reward = self._act(np.eye(self._actions)[action] if self._chooses else action)
         episode = self._episode
         if not episode.done:
             self._burst_begins = self._rng.random() < self._burst
-        cut = (episode.done and not episode.fell) or self._burst_begins
-        return episode.observation, reward, episode.fell, cut, {}
+            self._stop_begins = self._stopped
+        cut = (episode.done and not episode.fell) or self._burst_begins or self._stop_begins
+        return self._observed, reward, episode.fell, cut, {}
 
     def state(self) -> dict[str, Any]:
         """What `restore` continues from."""
         return {
             "rng": self._rng.bit_generator.state,
             "seed": self._seed,
+            "fault": str(self._fault),
+            "fault_seed": self._fault_seed,
             "played": np.array(self._played, np.float32).reshape(-1, self._actions),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Play the episode at hand again, from its seed and actions."""
-        self._start(int(state["seed"]))
+        fault = DisturbanceSettings.parse(state.get("fault", "none"))
+        self._begin(int(state["seed"]), fault, int(state.get("fault_seed", 0)))
         for action in state["played"]:
             self._act(action)
         self.returns.clear()
@@ -81,17 +118,45 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _chooses(self) -> bool:
         return isinstance(self.action_space, spaces.Discrete)
 
-    def _start(self, seed: int | None = None) -> None:
-        self._seed = int(self._rng.integers(*TRAINING_SEEDS)) if seed is None else seed
+    @property
+    def _observed(self) -> np.ndarray:
+        """What has arrived; after the last step, which nobody answers, what is there."""
+        return self._episode.observation if self._tick is None else self._tick.values
+
+    @property
+    def _stopped(self) -> bool:
+        """Whether the safe command would replace the next action."""
+        stop = self._episode.stop
+        return stop is not None and stop.begin <= len(self._episode.rewards) < stop.end
+
+    def _start(self) -> None:
+        seed = int(self._rng.integers(*TRAINING_SEEDS))
+        fault = draw(self._faults, self._rng)
+        self._begin(seed, fault, int(self._rng.integers(2**31)) if fault.active else 0)
+
+    def _begin(self, seed: int, fault: DisturbanceSettings, fault_seed: int) -> None:
+        self._seed, self._fault, self._fault_seed = seed, fault, fault_seed
         self._played: list[np.ndarray] = []
-        self._episode = LiveEpisode(self.env, self._seed)
+        self._episode = disturbed_episode(self.env, seed, fault, fault_seed, self._ids)
+        self._ticks: Iterator[Tick] = iter(self._episode)
+        self._tick = next(self._ticks, None)
 
     def _act(self, action: np.ndarray) -> float:
+        """The reward until the next message arrives or the episode ends."""
         self._played.append(np.asarray(action, np.float32))
         reward = self._episode.act(self._played[-1])
+        self._tick = next(self._ticks, None)
+        while self._tick is not None and not self._tick.arrived:
+            assert self._episode.sent is not None
+            reward += self._episode.act(self._episode.sent)
+            self._tick = next(self._ticks, None)
         if self._episode.done:
             self.returns.append(self._episode.total)
         return reward
+
+    def _play_stop(self) -> None:
+        while self._stopped and not self._episode.done:
+            self._act(np.zeros(self._actions, np.float32))
 
     def _play_burst(self) -> None:
         strength = 0.7 * self._rng.integers(2)
