@@ -39,7 +39,8 @@ class Verb:
     algorithm: Literal["auto", "ppo", "sac", "td3", "tqc"] = "auto"
     """What learns, of stable-baselines3 and sb3-contrib; auto is ppo."""
     start_model: Path | None = None
-    """Start from this MLP policy: one that PPO or TD3 made, by the same algorithm."""
+    """Start from this MLP policy: one whose output is clipped by PPO, one that ends in
+    tanh (what TD3 made) by PPO or TD3."""
     minutes: float | None = 45.0
     """Stop after so many minutes of processor time; one thread is used."""
     steps: int | None = None
@@ -104,10 +105,9 @@ class Verb:
         limits = Limits(self.minutes, self.steps, self.score)
         faults = [Fault.parse(text) for text in self.faults]
         with closing(make_environment(environment)) as env:
-            network = self._start(env)
-            start = None if network is None else network.layers
+            start = self._start(env)
             settings = replace(
-                settings_for(env, self.algorithm, network),
+                settings_for(env, self.algorithm, start),
                 burst=self.burst,
                 faults=offered(env, dict.fromkeys(faults, self.fault_share / len(faults)))
                 if faults

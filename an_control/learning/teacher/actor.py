@@ -34,7 +34,9 @@ def actor_layers(algorithm: Any) -> Layers:
 def linear_parts(policy: Any) -> Sequence[nn.Linear]:
     """Those of the actor from observation to action, in order."""
     if hasattr(policy, "action_net"):
-        parts = [*policy.mlp_extractor.policy_net, policy.action_net]
+        last = policy.action_net
+        last = last if isinstance(last, nn.Sequential) else (last,)
+        parts = [*policy.mlp_extractor.policy_net, *last]
     else:
         actor = policy.actor
         mean = actor.mu if isinstance(actor.mu, nn.Sequential) else (actor.mu,)

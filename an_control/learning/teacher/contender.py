@@ -10,7 +10,7 @@ from an_control.learning.environments import make_environment
 from an_control.learning.teacher.actor import centred, folded
 from an_control.learning.teacher.library import Library
 from an_control.learning.teacher.settings import TeacherSettings
-from an_control.learning.teacher.teachers import Layers
+from an_control.learning.teacher.teachers import Layers, Teacher
 
 IMPROVEMENT = 0.01
 """What a validation must gain to count as better: this share of what was gained before."""
@@ -25,7 +25,7 @@ class Contender:
         environment: str,
         settings: TeacherSettings,
         seed: int,
-        start: Layers | None,
+        start: Teacher | None,
     ) -> None:
         envs = [make_environment(environment) for _ in range(settings.environments)]
         self.library = Library(folder, envs, settings, seed, start)

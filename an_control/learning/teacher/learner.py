@@ -24,7 +24,7 @@ from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.actor import mlp_model
 from an_control.learning.teacher.contender import Contender
 from an_control.learning.teacher.settings import TeacherSettings, contenders
-from an_control.learning.teacher.teachers import Layers
+from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.teacher.training_episodes import disturbed_episode
 from an_control.policy import Model, make_policy
 
@@ -60,7 +60,7 @@ class TeacherLearner:
         settings: TeacherSettings,
         limits: Limits,
         seed: int,
-        start: Layers | None = None,
+        start: Teacher | None = None,
     ) -> None:
         self._env = make_environment(environment)
         if of_patches(self._env):

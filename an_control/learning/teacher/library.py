@@ -19,7 +19,7 @@ from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.teacher.actor import Normalisation, actor_layers, linear_parts
 from an_control.learning.teacher.replay_file import ReplayFile
 from an_control.learning.teacher.settings import TeacherSettings
-from an_control.learning.teacher.teachers import Layers
+from an_control.learning.teacher.teachers import Layers, Teacher
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
 
 CLIP = 10.0
@@ -43,8 +43,8 @@ LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 class Library:
     """One algorithm and its environments.
 
-    `start` is a relu network from which the actor of PPO or TD3 begins; observations are then not
-    normalised.
+    `start` is a relu network from which the actor of PPO or TD3 begins, its output clipped or
+    squashed; observations are then not normalised.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Library:
         envs: list[gymnasium.Env[Any, Any]],
         settings: TeacherSettings,
         seed: int,
-        start: Layers | None,
+        start: Teacher | None,
     ) -> None:
         from stable_baselines3.common.logger import Logger
         from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -80,6 +80,9 @@ class Library:
         self._replay = None
         if settings.algorithm != "ppo":
             self._replay = ReplayFile(folder / REPLAY, self._algorithm.replay_buffer)
+        self._squashed = settings.algorithm != "ppo" or (
+            start is not None and start.output == "tanh"
+        )
         if start is not None:
             self._start_actor(start)
 
@@ -115,7 +118,7 @@ class Library:
 
     def actor(self) -> tuple[Layers, bool]:
         """The actor's layers, and whether tanh squashes its output."""
-        return actor_layers(self._algorithm), self._settings.algorithm != "ppo"
+        return actor_layers(self._algorithm), self._squashed
 
     def normalisation(self) -> Normalisation:
         """Of the actor's inputs; sd is inf where a channel hardly varied: its weights were never
@@ -182,10 +185,13 @@ class Library:
     def close(self) -> None:
         self._vectorised.close()
 
-    def _start_actor(self, start: Layers) -> None:
+    def _start_actor(self, start: Teacher) -> None:
         policy = self._algorithm.policy
+        if self._squashed and hasattr(policy, "action_net"):
+            policy.action_net = torch.nn.Sequential(policy.action_net, torch.nn.Tanh())
+        assert start.layers is not None
         with torch.no_grad():
-            for part, (weight, bias) in zip(linear_parts(policy), start, strict=True):
+            for part, (weight, bias) in zip(linear_parts(policy), start.layers, strict=True):
                 part.weight.copy_(torch.from_numpy(weight))
                 part.bias.copy_(torch.from_numpy(bias))
         if hasattr(policy, "actor_target"):

@@ -56,14 +56,17 @@ class TeacherSettings:
         check_chances(self.faults)
 
 
+START_NOISE: dict[Output, float] = {"clip": 0.3, "tanh": 0.15}
+"""PPO's first noise, by the output of the network that it continues: TD3's gaits, which end in
+tanh, bear less."""
 SMOOTH: dict[str, Any] = {"gae_lambda": 0.92, "use_sde": True, "sde_sample_freq": 4}
 """Noise that depends on the state and stays for four steps (Raffin et al. 2021, "Smooth
 Exploration for Robotic Reinforcement Learning")."""
 INDEPENDENT_NOISE = 0.5
 """The first standard deviation of noise that is drawn anew at every step."""
 
-STARTS: dict[Algorithm, Output] = {"ppo": "clip", "td3": "tanh"}
-"""What an actor's output must be that an algorithm starts from; the others start from nothing."""
+STARTS: dict[Algorithm, tuple[Output, ...]] = {"ppo": ("clip", "tanh"), "td3": ("tanh",)}
+"""What the output of an actor may be that an algorithm continues; the others start from nothing."""
 DEFAULTS: dict[Algorithm, TeacherSettings] = {
     "ppo": TeacherSettings(
         "ppo",
@@ -128,8 +131,8 @@ def settings_for(
     if start is None or start.layers is None:
         return settings
     hidden, output = tuple(len(bias) for _, bias in start.layers[:-1]), start.output
-    if STARTS.get(settings.algorithm) != output:
-        allowed = " or ".join(name for name, one in STARTS.items() if one == output)
+    if output not in STARTS.get(settings.algorithm, ()):
+        allowed = " or ".join(name for name, those in STARTS.items() if output in those)
         raise ValueError(
             f"algorithm {algorithm!r}: a network that ends in {output} continues by {allowed}"
         )
@@ -143,7 +146,7 @@ def settings_for(
         validate_every=settings.validate_every // 2,
         hidden=hidden,
         warm_up=WARM_UP,
-        noise=0.3,
+        noise=START_NOISE[output],
         race=0.0,
         decay=4_000_000,
         options=options,
