@@ -95,3 +95,30 @@ def test_a_monitor_that_the_model_cannot_serve_is_refused(model_file, monitor):
     with pytest.raises(ModelError, match=rf"ant\.safetensors: monitor: '{monitor}'.*'off'"):
         an_control.load_policy(model_file, monitor=monitor, engine="numpy")
     assert an_control.load_policy(model_file, monitor="off", engine="numpy").engine == "numpy"
+
+
+@pytest.mark.parametrize("width", [1, 8, 37])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_leaving_out_the_rows_of_units_that_are_zero_changes_no_bit(width, share):
+    pytest.importorskip("numba", reason="the compiled engine needs numba")
+    from an_control.policy.scalar.numba_products import add_product, add_sparse_product
+
+    rng = np.random.default_rng(width)
+    for count in (1, 7, 8, 64, 91):
+        x = rng.standard_normal(count).astype(np.float32)
+        x[rng.random(count) >= share] = 0.0
+        rows = rng.standard_normal((count, width)).astype(np.float32)
+        plain = rng.standard_normal(width).astype(np.float32)
+        sparse = plain.copy()
+        add_product(plain, rows, x)
+        add_sparse_product(sparse, rows, x)
+        assert plain.tobytes() == sparse.tobytes()
+
+
+def test_a_unit_that_is_not_a_number_still_counts():
+    pytest.importorskip("numba", reason="the compiled engine needs numba")
+    from an_control.policy.scalar.numba_products import add_sparse_product
+
+    out = np.zeros(2, np.float32)
+    add_sparse_product(out, np.ones((3, 2), np.float32), np.array([0, np.nan, 1], np.float32))
+    assert np.isnan(out).all()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.policy.float32_functions import tanh
-from an_control.policy.scalar.numba_products import add_product
+from an_control.policy.scalar.numba_products import add_product, add_sparse_product
 from an_control.system.compiled_cache import njit
 
 F32 = np.float32
@@ -54,7 +54,11 @@ def act(message, head, widths, relu, clip):
         y = head[at : at + width].copy()
         at += width
         size = len(x) * width
-        add_product(y, head[at : at + size].reshape(len(x), width), x)
+        rows = head[at : at + size].reshape(len(x), width)
+        if relu and layer > 0:
+            add_sparse_product(y, rows, x)
+        else:
+            add_product(y, rows, x)
         at += size
         last = layer == len(widths) - 1
         for j in range(width):

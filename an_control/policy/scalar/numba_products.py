@@ -3,6 +3,8 @@
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
+import numpy as np
+
 from an_control.system.compiled_cache import njit
 
 
@@ -24,6 +26,37 @@ def add_product(out, rows, x):
             total = total + rows[k + 6, j] * x6
             out[j] = total + rows[k + 7, j] * x7
     for k in range(whole, count):
+        for j in range(width):
+            out[j] += rows[k, j] * x[k]
+
+
+@njit(inline="always", error_model="numpy")
+def add_sparse_product(out, rows, x):
+    """``out += x @ rows``, to the bits of `add_product`, without the rows for which x is 0.
+
+    Most units of a relu layer are 0 at a time, and adding their nothing changes no bit.
+    """
+    width, count = rows.shape[1], 0
+    active = np.empty(len(x), np.int64)
+    for k in range(len(x)):
+        active[count] = k
+        count += x[k] != 0.0
+    whole = count - count % 8
+    for at in range(0, whole, 8):
+        k0, k1, k2, k3 = active[at], active[at + 1], active[at + 2], active[at + 3]
+        k4, k5, k6, k7 = active[at + 4], active[at + 5], active[at + 6], active[at + 7]
+        x0, x1, x2, x3, x4, x5, x6, x7 = x[k0], x[k1], x[k2], x[k3], x[k4], x[k5], x[k6], x[k7]
+        for j in range(width):
+            total = out[j] + rows[k0, j] * x0
+            total = total + rows[k1, j] * x1
+            total = total + rows[k2, j] * x2
+            total = total + rows[k3, j] * x3
+            total = total + rows[k4, j] * x4
+            total = total + rows[k5, j] * x5
+            total = total + rows[k6, j] * x6
+            out[j] = total + rows[k7, j] * x7
+    for at in range(whole, count):
+        k = active[at]
         for j in range(width):
             out[j] += rows[k, j] * x[k]
 
