@@ -94,24 +94,25 @@ class Verb:
 
     def _teach(self) -> int:
         from an_control.learning.environments import environment_of, make_environment
-        from an_control.learning.faults import Fault, offered
+        from an_control.learning.faults import Fault
         from an_control.learning.runs.run_folder import RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
         from an_control.learning.teacher.learner import Limits, TeacherLearner
         from an_control.learning.teacher.settings import settings_for, smoke
+        from an_control.learning.varied_robot import check_robot
 
         environment = environment_of(self.task)
         limits = Limits(self.minutes, self.steps, self.score)
         faults = [Fault.parse(text) for text in self.faults]
         with closing(make_environment(environment)) as env:
             start = self._start(env)
+            for fault in faults:
+                check_robot(env, fault.settings)
             settings = replace(
                 settings_for(env, self.algorithm, start),
                 burst=self.burst,
-                faults=offered(env, dict.fromkeys(faults, self.fault_share / len(faults)))
-                if faults
-                else {},
+                faults={fault: self.fault_share / len(faults) for fault in faults},
             )
             if self.smoke:
                 settings = smoke(settings)

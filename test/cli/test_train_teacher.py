@@ -43,6 +43,22 @@ def test_a_task_with_a_teacher_of_its_own_starts_from_it(tmp_path):
     assert json.loads(figures.read_text())["evaluations"][1]["mean"] > 1500
 
 
+def test_a_teacher_continues_under_disturbances(tmp_path):
+    first, then = tmp_path / "first", tmp_path / "then"
+    train = ["train-teacher", "Pendulum-v1", "--smoke", "--algorithm", "td3"]
+    assert main([*train, "--out", str(first)]) == 0
+    model = str(first / "model.safetensors")
+    disturbed = ["--faults", "delay=1", "gain=0.5,lag=0.5", "--fault-share", "1"]
+    train += ["--start-model", model, *disturbed]
+    assert main([*train, "--out", str(then)]) == 0
+    config = json.loads((then / "config.json").read_text())
+    assert config["settings"]["faults"] == {"delay=1": 0.5, "gain=0.5,lag=0.5": 0.5}
+    assert config["start"] is True
+    lines = (then / "metrics.jsonl").read_text().splitlines()
+    undisturbed = (first / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["validation"] != json.loads(undisturbed[0])["validation"]
+
+
 def test_another_seed_is_refused_in_the_same_folder(tmp_path, capsys):
     train = ["train-teacher", "CartPole-v1", "--smoke", "--out", str(tmp_path / "run")]
     assert main(train) == 0
@@ -63,6 +79,11 @@ def test_another_seed_is_refused_in_the_same_folder(tmp_path, capsys):
         (["CartPole-v1", "--score", "nan"], "--score nan"),
         (["CartPole-v1", "--burst", "1.5"], "--burst 1.5"),
         (["CartPole-v1", "--seed", "-1"], "--seed -1"),
+        (["CartPole-v1", "--faults", "25"], "fault: shuffle (allowed: delay"),
+        (["CartPole-v1", "--faults", "delay=1", "missing=0.1"], "fault: missing (allowed: delay"),
+        (["CartPole-v1", "--faults", "lag=0.5"], "lag: 0.5 (CartPoleEnv takes Discrete(2)"),
+        (["CartPole-v1", "--fault-share", "1.5"], "--fault-share 1.5"),
+        (["CartPole-v1", "--start-model", "no.safetensors"], "no.safetensors"),
     ],
 )
 def test_bad_input_ends_with_2_names_it_and_leaves_nothing(arguments, named, tmp_path, capsys):
