@@ -17,6 +17,7 @@
 # make memory-tables  those of docs/memory.md                              (half an hour, one core)
 # make parts-tables  that of docs/parts.md                            (five hours, one core; resumes)
 # make pong-table  that of docs/parts.md on Pong               (two hours, one core; resumes)
+# make ant-table  that of docs/parts.md on the Ant         (an hour of one core a seed; resumes)
 # make from-nothing  that of docs/from_nothing.md           (8 hours, one core; resumes)
 # make tables  those of docs/rewiring.md, docs/scrambler.md and docs/ant_policy.md, with their pictures
 #                                                                          (two hours, one core)
@@ -80,7 +81,7 @@ FASTER = $(BIN)/an-control distill ant --recipe ant-fast-$(1) \
          --out runs/ant_fast_$(3) --seed $(3)
 
 .PHONY: ant view test test-slow lint bench campaign soak fuzz reality ten-robots tables ant-policy \
-        camera-tables memory-tables parts-tables pong-table from-nothing clean
+        camera-tables memory-tables parts-tables pong-table ant-table from-nothing clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -192,7 +193,10 @@ parts-tables: $(VENV)/.test
 	@$(BIN)/python scripts/compare_parts.py runs/parts
 
 pong-table: $(VENV)/.test
-	@$(BIN)/python scripts/compare_students.py runs/pong_students
+	@$(BIN)/python scripts/compare_students.py pong runs/pong_students
+
+ant-table: $(VENV)/.test
+	@$(BIN)/python scripts/compare_students.py ant runs/ant_students
 
 memory-tables: $(VENV)/.test
 	@mkdir -p docs/memory

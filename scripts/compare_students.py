@@ -1,11 +1,12 @@
-"""What students of Pong gain by the Set Transformer's parts and by missing patches.
+"""What students gain by the Set Transformer's parts, by a memory and by missing patches.
 
-    python scripts/compare_students.py runs/pong_students [--seeds 1 2 3] [--table]
+    python scripts/compare_students.py pong runs/pong_students [--seeds 1 2 3] [--table]
+    python scripts/compare_students.py ant runs/ant_students [--seeds 1 2 3] [--table]
 
-All students imitate the scripted teacher for as many rounds and updates, and are evaluated with
-ever fewer patches. What is in the folder already is not made again, so a run that was stopped
-continues. At the end the table and the picture of docs/parts.md are written, from
-docs/parts/pong.json, which keeps the results of all seeds.
+All students of a robot imitate its own teacher at equal cost, and are evaluated under several
+protocols. What is in the folder already is not made again, so a run that was stopped continues. At
+the end the table and the picture of docs/parts.md are written, from docs/parts/pong.json or
+ant.json, which keep the results of all seeds.
 """
 
 from __future__ import annotations
@@ -30,36 +31,102 @@ from learned_runs import (
     returns,
 )
 
-PAGE, TITLE = ROOT / "docs/parts.md", "students of Pong"
-PICTURE, KEPT = ROOT / "docs/parts/pong.png", ROOT / "docs/parts/pong.json"
-ROUNDS = 10
+PAGE = ROOT / "docs/parts.md"
 ATTENTION = "AttentionNeuron"
-PMA = ["--pma", "100"]
-"""As many seeds as AttentionNeuron has queries here."""
-STUDENTS = {
-    ATTENTION: [],
-    f"{ATTENTION}, taught with 50 % missing": ["--missing-patches", "0.5"],
-    f"{ATTENTION}, taught with 80 % missing": ["--missing-patches", "0.8"],
-    "PMA": PMA,
-    "ISAB + PMA": ["--encoder", "isab", "--inducing", "16", *PMA],
+PMA_OF_PATCHES = ["--pma", "100"]
+"""As many seeds as AttentionNeuron has queries there."""
+PMA_OF_CHANNELS = ["--pma", "8"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Students of one robot's teacher."""
+
+    task: str
+    title: str
+    """Of the table."""
+    cost: tuple[str, ...]
+    """How long each learns, in words of `distill`."""
+    students: dict[str, list[str]]
+    """Each student's options of `distill`."""
+    protocols: dict[str, str]
+    """The protocols, and their names in the table."""
+    evaluation_seed: int
+    axis: str
+    """What the picture shows."""
+    digits: int
+    """Of a mean, after the point."""
+    evaluated: tuple[str, ...] = ()
+    """Further words of `evaluate`."""
+    episodes: int = 20
+
+    @property
+    def kept(self) -> Path:
+        return ROOT / f"docs/parts/{self.task}.json"
+
+    @property
+    def picture(self) -> Path:
+        return ROOT / f"docs/parts/{self.task}.png"
+
+
+COMPARISONS = {
+    "pong": Comparison(
+        task="pong",
+        title="students of Pong",
+        cost=("--rounds", "10"),
+        students={
+            ATTENTION: [],
+            f"{ATTENTION}, taught with 50 % missing": ["--missing-patches", "0.5"],
+            f"{ATTENTION}, taught with 80 % missing": ["--missing-patches", "0.8"],
+            "PMA": PMA_OF_PATCHES,
+            "ISAB + PMA": ["--encoder", "isab", "--inducing", "16", *PMA_OF_PATCHES],
+        },
+        protocols={
+            "reset": "all patches",
+            "reset,missing=0.2": "20 % missing",
+            "reset,missing=0.5": "50 % missing",
+            "reset,missing=0.8": "80 % missing",
+            "100": "moved every 100 steps",
+        },
+        evaluation_seed=2,
+        axis="mean return of a game (-21 to 21)",
+        digits=1,
+    ),
+    "ant": Comparison(
+        task="ant",
+        title="students of the Ant",
+        cost=("--minutes", "15"),
+        students={
+            ATTENTION: ["--neuron", "64"],
+            "PMA": ["--neuron", "24", *PMA_OF_CHANNELS],
+            "ISAB + PMA, GTrXL": [
+                *("--neuron", "20", "--encoder", "isab", "--inducing", "8", *PMA_OF_CHANNELS),
+                *("--recurrence", "gtrxl", "--units", "24", "--window", "32"),
+            ],
+        },
+        protocols={
+            "reset": "shuffled at the reset",
+            "reset+100": "and every 100 steps",
+            "reset+25": "and every 25 steps",
+            "reset,noise=5,noise-sd=1": "with 5 noise channels",
+            "reset,missing=0.1": "10 % missing",
+            "reset,missing=0.25": "25 % missing",
+            "reset+100,missing=0.1": "10 % missing, every 100 steps",
+        },
+        evaluation_seed=1,
+        axis="mean return",
+        digits=0,
+        evaluated=("--monitor", "off"),
+    ),
 }
-"""Each student's options of `distill`."""
-PROTOCOLS = {
-    "reset": "all patches",
-    "reset,missing=0.2": "20 % missing",
-    "reset,missing=0.5": "50 % missing",
-    "reset,missing=0.8": "80 % missing",
-    "100": "moved every 100 steps",
-}
-"""The protocols, and their names in the table."""
-EPISODES, EVALUATION_SEED = 20, 2
 
 
 @dataclass(frozen=True)
 class Student:
-    """One of the students, and the folder of all results."""
+    """One of a comparison's students, and the folder of all results."""
 
     name: str
+    comparison: Comparison
     folder: Path
 
     @property
@@ -68,30 +135,33 @@ class Student:
 
     def make(self, seed: int, episodes: int) -> None:
         """Learn and evaluate; CalledProcessError where a command fails."""
-        run = self.runs / str(seed)
+        what, run = self.comparison, self.runs / str(seed)
         if (run / ROWS).exists():
             return
         print(f"{self.name}, seed {seed}", flush=True)
-        words = ["--rounds", str(ROUNDS), *STUDENTS[self.name]]
-        call("distill", "pong", "--seed", str(seed), "--out", str(run), *words)
-        evaluate(run, "pong", list(PROTOCOLS), episodes, EVALUATION_SEED)
+        words = [*what.cost, *what.students[self.name]]
+        call("distill", what.task, "--seed", str(seed), "--out", str(run), *words)
+        protocols, at = list(what.protocols), what.evaluation_seed
+        evaluate(run, what.task, protocols, episodes, at, *what.evaluated)
 
     def returns(self, found: Results) -> list[tuple[float, float]]:
         """For each protocol the mean and its standard error."""
-        return [returns(entries(found, self.runs, protocol)) for protocol in PROTOCOLS]
+        protocols = self.comparison.protocols
+        return [returns(entries(found, self.runs, protocol)) for protocol in protocols]
 
     def row(self, found: Results) -> list[str]:
-        shown = [f"{mean:.1f} +- {error:.1f}" for mean, error in self.returns(found)]
+        digits = self.comparison.digits
+        shown = [f"{mean:.{digits}f} +- {err:.{digits}f}" for mean, err in self.returns(found)]
         return [self.name, *counts(found, self.runs), *shown]
 
 
-def table(students: list[Student], found: Results) -> str:
+def table(what: Comparison, students: list[Student], found: Results) -> str:
     """Of the students with results."""
-    head = ["student", "parameters", "seeds", *PROTOCOLS.values()]
+    head = ["student", "parameters", "seeds", *what.protocols.values()]
     return markdown(head, [one.row(found) for one in students if one.runs.name in found])
 
 
-def picture(students: list[Student], found: Results, path: Path) -> None:
+def picture(what: Comparison, students: list[Student], found: Results, path: Path) -> None:
     """Returns as bars, one group a protocol and one colour a student."""
     from matplotlib.figure import Figure
 
@@ -103,8 +173,9 @@ def picture(students: list[Student], found: Results, path: Path) -> None:
         means, errors = zip(*one.returns(found), strict=True)
         places = [p + width * (number - (len(some) - 1) / 2) for p in range(len(means))]
         axes.bar(places, means, 0.95 * width, yerr=errors, capsize=2, label=one.name)
-    axes.set_xticks(range(len(PROTOCOLS)), list(PROTOCOLS.values()))
-    axes.set_ylabel("mean return of a game (-21 to 21)")
+    names = [name.replace(", ", ",\n") for name in what.protocols.values()]
+    axes.set_xticks(range(len(names)), names)
+    axes.set_ylabel(what.axis)
     axes.axhline(0.0, color="black", linewidth=0.8)
     axes.grid(axis="y", alpha=0.3)
     figure.legend(loc="outside upper center", ncols=3)
@@ -115,18 +186,20 @@ def picture(students: list[Student], found: Results, path: Path) -> None:
 def main() -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("task", choices=list(COMPARISONS))
     parser.add_argument("out", type=Path, help="the folder of all results")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="(default: 1)")
-    parser.add_argument("--episodes", type=int, default=EPISODES, help="(default: %(default)s)")
+    parser.add_argument("--episodes", type=int, help="by default those of the table")
     parser.add_argument("--table", action="store_true", help="only write the page's table")
     given = parser.parse_args()
-    students = [Student(name, given.out.resolve()) for name in STUDENTS]
+    what = COMPARISONS[given.task]
+    students = [Student(name, what, given.out.resolve()) for name in what.students]
     if not given.table:
         for seed, student in product(given.seeds, students):
-            student.make(seed, given.episodes)
-    found = collect(KEPT, [one.runs for one in students])
-    write_tables(PAGE, {TITLE: table(students, found)})
-    picture(students, found, PICTURE)
+            student.make(seed, given.episodes or what.episodes)
+    found = collect(what.kept, [one.runs for one in students])
+    write_tables(PAGE, {what.title: table(what, students, found)})
+    picture(what, students, found, what.picture)
     return 0
 
 

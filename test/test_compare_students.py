@@ -1,4 +1,4 @@
-"""The script that compares students of Pong."""
+"""The script that compares students of Pong and of the Ant."""
 
 import json
 
@@ -16,14 +16,15 @@ def script(load_script):
     return load_script("compare_students")
 
 
-def student_of(script, number, folder):
-    return script.Student(list(script.STUDENTS)[number], folder)
+def student_of(script, number, folder, task="pong"):
+    what = script.COMPARISONS[task]
+    return script.Student(list(what.students)[number], what, folder)
 
 
 def written(script, student, seed: int, returns: list[float]) -> None:
     rows = [
         {"protocol": name, "mean": mean, "sd": 4.0, "success_share": 0.5, "episodes": [{}] * 5}
-        for name, mean in zip(script.PROTOCOLS, returns, strict=True)
+        for name, mean in zip(student.comparison.protocols, returns, strict=True)
     ]
     run = student.runs / str(seed)
     run.mkdir(parents=True)
@@ -43,21 +44,32 @@ def test_a_row_has_the_error_over_games_and_with_several_seeds_over_these(script
     assert row[2:5] == ["2", "19.0 +- 1.0", "10.0 +- 0.0"]
 
 
-def test_the_table_and_the_picture_have_what_is_there(script, tmp_path):
-    students = [student_of(script, i, tmp_path) for i in range(len(script.STUDENTS))]
+@pytest.mark.parametrize("task", ["pong", "ant"])
+def test_the_table_and_the_picture_have_what_is_there(script, tmp_path, task):
+    what = script.COMPARISONS[task]
+    students = [student_of(script, i, tmp_path, task) for i in range(len(what.students))]
     assert len({one.runs for one in students}) == len(students)
-    written(script, students[1], 1, [20.0] * len(script.PROTOCOLS))
+    written(script, students[1], 1, [20.0] * len(what.protocols))
     found = script.collect(tmp_path / "kept.json", [one.runs for one in students])
-    assert script.table(students, found).count("\n") == 2
-    script.picture(students, found, tmp_path / "students.png")
+    assert script.table(what, students, found).count("\n") == 2
+    script.picture(what, students, found, tmp_path / "students.png")
     assert (tmp_path / "students.png").stat().st_size > 10_000
 
 
-def test_a_student_learns_and_is_evaluated_by_the_words_of_its_row(script, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("task", "number", "expected"),
+    [
+        ("pong", 4, {"--encoder", "isab", "--pma", "100", "--rounds", "10"}),
+        ("ant", 2, {"--encoder", "isab", "--pma", "8", "--minutes", "15", "gtrxl"}),
+    ],
+)
+def test_a_student_learns_and_is_evaluated_by_the_words_of_its_row(
+    script, tmp_path, monkeypatch, task, number, expected
+):
     called = []
     for place in (vars(script), script.evaluate.__globals__):
         monkeypatch.setitem(place, "call", lambda *words: called.append(words))
-    student_of(script, 4, tmp_path).make(seed=3, episodes=2)
+    student_of(script, number, tmp_path, task).make(seed=3, episodes=2)
     learn, evaluate = called
-    assert {"--encoder", "isab", "--pma", "100", "--rounds", "10"} <= set(learn)
-    assert evaluate[evaluate.index("--table") + 1 :] == tuple(script.PROTOCOLS)
+    assert learn[:2] == ("distill", task) and expected <= set(learn)
+    assert evaluate[evaluate.index("--table") + 1 :] == tuple(script.COMPARISONS[task].protocols)
