@@ -1,11 +1,7 @@
-# ruff: noqa: E402
 """A teacher plays whole episodes, cut off by bursts and stops, and hears what a robot would."""
 
 import gymnasium
 import numpy as np
-import pytest
-
-pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.learning.faults import Fault
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
