@@ -126,3 +126,6 @@ class MonitorReport(NamedTuple):
     """How often signals were found to have moved, or to have been confused."""
     surprise: float
     """Nats a tick, lately, above what is usual."""
+    late_ticks: int
+    """By how many ticks the readings are late, as far as is known; the policy then gets what is
+    predicted for now."""

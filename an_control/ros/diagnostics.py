@@ -152,6 +152,7 @@ class Report:
             "setting": report.setting,
             "rewires detected": report.rewires,
             "surprise [nats]": f"{report.surprise:.1f}",
+            "readings late [ticks]": report.late_ticks,
         }
         carries = {f"{slot} carries": signal for slot, signal in report.moved.items()}
         return [self._status("monitor", level, text, values | carries)]

@@ -76,6 +76,8 @@ class Dagger:
         self._start = start
         self._faults = offered(self._env, settings.faults)
         self._task = describe(self._env, name, environment)
+        if any(fault.settings.repeat for fault in self._faults):
+            self._task["repeats"] = True
         self._recordings = Recordings(folder, Episode)
         self._student = self._new_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())

@@ -33,8 +33,7 @@ def costs_of(
     max_ratio: np.ndarray,
 ) -> np.ndarray:
     """Costs, of any shapes that fit together: of slots as channels, see `add_costs`."""
-    ratio = np.minimum(np.abs(moved - expected) / scale, max_ratio)
-    smooth = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
+    smooth = smooth_costs(moved, expected, scale, max_ratio)
     likely = np.clip(chance, MIN_CHANCE, 1.0 - MIN_CHANCE)
     one, zero = (
         1.0 / (1.0 + ((reads - level) / width) ** 2 / FREEDOM) ** 2 for level in (1.0, 0.0)
@@ -42,6 +41,15 @@ def costs_of(
     either = np.log(width) - np.log(likely * one + (1.0 - likely) * zero + MIN_LIKELIHOOD)
     found: np.ndarray = np.where(np.isnan(moved), usual, np.where(binary, either, smooth))
     return found
+
+
+def smooth_costs(
+    moved: np.ndarray, expected: np.ndarray, scale: np.ndarray, max_ratio: np.ndarray
+) -> np.ndarray:
+    """Those of channels that are not binary."""
+    ratio = np.minimum(np.abs(moved - expected) / scale, max_ratio)
+    costs: np.ndarray = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
+    return costs
 
 
 def noisy(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy.monitor.assignment import costs_of, noisy
+from an_control.policy.monitor.assignment import costs_of, noisy, smooth_costs
 from an_control.policy.monitor.forward_model import ForwardModel, Prediction
 
 F32 = np.float32
@@ -83,6 +83,13 @@ class Costs:
         """The same (N,) of one tick with a prediction (1, N), above what each channel costs usually
         without noise."""
         found: np.ndarray = self.own(moved[None], reads[None], prediction)[0] - self._usual
+        return found
+
+    def of_changes(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
+        """`own` of channels that are not binary, for less work; 0 where one is missing."""
+        scale = self._scale(prediction)
+        found: np.ndarray = smooth_costs(moved, prediction.change, scale, self._max_ratio)
+        found[..., np.isnan(moved)] = 0.0
         return found
 
     def usual(self, prediction: Prediction) -> float:

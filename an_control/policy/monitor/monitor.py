@@ -5,7 +5,8 @@ forward model says what each channel should read now. While another assignment o
 explains the readings clearly better than the present one, signals may have moved (`detector`): from
 then on that is verified against "nothing moved" (`search`, by the `evidence`). What is missing is
 imputed (`imputation`), and the noise that all sensors carry is filtered out (`sensor_noise`). What
-is stuck counts as missing, and of a message that came twice what was expected (`stuck_sensors`).
+is stuck counts as missing, and of a message that came twice what was expected (`stuck_sensors`). In
+place of readings that are late the policy gets what is predicted for now (`lateness`).
 
 At the start, and when nothing explains the readings any more, the monitor is lost: it seeks an
 assignment by the identity classifier alone. While slots stay missing it does so too
@@ -27,6 +28,7 @@ from an_control.policy.monitor.forward_model import (
     zeroed,
 )
 from an_control.policy.monitor.imputation import Imputation
+from an_control.policy.monitor.lateness import Lateness
 from an_control.policy.monitor.partial_search import PartialSearch
 from an_control.policy.monitor.search import AssignmentSearch
 from an_control.policy.monitor.sensor_noise import SensorNoise
@@ -60,6 +62,7 @@ class IdentityMonitor:
         self._search = AssignmentSearch(forward, self._costs)
         self._imputation = Imputation(forward, self._costs)
         self._partial = PartialSearch(forward, self._costs.assign)
+        self.lateness = Lateness(forward, self._costs)
         self.noise = SensorNoise(forward.max_roughness, forward.binary)
         self._may_stand_still = forward.binary | forward.constant
         self._sensors = StuckSensors(
@@ -80,6 +83,7 @@ class IdentityMonitor:
         self._search.reset()
         self._imputation.reset()
         self._partial.reset()
+        self.lateness.reset()
         self.noise.reset()
         self._sensors.reset()
         self._costs.noise_sd = 0.0
@@ -113,8 +117,15 @@ class IdentityMonitor:
         """One tick: readings (N,) float32 by slot, NaN where missing, and the action (A,) before.
 
         Without `evidence`, as after a command that no action stands for, the belief stays.
-        Returns the signals (N,) under each channel's id, NaN where one is missing and not imputed.
+        Returns the signals (N,) under each channel's id, NaN where one is missing and not imputed;
+        where they are late, what would be read now.
         """
+        self.lateness.catch_up()
+        given = self._step(readings, self.lateness.next_tick(action), evidence)
+        return self._ahead_of(given) if self.lateness.ticks and not self.belief.lost else given
+
+    def _step(self, readings: np.ndarray, action: np.ndarray, evidence: bool) -> np.ndarray:
+        """The same, as they are read; `action` (A,) is the one that they follow."""
         imputation, search = self._imputation, self._search
         readings = self._sensors.step(readings)
         search.catch_up(self.belief)
@@ -142,6 +153,8 @@ class IdentityMonitor:
             if self._finds_stuck(belief, readings, imputation.readings, prediction):
                 return self._leave_out(belief, readings)
             belief = self._update(belief, readings, imputation.readings, expectation)
+            if belief.slots is before:
+                self.lateness.add(expectation, readings[before])
         if self._ordered and not belief.lost:
             belief = belief.unpinned()
         self.belief = belief = belief.with_outputs(search.following)
@@ -161,9 +174,19 @@ class IdentityMonitor:
         tick and this action (A,); `step` takes it where its action is this one.
         """
         self._search.catch_up(self.belief)
+        self.lateness.catch_up()
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
+            action = self.lateness.following(action)
             self._ahead = self._expect(imputation.signals, action)
+
+    def _ahead_of(self, given: np.ndarray) -> np.ndarray:
+        """What would be read now in place of what is `given` (N,) to the policy, which is late."""
+        signals, belief = self._imputation.signals, self.belief
+        if signals is None or np.isnan(signals).any():
+            return given
+        ahead = self.lateness.ahead(signals)[belief.channels[belief.outputs]]
+        return np.where(np.isnan(given), given, ahead)
 
     def _expect(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
         if self._ahead is not None and self._ahead.follows(signals, action):
@@ -198,9 +221,11 @@ class IdentityMonitor:
             belief = belief._replace(outputs=belief.slots)
         if belief.slots is not slots:
             imputation.replay(belief)
-        elif link is not None and self.noise.sd:
-            signals = self._filtered(readings[belief.slots], link.expectation)
-            readings = belief.by_slot(signals)
+        elif link is not None:
+            self.lateness.add(link.expectation, readings[slots])
+            if self.noise.sd:
+                signals = self._filtered(readings[slots], link.expectation)
+                readings = belief.by_slot(signals)
         self.belief = belief
         return imputation.hold(readings, action, belief, explained=partial.explained)
 

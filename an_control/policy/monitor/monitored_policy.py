@@ -2,8 +2,8 @@
 
 Set to "match", the policy gets every signal under its own id, wherever it is wired; set to
 "reset", it gets the readings as they are wired and resets the channels whose signal moved. Ids
-that the task does not know pass by. While nothing moves, the policy gets the readings as they are,
-bit for bit.
+that the task does not know pass by. While nothing moves or is late, the policy gets the readings
+as they are, bit for bit.
 """
 
 from __future__ import annotations
@@ -198,7 +198,12 @@ class MonitoredPolicy(Policy):
         """What the monitor found by now."""
         monitor = self.monitor
         return MonitorReport(
-            self.setting, monitor.lost, monitor.moved, monitor.rewires, monitor.surprise
+            self.setting,
+            monitor.lost,
+            monitor.moved,
+            monitor.rewires,
+            monitor.surprise,
+            monitor.lateness.ticks,
         )
 
     @property

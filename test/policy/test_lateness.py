@@ -1,0 +1,102 @@
+"""The monitor finds out by how many ticks readings are late, and predicts the present from them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from an_control.policy.monitor.costs import Costs
+from an_control.policy.monitor.forward_model import Expectation, Prediction
+from an_control.policy.monitor.lateness import MAX_TICKS, Lateness
+
+CHANNELS, ACTIONS, SD = 6, 2, 0.01
+PULL = np.random.default_rng(0).normal(size=(ACTIONS, CHANNELS)).astype(np.float32)
+
+
+class Pulled:
+    """A forward model of channels that actions pull, and that else come to rest."""
+
+    actions = ACTIONS
+    binary = constant = np.zeros(CHANNELS, bool)
+    usual_costs = np.zeros(CHANNELS, np.float32)
+
+    def predict(self, readings, actions):
+        change = -0.2 * readings + 0.1 * actions @ PULL
+        return Prediction(change, np.full_like(change, SD), np.zeros_like(change))
+
+    def expect(self, signals, action):
+        prediction = self.predict(signals[None], action[None])
+        expected = signals + prediction.change[0]
+        return Expectation(signals, action, prediction, expected, expected)
+
+
+def late_robot(delays, noise=SD / 2, actions=None, seed=1):
+    """For each tick how late its readings are taken to be, and how far its prediction of the
+    present is from the truth; `delays` (T,) says how late they are."""
+    rng = np.random.default_rng(seed)
+    forward = Pulled()
+    lateness = Lateness(forward, Costs(forward))
+    states = [np.zeros(CHANNELS, np.float32)]
+    action, before, found = np.zeros(ACTIONS, np.float32), None, []
+    for tick, delay in enumerate(delays):
+        followed = lateness.next_tick(action)
+        seen = states[max(0, tick - delay)] + noise * rng.normal(size=CHANNELS).astype(np.float32)
+        if before is not None:
+            lateness.add(forward.expect(before, followed), seen)
+            lateness.catch_up()
+        error = np.abs(lateness.ahead(seen) - states[-1]).max()
+        found.append(SimpleNamespace(ticks=lateness.ticks, error=error))
+        before = seen
+        action = rng.uniform(-1, 1, ACTIONS) if actions is None else actions[tick]
+        action = np.asarray(action, np.float32)
+        states.append(forward.expect(states[-1], action).expected)
+    return found
+
+
+@pytest.mark.parametrize("delay", range(1, MAX_TICKS + 1))
+def test_a_delay_is_found_and_the_present_is_predicted(delay):
+    found = late_robot([delay] * 100)
+    assert [one.ticks for one in found[-60:]] == [delay] * 60
+    assert max(one.error for one in found[-60:]) < 4 * SD
+
+
+@given(st.integers(0, 2**31))
+def test_in_time_nothing_is_predicted(seed):
+    assert {one.ticks for one in late_robot([0] * 200, seed=seed)} == {0}
+
+
+def test_a_delay_that_sets_in_changes_and_ends_is_followed():
+    found = late_robot([0] * 100 + [2] * 100 + [1] * 100 + [0] * 100)
+    assert [found[end - 1].ticks for end in (100, 200, 300, 400)] == [0, 2, 1, 0]
+
+
+def test_while_the_action_stays_the_same_nothing_can_be_told():
+    still = np.full((200, ACTIONS), 0.5)
+    assert {one.ticks for one in late_robot([2] * 200, actions=still)} == {0}
+
+
+def test_where_the_model_is_wrong_by_every_action_no_delay_is_found():
+    assert {one.ticks for one in late_robot([0] * 500, noise=4 * SD)} == {0}
+
+
+def test_what_is_missing_says_nothing():
+    forward = Pulled()
+    lateness = Lateness(forward, Costs(forward))
+    missing = np.full(CHANNELS, np.nan, np.float32)
+    for tick in range(100):
+        followed = lateness.next_tick(np.full(ACTIONS, tick % 2, np.float32))
+        lateness.add(forward.expect(np.zeros(CHANNELS, np.float32), followed), missing)
+        lateness.catch_up()
+    assert lateness.ticks == 0
+
+
+def test_what_follows_is_what_the_next_tick_asks_for():
+    lateness = Lateness(Pulled(), Costs(Pulled()))
+    actions = np.arange(12, dtype=np.float32).reshape(6, ACTIONS)
+    for late in range(MAX_TICKS + 1):
+        lateness.ticks = late
+        for action in actions:
+            following = lateness.following(action)
+            assert lateness.next_tick(action) is following
