@@ -21,7 +21,8 @@ def test_the_shipped_ants_walk_with_their_sensors_shuffled(name, least, metres):
     policy = load_policy(share_path(f"models/{name}.safetensors"))
     environment = environment_of("ant")
     env = make_environment(environment)
-    assert policy.model.task == describe(env, "ant", environment)
+    taught_repeats = {"repeats": True} if name == "ant" else {}
+    assert policy.model.task == describe(env, "ant", environment) | taught_repeats
     shuffled = DisturbanceSettings(shuffle=Shuffle.parse("reset"))
     results = evaluate(policy, env, policy.nominal_ids, 4, 1, shuffled)
     env.close()
@@ -36,6 +37,16 @@ def test_the_shipped_ant_walks_as_fast_while_all_signals_move():
     results = evaluate(policy, env, policy.nominal_ids, 3, 1, moved)
     env.close()
     assert summary(results, success=2000.0)["mean"] > 3100
+
+
+@pytest.mark.parametrize("words", ["delay=1", "delay=2", "lose=0.1"])
+def test_late_and_lost_messages_hardly_slow_the_shipped_ant(words):
+    policy = load_policy(share_path("models/ant.safetensors"))
+    env = make_environment(environment_of("ant"))
+    late = DisturbanceSettings.parse(words)
+    results = evaluate(policy, env, policy.nominal_ids, 2, 1, late)
+    env.close()
+    assert summary(results, success=2000.0)["mean"] > 3000
 
 
 @pytest.mark.parametrize(
