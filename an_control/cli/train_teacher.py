@@ -39,8 +39,7 @@ class Verb:
     algorithm: Literal["auto", "ppo", "sac", "td3", "tqc"] = "auto"
     """What learns, of stable-baselines3 and sb3-contrib; auto is ppo."""
     start_model: Path | None = None
-    """Start from this MLP policy: one whose output is clipped by PPO, one that ends in
-    tanh (what TD3 made) by PPO or TD3."""
+    """Start from this MLP policy of relu units, by PPO."""
     minutes: float | None = 45.0
     """Stop after so many minutes of processor time; one thread is used."""
     steps: int | None = None

@@ -49,7 +49,7 @@ def test_a_teacher_continues_under_disturbances(tmp_path):
     assert main([*train, "--out", str(first)]) == 0
     model = str(first / "model.safetensors")
     disturbed = ["--faults", "delay=1", "gain=0.5,lag=0.5", "--fault-share", "1"]
-    train += ["--start-model", model, *disturbed]
+    train += ["--algorithm", "ppo", "--start-model", model, *disturbed]
     assert main([*train, "--out", str(then)]) == 0
     config = json.loads((then / "config.json").read_text())
     assert config["settings"]["faults"] == {"delay=1": 0.5, "gain=0.5,lag=0.5": 0.5}

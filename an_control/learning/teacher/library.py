@@ -43,8 +43,8 @@ LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 class Library:
     """One algorithm and its environments.
 
-    `start` is a relu network from which the actor of PPO or TD3 begins, its output clipped or
-    squashed; observations are then not normalised.
+    `start` is a relu network from which PPO's actor begins, its output clipped or squashed;
+    observations are then not normalised.
     """
 
     def __init__(
@@ -107,13 +107,11 @@ class Library:
         return line
 
     def freeze_actor(self, frozen: bool) -> None:
-        """Whether the next iterations leave the actor as it is."""
+        """Whether the next iterations leave PPO's actor as it is."""
         if self._settings.warm_up:
             policy = self._algorithm.policy
-            own = [p for part in linear_parts(policy) for p in part.parameters()]
-            if hasattr(policy, "log_std"):
-                own.append(policy.log_std)
-            for parameter in own:
+            own = (p for part in linear_parts(policy) for p in part.parameters())
+            for parameter in (policy.log_std, *own):
                 parameter.requires_grad_(not frozen)
 
     def actor(self) -> tuple[Layers, bool]:
@@ -187,15 +185,13 @@ class Library:
 
     def _start_actor(self, start: Teacher) -> None:
         policy = self._algorithm.policy
-        if self._squashed and hasattr(policy, "action_net"):
+        if self._squashed:
             policy.action_net = torch.nn.Sequential(policy.action_net, torch.nn.Tanh())
         assert start.layers is not None
         with torch.no_grad():
             for part, (weight, bias) in zip(linear_parts(policy), start.layers, strict=True):
                 part.weight.copy_(torch.from_numpy(weight))
                 part.bias.copy_(torch.from_numpy(bias))
-        if hasattr(policy, "actor_target"):
-            policy.actor_target.load_state_dict(policy.actor.state_dict())
 
 
 def _random_state() -> dict[str, Any]:

@@ -13,9 +13,7 @@ from an_control.learning.teacher.teachers import Output, Teacher
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]
 WARM_UP = 5
-"""Iterations that PPO's critic needs before it can tell a good actor how to improve."""
-TD3_WARM_UP = 40
-"""The same for TD3's critics, which begin without any transition."""
+"""Iterations that the critic needs before it can tell a good actor how to improve."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,18 @@ class TeacherSettings:
         check_chances(self.faults)
 
 
-START_NOISE: dict[Output, float] = {"clip": 0.3, "tanh": 0.15}
-"""PPO's first noise, by the output of the network that it continues: TD3's gaits, which end in
-tanh, bear less."""
+START_NOISE: dict[Output, float] = {"clip": 0.3, "tanh": 0.1}
+"""PPO's first noise, by the output of the network that it continues. What TD3 found, which ends in
+tanh, bears little noise and small steps only."""
+SMOOTH: dict[str, Any] = {"gae_lambda": 0.92, "use_sde": True, "sde_sample_freq": 4}
+"""Noise that depends on the state and stays for four steps (Raffin et al. 2021, "Smooth
+Exploration for Robotic Reinforcement Learning")."""
+INDEPENDENT_NOISE = 0.5
+"""The first standard deviation of noise that is drawn anew at every step."""
+
+START_NOISE: dict[Output, float] = {"clip": 0.3, "tanh": 0.1}
+"""PPO's first noise, by the output of the network that it continues. What TD3 found, which ends in
+tanh, bears little noise and small steps only."""
 SMOOTH: dict[str, Any] = {"gae_lambda": 0.92, "use_sde": True, "sde_sample_freq": 4}
 """Noise that depends on the state and stays for four steps (Raffin et al. 2021, "Smooth
 Exploration for Robotic Reinforcement Learning")."""
@@ -130,23 +137,19 @@ def settings_for(
         return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})
     if start is None or start.layers is None:
         return settings
-    hidden, output = tuple(len(bias) for _, bias in start.layers[:-1]), start.output
-    if output not in STARTS.get(settings.algorithm, ()):
-        allowed = " or ".join(name for name, those in STARTS.items() if output in those)
-        raise ValueError(
-            f"algorithm {algorithm!r}: a network that ends in {output} continues by {allowed}"
-        )
-    if settings.algorithm == "td3":
-        options["learning_starts"] = 0
-        return replace(settings, hidden=hidden, warm_up=TD3_WARM_UP, rate=3e-4, options=options)
-    options |= {"batch_size": 1024, "n_epochs": 8}
+    if settings.algorithm != "ppo":
+        raise ValueError(f"algorithm {algorithm!r}: a network to start from is continued by ppo")
+    calm = start.output == "tanh"
+    options |= {"batch_size": 4096 if calm else 1024, "n_epochs": 8}
     return replace(
         settings,
-        iteration=2 * settings.iteration,
-        validate_every=settings.validate_every // 2,
-        hidden=hidden,
+        environments=2 * settings.environments if calm else settings.environments,
+        iteration=(8 if calm else 2) * settings.iteration,
+        validate_every=settings.validate_every // (4 if calm else 2),
+        hidden=tuple(len(bias) for _, bias in start.layers[:-1]),
+        rate=1e-4 if calm else settings.rate,
         warm_up=WARM_UP,
-        noise=START_NOISE[output],
+        noise=START_NOISE[start.output],
         race=0.0,
         decay=4_000_000,
         options=options,
