@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -173,7 +174,7 @@ def picture(what: Comparison, students: list[Student], found: Results, path: Pat
         means, errors = zip(*one.returns(found), strict=True)
         places = [p + width * (number - (len(some) - 1) / 2) for p in range(len(means))]
         axes.bar(places, means, 0.95 * width, yerr=errors, capsize=2, label=one.name)
-    names = [name.replace(", ", ",\n") for name in what.protocols.values()]
+    names = [textwrap.fill(name, 14) for name in what.protocols.values()]
     axes.set_xticks(range(len(names)), names)
     axes.set_ylabel(what.axis)
     axes.axhline(0.0, color="black", linewidth=0.8)

@@ -33,7 +33,12 @@ export function showMonitor(parts, wires, scrambled) {
   text.textContent = monitor.text;
   text.className = `level${monitor.level}`;
   figures.replaceChildren(
-    ...[["moves noticed", "rewires detected"], ["surprise, nats", "surprise [nats]"], ["setting", "setting"]].map(([label, key]) => {
+    ...[
+      ["moves noticed", "rewires detected"],
+      ["surprise, nats", "surprise [nats]"],
+      ["readings late, ticks", "readings late [ticks]"],
+      ["setting", "setting"],
+    ].map(([label, key]) => {
       const one = document.createElement("div"), dt = document.createElement("dt"), dd = document.createElement("dd");
       dt.textContent = label;
       dd.textContent = monitor.values[key] ?? "–";
