@@ -121,9 +121,10 @@ def test_the_command_of_a_tick_that_came_too_late_is_not_sent(stand, monkeypatch
     act(stand, range(1, 8))
     loop = stand.node._loop
     hang(monkeypatch, 0.3)
-    trips = loop._watchdog.trips
+    # On a busy machine a trip may be under way already.
+    trips = loop._watchdog.trips - loop._watchdog.tripped
     sent = sent_during(loop._output, lambda: loop._act(None), monkeypatch)
-    assert loop._watchdog.trips == trips + 1
+    assert loop._watchdog.trips > trips
     assert len(sent) >= 2 and sent[0] == sent[-1] == SAFE
     assert all(one == SAFE for one in sent)
     assert not loop._watchdog.tripped
