@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.environments import describe, make_environment, of_choices, of_patches
-from an_control.learning.faults import draw, ids_of
+from an_control.learning.faults import draw
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.actor import mlp_model
@@ -211,7 +211,7 @@ class TeacherLearner:
         ids = policy.nominal_ids
         totals = []
         for seed, fault in self._validations:
-            episode = disturbed_episode(self._env, seed, fault, seed, ids_of(len(ids)))
+            episode = disturbed_episode(self._env, seed, fault)
             for tick in episode:
                 if tick.arrived or episode.sent is None:
                     episode.act(policy.step_array(tick.values, ids))

@@ -63,17 +63,6 @@ Exploration for Robotic Reinforcement Learning")."""
 INDEPENDENT_NOISE = 0.5
 """The first standard deviation of noise that is drawn anew at every step."""
 
-START_NOISE: dict[Output, float] = {"clip": 0.3, "tanh": 0.1}
-"""PPO's first noise, by the output of the network that it continues. What TD3 found, which ends in
-tanh, bears little noise and small steps only."""
-SMOOTH: dict[str, Any] = {"gae_lambda": 0.92, "use_sde": True, "sde_sample_freq": 4}
-"""Noise that depends on the state and stays for four steps (Raffin et al. 2021, "Smooth
-Exploration for Robotic Reinforcement Learning")."""
-INDEPENDENT_NOISE = 0.5
-"""The first standard deviation of noise that is drawn anew at every step."""
-
-STARTS: dict[Algorithm, tuple[Output, ...]] = {"ppo": ("clip", "tanh"), "td3": ("tanh",)}
-"""What the output of an actor may be that an algorithm continues; the others start from nothing."""
 DEFAULTS: dict[Algorithm, TeacherSettings] = {
     "ppo": TeacherSettings(
         "ppo",
@@ -127,7 +116,7 @@ def settings_for(
     """The settings for this environment, and for the network to start from, if any.
 
     "auto" is PPO. ValueError where the algorithm cannot learn in a Discrete action space, or
-    cannot go on from a network with this output.
+    cannot start from a network.
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
     options = _without_smooth(settings)
@@ -140,7 +129,9 @@ def settings_for(
     if settings.algorithm != "ppo":
         raise ValueError(f"algorithm {algorithm!r}: a network to start from is continued by ppo")
     calm = start.output == "tanh"
-    options |= {"batch_size": 4096 if calm else 1024, "n_epochs": 8}
+    options |= {"batch_size": 1024, "n_epochs": 8}
+    if calm:
+        options |= {"batch_size": 4096, "target_kl": 0.015}
     return replace(
         settings,
         environments=2 * settings.environments if calm else settings.environments,

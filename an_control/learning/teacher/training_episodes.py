@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from an_control.disturbance import DisturbanceSettings, Disturber
+from an_control.disturbance import DisturbanceSettings
 from an_control.learning.environments import of_choices
-from an_control.learning.faults import Fault, draw, ids_of
+from an_control.learning.faults import Fault, disturber, draw, ids_of
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode, Tick
 
@@ -21,15 +21,12 @@ NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
 def disturbed_episode(
-    env: gymnasium.Env[Any, Any],
-    seed: int,
-    fault: DisturbanceSettings,
-    fault_seed: int,
-    ids: tuple[str, ...],
+    env: gymnasium.Env[Any, Any], seed: int, fault: DisturbanceSettings
 ) -> LiveEpisode:
-    """An episode under a fault, or under none where it says nothing; the seeds alone decide it."""
-    disturber = Disturber(ids, fault, fault_seed) if fault.active else None
-    return LiveEpisode(env, seed, disturber, ids)
+    """An episode under a fault, or under none where it says nothing; the seed alone decides it."""
+    (channels,) = env.observation_space.shape or (0,)
+    disturbed = disturber(channels, fault, np.random.default_rng(seed))
+    return LiveEpisode(env, seed, disturbed, ids_of(channels))
 
 
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -58,8 +55,6 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         self._faults = faults
-        (channels,) = env.observation_space.shape or (0,)
-        self._ids = ids_of(channels)
         space = env.action_space
         assert isinstance(space, spaces.Box)
         self._actions = int(np.prod(space.shape))
@@ -101,14 +96,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             "rng": self._rng.bit_generator.state,
             "seed": self._seed,
             "fault": str(self._fault),
-            "fault_seed": self._fault_seed,
             "played": np.array(self._played, np.float32).reshape(-1, self._actions),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Play the episode at hand again, from its seed and actions."""
-        fault = DisturbanceSettings.parse(state.get("fault", "none"))
-        self._begin(int(state["seed"]), fault, int(state.get("fault_seed", 0)))
+        self._begin(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
         for action in state["played"]:
             self._act(action)
         self.returns.clear()
@@ -131,13 +124,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _start(self) -> None:
         seed = int(self._rng.integers(*TRAINING_SEEDS))
-        fault = draw(self._faults, self._rng)
-        self._begin(seed, fault, int(self._rng.integers(2**31)) if fault.active else 0)
+        self._begin(seed, draw(self._faults, self._rng))
 
-    def _begin(self, seed: int, fault: DisturbanceSettings, fault_seed: int) -> None:
-        self._seed, self._fault, self._fault_seed = seed, fault, fault_seed
+    def _begin(self, seed: int, fault: DisturbanceSettings) -> None:
+        self._seed, self._fault = seed, fault
         self._played: list[np.ndarray] = []
-        self._episode = disturbed_episode(self.env, seed, fault, fault_seed, self._ids)
+        self._episode = disturbed_episode(self.env, seed, fault)
         self._ticks: Iterator[Tick] = iter(self._episode)
         self._tick = next(self._ticks, None)
 
