@@ -96,14 +96,14 @@ def test_a_longer_run_that_is_killed_in_its_monitor_does_not_give_the_old_result
 ):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=":")
     out = tmp_path / "run"
-    arguments = ["learn", CART, "--teacher", teacher, "--smoke", "--out", out, "--minutes"]
-    assert program.run(*arguments, "0.0001").returncode == 0
+    arguments = ["learn", CART, "--teacher", teacher, "--smoke", "--out", out]
+    assert program.run(*arguments, "--minutes", "0.0001").returncode == 0
     first = read_model(out / "model.safetensors")
-    with program.started(*arguments, "1") as process:
+    with program.started(*arguments) as process:
         file = out / "checkpoint.safetensors"
         program.wait(lambda: not watched(file), file, LIMIT_S)
         process.send_signal(signal.SIGKILL)
-    ended = program.run(*arguments, "1")
+    ended = program.run(*arguments)
     assert ended.returncode == 0, ended.stderr
     student, made = (read_model(out / name) for name in ("student/model.safetensors", MADE[2]))
     assert all(np.array_equal(made.arrays[name], student.arrays[name]) for name in student.arrays)
