@@ -23,6 +23,7 @@ from an_control.cli.common import (
 )
 from an_control.cli.model_parts import PartOptions, Parts
 from an_control.policy import read_model
+from an_control.policy.sizes import AttentionSizes
 from an_control.system.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -160,7 +161,11 @@ class Verb:
                 )
         settings = smoke(settings) if self.smoke else settings
         student = settings.student
-        if teacher.layers is not None:
+        start = None if self.start_model is None else read_model(self.start_model)
+        if start is not None and settings.keep_head and isinstance(start.sizes, AttentionSizes):
+            head = tuple(start.sizes.head)
+            student = replace(student, head=head, output=start.sizes.output)
+        elif teacher.layers is not None:
             head = tuple(len(bias) for _, bias in teacher.layers[:-1])
             student = replace(student, head=head, output=teacher.output)
         names = ("neuron", "stack", "products")
@@ -191,7 +196,7 @@ class Verb:
             self.seed,
             self.device,
             self._teacher_name,
-            None if self.start_model is None else read_model(self.start_model),
+            start,
         )
 
     @property

@@ -8,7 +8,9 @@ pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.policy import read_model
+from an_control.policy import MlpSizes, read_model, write_model
+from an_control.policy.random_model import random_model
+from an_control.policy.tasks import ANT_TASK
 
 
 def test_it_leaves_a_model_and_its_figures_and_continues_where_it_was(tmp_path, capsys):
@@ -30,6 +32,27 @@ def test_it_leaves_a_model_and_its_figures_and_continues_where_it_was(tmp_path, 
     assert model.task["name"] == "ant" and "neuron.products" not in model.arrays
     assert main(arguments) == 0
     assert "3 of 3 rounds were done before" in capsys.readouterr().out
+
+
+def test_a_student_that_keeps_its_head_may_imitate_a_teacher_with_another(tmp_path):
+    """One whose layers are of other sizes, as where a reflex was added to it."""
+    first, teacher = tmp_path / "first", tmp_path / "teacher.safetensors"
+    assert main(["distill", "ant", "--out", str(first), "--smoke"]) == 0
+    start = read_model(first / "model.safetensors")
+    sizes = MlpSizes(28, 8, [12, 5], activation="relu", output="tanh")
+    write_model(teacher, random_model(sizes, seed=1, task=ANT_TASK))
+    recipe = tmp_path / "keeping.yaml"
+    recipe.write_text(
+        "an_control_recipe: 1\nobservation: scalar channels\n"
+        "student: {products: true}\nkeep_head: true\n"
+    )
+    words = ["distill", "ant", "--recipe", recipe, "--teacher", teacher, "--smoke"]
+    model = first / "model.safetensors"
+    arguments = [*words, "--start-model", model, "--out", tmp_path / "second"]
+    assert main([str(word) for word in arguments]) == 0
+    student = read_model(tmp_path / "second/model.safetensors")
+    assert student.sizes.head == start.sizes.head != sizes.head
+    assert student.sizes.output == start.sizes.output
 
 
 @pytest.mark.parametrize(

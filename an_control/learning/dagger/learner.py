@@ -191,7 +191,8 @@ class Dagger:
             student = PaperStudent(readings, actions, sizes)
         else:
             student = Student(readings, actions, sizes)
-            if self._teacher.layers is not None:
+            own_head = self._start is not None and self.settings.keep_head
+            if self._teacher.layers is not None and not own_head:
                 student.start_head(self._teacher.layers)
         if self._start is None:
             return student.to(self._device)
