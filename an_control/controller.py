@@ -57,6 +57,7 @@ class Controller:
         wiring_path, model_path: the files.
         engine: what computes the policy.
         monitor: what watches for unannounced rewiring; None for what the model says.
+        recovery: push a robot whose readings change by less than this at a tick; 0 = never.
         ramp_s: how long authority grows after activation and every safe command; 0 = off, None: as
             the model was trained.
         estop: while it is latched every command is the safe one.
@@ -71,6 +72,7 @@ class Controller:
         engine: EngineName | None,
         *,
         monitor: Monitor | None = None,
+        recovery: float = 0.0,
         ramp_s: float | None = None,
         estop: EStop | None = None,
     ) -> None:
@@ -78,7 +80,7 @@ class Controller:
         self.table = ChannelTable(self.wiring)
         self.messages = command_messages(self.wiring.command, wiring_path)
         """What carries a command."""
-        self.policy: Policy = load_policy(model_path, monitor, engine=engine)
+        self.policy: Policy = load_policy(model_path, monitor, engine=engine, recovery=recovery)
         self.model_path = model_path
         self.estop = estop or EStop()
         self.new_model = ""

@@ -55,6 +55,7 @@ ARGUMENTS = {
     ),
     "shadow": (False, "propose on policy/proposed, and command nothing"),
     "monitor": ("model", "what to do about unannounced rewiring: off, reset, match or model"),
+    "recovery": (0.0, "push a robot whose readings change by less than this at a tick; 0 = never"),
     "view": (False, "show the run in the browser, with the scrambler; prints the page's address"),
     "view_port": (8765, "the page's port, 0 = any"),
     "engine": ("auto", "what computes the policy: auto, numpy or numba"),
@@ -98,7 +99,7 @@ def nodes(context: LaunchContext) -> list[ExecuteProcess]:
         "check_rate": given["check_rate"],
         "engine": given["engine"],
         "executor": "events",
-        **{name: given[name] for name in ("trigger", "ramp_s", "shadow", "monitor")},
+        **{name: given[name] for name in ("trigger", "ramp_s", "shadow", "monitor", "recovery")},
     }
     simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
     return [

@@ -19,7 +19,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 from an_control.view.process import page
 
 BOOLEANS = ["true", "false"]
-NUMBERS = {"ramp_s"}
+NUMBERS = {"ramp_s", "recovery"}
 PARAMETERS: dict[str, tuple[str, list[str] | None]] = {
     "wiring": ("the robot's wiring YAML", None),
     "model": ("the policy's model file", None),
@@ -30,6 +30,7 @@ PARAMETERS: dict[str, tuple[str, list[str] | None]] = {
     ),
     "shadow": ("propose on ~/proposed, and command nothing", ["", *BOOLEANS]),
     "ramp_s": ("seconds from the safe command to the policy's", None),
+    "recovery": ("push a robot whose readings change by less than this at a tick", None),
     "autostart": ("configure and activate at once", ["", *BOOLEANS]),
     "check_rate": ("refuse a rate that the model was not trained at", ["", *BOOLEANS]),
     "engine": ("what computes the policy", ["", "auto", "numpy", "numba"]),

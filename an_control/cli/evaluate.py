@@ -18,7 +18,16 @@ from an_control.cli.disturbance import Options, defaults
 from an_control.cli.identification import TABLES, evaluate_identification
 from an_control.disturbance import Shuffle
 from an_control.learning.evaluation.ablation import without
-from an_control.policy import MlpSizes, Model, Monitor, Policy, make_policy, monitor_of, read_model
+from an_control.policy import (
+    MlpSizes,
+    Model,
+    Monitor,
+    Policy,
+    check_recovery,
+    make_policy,
+    monitor_of,
+    read_model,
+)
 from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.files import WriteError
 
@@ -68,6 +77,9 @@ class Verb:
     """What to do about unannounced rewiring: off (nothing), reset (clear the state of the neurons
     whose signal moved), match (move that state along with the signal); by default what the model
     file says."""
+    recovery: float = 0.0
+    """Push a robot that stands still: where its readings change by less than this at a tick in the
+    mean, random actions go out for 18 ticks (docs/safety.md); 0: never."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()
@@ -110,6 +122,7 @@ class Verb:
             protocols = self._protocols()
             for protocol in protocols.values():
                 monitor_of(model, protocol.monitor)
+                check_recovery(model, self.recovery)
                 if protocol.without is not None:
                     without(model, protocol.without)
             env = self._environment(task, model)
@@ -120,7 +133,7 @@ class Verb:
             self._check_robot(env, protocols)
             if self.normalise:
                 model = self._normalised(model, env)
-            stage = _Stage(model, env, self.seed, self.plots is not None)
+            stage = _Stage(model, env, self.seed, self.plots is not None, self.recovery)
             try:
                 self._evaluate(task, protocols, stage)
             except (ValueError, WriteError) as error:
@@ -276,6 +289,7 @@ class Verb:
             "episodes": self.episodes,
             "seed": self.seed,
             "monitor": self.monitor,
+            "recovery": self.recovery,
             "normalise": self.normalise,
         }
 
@@ -320,13 +334,18 @@ class _Stage:
     """
 
     def __init__(
-        self, model: Model, env: gymnasium.Env[Any, Any], seed: int, stepwise: bool
+        self,
+        model: Model,
+        env: gymnasium.Env[Any, Any],
+        seed: int,
+        stepwise: bool,
+        recovery: float,
     ) -> None:
         from an_control.learning.environments import describe
 
         self.channels: list[str] = describe(env, "", "")["channels"]
         self._model, self._env, self._seed = model, env, seed
-        self._stepwise = stepwise
+        self._stepwise, self._recovery = stepwise, recovery
         self._policies: dict[tuple[Monitor | None, Part | None], Policy] = {}
 
     def play(
@@ -342,10 +361,10 @@ class _Stage:
         model = model if part is None else without(model, part)
         which = protocol.monitor, part
         if which not in self._policies:
-            self._policies[which] = make_policy(model, protocol.monitor)
+            self._policies[which] = make_policy(model, protocol.monitor, recovery=self._recovery)
         policy = self._policies[which]
         plain = protocol.memory == "kept" and protocol.until is None and watch is None
-        plain = plain and policy.monitor_report is None
+        plain = plain and policy.monitor_report is None and not self._recovery
         if plain and not self._stepwise and can_fuse(model, self._env, protocol.disturbance):
             return evaluate_fused(
                 model,

@@ -41,6 +41,9 @@ class Verb:
     monitor: Monitor | None = None
     """What to do about unannounced rewiring: off, reset or match (see `evaluate`); by default what
     the model file says."""
+    recovery: float = 0.0
+    """Push a robot that stands still: where its readings change by less than this at a tick in the
+    mean, random actions go out for 18 ticks (docs/safety.md); 0: never."""
     use_sim_time: bool = False
     """Take the time from /clock."""
     check_rate: bool = True
@@ -51,7 +54,9 @@ class Verb:
     def run(self) -> int:
         end_at_once(INTERRUPTED)  # until the node handles signals itself
         need("ros", "rclpy")
-        controller = Controller(str(self.wiring), str(self.model), "numpy", monitor=self.monitor)
+        controller = Controller(
+            str(self.wiring), str(self.model), "numpy", monitor=self.monitor, recovery=self.recovery
+        )
         if self.check_rate and (refusal := controller.rate_refusal()):
             raise InputError(refusal)
         from an_control.ros.node import main
@@ -66,6 +71,7 @@ class Verb:
             "autostart": self.activate,
             "check_rate": self.check_rate,
             "monitor": self.monitor or "model",
+            "recovery": float(self.recovery),
             "use_sim_time": self.use_sim_time,
         }
         arguments = ["--ros-args", *self.ros_args]

@@ -90,6 +90,9 @@ class Verb:
     monitor: Monitor | None = None
     """What to do about unannounced rewiring: off, reset or match (see `evaluate`); by default what
     the model file says."""
+    recovery: float = 0.0
+    """Push a robot that stands still: where its readings change by less than this at a tick in the
+    mean, random actions go out for 18 ticks (docs/safety.md); 0: never."""
     realtime: bool = False
     """Step in real time, as a robot does, instead of in lockstep."""
     trigger: Literal["sources", "timer"] = "sources"
@@ -118,7 +121,9 @@ class Verb:
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
         files = self._files()
         model, wiring = files.model, files.wiring
-        controller = Controller(str(wiring), str(model), "numpy", monitor=self.monitor)
+        controller = Controller(
+            str(wiring), str(model), "numpy", monitor=self.monitor, recovery=self.recovery
+        )
         refusal = controller.rate_refusal()
         if refusal:
             raise InputError(refusal)
@@ -249,6 +254,7 @@ class Verb:
             "executor": "events",
             "lockstep_wait_s": SOURCES_S,
             "monitor": self.monitor or "model",
+            "recovery": float(self.recovery),
             "trigger": self.trigger,
             "ramp_s": -1.0 if self.ramp is None else float(self.ramp),
         }

@@ -20,6 +20,7 @@ from an_control.policy.monitor.forward_model import ForwardModel
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
+from an_control.policy.recovery import RecoveringPolicy, check_recovery
 from an_control.policy.scalar.attention_neuron import AttentionNeuron, Engine
 from an_control.policy.scalar.numpy_engine import NumpyEngine
 from an_control.policy.scalar.weights import Weights
@@ -52,6 +53,7 @@ __all__ = [
     "Sizes",
     "VisionNeuron",
     "VisionSizes",
+    "check_recovery",
     "dry_run",
     "load_policy",
     "make_policy",
@@ -70,6 +72,7 @@ def load_policy(
     *,
     engine: EngineName | None = None,
     keep_ticks: int | None = None,
+    recovery: float = 0.0,
 ) -> Policy:
     """The policy in a model file.
 
@@ -79,13 +82,17 @@ def load_policy(
             the model file says; only a model with a forward model can have one.
         engine: "numba" (compiled, here and now) or "numpy"; None takes numba where installed.
         keep_ticks: see `AttentionNeuron`.
+        recovery: push a robot that stands still, one whose readings change by less than this at a
+            tick (see `RecoveringPolicy`); 0: never.
 
     Raises:
         ModelError: the file is not a valid model; names the file and the reason.
     """
     model = read_model(path)
     try:
-        policy = make_policy(model, monitor, engine=engine, keep_ticks=keep_ticks)
+        policy = make_policy(
+            model, monitor, engine=engine, keep_ticks=keep_ticks, recovery=recovery
+        )
         dry_run(policy)
     except ValueError as error:
         raise ModelError(f"{path}: {error}") from error
@@ -98,13 +105,17 @@ def make_policy(
     *,
     engine: EngineName | None = None,
     keep_ticks: int | None = None,
+    recovery: float = 0.0,
 ) -> Policy:
     """The policy of a model in memory, see `load_policy`.
 
-    ValueError where the engine is unknown or not there, or the monitor one that cannot be.
+    ValueError where the engine is unknown or not there, or monitor or recovery cannot be.
     """
     setting = monitor_of(model, monitor)
     policy = _unmonitored(model, engine, keep_ticks)
+    if recovery:
+        check_recovery(model, recovery)
+        policy = RecoveringPolicy(policy, recovery)
     if setting == "off" or policy.reading_shape:
         return policy
     ordered = not policy.permutation_invariant

@@ -41,6 +41,7 @@ class Settings:
     check_rate: bool = True
     engine: str = "auto"
     monitor: str = "model"
+    recovery: float = 0.0
     executor: str = "single_threaded"
     lockstep_wait_s: float = 0.5
     watchdog_s: float = -1.0
@@ -84,6 +85,8 @@ _DESCRIPTIONS = {
     "monitor": "what to do about unannounced rewiring: 'off' (nothing), 'reset' (clear the state of"
     " the neurons whose signal moved), 'match' (move that state along with the signal) or 'model'"
     " (what the model file says)",
+    "recovery": "push a robot that stands still: where its readings change by less than this at a"
+    " tick in the mean, random actions go out for 18 ticks; 0 = never",
     "executor": "'single_threaded', or 'events' (quicker, experimental in rclpy)",
     "lockstep_wait_s": "lockstep: seconds to wait for the other sources of a stamp; what has not"
     " come by then is missing",
@@ -104,6 +107,7 @@ _RANGES = {
     "lockstep_wait_s": (0.001, 60.0),
     "watchdog_s": (-1.0, 3600.0),
     "ramp_s": (-1.0, 3600.0),
+    "recovery": (0.0, 1.0),
 }
 
 

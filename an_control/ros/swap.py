@@ -15,6 +15,7 @@ from an_control.policy import (
     Model,
     Monitor,
     Policy,
+    check_recovery,
     dry_run,
     make_policy,
     monitor_of,
@@ -31,6 +32,7 @@ class Swap:
 
     Args:
         check_rate: refuse a model that was trained at another rate.
+        recovery: as that of `load_policy`.
         failed: called from another thread with the reason why an accepted model could not act.
     """
 
@@ -42,9 +44,11 @@ class Swap:
         failed: Callable[[str], object],
         *,
         check_rate: bool = True,
+        recovery: float = 0.0,
     ) -> None:
         self._controller, self._engine, self._monitor = controller, engine, monitor
         self._failed, self._check_rate = failed, check_rate
+        self._recovery = recovery
         self._changed = threading.Condition()
         self._newest: str | None = None
         self._closed = False
@@ -80,6 +84,7 @@ class Swap:
         """ValueError saying why the model cannot take over."""
         self._controller.check(path, model)
         monitor_of(model, self._monitor)
+        check_recovery(model, self._recovery)
         if self._check_rate and (reason := self._controller.rate_refusal(model)):
             raise ValueError(reason)
 
@@ -112,7 +117,7 @@ class Swap:
         try:
             model = read_model(path)
             self._check(path, model)
-            policy = make_policy(model, self._monitor, engine=self._engine)
+            policy = make_policy(model, self._monitor, engine=self._engine, recovery=self._recovery)
             dry_run(policy)
         except Exception as error:
             reason = str(error) or repr(error)

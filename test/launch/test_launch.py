@@ -274,7 +274,7 @@ POLICY = {
     "wiring": "{ant_wiring}", "model": "{ant_model}", "namespace": "bot", "name": "pilot",
     "params_file": "{params_file}", "mode": "lockstep", "trigger": "timer", "shadow": "true",
     "ramp_s": "0.25", "autostart": "true", "check_rate": "false", "engine": "numpy",
-    "use_sim_time": "true",
+    "use_sim_time": "true", "recovery": "0.125",
 }  # fmt: skip
 SIMULATED = {
     "wiring": "{ant_wiring}", "model": "{ant_model}", "simulation": "{ant_simulation}",
@@ -284,6 +284,7 @@ SIMULATED = {
        .get(one.kind, "2" if one.whole else "0.25..0.5") for one in SETTINGS},
     "scrambler": "true", "rate": "30.0", "check_rate": "false", "camera_hz": "5.0",
     "command_timeout_s": "0.5", "engine": "numpy", "monitor": "off",
+    "recovery": "0.125",
 }  # fmt: skip
 VALUES = {
     "policy.launch.py": POLICY,

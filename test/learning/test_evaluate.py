@@ -144,3 +144,19 @@ def test_it_is_said_that_a_model_which_needs_its_order_is_shuffled(tmp_path, cap
 def test_bad_input_ends_with_2_and_names_it(still, arguments, named, capsys):
     assert main(["evaluate", str(still), *arguments]) == 2
     assert named in capsys.readouterr().err
+
+
+def test_a_robot_that_stands_still_is_pushed_where_that_is_asked_for(still, tmp_path):
+    figures = tmp_path / "figures.json"
+    arguments = ["evaluate", str(still), "--episodes", "2", "--json", str(figures)]
+    means = []
+    for recovery in ("0", "0.03"):
+        assert main([*arguments, "--recovery", recovery, "--table", "none,start=rest"]) == 0
+        (row,) = json.loads(figures.read_text())["protocols"]
+        means.append(row["mean"])
+    assert means[0] < -900.0 < means[1] - 20.0, "on the ground each of 1,000 steps costs 1"
+
+
+def test_a_recovery_that_cannot_be_is_refused(still, capsys):
+    assert main(["evaluate", str(still), "--recovery", "2"]) == 2
+    assert "recovery: 2 is not between 0 and 1" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 
@@ -11,7 +12,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import Log
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
-from stand import LATCHED, SCALE, Reference, Stand, tiny_model
+from stand import LATCHED, LIMITS, SCALE, Reference, Stand, tiny_model
 
 from an_control import controller
 from an_control.policy import AttentionSizes, model_file, write_model
@@ -66,6 +67,23 @@ def test_a_new_model_watches_for_a_second_and_then_acts_on_what_it_has_seen(
         assert list(stand.step(step).effort) == new.step(step)
     assert stand.node._loop.controller.model_path == str(path)
     assert stand.node.get_parameter("model").value == str(path)
+
+
+def test_a_robot_that_stands_still_is_pushed_also_by_a_new_model(stand, tmp_path, monkeypatch):
+    monkeypatch.setattr(controller, "WATCH_S", 0.03)
+    stand.start(recovery=0.01)
+    full = [LIMITS, LIMITS]
+    steps = itertools.count(1)
+
+    def pushed() -> bool:
+        return np.abs(stand.step(next(steps), np.zeros(4)).effort).tolist() == full
+
+    assert any(pushed() for _ in range(80)), "the readings are always the same"
+    path = other_model(tmp_path / "other.safetensors")
+    assert set_model(stand, str(path)).successful
+    swapped(stand, path)
+    assert any(pushed() for _ in range(120)) and any(pushed() for _ in range(120))
+    assert stand.node._loop.controller.model_path == str(path)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,128 @@
+"""A robot that stands still though it should move: push it, by random actions that are held.
+
+On the ground or in an odd posture no channel shows which one it is, so a permutation-invariant
+policy may stay there. Torques that change at every tick average out; held for some ticks they free
+the robot, and its channels move, so that the neurons find them again. While the robot moves, the
+policy acts as it would alone, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from an_control.policy.model_file import Model
+from an_control.policy.protocol import ChannelState, Policy
+from an_control.policy.sizes import VisionSizes
+
+HELD_TICKS = 6
+PUSHES = 3
+"""Random actions of a recovery, one after the other, each held for `HELD_TICKS`."""
+PAUSE_TICKS = 20
+"""Ticks that the policy has before a recovery, and before the next."""
+FORGETTING = 0.08
+"""What a tick counts in the running mean of changes, which begins with ten times the least change
+that counts as movement."""
+MAX_CHANGE = 1.0
+"""Of a reading at a tick: one that jumps must not look like a robot that moves."""
+
+
+def check_recovery(model: Model, least_change: float) -> None:
+    """ValueError where this model can have no such recovery; 0 is none."""
+    if not 0.0 <= least_change <= MAX_CHANGE:
+        raise ValueError(f"recovery: {least_change:g} is not between 0 and {MAX_CHANGE:g}")
+    if least_change and isinstance(model.sizes, VisionSizes):
+        raise ValueError("recovery: not for a policy of image patches; allowed is 0")
+
+
+class RecoveringPolicy(Policy):
+    """The same calls as the policy itself, which acts on numbers.
+
+    Args:
+        policy: acts while the robot moves.
+        least_change: of a robot that moves: the mean over channels of how much a reading changes
+            from tick to tick, as a running mean over some twelve ticks.
+    """
+
+    def __init__(self, policy: Policy, least_change: float) -> None:
+        self._policy, self._least = policy, least_change
+        self.model, self.engine, self.nominal_ids = policy.model, policy.engine, policy.nominal_ids
+        self.permutation_invariant = policy.permutation_invariant
+        self.reset()
+
+    def reset(self) -> None:
+        """Start an episode; the same pushes follow in each."""
+        self._policy.reset()
+        self._rng = np.random.default_rng(0)
+        self._change, self._left, self._pause = 10.0 * self._least, 0, PAUSE_TICKS
+        self._before: tuple[np.ndarray, tuple[str, ...]] | None = None
+        self.recoveries = 0
+        """How often the robot stood still in this episode."""
+
+    def ignore_next_tick(self) -> None:
+        self._policy.ignore_next_tick()
+
+    def prepare(self) -> None:
+        self._policy.prepare()
+
+    def step(self, readings: Mapping[str, float]) -> np.ndarray:
+        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
+        values = np.fromiter(readings.values(), np.float64, len(readings))
+        return self.step_array(values, tuple(readings))
+
+    def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
+        action = self._policy.step_array(values, ids)
+        self._note(np.asarray(values, np.float32), tuple(ids))
+        self._pause -= 1
+        if not self._left and self._pause <= 0 and self._change < self._least:
+            self._left = HELD_TICKS * PUSHES
+            self.recoveries += 1
+        if not self._left:
+            return action
+        if self._left % HELD_TICKS == 0:
+            self._push = self._rng.choice([-1.0, 1.0], len(action)).astype(np.float32)
+        self._left -= 1
+        if not self._left:
+            self._pause = PAUSE_TICKS
+        self._policy.previous_action = self._push
+        return self._push.copy()
+
+    def _note(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
+        """Take the changes since the last tick into the mean, where the same channels are there."""
+        if self._before is not None and len(ids) and ids == self._before[1]:
+            changes = np.minimum(np.abs(values - self._before[0]), MAX_CHANGE)
+            mean = math.fsum(changes) / len(ids)  # the same bits in any order
+            self._change += FORGETTING * (mean - self._change)
+        self._before = values.copy(), ids
+
+    @property
+    def previous_action(self) -> np.ndarray:
+        """The policy's own."""
+        return self._policy.previous_action
+
+    @previous_action.setter
+    def previous_action(self, action: np.ndarray) -> None:
+        self._policy.previous_action = action
+
+    @property
+    def channel_order(self) -> tuple[str, ...]:
+        """The policy's own."""
+        return self._policy.channel_order
+
+    @property
+    def attention(self) -> np.ndarray | None:
+        """The policy's own."""
+        return self._policy.attention
+
+    @property
+    def keys(self) -> np.ndarray | None:
+        """The policy's own."""
+        return self._policy.keys
+
+    @property
+    def channel_state(self) -> ChannelState | None:
+        """The policy's own."""
+        return self._policy.channel_state

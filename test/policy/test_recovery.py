@@ -1,0 +1,92 @@
+"""A robot that stands still is pushed; one that moves is left alone."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from an_control.policy import make_policy
+from an_control.policy.random_model import random_model
+from an_control.policy.recovery import HELD_TICKS, PAUSE_TICKS, PUSHES
+from an_control.policy.sizes import paper_sizes
+from an_control.policy.tasks import ANT_TASK
+
+MODEL = random_model(paper_sizes(8, queries=16, hidden_layers=1), seed=1, task=ANT_TASK)
+IDS = tuple(ANT_TASK["channels"])
+LEAST = 0.03
+SHORT = PUSHES * HELD_TICKS
+STILL = np.linspace(-1.0, 1.0, len(IDS)).astype(np.float32)
+
+
+def moving(tick: int) -> np.ndarray:
+    return STILL + np.float32(0.1) * (tick % 2)
+
+
+def actions(policy, readings, ticks: int) -> np.ndarray:
+    return np.array([policy.step_array(readings(tick), IDS) for tick in range(ticks)])
+
+
+def test_while_the_robot_moves_the_actions_are_the_policys_bit_for_bit():
+    recovering, alone = make_policy(MODEL, recovery=LEAST), make_policy(MODEL)
+    assert (actions(recovering, moving, 300) == actions(alone, moving, 300)).all()
+    assert recovering.recoveries == 0
+
+
+def test_a_robot_that_stands_still_is_pushed_by_actions_that_are_held():
+    recovering, alone = make_policy(MODEL, recovery=LEAST), make_policy(MODEL)
+    both = [actions(policy, lambda tick: STILL, 200) for policy in (recovering, alone)]
+    pushed = (np.abs(both[0]) == 1.0).all(1)
+    first = int(np.argmax(pushed))
+    assert PAUSE_TICKS <= first < 60
+    assert (both[0][:first] == both[1][:first]).all(), "alone until then"
+    pushes = both[0][first : first + SHORT]
+    assert pushed[first : first + SHORT].all() and not pushed[first + SHORT]
+    held = pushes.reshape(PUSHES, HELD_TICKS, -1)
+    assert (held == held[:, :1]).all() and len(np.unique(held[:, 0], axis=0)) == PUSHES
+    after = pushed[first + SHORT :]
+    assert int(np.argmax(after)) == PAUSE_TICKS - 1, "the policy has a try between two"
+
+
+def test_the_policy_learns_of_the_pushes_and_of_what_was_sent_instead():
+    policy = make_policy(MODEL, recovery=LEAST)
+    while not policy.recoveries:
+        action = policy.step_array(STILL, IDS)
+    assert (policy.previous_action == action).all()
+    policy.previous_action = np.zeros(8, np.float32)
+    assert not policy.previous_action.any()
+
+
+def test_the_same_pushes_follow_in_each_episode():
+    policy = make_policy(MODEL, recovery=LEAST)
+    first = actions(policy, lambda tick: STILL, 120)
+    policy.reset()
+    assert policy.recoveries == 0
+    assert (actions(policy, lambda tick: STILL, 120) == first).all()
+
+
+@given(st.permutations(range(len(IDS))))
+def test_channels_in_another_order_are_pushed_alike(order):
+    policy, other = make_policy(MODEL, recovery=LEAST), make_policy(MODEL, recovery=LEAST)
+    ids = tuple(IDS[place] for place in order)
+    for tick in range(70):
+        readings = moving(tick) if tick < 10 else STILL
+        action = other.step_array(readings[list(order)], ids)
+        assert (policy.step_array(readings, IDS) == action).all()
+    assert policy.recoveries == other.recoveries > 0
+
+
+def test_a_channel_that_comes_or_goes_is_no_movement():
+    policy = make_policy(MODEL, recovery=LEAST)
+    for tick in range(120):
+        count = len(IDS) - tick % 2
+        policy.step_array(STILL[:count], IDS[:count])
+    assert policy.recoveries == 0, "nothing to compare"
+    for _ in range(60):
+        policy.step(dict(zip(IDS, map(float, STILL), strict=True)))
+    assert policy.recoveries
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.5, float("nan")])
+def test_a_least_change_that_cannot_be_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"recovery: .* is not between 0 and 1"):
+        make_policy(MODEL, recovery=wrong)
