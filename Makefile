@@ -64,6 +64,7 @@ REALITY = reset none reset+100 reset+25 delay=1 delay=2 delay=0..2 jitter=0.02 j
           repeat=0.1 stop=2 start=rest start=posture gain=0.8 gain=0.6 friction=0.5 mass=0.7 \
           mass=1.3 lag=0.5 reset+100,missing=0.1 reset+25,missing=0.1 reset,missing=0.25 \
           reset+100,missing=0.25 25,swap=2 25,jitter=0.05
+RECOVERING = reset stop=2 start=rest start=posture
 REALITY_CAMERA = reset reset,delay=1 reset,lose=0.1 reset,repeat=0.1
 EVALUATE = $(BIN)/an-control evaluate
 # A table of a page: model, page, title, episodes and seed, protocols.
@@ -144,6 +145,7 @@ tables: $(VENV)/.test
 	  --plots docs/rewiring/ant_missing
 	$(call TABLE,ant,rewiring,ant moved and missing,--episodes 40 --seed 1,$(MOVED_MISSING))
 	$(call TABLE,ant,scrambler,ant in reality,--episodes 20 --seed 1,$(REALITY))
+	$(call TABLE,ant,scrambler,ant recovering,--recovery 0.03 --episodes 100 --seed 1,$(RECOVERING))
 	$(call TABLE,cartpole,rewiring,cartpole moved,--episodes 100 --seed 1,$(MOVED_CARTPOLE))
 	$(call TABLE,ant_quick,rewiring,ant rewired,--monitor off --episodes 100 --seed 1,$(REWIRED))
 	$(call TABLE,ant_quick,rewiring,ant disturbed,--monitor off --episodes 100 --seed 1,$(DISTURBED))

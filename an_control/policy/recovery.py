@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.model_file import Model
 from an_control.policy.protocol import ChannelState, Policy
 from an_control.policy.sizes import VisionSizes
@@ -75,7 +76,8 @@ class RecoveringPolicy(Policy):
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
         action = self._policy.step_array(values, ids)
-        self._note(np.asarray(values, np.float32), tuple(ids))
+        readings = np.nan_to_num(np.asarray(values, np.float64))
+        self._note(np.clip(readings, -MAX_READING, MAX_READING), tuple(ids))
         self._pause -= 1
         if not self._left and self._pause <= 0 and self._change < self._least:
             self._left = HELD_TICKS * PUSHES
@@ -96,7 +98,7 @@ class RecoveringPolicy(Policy):
             changes = np.minimum(np.abs(values - self._before[0]), MAX_CHANGE)
             mean = math.fsum(changes) / len(ids)  # the same bits in any order
             self._change += FORGETTING * (mean - self._change)
-        self._before = values.copy(), ids
+        self._before = values, ids
 
     @property
     def previous_action(self) -> np.ndarray:

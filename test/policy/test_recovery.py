@@ -86,6 +86,16 @@ def test_a_channel_that_comes_or_goes_is_no_movement():
     assert policy.recoveries
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
+def test_a_reading_that_is_no_number_hides_no_robot_that_stands_still(bad):
+    policy = make_policy(MODEL, recovery=LEAST)
+    readings = STILL.astype(np.float64)
+    readings[3] = bad
+    for _ in range(120):
+        assert np.isfinite(policy.step_array(readings, IDS)).all()
+    assert policy.recoveries
+
+
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, float("nan")])
 def test_a_least_change_that_cannot_be_is_refused(wrong):
     with pytest.raises(ValueError, match=r"recovery: .* is not between 0 and 1"):
