@@ -26,6 +26,9 @@ PAUSE_TICKS = 20
 FORGETTING = 0.08
 """What a tick counts in the running mean of changes, which begins with ten times the least change
 that counts as movement."""
+IN_COMMAND = 0.5
+"""Share of the last action that must have been sent, for the robot to be in the policy's command:
+one that is stopped stands still rightly."""
 MAX_CHANGE = 1.0
 """Of a reading at a tick: one that jumps must not look like a robot that moves."""
 
@@ -47,6 +50,10 @@ class RecoveringPolicy(Policy):
             from tick to tick, as a running mean over some twelve ticks.
     """
 
+    _change: float
+    _left: int
+    _pause: int
+
     def __init__(self, policy: Policy, least_change: float) -> None:
         self._policy, self._least = policy, least_change
         self.model, self.engine, self.nominal_ids = policy.model, policy.engine, policy.nominal_ids
@@ -57,7 +64,8 @@ class RecoveringPolicy(Policy):
         """Start an episode; the same pushes follow in each."""
         self._policy.reset()
         self._rng = np.random.default_rng(0)
-        self._change, self._left, self._pause = 10.0 * self._least, 0, PAUSE_TICKS
+        self._wait()
+        self._given: np.ndarray | None = None
         self._before: tuple[np.ndarray, tuple[str, ...]] | None = None
         self.recoveries = 0
         """How often the robot stood still in this episode."""
@@ -82,6 +90,7 @@ class RecoveringPolicy(Policy):
         if not self._left and self._pause <= 0 and self._change < self._least:
             self._left = HELD_TICKS * PUSHES
             self.recoveries += 1
+        self._given = action
         if not self._left:
             return action
         if self._left % HELD_TICKS == 0:
@@ -89,8 +98,12 @@ class RecoveringPolicy(Policy):
         self._left -= 1
         if not self._left:
             self._pause = PAUSE_TICKS
-        self._policy.previous_action = self._push
+        self._policy.previous_action = self._given = self._push
         return self._push.copy()
+
+    def _wait(self) -> None:
+        """Begin to watch the robot, as at a start."""
+        self._change, self._left, self._pause = 10.0 * self._least, 0, PAUSE_TICKS
 
     def _note(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
         """Take the changes since the last tick into the mean, where the same channels are there."""
@@ -108,6 +121,9 @@ class RecoveringPolicy(Policy):
     @previous_action.setter
     def previous_action(self, action: np.ndarray) -> None:
         self._policy.previous_action = action
+        given = self._given
+        if given is not None and action @ given < IN_COMMAND * (given @ given):
+            self._wait()
 
     @property
     def channel_order(self) -> tuple[str, ...]:

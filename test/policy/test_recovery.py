@@ -64,6 +64,26 @@ def test_the_same_pushes_follow_in_each_episode():
     assert (actions(policy, lambda tick: STILL, 120) == first).all()
 
 
+def test_a_robot_that_is_stopped_is_not_pushed_until_it_stands_still_in_command():
+    policy = make_policy(MODEL, recovery=LEAST)
+    for _ in range(200):
+        policy.step_array(STILL, IDS)
+        policy.previous_action = np.zeros(8, np.float32)
+    assert policy.recoveries == 0
+    after = np.abs(actions(policy, lambda tick: STILL, 60)) == 1.0
+    assert PAUSE_TICKS <= int(np.argmax(after.all(1))) < 40
+
+
+def test_a_push_that_a_limit_cuts_goes_on():
+    policy = make_policy(MODEL, recovery=LEAST)
+    pushed = 0
+    for _ in range(60):
+        action = policy.step_array(STILL, IDS)
+        pushed += bool((np.abs(action) == 1.0).all())
+        policy.previous_action = 0.8 * action
+    assert pushed == SHORT
+
+
 @given(st.permutations(range(len(IDS))))
 def test_channels_in_another_order_are_pushed_alike(order):
     policy, other = make_policy(MODEL, recovery=LEAST), make_policy(MODEL, recovery=LEAST)
