@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from stand import SAFE, Stand
+
+from an_control.ros.node import END_S
 
 LIMIT_S = 60.0
 
@@ -174,6 +177,8 @@ def test_an_interrupt_while_it_starts_ends_it(stand):
     settings = {"wiring": stand.wiring, "model": stand.model, "autostart": True}
     with running("-r", f"__ns:={name[1]}", **settings) as process:
         stand.until(lambda: name in stand.peer.get_node_names_and_namespaces(), "the node", LIMIT_S)
+        began = time.monotonic()
         process.send_signal(signal.SIGINT)
         status, errors = ended(process)
-    assert status == 0 and "Traceback" not in errors, errors
+    late = time.monotonic() - began >= END_S  # configuring on a busy machine: it is cut off
+    assert (status == 0 or (status == 1 and late)) and "Traceback" not in errors, errors
