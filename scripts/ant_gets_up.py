@@ -76,7 +76,7 @@ def _scale(channels: list[str]) -> np.ndarray:
 
 
 class Trials:
-    """Starts at rest in `env`: a reflex gets the Ant up, the teacher goes on."""
+    """Starts at rest in `env`: a reflex gets the Ant up, then the teacher acts."""
 
     def __init__(self, env: gymnasium.Env, teacher: Teacher, channels: list[str]) -> None:
         self._env, self._teacher, self._channels = env, teacher, channels

@@ -120,9 +120,9 @@ class Verb:
         task = self.task or str(model.task.get("name", "ant"))
         try:
             protocols = self._protocols()
+            check_recovery(model, self.recovery)
             for protocol in protocols.values():
                 monitor_of(model, protocol.monitor)
-                check_recovery(model, self.recovery)
                 if protocol.without is not None:
                     without(model, protocol.without)
             env = self._environment(task, model)

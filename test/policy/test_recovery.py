@@ -74,7 +74,7 @@ def test_a_robot_that_is_stopped_is_not_pushed_until_it_stands_still_in_command(
     assert PAUSE_TICKS <= int(np.argmax(after.all(1))) < 40
 
 
-def test_a_push_that_a_limit_cuts_goes_on():
+def test_a_push_that_a_limit_cuts_continues():
     policy = make_policy(MODEL, recovery=LEAST)
     pushed = 0
     for _ in range(60):
