@@ -37,7 +37,7 @@ FALL = 100.0
 CANDIDATES, FINALISTS, GENERATIONS, POPULATION = 400, 4, 70, 12
 FIRST_TRIALS, FINAL_TRIALS, TRIALS = 2, 8, 3
 SIGMA, NOISE = 0.2, 0.15
-"""Of the search, and of the normal noise on the actions while it goes on."""
+"""Of the search, and of the normal noise on the actions during it."""
 STEEP, OFF = 1e3, 1e5
 """Weights of the switch: per metre of height, and per unit of the switch on what it turns off."""
 GAIN = 1.5
