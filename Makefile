@@ -178,7 +178,7 @@ ant-policy: $(VENV)/.test
 	$(call FASTER,fourth,runs/ant_fast_3,4)
 	$(call FASTER,fifth,runs/ant_fast_4,5)
 	$(call FASTER,sixth,runs/ant_fast_5,6)
-	$(BIN)/an-control train-monitor runs/ant_fast_6/model.safetensors --delay-chance 0.1 \
+	$(BIN)/an-control train-monitor runs/ant_fast_6/model.safetensors --faults delay=1 \
 	  --folder runs/ant_monitor
 
 camera-tables: $(VENV)/.test

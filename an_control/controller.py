@@ -57,7 +57,8 @@ class Controller:
         wiring_path, model_path: the files.
         engine: what computes the policy.
         monitor: what watches for unannounced rewiring; None for what the model says.
-        recovery: push a robot whose readings change by less than this at a tick; 0 = never.
+        recovery: push a robot whose readings change by less than this at a tick; 0 = never, None:
+            as the model says.
         ramp_s: how long authority grows after activation and every safe command; 0 = off, None: as
             the model was trained.
         estop: while it is latched every command is the safe one.
@@ -72,7 +73,7 @@ class Controller:
         engine: EngineName | None,
         *,
         monitor: Monitor | None = None,
-        recovery: float = 0.0,
+        recovery: float | None = None,
         ramp_s: float | None = None,
         estop: EStop | None = None,
     ) -> None:

@@ -55,7 +55,11 @@ ARGUMENTS = {
     ),
     "shadow": (False, "propose on policy/proposed, and command nothing"),
     "monitor": ("model", "what to do about unannounced rewiring: off, reset, match or model"),
-    "recovery": (0.0, "push a robot whose readings change by less than this at a tick; 0 = never"),
+    "recovery": (
+        -1.0,
+        "push a robot whose readings change by less than this at a tick; 0 = never,"
+        " -1 = as the model file says",
+    ),
     "view": (False, "show the run in the browser, with the scrambler; prints the page's address"),
     "view_port": (8765, "the page's port, 0 = any"),
     "engine": ("auto", "what computes the policy: auto, numpy or numba"),

@@ -23,10 +23,10 @@ from an_control.policy import (
     Model,
     Monitor,
     Policy,
-    check_recovery,
     make_policy,
     monitor_of,
     read_model,
+    recovery_of,
 )
 from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.files import WriteError
@@ -77,9 +77,10 @@ class Verb:
     """What to do about unannounced rewiring: off (nothing), reset (clear the state of the neurons
     whose signal moved), match (move that state along with the signal); by default what the model
     file says."""
-    recovery: float = 0.0
+    recovery: float | None = None
     """Push a robot that stands still: where its readings change by less than this at a tick in the
-    mean, random actions go out for 18 ticks (docs/safety.md); 0: never."""
+    mean, random actions go out for 18 ticks (docs/safety.md); 0: never;
+    by default what the model file says."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()
@@ -120,7 +121,7 @@ class Verb:
         task = self.task or str(model.task.get("name", "ant"))
         try:
             protocols = self._protocols()
-            check_recovery(model, self.recovery)
+            recovery = recovery_of(model, self.recovery)
             for protocol in protocols.values():
                 monitor_of(model, protocol.monitor)
                 if protocol.without is not None:
@@ -133,7 +134,7 @@ class Verb:
             self._check_robot(env, protocols)
             if self.normalise:
                 model = self._normalised(model, env)
-            stage = _Stage(model, env, self.seed, self.plots is not None, self.recovery)
+            stage = _Stage(model, env, self.seed, self.plots is not None, recovery)
             try:
                 self._evaluate(task, protocols, stage)
             except (ValueError, WriteError) as error:

@@ -32,8 +32,8 @@ from an_control.policy import read_model
 
 SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
 """Of the minutes for all of them; what the student leaves is the monitor's."""
-DELAY_CHANCE = 0.25
-"""Share of the episodes from which the monitor learns that come a tick late."""
+MONITOR_FAULTS, MONITOR_FAULT_SHARE = ("delay=1",), 0.25
+"""What the monitor learns to be no evidence of rewiring, and in which share of its episodes."""
 MOST_ROWS = len(REFERENCES) + len(CASES)
 SMOKE_EPISODES = 2, 2
 
@@ -199,7 +199,8 @@ class LearnRun:
             out=self._model,
             folder=self._out / "monitor",
             task=asked.task,
-            delay_chance=DELAY_CHANCE,
+            faults=MONITOR_FAULTS,
+            fault_share=MONITOR_FAULT_SHARE,
             minutes=self._monitor_minutes,
             seed=asked.seed,
         )

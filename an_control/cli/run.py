@@ -41,9 +41,10 @@ class Verb:
     monitor: Monitor | None = None
     """What to do about unannounced rewiring: off, reset or match (see `evaluate`); by default what
     the model file says."""
-    recovery: float = 0.0
+    recovery: float | None = None
     """Push a robot that stands still: where its readings change by less than this at a tick in the
-    mean, random actions go out for 18 ticks (docs/safety.md); 0: never."""
+    mean, random actions go out for 18 ticks (docs/safety.md); 0: never;
+    by default what the model file says."""
     use_sim_time: bool = False
     """Take the time from /clock."""
     check_rate: bool = True
@@ -71,7 +72,7 @@ class Verb:
             "autostart": self.activate,
             "check_rate": self.check_rate,
             "monitor": self.monitor or "model",
-            "recovery": float(self.recovery),
+            "recovery": -1.0 if self.recovery is None else float(self.recovery),
             "use_sim_time": self.use_sim_time,
         }
         arguments = ["--ros-args", *self.ros_args]

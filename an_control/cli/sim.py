@@ -90,9 +90,10 @@ class Verb:
     monitor: Monitor | None = None
     """What to do about unannounced rewiring: off, reset or match (see `evaluate`); by default what
     the model file says."""
-    recovery: float = 0.0
+    recovery: float | None = None
     """Push a robot that stands still: where its readings change by less than this at a tick in the
-    mean, random actions go out for 18 ticks (docs/safety.md); 0: never."""
+    mean, random actions go out for 18 ticks (docs/safety.md); 0: never;
+    by default what the model file says."""
     realtime: bool = False
     """Step in real time, as a robot does, instead of in lockstep."""
     trigger: Literal["sources", "timer"] = "sources"
@@ -254,7 +255,7 @@ class Verb:
             "executor": "events",
             "lockstep_wait_s": SOURCES_S,
             "monitor": self.monitor or "model",
-            "recovery": float(self.recovery),
+            "recovery": -1.0 if self.recovery is None else float(self.recovery),
             "trigger": self.trigger,
             "ramp_s": -1.0 if self.ramp is None else float(self.ramp),
         }

@@ -52,9 +52,12 @@ class Verb:
     """Gradient updates of the forward model; the identity classifier takes half as many."""
     imputation_updates: int = 8_000
     """Gradient updates of the imputation network in each of its two stages; 0: no such network."""
-    delay_chance: float = 0.0
-    """Chance of an episode that all its readings come a tick late: then delay is learned to be
-    no evidence of rewiring."""
+    faults: tuple[str, ...] = ()
+    """Disturbances in the words of `evaluate --table`, such as `delay=1` `start=rest`, that are
+    learned to be no evidence of rewiring; an episode has one of them with the chance
+    --fault-share."""
+    fault_share: float = 0.1
+    """Share of the episodes that have one of --faults."""
     minutes: float = 0.0
     """Processor time that this may take: with less than it needs, fewer steps and updates are made;
     0: no limit."""
@@ -68,12 +71,13 @@ class Verb:
     def run(self) -> int:
         need("train", "torch", "gymnasium")
         from an_control.learning.environments import describe, environment_of, make_environment
-        from an_control.learning.faults import Fault
+        from an_control.learning.faults import equal_chances
         from an_control.learning.forward_model.learner import ForwardModelLearner
         from an_control.learning.forward_model.networks import ForwardModelSettings
         from an_control.learning.runs.run_folder import RunError, RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
+        from an_control.learning.varied_robot import check_robot
 
         for name, least in (
             ("steps", 1),
@@ -84,8 +88,12 @@ class Verb:
         ):
             if getattr(self, name) < least:
                 raise InputError(f"{option(name)} {getattr(self, name)}: must be {least} or more")
-        if not 0.0 <= self.delay_chance <= 1.0:
-            raise InputError(f"--delay-chance {self.delay_chance}: must be from 0 to 1")
+        if not 0.0 <= self.fault_share <= 1.0:
+            raise InputError(f"--fault-share {self.fault_share}: must be from 0 to 1")
+        try:
+            faults = equal_chances(self.faults, self.fault_share)
+        except ValueError as error:
+            raise InputError(f"--faults: {error}") from error
         model = read_model(self.model)
         if self.take is not None:
             return self._take(model, read_model(self.take))
@@ -106,11 +114,16 @@ class Verb:
             imputation_updates=self.imputation_updates,
             monitor=self.monitor,
             minutes=self.minutes,
-            faults={Fault("delay=1"): self.delay_chance} if self.delay_chance else {},
+            faults=faults,
         )
         with closing(env), TemporaryDirectory() as beside:
             if channels != describe(env, name, name)["channels"]:
                 raise InputError(f"{self.model}: its channels are not those of task {name!r}")
+            try:
+                for fault in faults:
+                    check_robot(env, fault.settings)
+            except ValueError as error:
+                raise InputError(f"--faults: {error}") from error
             folder = self.folder or Path(beside)
             learner = ForwardModelLearner(folder, env, model, settings, self.seed)
             try:

@@ -93,7 +93,7 @@ class Verb:
 
     def _teach(self) -> int:
         from an_control.learning.environments import environment_of, make_environment
-        from an_control.learning.faults import Fault
+        from an_control.learning.faults import equal_chances
         from an_control.learning.runs.run_folder import RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
@@ -103,7 +103,7 @@ class Verb:
 
         environment = environment_of(self.task)
         limits = Limits(self.minutes, self.steps, self.score)
-        faults = [Fault.parse(text) for text in self.faults]
+        faults = equal_chances(self.faults, self.fault_share)
         with closing(make_environment(environment)) as env:
             start = self._start(env)
             for fault in faults:
@@ -111,7 +111,7 @@ class Verb:
             settings = replace(
                 settings_for(env, self.algorithm, start),
                 burst=self.burst,
-                faults={fault: self.fault_share / len(faults) for fault in faults},
+                faults=faults,
             )
             if self.smoke:
                 settings = smoke(settings)

@@ -6,7 +6,7 @@ them, or none. The label stays the action of a teacher that sees the present.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +41,11 @@ class Fault(str):
     @property
     def settings(self) -> DisturbanceSettings:
         return DisturbanceSettings.parse(self)
+
+
+def equal_chances(texts: Sequence[str], share: float) -> dict[Fault, float]:
+    """Faults in words, which a share of the episodes has; ValueError as `Fault.parse`."""
+    return {Fault.parse(text): share / len(texts) for text in texts}
 
 
 def check_chances(faults: Mapping[Fault, float]) -> None:

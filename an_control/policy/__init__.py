@@ -20,7 +20,7 @@ from an_control.policy.monitor.forward_model import ForwardModel
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
-from an_control.policy.recovery import RecoveringPolicy, check_recovery
+from an_control.policy.recovery import RecoveringPolicy, recovery_of
 from an_control.policy.scalar.attention_neuron import AttentionNeuron, Engine
 from an_control.policy.scalar.numpy_engine import NumpyEngine
 from an_control.policy.scalar.weights import Weights
@@ -53,13 +53,13 @@ __all__ = [
     "Sizes",
     "VisionNeuron",
     "VisionSizes",
-    "check_recovery",
     "dry_run",
     "load_policy",
     "make_policy",
     "monitor_of",
     "read_header",
     "read_model",
+    "recovery_of",
     "write_model",
 ]
 
@@ -72,7 +72,7 @@ def load_policy(
     *,
     engine: EngineName | None = None,
     keep_ticks: int | None = None,
-    recovery: float = 0.0,
+    recovery: float | None = None,
 ) -> Policy:
     """The policy in a model file.
 
@@ -83,7 +83,7 @@ def load_policy(
         engine: "numba" (compiled, here and now) or "numpy"; None takes numba where installed.
         keep_ticks: see `AttentionNeuron`.
         recovery: push a robot that stands still, one whose readings change by less than this at a
-            tick (see `RecoveringPolicy`); 0: never.
+            tick (see `RecoveringPolicy`); 0: never, None: as the model file says.
 
     Raises:
         ModelError: the file is not a valid model; names the file and the reason.
@@ -105,7 +105,7 @@ def make_policy(
     *,
     engine: EngineName | None = None,
     keep_ticks: int | None = None,
-    recovery: float = 0.0,
+    recovery: float | None = None,
 ) -> Policy:
     """The policy of a model in memory, see `load_policy`.
 
@@ -113,9 +113,8 @@ def make_policy(
     """
     setting = monitor_of(model, monitor)
     policy = _unmonitored(model, engine, keep_ticks)
-    if recovery:
-        check_recovery(model, recovery)
-        policy = RecoveringPolicy(policy, recovery)
+    if least_change := recovery_of(model, recovery):
+        policy = RecoveringPolicy(policy, least_change)
     if setting == "off" or policy.reading_shape:
         return policy
     ordered = not policy.permutation_invariant

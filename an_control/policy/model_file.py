@@ -46,9 +46,11 @@ TASK_KEYS: dict[str, Any] = {
     "actuators": list,
     "step_s": (int, float),
     "ramp_s": (int, float),
+    "recovery": (int, float),
     "repeats": bool,
 }
 MAX_RAMP_S = 3600.0
+MAX_RECOVERY = 1.0
 
 
 class ModelError(ValueError):
@@ -61,8 +63,9 @@ class Model:
 
     `task` describes what it was trained for (``name``, ``environment``, ``channels`` and
     ``actuators`` in the environment's order, ``step_s``; ``ramp_s``, the longest soft start that it
-    was trained with, and ``repeats``, whether it was trained to step on readings that it has seen
-    before), `trained` how; both may be empty.
+    was trained with; ``recovery``, the least change of a robot that moves, see `RecoveringPolicy`;
+    ``repeats``, whether it was trained to step on readings that it has seen before), `trained`
+    how; both may be empty.
     `forward` describes the forward model that the arrays ``forward.*`` are, where there is one.
     """
 
@@ -266,6 +269,9 @@ def _check_task(task: Mapping[str, Any]) -> None:
     ramp_s = task.get("ramp_s", 0.0)
     if not 0.0 <= ramp_s <= MAX_RAMP_S:
         raise ValueError(f"task.ramp_s: {ramp_s!r} is not between 0 and {MAX_RAMP_S:g} s")
+    recovery = task.get("recovery", 0.0)
+    if not 0.0 <= recovery <= MAX_RECOVERY:
+        raise ValueError(f"task.recovery: {recovery!r} is not between 0 and {MAX_RECOVERY:g}")
     step_s = task.get("step_s", 1.0)
     if not MIN_STEP_S <= step_s <= MAX_STEP_S:
         raise ValueError(

@@ -85,6 +85,11 @@ class Policy(Protocol):
         return None
 
     @property
+    def recoveries(self) -> int:
+        """How often the robot stood still and was pushed since the last reset."""
+        return 0
+
+    @property
     def monitor_report(self) -> MonitorReport | None:
         """What the identity monitor found by now; None where none watches."""
         return None

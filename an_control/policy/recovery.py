@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
-from an_control.policy.model_file import Model
+from an_control.policy.model_file import MAX_RECOVERY, Model
 from an_control.policy.protocol import ChannelState, Policy
 from an_control.policy.sizes import VisionSizes
 
@@ -33,12 +33,17 @@ MAX_CHANGE = 1.0
 """Of a reading at a tick: one that jumps must not look like a robot that moves."""
 
 
-def check_recovery(model: Model, least_change: float) -> None:
-    """ValueError where this model can have no such recovery; 0 is none."""
-    if not 0.0 <= least_change <= MAX_CHANGE:
-        raise ValueError(f"recovery: {least_change:g} is not between 0 and {MAX_CHANGE:g}")
+def recovery_of(model: Model, asked: float | None) -> float:
+    """The least change of a robot that moves: what is asked for, or what the model says; 0: none.
+
+    ValueError where this model can have no such recovery.
+    """
+    least_change = float(model.task.get("recovery", 0.0)) if asked is None else asked
+    if not 0.0 <= least_change <= MAX_RECOVERY:
+        raise ValueError(f"recovery: {least_change:g} is not between 0 and {MAX_RECOVERY:g}")
     if least_change and isinstance(model.sizes, VisionSizes):
         raise ValueError("recovery: not for a policy of image patches; allowed is 0")
+    return least_change
 
 
 class RecoveringPolicy(Policy):
@@ -67,8 +72,7 @@ class RecoveringPolicy(Policy):
         self._wait()
         self._given: np.ndarray | None = None
         self._before: tuple[np.ndarray, tuple[str, ...]] | None = None
-        self.recoveries = 0
-        """How often the robot stood still in this episode."""
+        self._recoveries = 0
 
     def ignore_next_tick(self) -> None:
         self._policy.ignore_next_tick()
@@ -89,7 +93,7 @@ class RecoveringPolicy(Policy):
         self._pause -= 1
         if not self._left and self._pause <= 0 and self._change < self._least:
             self._left = HELD_TICKS * PUSHES
-            self.recoveries += 1
+            self._recoveries += 1
         self._given = action
         if not self._left:
             return action
@@ -112,6 +116,11 @@ class RecoveringPolicy(Policy):
             mean = math.fsum(changes) / len(ids)  # the same bits in any order
             self._change += FORGETTING * (mean - self._change)
         self._before = values, ids
+
+    @property
+    def recoveries(self) -> int:
+        """How often the robot stood still and was pushed since the last reset."""
+        return self._recoveries
 
     @property
     def previous_action(self) -> np.ndarray:

@@ -125,6 +125,7 @@ class Report:
             "ticks": ticks.count,
             "missed deadlines": ticks.missed,
             "ticks without a new reading": controller.repeats,
+            "recoveries": controller.policy.recoveries,
         }
         for name, share in (("p50", 50.0), ("p99", 99.0)):
             values[f"age of readings {name} [ms]"] = f"{ticks.age_ms(share):.2f}"

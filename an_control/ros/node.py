@@ -98,7 +98,7 @@ class PolicyNode(QuietNode, LifecycleNode):
             settings.model,
             settings.policy_engine,
             monitor=settings.policy_monitor,
-            recovery=settings.recovery,
+            recovery=settings.policy_recovery,
             ramp_s=settings.policy_ramp_s,
             estop=self._estop,
         )
@@ -111,7 +111,7 @@ class PolicyNode(QuietNode, LifecycleNode):
             settings.policy_monitor,
             self._log_refused_model,
             check_rate=settings.check_rate,
-            recovery=settings.recovery,
+            recovery=settings.policy_recovery,
         )
         return Loop(
             self,

@@ -41,7 +41,7 @@ class Settings:
     check_rate: bool = True
     engine: str = "auto"
     monitor: str = "model"
-    recovery: float = 0.0
+    recovery: float = -1.0
     executor: str = "single_threaded"
     lockstep_wait_s: float = 0.5
     watchdog_s: float = -1.0
@@ -56,6 +56,11 @@ class Settings:
     def policy_monitor(self) -> Monitor | None:
         """The monitor's setting for `load_policy`."""
         return None if self.monitor == "model" else cast(Monitor, self.monitor)
+
+    @property
+    def policy_recovery(self) -> float | None:
+        """The recovery for `load_policy`."""
+        return None if self.recovery < 0.0 else self.recovery
 
     @property
     def policy_ramp_s(self) -> float | None:
@@ -86,7 +91,8 @@ _DESCRIPTIONS = {
     " the neurons whose signal moved), 'match' (move that state along with the signal) or 'model'"
     " (what the model file says)",
     "recovery": "push a robot that stands still: where its readings change by less than this at a"
-    " tick in the mean, random actions go out for 18 ticks; 0 = never",
+    " tick in the mean, random actions go out for 18 ticks; 0 = never,"
+    " -1 = what the model file says",
     "executor": "'single_threaded', or 'events' (quicker, experimental in rclpy)",
     "lockstep_wait_s": "lockstep: seconds to wait for the other sources of a stamp; what has not"
     " come by then is missing",
@@ -107,7 +113,7 @@ _RANGES = {
     "lockstep_wait_s": (0.001, 60.0),
     "watchdog_s": (-1.0, 3600.0),
     "ramp_s": (-1.0, 3600.0),
-    "recovery": (0.0, 1.0),
+    "recovery": (-1.0, 1.0),
 }
 
 

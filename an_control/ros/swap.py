@@ -15,12 +15,12 @@ from an_control.policy import (
     Model,
     Monitor,
     Policy,
-    check_recovery,
     dry_run,
     make_policy,
     monitor_of,
     read_header,
     read_model,
+    recovery_of,
 )
 
 QUICK_HEADER = 2**16
@@ -44,7 +44,7 @@ class Swap:
         failed: Callable[[str], object],
         *,
         check_rate: bool = True,
-        recovery: float = 0.0,
+        recovery: float | None = None,
     ) -> None:
         self._controller, self._engine, self._monitor = controller, engine, monitor
         self._failed, self._check_rate = failed, check_rate
@@ -84,7 +84,7 @@ class Swap:
         """ValueError saying why the model cannot take over."""
         self._controller.check(path, model)
         monitor_of(model, self._monitor)
-        check_recovery(model, self._recovery)
+        recovery_of(model, self._recovery)
         if self._check_rate and (reason := self._controller.rate_refusal(model)):
             raise ValueError(reason)
 

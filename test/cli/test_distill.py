@@ -2,13 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.policy import MlpSizes, read_model, write_model
+from an_control.policy import MlpSizes, make_policy, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import ANT_TASK
 
@@ -53,6 +54,22 @@ def test_a_student_that_keeps_its_head_may_imitate_a_teacher_with_another(tmp_pa
     student = read_model(tmp_path / "second/model.safetensors")
     assert student.sizes.head == start.sizes.head != sizes.head
     assert student.sizes.output == start.sizes.output
+
+
+def test_a_student_whose_recipe_says_so_is_pushed_wherever_its_model_acts(tmp_path):
+    recipe = tmp_path / "pushed.yaml"
+    recipe.write_text(
+        "an_control_recipe: 1\nobservation: scalar channels\nrecovery: 0.03\n"
+        "student: {products: true}\n"
+    )
+    out = tmp_path / "run"
+    assert main(["distill", "ant", "--recipe", str(recipe), "--out", str(out), "--smoke"]) == 0
+    model = read_model(out / "model.safetensors")
+    assert model.task["recovery"] == 0.03
+    policy, channels = make_policy(model), tuple(model.task["channels"])
+    for _ in range(120):
+        policy.step_array(np.zeros(len(channels), np.float32), channels)
+    assert policy.recoveries
 
 
 @pytest.mark.parametrize(

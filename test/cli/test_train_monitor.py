@@ -11,12 +11,15 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 from an_control import load_policy
 from an_control.cli import main
 from an_control.learning.environments import environment_of, make_environment
+from an_control.learning.forward_model.episodes import Trace
 from an_control.learning.forward_model.learner import ForwardModelLearner
 from an_control.learning.forward_model.networks import ForwardModelSettings
+from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MonitoredPolicy, read_model, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.tasks import ANT_TASK
 from an_control.system.share import share_path
 
 SHORT = ("--steps", "300", "--updates", "20", "--imputation-updates", "3")
@@ -71,11 +74,25 @@ def test_a_run_that_was_stopped_anywhere_continues_to_the_same_bits(tmp_path):
     assert all(array.tobytes() == parts[name].tobytes() for name, array in whole.items())
 
 
+def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
+    """A robot that stops gets the safe command; this, not the policy's, is what it learns from."""
+    model = tmp_path / "ant.safetensors"
+    write_model(model, random_model(ANT_SIZES, task=ANT_TASK))
+    faults = ["--faults", "stop=20", "--fault-share", "1"]
+    arguments = ["train-monitor", str(model), "--folder", str(tmp_path / "run"), *faults, *SHORT]
+    assert main(arguments) == 0
+    traces = Recordings(tmp_path / "run", Trace).read(0)
+    still = [(trace.actions == 0.0).all(1) for trace in traces]
+    assert all(ticks.any() and not ticks.all() for ticks in still)
+
+
 @pytest.mark.parametrize(
     ("more", "named"),
     [
         (("--task", "cartpole"), "channels are not those of task 'cartpole'"),
         (("--task", "nowhere"), "--task"),
+        (("--faults", "wind=2"), "--faults: "),
+        (("--faults", "delay=1", "--fault-share", "1.5"), "--fault-share 1.5"),
         (("--steps", "0"), "--steps 0"),
         (("--imputation-updates", "-1"), "--imputation-updates -1"),
         (("--take", str(share_path("models/cartpole.safetensors"))), "--take"),

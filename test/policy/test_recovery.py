@@ -1,5 +1,7 @@
 """A robot that stands still is pushed; one that moves is left alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -114,6 +116,17 @@ def test_a_reading_that_is_no_number_hides_no_robot_that_stands_still(bad):
     for _ in range(120):
         assert np.isfinite(policy.step_array(readings, IDS)).all()
     assert policy.recoveries
+
+
+def test_a_model_says_itself_whether_its_robot_is_pushed_unless_another_is_asked_for():
+    model = replace(MODEL, task={**ANT_TASK, "recovery": LEAST})
+    own, never, always = (
+        make_policy(model), make_policy(model, recovery=0.0), make_policy(MODEL, recovery=LEAST),
+    )  # fmt: skip
+    pushed = actions(own, lambda tick: STILL, 120)
+    assert own.recoveries and (pushed == actions(always, lambda tick: STILL, 120)).all()
+    actions(never, lambda tick: STILL, 120)
+    assert never.recoveries == make_policy(MODEL).recoveries == 0
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, float("nan")])

@@ -78,6 +78,8 @@ class Dagger:
         self._task = describe(self._env, name, environment)
         if any(fault.settings.repeat for fault in self._faults):
             self._task["repeats"] = True
+        if settings.recovery:
+            self._task["recovery"] = settings.recovery
         self._recordings = Recordings(folder, Episode)
         self._student = self._new_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())

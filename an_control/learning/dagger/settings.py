@@ -66,6 +66,9 @@ class DaggerSettings:
     keep_head: bool = False
     """A student that starts from a model continues with its head, where that otherwise begins as
     the teacher's network."""
+    recovery: float = 0.0
+    """The student is pushed where it stands still, here and wherever its model acts (see
+    `RecoveringPolicy`); 0: never."""
     memory_updates: int = 0
     """Before the first round, of a head with memory alone: it gets the true message."""
     identify_updates: int = 2000

@@ -104,6 +104,10 @@ class Explorer:
         self._policy.previous_action = self._confused.previous_action = action
         return action
 
+    def sent(self, action: np.ndarray) -> None:
+        """The robot got this action (A,) instead."""
+        self._policy.previous_action = self._confused.previous_action = action
+
 
 class MissingChannels:
     """Acts as the monitored policy does while channels are missing, now and then others.
@@ -143,6 +147,10 @@ class MissingChannels:
             self._policy.previous_action = action
         return action
 
+    def sent(self, action: np.ndarray) -> None:
+        """The robot got this action (A,) instead."""
+        self._policy.previous_action = action
+
 
 def explore(
     env: gymnasium.Env[Any, Any],
@@ -173,8 +181,12 @@ def explore(
         readings, actions = [], []
         for tick in episode:
             readings.append(tick.values)
-            actions.append(explorer.act(readings[-1]))
-            episode.act(actions[-1])
+            action = explorer.act(readings[-1])
+            episode.act(action)
+            assert episode.sent is not None
+            actions.append(episode.sent)
+            if episode.sent is not action:
+                explorer.sent(episode.sent)
         last = episode.observation
         readings.append(last if disturbed is None else disturbed.apply(last, ids)[0])
         calm = modes == CALM and isinstance(explorer, Explorer)

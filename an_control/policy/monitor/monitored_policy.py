@@ -194,6 +194,11 @@ class MonitoredPolicy(Policy):
         return self._state
 
     @property
+    def recoveries(self) -> int:
+        """The policy's own."""
+        return self.policy.recoveries
+
+    @property
     def monitor_report(self) -> MonitorReport:
         """What the monitor found by now."""
         monitor = self.monitor
