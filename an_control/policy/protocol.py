@@ -113,6 +113,10 @@ class ChannelState(Protocol):
     def restore_state(self, states: Mapping[str, np.ndarray]) -> None:
         """Let these channels continue from saved states."""
 
+    def identify_channels(self, ids: Sequence[str], channels: np.ndarray, least: float) -> None:
+        """Let it be likely, by at least so many nats, that these ids carry the nominal `channels`
+        (N,). Nothing where the neurons keep no such evidence."""
+
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
     ) -> None:

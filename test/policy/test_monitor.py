@@ -271,8 +271,36 @@ def test_the_shipped_ants_neurons_continue_from_a_saved_state(engine):
     assert np.isfinite(action).all()
 
 
+def test_the_attention_takes_a_channel_for_what_it_is_known_to_be(engine):
+    """The evidence stays where it is larger; an id that the policy does not know is left out."""
+    model = read_model(share_path("models/ant.safetensors"))
+    policy, told = (make_policy(model, "off", engine=engine) for _ in range(2))
+    ids, n = policy.nominal_ids, len(policy.nominal_ids)
+    values = np.linspace(-0.5, 0.5, n).astype(np.float32)
+    turned = np.roll(np.arange(n), 1)
+    for _ in range(2):
+        policy.step_array(values, ids)
+        told.step_array(values, ids)
+        told.identify_channels((*ids, "no such"), np.append(turned, 0), 40.0)
+    told.step_array(values, ids)
+    assert (told.attention.argmax(0) == turned).all()
+    kept = told.save_state()
+    told.identify_channels(ids, turned, 1.0)
+    assert all(kept[name].tobytes() == now.tobytes() for name, now in told.save_state().items())
+
+
+def test_neurons_without_such_evidence_stay_as_they_are(engine):
+    policy = make_policy(monitored_model(), "off", engine=engine)
+    policy.step_array(waves(0), tuple(CHANNELS))
+    kept = policy.save_state()
+    policy.identify_channels(CHANNELS, np.arange(5), 40.0)
+    assert all(kept[name].tobytes() == now.tobytes() for name, now in policy.save_state().items())
+
+
 class Mistaken:
     """Stands for a monitor that confuses two signals from tick 5 to 8, and from 12 to 15."""
+
+    identified = False
 
     def __init__(self):
         self.belief, self.ticks = Belief.nominal(5), 0

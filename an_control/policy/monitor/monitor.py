@@ -102,6 +102,13 @@ class IdentityMonitor:
         return self.belief.lost and not known
 
     @property
+    def identified(self) -> bool:
+        """Whether all slots are there, it is known which signal each carries, and no move is being
+        verified."""
+        missing = self._imputation.missing_ticks > 0
+        return not (self.belief.lost or missing or self._search.following)
+
+    @property
     def rewires(self) -> int:
         """How often signals were found to have moved, or to have been confused."""
         return self._search.rewires + self._partial.rewires

@@ -23,6 +23,9 @@ from an_control.policy.sizes import Monitor
 REPLAY_TICKS = 40
 """Ticks after a move that are kept, twice as many as an assignment is verified."""
 
+IDENTIFIED = 4.0
+"""Nats by which a channel is what the monitor knows it to be, to the policy's attention."""
+
 
 class MonitoredPolicy(Policy):
     """The same calls as the policy itself.
@@ -77,6 +80,9 @@ class MonitoredPolicy(Policy):
             if self._state is not None:
                 self._move_state(self._state, before, belief)
                 self._since.append((readings, self._action))
+                if self.monitor.identified:
+                    channels = belief.channels[belief.outputs]
+                    self._state.identify_channels(self.nominal_ids, channels, IDENTIFIED)
             action = self._act(signals, values)
         else:
             self._reset_moved(before.slots, belief.slots)

@@ -31,6 +31,7 @@ class Engine(Protocol):
     def save_state(self) -> np.ndarray: ...
     def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None: ...
     def outputs(self, columns: np.ndarray) -> np.ndarray: ...
+    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None: ...
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None: ...
     def step(
         self,
@@ -64,6 +65,8 @@ class AttentionNeuron(PreviousAction, Policy):
         self.model, self.engine = model, engine.name
         self.keep_ticks = keep_ticks
         self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
+        own = model.sizes.prediction_attention and model.sizes.queries == len(self.nominal_ids) + 1
+        self._knows_queries = own  # one a nominal channel, and "none of them"
         self._engine = engine
         key, d = model.sizes.key, model.sizes.neuron
         self._key = model.arrays.get("attention.key", np.eye(key, d)).astype(np.float64)
@@ -106,6 +109,18 @@ class AttentionNeuron(PreviousAction, Policy):
         if known:
             columns = np.array([self._column[name] for name in known], np.int64)
             self._engine.restore_state(columns, np.array([states[name] for name in known]))
+
+    def identify_channels(self, ids: Sequence[str], channels: np.ndarray, least: float) -> None:
+        """Let it be likely, by at least so many nats, that these ids carry the nominal `channels`
+        (N,): the evidence of prediction attention, see `memory`; without it nothing changes.
+
+        Unknown ids are left out.
+        """
+        if not self._knows_queries:
+            return
+        known = [place for place, name in enumerate(ids) if name in self._column]
+        columns = np.array([self._column[ids[place]] for place in known], np.int64)
+        self._engine.identify(columns, channels[known], least)
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray

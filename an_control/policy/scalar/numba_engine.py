@@ -115,6 +115,12 @@ class NumbaEngine:
         """Set these columns to rows of `states`."""
         self._state[columns] = states
 
+    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
+        """Let the evidence of these columns for these queries (N,) be at least so much."""
+        end = len(self._fresh) - 2 * self._sizes.reset_on_jump
+        places = columns, end - self._width + queries
+        self._state[places] = np.maximum(self._state[places], F32(least))
+
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
         """A tick of these columns' neurons alone: `values` (N,), the action (A,) before."""
         gate_rows, *_, form = self._weights

@@ -98,6 +98,11 @@ class NumpyEngine:
             rest = rest[rows:]
         self._unseen = True  # among the last readings may be NaN
 
+    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
+        """Let the evidence of these columns for these queries (N,) be at least so much."""
+        evidence = self._state[-1]
+        evidence[queries, columns] = np.maximum(evidence[queries, columns], F32(least))
+
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
         """A tick of these columns' neurons alone: `values` (N,), the action (A,) before."""
         part = tuple(array[..., columns] for array in self._state[: self._parts])
