@@ -64,7 +64,7 @@ REALITY = reset none reset+100 reset+25 delay=1 delay=2 delay=0..2 jitter=0.02 j
           repeat=0.1 stop=2 start=rest start=posture gain=0.8 gain=0.6 friction=0.5 mass=0.7 \
           mass=1.3 lag=0.5 reset+100,missing=0.1 reset+25,missing=0.1 reset,missing=0.25 \
           reset+100,missing=0.25 25,swap=2 25,jitter=0.05
-RECOVERING = reset stop=2 start=rest start=posture
+STARTS = reset stop=2 start=rest start=posture reset,stop=2 reset,start=rest reset,start=posture
 REALITY_CAMERA = reset reset,delay=1 reset,lose=0.1 reset,repeat=0.1
 EVALUATE = $(BIN)/an-control evaluate
 # A table of a page: model, page, title, episodes and seed, protocols.
@@ -80,6 +80,10 @@ SHOWN = $(EVALUATE) models/$(1).safetensors --episodes $(2) --seed 1 --table $(3
 FASTER = $(BIN)/an-control distill ant --recipe ant-fast-$(1) \
          --teacher runs/ant_td3/model.safetensors --start-model $(2)/model.safetensors \
          --out runs/ant_fast_$(3) --seed $(3)
+
+# A step on the teacher that gets up: recipe, the model before it, number, seed.
+UP = $(BIN)/an-control distill ant --recipe ant-fast-$(1) --teacher runs/ant_up.safetensors \
+     --start-model $(2) --out runs/ant_fast_$(3) --seed $(4)
 
 .PHONY: ant view test test-slow lint bench campaign soak fuzz reality ten-robots tables ant-policy \
         camera-tables memory-tables parts-tables pong-table ant-table from-nothing clean
@@ -145,7 +149,7 @@ tables: $(VENV)/.test
 	  --plots docs/rewiring/ant_missing
 	$(call TABLE,ant,rewiring,ant moved and missing,--episodes 40 --seed 1,$(MOVED_MISSING))
 	$(call TABLE,ant,scrambler,ant in reality,--episodes 20 --seed 1,$(REALITY))
-	$(call TABLE,ant,scrambler,ant recovering,--recovery 0.03 --episodes 100 --seed 1,$(RECOVERING))
+	$(call TABLE,ant,scrambler,ant stops and starts,--episodes 100 --seed 1,$(STARTS))
 	$(call TABLE,cartpole,rewiring,cartpole moved,--episodes 100 --seed 1,$(MOVED_CARTPOLE))
 	$(call TABLE,ant_quick,rewiring,ant rewired,--monitor off --episodes 100 --seed 1,$(REWIRED))
 	$(call TABLE,ant_quick,rewiring,ant disturbed,--monitor off --episodes 100 --seed 1,$(DISTURBED))
@@ -178,8 +182,15 @@ ant-policy: $(VENV)/.test
 	$(call FASTER,fourth,runs/ant_fast_3,4)
 	$(call FASTER,fifth,runs/ant_fast_4,5)
 	$(call FASTER,sixth,runs/ant_fast_5,6)
-	$(BIN)/an-control train-monitor runs/ant_fast_6/model.safetensors --faults delay=1 \
-	  --folder runs/ant_monitor
+	$(BIN)/python scripts/ant_gets_up.py runs/ant_td3/model.safetensors runs/ant_up.safetensors
+	$(call UP,eighth,runs/ant_fast_6/model.safetensors,8,10)
+	$(BIN)/python scripts/mean_of_models.py runs/ant_fast_6/model.safetensors \
+	  runs/ant_fast_8/model.safetensors --out runs/ant_mean.safetensors
+	$(call UP,ninth,runs/ant_mean.safetensors,9,11)
+	$(BIN)/python scripts/mean_of_models.py runs/ant_fast_8/model.safetensors \
+	  runs/ant_fast_9/model.safetensors --out runs/ant.safetensors
+	$(BIN)/an-control train-monitor runs/ant.safetensors --folder runs/ant_monitor \
+	  --faults delay=1 start=rest start=posture stop=0.5..2 --fault-share 0.35
 
 camera-tables: $(VENV)/.test
 	$(call TABLE,car_racing,camera_learning,car_racing backgrounds,--episodes 100 --seed 1,$(BACKGROUNDS))

@@ -43,7 +43,7 @@ def test_every_weight_is_the_mean_and_the_file_says_of_what(models, tmp_path):
 
 def test_models_of_other_sizes_are_refused(models, tmp_path):
     other, out = tmp_path / "other.safetensors", tmp_path / "mean.safetensors"
-    write_model(other, random_model(paper_sizes(8, queries=16), task=ANT_TASK))
+    write_model(other, random_model(paper_sizes(8, queries=16, hidden_layers=1), task=ANT_TASK))
     result = run(models[0], other, "--out", out)
     assert result.returncode == 2 and "sizes: " in result.stderr
     assert not out.exists()

@@ -88,8 +88,10 @@ class RecoveringPolicy(Policy):
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
         action = self._policy.step_array(values, ids)
-        readings = np.nan_to_num(np.asarray(values, np.float64))
-        self._note(np.clip(readings, -MAX_READING, MAX_READING), tuple(ids))
+        readings = np.asarray(values, np.float64)
+        if not np.vdot(readings, readings) <= MAX_READING:  # rare, and what follows is slow
+            readings = np.clip(np.nan_to_num(readings), -MAX_READING, MAX_READING)
+        self._note(readings, tuple(ids))
         self._pause -= 1
         if not self._left and self._pause <= 0 and self._change < self._least:
             self._left = HELD_TICKS * PUSHES
@@ -113,7 +115,7 @@ class RecoveringPolicy(Policy):
         """Take the changes since the last tick into the mean, where the same channels are there."""
         if self._before is not None and len(ids) and ids == self._before[1]:
             changes = np.minimum(np.abs(values - self._before[0]), MAX_CHANGE)
-            mean = math.fsum(changes) / len(ids)  # the same bits in any order
+            mean = math.fsum(changes.tolist()) / len(ids)  # the same bits in any order
             self._change += FORGETTING * (mean - self._change)
         self._before = values, ids
 

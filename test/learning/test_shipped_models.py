@@ -21,8 +21,8 @@ def test_the_shipped_ants_walk_with_their_sensors_shuffled(name, least, metres):
     policy = load_policy(share_path(f"models/{name}.safetensors"))
     environment = environment_of("ant")
     env = make_environment(environment)
-    taught_repeats = {"repeats": True} if name == "ant" else {}
-    assert policy.model.task == describe(env, "ant", environment) | taught_repeats
+    taught = {"repeats": True, "recovery": 0.03} if name == "ant" else {}
+    assert policy.model.task == describe(env, "ant", environment) | taught
     shuffled = DisturbanceSettings(shuffle=Shuffle.parse("reset"))
     results = evaluate(policy, env, policy.nominal_ids, 4, 1, shuffled)
     env.close()
