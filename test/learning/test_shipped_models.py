@@ -59,3 +59,14 @@ def test_the_shipped_ant_walks_alone_through_reshuffles_and_absences(trouble):
     results = evaluate(policy, env, policy.nominal_ids, 3, 1, trouble)
     env.close()
     assert summary(results, success=2000.0)["mean"] > 2300
+
+
+@pytest.mark.parametrize("words", ["start=rest", "start=posture", "reset,start=rest"])
+def test_the_shipped_ant_gets_up_from_the_ground_and_from_odd_postures(words):
+    policy = load_policy(share_path("models/ant.safetensors"))
+    env = make_environment(environment_of("ant"))
+    down = DisturbanceSettings.parse(words)
+    results = evaluate(policy, env, policy.nominal_ids, 2, 1, down)
+    env.close()
+    assert summary(results, success=2000.0)["mean"] > 2300
+    assert words == "start=posture" or policy.recoveries, "it lies still, and is pushed"
