@@ -4,6 +4,9 @@ Set to "match", the policy gets every signal under its own id, wherever it is wi
 "reset", it gets the readings as they are wired and resets the channels whose signal moved. Ids
 that the task does not know pass by. While nothing moves or is late, the policy gets the readings
 as they are, bit for bit.
+
+Set to "match", what the monitor knows of the wiring also counts as evidence in the attention of a
+policy that keeps such evidence.
 """
 
 from __future__ import annotations
