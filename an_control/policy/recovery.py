@@ -114,7 +114,9 @@ class RecoveringPolicy(Policy):
     def _note(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
         """Take the changes since the last tick into the mean, where the same channels are there."""
         if self._before is not None and len(ids) and ids == self._before[1]:
-            changes = np.minimum(np.abs(values - self._before[0]), MAX_CHANGE)
+            changes = values - self._before[0]
+            np.abs(changes, out=changes)
+            np.minimum(changes, MAX_CHANGE, out=changes)
             mean = math.fsum(changes.tolist()) / len(ids)  # the same bits in any order
             self._change += FORGETTING * (mean - self._change)
         self._before = values, ids

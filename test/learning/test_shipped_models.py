@@ -30,43 +30,31 @@ def test_the_shipped_ants_walk_with_their_sensors_shuffled(name, least, metres):
     assert figures["mean"] > least and figures["falls"] == 0 and figures["distance_m"] > metres
 
 
-def test_the_shipped_ant_walks_as_fast_while_all_signals_move():
-    policy = load_policy(share_path("models/ant.safetensors"))
+def walks(policy, words: str, episodes: int) -> float:
+    """Its mean return under a disturbance in words."""
     env = make_environment(environment_of("ant"))
-    moved = DisturbanceSettings(Shuffle.parse("25"))
-    results = evaluate(policy, env, policy.nominal_ids, 3, 1, moved)
+    disturbance = DisturbanceSettings.parse(words)
+    results = evaluate(policy, env, policy.nominal_ids, episodes, 1, disturbance)
     env.close()
-    assert summary(results, success=2000.0)["mean"] > 3100
+    return summary(results, success=2000.0)["mean"]
+
+
+def test_the_shipped_ant_walks_as_fast_while_all_signals_move():
+    assert walks(load_policy(share_path("models/ant.safetensors")), "25", 3) > 3100
 
 
 @pytest.mark.parametrize("words", ["delay=1", "delay=2", "lose=0.1"])
 def test_late_and_lost_messages_hardly_slow_the_shipped_ant(words):
-    policy = load_policy(share_path("models/ant.safetensors"))
-    env = make_environment(environment_of("ant"))
-    late = DisturbanceSettings.parse(words)
-    results = evaluate(policy, env, policy.nominal_ids, 2, 1, late)
-    env.close()
-    assert summary(results, success=2000.0)["mean"] > 3000
+    assert walks(load_policy(share_path("models/ant.safetensors")), words, 2) > 3000
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [DisturbanceSettings(Shuffle.parse("reset+100")), DisturbanceSettings(SHUFFLED, missing=0.1)],
-)
-def test_the_shipped_ant_walks_alone_through_reshuffles_and_absences(trouble):
-    policy = load_policy(share_path("models/ant.safetensors"), "off")
-    env = make_environment(environment_of("ant"))
-    results = evaluate(policy, env, policy.nominal_ids, 3, 1, trouble)
-    env.close()
-    assert summary(results, success=2000.0)["mean"] > 2300
+@pytest.mark.parametrize("words", ["reset+100", "reset,missing=0.1"])
+def test_the_shipped_ant_walks_alone_through_reshuffles_and_absences(words):
+    assert walks(load_policy(share_path("models/ant.safetensors"), "off"), words, 3) > 2300
 
 
 @pytest.mark.parametrize("words", ["start=rest", "start=posture", "reset,start=rest"])
 def test_the_shipped_ant_gets_up_from_the_ground_and_from_odd_postures(words):
     policy = load_policy(share_path("models/ant.safetensors"))
-    env = make_environment(environment_of("ant"))
-    down = DisturbanceSettings.parse(words)
-    results = evaluate(policy, env, policy.nominal_ids, 2, 1, down)
-    env.close()
-    assert summary(results, success=2000.0)["mean"] > 2300
+    assert walks(policy, words, 2) > 2300
     assert words == "start=posture" or policy.recoveries, "it lies still, and is pushed"

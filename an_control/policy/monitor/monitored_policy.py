@@ -58,6 +58,8 @@ class MonitoredPolicy(Policy):
         self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=REPLAY_TICKS)
         """Readings (N,) by slot, and the actions (A,) before them, since then."""
         self._evidence = True
+        self._known: tuple[Belief | None, np.ndarray] = None, np.zeros(0, np.int64)
+        """The belief that was last known to be right, and the channel of each id's signal (N,)."""
 
     def ignore_next_tick(self) -> None:
         """What was sent is no action that the forward model knows: the next tick is no evidence."""
@@ -84,8 +86,9 @@ class MonitoredPolicy(Policy):
                 self._move_state(self._state, before, belief)
                 self._since.append((readings, self._action))
                 if self.monitor.identified:
-                    channels = belief.channels[belief.outputs]
-                    self._state.identify_channels(self.nominal_ids, channels, IDENTIFIED)
+                    if belief is not self._known[0]:
+                        self._known = belief, belief.channels[belief.outputs]
+                    self._state.identify_channels(self.nominal_ids, self._known[1], IDENTIFIED)
             action = self._act(signals, values)
         else:
             self._reset_moved(before.slots, belief.slots)
