@@ -114,7 +114,7 @@ def make_policy(
     setting = monitor_of(model, monitor)
     policy = _unmonitored(model, engine, keep_ticks)
     if least_change := recovery_of(model, recovery):
-        policy = RecoveringPolicy(policy, least_change)
+        policy = RecoveringPolicy(policy, least_change, compiled=_compiled(engine))
     if setting == "off" or policy.reading_shape:
         return policy
     ordered = not policy.permutation_invariant

@@ -8,12 +8,11 @@ policy acts as it would alone, bit for bit.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from an_control.policy.exact_sums import MAX_READING
+from an_control.policy.exact_sums import MAX_READING, ROUND_MASS
 from an_control.policy.model_file import MAX_RECOVERY, Model
 from an_control.policy.protocol import ChannelState, Policy
 from an_control.policy.sizes import VisionSizes
@@ -46,6 +45,21 @@ def recovery_of(model: Model, asked: float | None) -> float:
     return least_change
 
 
+def total_change(values: np.ndarray, last: np.ndarray) -> float:
+    """How much readings (N,) float64 have changed since the `last` (N,), at most `MAX_CHANGE` each
+    and NaN not at all: the same bits in any order. `last` becomes `values`."""
+    if not np.vdot(values, values) <= MAX_READING:  # rare, and what follows is slow
+        values = np.clip(values, -MAX_READING, MAX_READING)
+    changes = values - last
+    last[...] = values
+    np.abs(changes, out=changes)
+    np.minimum(changes, MAX_CHANGE, out=changes)
+    changes += ROUND_MASS
+    changes -= ROUND_MASS
+    total = float(changes.sum())
+    return total if total == total else float(np.nansum(changes))
+
+
 class RecoveringPolicy(Policy):
     """The same calls as the policy itself, which acts on numbers.
 
@@ -53,14 +67,20 @@ class RecoveringPolicy(Policy):
         policy: acts while the robot moves.
         least_change: of a robot that moves: the mean over channels of how much a reading changes
             from tick to tick, as a running mean over some twelve ticks.
+        compiled: take the compiled formula, which needs numba.
     """
 
     _change: float
     _left: int
     _pause: int
 
-    def __init__(self, policy: Policy, least_change: float) -> None:
+    def __init__(self, policy: Policy, least_change: float, *, compiled: bool) -> None:
         self._policy, self._least = policy, least_change
+        self._total_change: Callable[[np.ndarray, np.ndarray], float] = total_change
+        if compiled:
+            from an_control.policy import recovery_numba
+
+            self._total_change = recovery_numba.total_change
         self.model, self.engine, self.nominal_ids = policy.model, policy.engine, policy.nominal_ids
         self.permutation_invariant = policy.permutation_invariant
         self.reset()
@@ -71,7 +91,10 @@ class RecoveringPolicy(Policy):
         self._rng = np.random.default_rng(0)
         self._wait()
         self._given: np.ndarray | None = None
-        self._before: tuple[np.ndarray, tuple[str, ...]] | None = None
+        self._ids: tuple[str, ...] | None = None
+        """Of the last tick."""
+        self._last = np.zeros(0)
+        """(N,) the last tick's readings."""
         self._recoveries = 0
 
     def ignore_next_tick(self) -> None:
@@ -88,10 +111,7 @@ class RecoveringPolicy(Policy):
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
         action = self._policy.step_array(values, ids)
-        readings = np.asarray(values, np.float64)
-        if not np.vdot(readings, readings) <= MAX_READING:  # rare, and what follows is slow
-            readings = np.clip(np.nan_to_num(readings), -MAX_READING, MAX_READING)
-        self._note(readings, tuple(ids))
+        self._note(np.asarray(values, np.float64), ids if type(ids) is tuple else tuple(ids))
         self._pause -= 1
         if not self._left and self._pause <= 0 and self._change < self._least:
             self._left = HELD_TICKS * PUSHES
@@ -113,13 +133,12 @@ class RecoveringPolicy(Policy):
 
     def _note(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
         """Take the changes since the last tick into the mean, where the same channels are there."""
-        if self._before is not None and len(ids) and ids == self._before[1]:
-            changes = values - self._before[0]
-            np.abs(changes, out=changes)
-            np.minimum(changes, MAX_CHANGE, out=changes)
-            mean = math.fsum(changes.tolist()) / len(ids)  # the same bits in any order
-            self._change += FORGETTING * (mean - self._change)
-        self._before = values, ids
+        new = ids is not self._ids and ids != self._ids
+        if new:
+            self._ids, self._last = ids, np.full(len(ids), np.nan)
+        total = self._total_change(values, self._last)
+        if len(ids) and not new:
+            self._change += FORGETTING * (total / len(ids) - self._change)
 
     @property
     def recoveries(self) -> int:

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from an_control.policy import make_policy
 from an_control.policy.random_model import random_model
-from an_control.policy.recovery import HELD_TICKS, PAUSE_TICKS, PUSHES
+from an_control.policy.recovery import HELD_TICKS, PAUSE_TICKS, PUSHES, total_change
 from an_control.policy.sizes import paper_sizes
 from an_control.policy.tasks import ANT_TASK
 
@@ -133,3 +134,24 @@ def test_a_model_says_itself_whether_its_robot_is_pushed_unless_another_is_asked
 def test_a_least_change_that_cannot_be_is_refused(wrong):
     with pytest.raises(ValueError, match=r"recovery: .* is not between 0 and 1"):
         make_policy(MODEL, recovery=wrong)
+
+
+READINGS = arrays(np.float64, (3, 5), elements=st.floats(width=64))
+
+
+@given(READINGS)
+@example(np.full((3, 5), np.inf))
+def test_the_compiled_change_has_the_same_bits(readings):
+    compiled = pytest.importorskip("an_control.policy.recovery_numba").total_change
+    one, other = np.full((2, 5), np.nan)
+    for values in readings:
+        assert total_change(values, one) == compiled(values, other) >= 0.0
+        assert (one == other)[values == values].all() and np.isnan(one[values != values]).all()
+
+
+def test_a_caller_may_fill_the_same_array_again_at_each_tick():
+    policy, readings = make_policy(MODEL, recovery=LEAST), np.empty(len(IDS))
+    for tick in range(120):
+        readings[:] = moving(tick)
+        policy.step_array(readings, IDS)
+    assert policy.recoveries == 0
