@@ -297,10 +297,39 @@ def test_neurons_without_such_evidence_stay_as_they_are(engine):
     assert all(kept[name].tobytes() == now.tobytes() for name, now in policy.save_state().items())
 
 
+class Knowing:
+    """Stands for a monitor in the nominal wiring that has identified some channels."""
+
+    belief = Belief.nominal(28)
+
+    def __init__(self, *channels):
+        self.identified = np.isin(np.arange(28), channels)
+
+    def reset(self): ...
+
+    def step(self, readings, action, *, evidence=True):
+        return readings
+
+
+def test_the_attention_learns_of_those_channels_that_the_monitor_has_identified(engine):
+    model = read_model(share_path("models/ant.safetensors"))
+    alone, told = (
+        MonitoredPolicy(make_policy(model, "off", engine=engine, recovery=0.0), monitor, "match")
+        for monitor in (Knowing(), Knowing(3, 7))
+    )
+    values = np.linspace(-0.5, 0.5, 28).astype(np.float32)
+    for _ in range(2):  # at the first tick there is no neuron yet
+        for policy in (alone, told):
+            policy.step_array(values, policy.nominal_ids)
+    before, after = alone.policy.save_state(), told.policy.save_state()
+    changed = [i for i, name in enumerate(alone.nominal_ids) if (before[name] != after[name]).any()]
+    assert changed == [3, 7]
+
+
 class Mistaken:
     """Stands for a monitor that confuses two signals from tick 5 to 8, and from 12 to 15."""
 
-    identified = False
+    identified = np.zeros(5, bool)
 
     def __init__(self):
         self.belief, self.ticks = Belief.nominal(5), 0

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from an_control import load_policy
+from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate, summary
+from an_control.learning.rollout.engine import Start
+from an_control.learning.rollout.episode import play_episode
 from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.system.share import share_path
 from an_control_sim.envs.ant import ANT_CHANNELS
@@ -64,6 +67,22 @@ def test_a_few_signals_swapped_are_found_too_also_where_one_is_a_foot_that_stand
     for swapped in "100,swap=2", "25,swap=4":
         moved, _ = returns(policy, ant, ANT_CHANNELS, 2, swapped)
         assert np.mean(moved) >= 0.9 * np.mean(clean), swapped
+
+
+def test_while_a_swap_is_verified_what_could_hardly_be_confused_stays_identified(ant, ant_model):
+    policy, known = load_policy(ant_model, "match"), []
+    disturber = Disturber(ANT_CHANNELS, DisturbanceSettings.parse("100,swap=2"), 1, episode=None)
+
+    def watch(policy, disturber):
+        known.append(policy.monitor.identified.mean())
+
+    play_episode(policy, ant, ANT_CHANNELS, disturber, Start(1, 1, 0), None, watch)
+    shares = np.array(known[100:]).reshape(9, 100)
+    assert known[0] == 0.0 and known[50] == 1.0
+    doubted = shares[:, :10].min(1)
+    assert (doubted > 0.0).all() and (doubted < 1.0).all(), "some channels, not all"
+    assert np.median(shares[:, 5:20]) > 0.8
+    assert np.median(shares[:, 60:]) == 1.0
 
 
 @pytest.mark.parametrize("words", ["reset+25,missing=0.1", "100,missing=0.25"])

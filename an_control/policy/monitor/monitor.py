@@ -37,7 +37,7 @@ from an_control.policy.monitor.stuck_sensors import StuckSensors
 FOUND_TICKS = 5
 """Consistent ticks in a row after which the monitor is no longer lost, if it is sure."""
 SURE = 12.0
-"""Nats that no two channels may be nearer to being confused."""
+"""Nats that a channel must be away from being confused with another."""
 SETTLED_TICKS = 12
 """Ticks without a correction after which the belief is taken to have been right."""
 BETTER = 10.0
@@ -65,6 +65,8 @@ class IdentityMonitor:
         self.lateness = Lateness(forward, self._costs)
         self.noise = SensorNoise(forward.max_roughness, forward.binary)
         self._may_stand_still = forward.binary | forward.constant
+        self._none, self._all = np.zeros((2, len(self.channels)), bool)
+        self._all[:] = True
         self._sensors = StuckSensors(
             len(self.channels), forward.still_values, self._detector.max_surprise
         )
@@ -102,11 +104,17 @@ class IdentityMonitor:
         return self.belief.lost and not known
 
     @property
-    def identified(self) -> bool:
-        """Whether all slots are there, it is known which signal each carries, and no move is being
-        verified."""
-        missing = self._imputation.missing_ticks > 0
-        return not (self.belief.lost or missing or self._search.following)
+    def identified(self) -> np.ndarray:
+        """(N,) of which channels it is known which slot carries their signal.
+
+        None while slots are missing. All since the start, or once what was found has stood for
+        `SETTLED_TICKS`; before that those that could hardly be confused with another.
+        """
+        belief, search = self.belief, self._search
+        if belief.lost or self._imputation.missing_ticks:
+            return self._none
+        settled = belief.pinned or self._stable_ticks >= SETTLED_TICKS
+        return self._all if settled and not search.following else search.sure(belief, SURE)
 
     @property
     def rewires(self) -> int:

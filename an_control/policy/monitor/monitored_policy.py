@@ -59,7 +59,7 @@ class MonitoredPolicy(Policy):
         """Readings (N,) by slot, and the actions (A,) before them, since then."""
         self._evidence = True
         self._known: tuple[Belief | None, np.ndarray] = None, np.zeros(0, np.int64)
-        """The belief that was last known to be right, and the channel of each id's signal (N,)."""
+        """The last tick's belief, and the channel of each id's signal (N,)."""
 
     def ignore_next_tick(self) -> None:
         """What was sent is no action that the forward model knows: the next tick is no evidence."""
@@ -85,10 +85,7 @@ class MonitoredPolicy(Policy):
             if self._state is not None:
                 self._move_state(self._state, before, belief)
                 self._since.append((readings, self._action))
-                if self.monitor.identified:
-                    if belief is not self._known[0]:
-                        self._known = belief, belief.channels[belief.outputs]
-                    self._state.identify_channels(self.nominal_ids, self._known[1], IDENTIFIED)
+                self._identify(self._state, belief)
             action = self._act(signals, values)
         else:
             self._reset_moved(before.slots, belief.slots)
@@ -152,6 +149,17 @@ class MonitoredPolicy(Policy):
             self._since.clear()
         elif belief.outputs is not outputs:
             self._undo(state, np.flatnonzero(belief.outputs != outputs), belief)
+
+    def _identify(self, state: ChannelState, belief: Belief) -> None:
+        """Let the attention know which channels the monitor has identified."""
+        if belief is not self._known[0]:
+            self._known = belief, belief.channels[belief.outputs]
+        ids, channels = self.nominal_ids, self._known[1]
+        known = self.monitor.identified[channels]
+        if not known.all():
+            ids, channels = tuple(compress(ids, known.tolist())), channels[known]
+        if len(ids):
+            state.identify_channels(ids, channels, IDENTIFIED)
 
     def _undo(self, state: ChannelState, corrected: np.ndarray, belief: Belief) -> None:
         """Make these channels' states again, by what their slots have read since the move."""

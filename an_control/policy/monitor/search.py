@@ -186,6 +186,11 @@ class AssignmentSearch:
         """The least that the costs grow by where two channels that differ swap slots."""
         return float(self._swap_gains(belief).min())
 
+    def sure(self, belief: Belief, nats: float) -> np.ndarray:
+        """(N,) the channels that swap slots with no other for so much."""
+        sure: np.ndarray = self._swap_gains(belief).min(1) >= nats
+        return sure
+
     def blend(self, belief: Belief, readings: np.ndarray) -> np.ndarray:
         """Signals (N,) by channel, from readings (N,) by slot.
 
