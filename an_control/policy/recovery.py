@@ -8,14 +8,15 @@ policy acts as it would alone, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING, ROUND_MASS
 from an_control.policy.model_file import MAX_RECOVERY, Model
-from an_control.policy.protocol import ChannelState, Policy
+from an_control.policy.protocol import Policy
 from an_control.policy.sizes import VisionSizes
+from an_control.policy.wrapping_policy import WrappingPolicy
 
 HELD_TICKS = 6
 PUSHES = 3
@@ -45,22 +46,22 @@ def recovery_of(model: Model, asked: float | None) -> float:
     return least_change
 
 
-def total_change(values: np.ndarray, last: np.ndarray) -> float:
-    """How much readings (N,) float64 have changed since the `last` (N,), at most `MAX_CHANGE` each
+def total_change(values: np.ndarray, last: np.ndarray, most: float) -> float:
+    """How much readings (N,) float64 have changed since the `last` (N,), no more than `most` each
     and NaN not at all: the same bits in any order. `last` becomes `values`."""
     if not np.vdot(values, values) <= MAX_READING:  # rare, and what follows is slow
         values = np.clip(values, -MAX_READING, MAX_READING)
     changes = values - last
     last[...] = values
     np.abs(changes, out=changes)
-    np.minimum(changes, MAX_CHANGE, out=changes)
+    np.minimum(changes, most, out=changes)
     changes += ROUND_MASS
     changes -= ROUND_MASS
     total = float(changes.sum())
     return total if total == total else float(np.nansum(changes))
 
 
-class RecoveringPolicy(Policy):
+class RecoveringPolicy(WrappingPolicy):
     """The same calls as the policy itself, which acts on numbers.
 
     Args:
@@ -75,19 +76,18 @@ class RecoveringPolicy(Policy):
     _pause: int
 
     def __init__(self, policy: Policy, least_change: float, *, compiled: bool) -> None:
-        self._policy, self._least = policy, least_change
-        self._total_change: Callable[[np.ndarray, np.ndarray], float] = total_change
+        super().__init__(policy)
+        self._least = least_change
+        self._total_change: Callable[[np.ndarray, np.ndarray, float], float] = total_change
         if compiled:
             from an_control.policy import recovery_numba
 
             self._total_change = recovery_numba.total_change
-        self.model, self.engine, self.nominal_ids = policy.model, policy.engine, policy.nominal_ids
-        self.permutation_invariant = policy.permutation_invariant
         self.reset()
 
     def reset(self) -> None:
         """Start an episode; the same pushes follow in each."""
-        self._policy.reset()
+        self.policy.reset()
         self._rng = np.random.default_rng(0)
         self._wait()
         self._given: np.ndarray | None = None
@@ -97,20 +97,9 @@ class RecoveringPolicy(Policy):
         """(N,) the last tick's readings."""
         self._recoveries = 0
 
-    def ignore_next_tick(self) -> None:
-        self._policy.ignore_next_tick()
-
-    def prepare(self) -> None:
-        self._policy.prepare()
-
-    def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
-        values = np.fromiter(readings.values(), np.float64, len(readings))
-        return self.step_array(values, tuple(readings))
-
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
-        action = self._policy.step_array(values, ids)
+        action = self.policy.step_array(values, ids)
         self._note(np.asarray(values, np.float64), ids if type(ids) is tuple else tuple(ids))
         self._pause -= 1
         if not self._left and self._pause <= 0 and self._change < self._least:
@@ -124,7 +113,7 @@ class RecoveringPolicy(Policy):
         self._left -= 1
         if not self._left:
             self._pause = PAUSE_TICKS
-        self._policy.previous_action = self._given = self._push
+        self.policy.previous_action = self._given = self._push
         return self._push.copy()
 
     def _wait(self) -> None:
@@ -136,7 +125,7 @@ class RecoveringPolicy(Policy):
         new = ids is not self._ids and ids != self._ids
         if new:
             self._ids, self._last = ids, np.full(len(ids), np.nan)
-        total = self._total_change(values, self._last)
+        total = self._total_change(values, self._last, MAX_CHANGE)
         if len(ids) and not new:
             self._change += FORGETTING * (total / len(ids) - self._change)
 
@@ -148,31 +137,11 @@ class RecoveringPolicy(Policy):
     @property
     def previous_action(self) -> np.ndarray:
         """The policy's own."""
-        return self._policy.previous_action
+        return self.policy.previous_action
 
     @previous_action.setter
     def previous_action(self, action: np.ndarray) -> None:
-        self._policy.previous_action = action
+        self.policy.previous_action = action
         given = self._given
         if given is not None and action @ given < IN_COMMAND * (given @ given):
             self._wait()
-
-    @property
-    def channel_order(self) -> tuple[str, ...]:
-        """The policy's own."""
-        return self._policy.channel_order
-
-    @property
-    def attention(self) -> np.ndarray | None:
-        """The policy's own."""
-        return self._policy.attention
-
-    @property
-    def keys(self) -> np.ndarray | None:
-        """The policy's own."""
-        return self._policy.keys
-
-    @property
-    def channel_state(self) -> ChannelState | None:
-        """The policy's own."""
-        return self._policy.channel_state

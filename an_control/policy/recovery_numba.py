@@ -4,20 +4,19 @@
 from __future__ import annotations
 
 from an_control.policy.exact_sums import MAX_READING, ROUND_MASS
-from an_control.policy.recovery import MAX_CHANGE
 from an_control.system.compiled_cache import njit
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def total_change(values, last):
+def total_change(values, last, most):
     """See `recovery.total_change`."""
     total = 0.0
     for i in range(len(values)):
         value = min(max(values[i], -MAX_READING), MAX_READING)
         change = abs(value - last[i])
         last[i] = value
-        if change > MAX_CHANGE:
-            change = MAX_CHANGE
+        if change > most:
+            change = most
         if change >= 0.0:  # not NaN
             total += (change + ROUND_MASS) - ROUND_MASS
     return total

@@ -145,7 +145,7 @@ def test_the_compiled_change_has_the_same_bits(readings):
     compiled = pytest.importorskip("an_control.policy.recovery_numba").total_change
     one, other = np.full((2, 5), np.nan)
     for values in readings:
-        assert total_change(values, one) == compiled(values, other) >= 0.0
+        assert total_change(values, one, 1.0) == compiled(values, other, 1.0) >= 0.0
         assert (one == other)[values == values].all() and np.isnan(one[values != values]).all()
 
 

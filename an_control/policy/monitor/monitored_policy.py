@@ -12,7 +12,7 @@ policy that keeps such evidence.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import compress
 
 import numpy as np
@@ -22,6 +22,7 @@ from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
 from an_control.policy.sizes import Monitor
+from an_control.policy.wrapping_policy import WrappingPolicy
 
 REPLAY_TICKS = 40
 """Ticks after a move that are kept, twice as many as an assignment is verified."""
@@ -30,7 +31,7 @@ IDENTIFIED = 4.0
 """Nats by which a channel is what the monitor knows it to be, to the policy's attention."""
 
 
-class MonitoredPolicy(Policy):
+class MonitoredPolicy(WrappingPolicy):
     """The same calls as the policy itself.
 
     Args:
@@ -40,9 +41,8 @@ class MonitoredPolicy(Policy):
     """
 
     def __init__(self, policy: Policy, monitor: IdentityMonitor, setting: Monitor) -> None:
-        self.policy, self.monitor, self.setting = policy, monitor, setting
-        self.model, self.engine, self.nominal_ids = policy.model, policy.engine, policy.nominal_ids
-        self.permutation_invariant = policy.permutation_invariant
+        super().__init__(policy)
+        self.monitor, self.setting = monitor, setting
         self._state = policy.channel_state
         self._slot = {name: slot for slot, name in enumerate(self.nominal_ids)}
         self._ids: tuple[str, ...] | None = None
@@ -64,11 +64,6 @@ class MonitoredPolicy(Policy):
     def ignore_next_tick(self) -> None:
         """What was sent is no action that the forward model knows: the next tick is no evidence."""
         self._evidence = False
-
-    def step(self, readings: Mapping[str, float]) -> np.ndarray:
-        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
-        values = np.fromiter(readings.values(), np.float64, len(readings))
-        return self.step_array(values, tuple(readings))
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
@@ -199,26 +194,6 @@ class MonitoredPolicy(Policy):
         self._action = action.copy()
 
     @property
-    def attention(self) -> np.ndarray | None:
-        """The policy's attention (M, N), columns in `channel_order`; None where it has none."""
-        return self.policy.attention
-
-    @property
-    def keys(self) -> np.ndarray | None:
-        """The policy's keys (N, k), rows in `channel_order`; None where it has none."""
-        return self.policy.keys
-
-    @property
-    def channel_state(self) -> ChannelState | None:
-        """The policy's own."""
-        return self._state
-
-    @property
-    def recoveries(self) -> int:
-        """The policy's own."""
-        return self.policy.recoveries
-
-    @property
     def monitor_report(self) -> MonitorReport:
         """What the monitor found by now."""
         monitor = self.monitor
@@ -230,8 +205,3 @@ class MonitoredPolicy(Policy):
             monitor.surprise,
             monitor.lateness.ticks,
         )
-
-    @property
-    def channel_order(self) -> tuple[str, ...]:
-        """The ids of the last step's channels; set to "match", of signals."""
-        return self.policy.channel_order
