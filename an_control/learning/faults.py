@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
@@ -28,14 +28,17 @@ class Fault(str):
     """A disturbance in words: `delay=0..2`, `jitter=0..0.05,lose=0.1`."""
 
     __slots__ = ()
+    taught: ClassVar[tuple[str, ...]] = TAUGHT
+    """The words that are allowed."""
 
     @classmethod
     def parse(cls, text: str) -> Fault:
         """ValueError naming the word and what is allowed."""
         changed = DisturbanceSettings.parse(text).changed
-        wrong = [one.word for one in changed if one.name not in TAUGHT]
+        wrong = [one.word for one in changed if one.name not in cls.taught]
         if wrong or not changed:
-            raise ValueError(f"fault: {wrong[0] if wrong else text} (allowed: {', '.join(TAUGHT)})")
+            allowed = ", ".join(cls.taught)
+            raise ValueError(f"fault: {wrong[0] if wrong else text} (allowed: {allowed})")
         return cls(text)
 
     @property
@@ -43,18 +46,28 @@ class Fault(str):
         return DisturbanceSettings.parse(self)
 
 
+class PatchFault(Fault):
+    """The same for image patches."""
+
+    __slots__ = ()
+    taught = ("delay", "lose", "repeat")
+
+
+F = TypeVar("F", bound=Fault)
+
+
 def equal_chances(texts: Sequence[str], share: float) -> dict[Fault, float]:
     """Faults in words, which a share of the episodes has; ValueError as `Fault.parse`."""
     return {Fault.parse(text): share / len(texts) for text in texts}
 
 
-def check_chances(faults: Mapping[Fault, float]) -> None:
+def check_chances(faults: Mapping[F, float]) -> None:
     """ValueError where the faults' chances are more than 1 together."""
     if sum(faults.values()) > 1.0:
         raise ValueError(f"faults: {sum(faults.values()):g} (allowed: chances, together up to 1)")
 
 
-def draw(faults: Mapping[Fault, float], rng: np.random.Generator) -> DisturbanceSettings:
+def draw(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
     """One of the faults by its chance, or none; without faults it takes no random number."""
     if not faults:
         return NOTHING

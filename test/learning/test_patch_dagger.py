@@ -2,20 +2,23 @@
 
 import dataclasses
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.wrappers import TimeLimit
 
 for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
     pytest.importorskip(module, reason="needs the sim and train extras")
 import torch  # noqa: E402
 
-from an_control.disturbance import Disturber  # noqa: E402
+from an_control.disturbance import DisturbanceSettings, Disturber  # noqa: E402
 from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass  # noqa: E402
 from an_control.learning.dagger.image_patches.batches import (  # noqa: E402
     Batches,
     compact,
     distinct,
 )
+from an_control.learning.dagger.image_patches.delivery import as_seen  # noqa: E402
 from an_control.learning.dagger.image_patches.episodes import Episode, record  # noqa: E402
 from an_control.learning.dagger.image_patches.learner import PatchDagger  # noqa: E402
 from an_control.learning.dagger.image_patches.student import VisionStudent  # noqa: E402
@@ -23,11 +26,15 @@ from an_control.learning.dagger.image_patches.training import new_student  # noq
 from an_control.learning.dagger.recipes import patch_smoke, read_recipe  # noqa: E402
 from an_control.learning.environments import describe, environment_of, make_environment  # noqa: E402
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
-from an_control.learning.rollout.episode import DisturbedPatches  # noqa: E402
+from an_control.learning.faults import PatchFault, ids_of  # noqa: E402
+from an_control.learning.rollout.engine import Start  # noqa: E402
+from an_control.learning.rollout.episode import DisturbedPatches, play_episode  # noqa: E402
 from an_control.learning.rollout.evaluation_protocol import Protocol  # noqa: E402
 from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
 from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
-from an_control.policy import make_policy  # noqa: E402
+from an_control.policy import Policy, make_policy, read_model  # noqa: E402
+from an_control.system.share import share_path  # noqa: E402
+from an_control.wiring.image import cut  # noqa: E402
 
 PATCH_RECIPES = {task: read_recipe(task) for task in ("car_racing", "pong")}
 TASKS = sorted(PATCH_RECIPES)
@@ -158,6 +165,56 @@ def numbered(length, actions):
     return Episode(np.zeros((length, 84, 84), np.uint8), steps, steps + 100.0, 0.0, 0.0)
 
 
+class Watching(Policy):
+    """Presses nothing and keeps what it sees."""
+
+    reading_shape, nominal_ids = (4, 6, 6), ()
+
+    def __init__(self, model):
+        self.model, self.engine, self.seen = model, "none", []
+        self.previous_action = np.zeros(6, np.float32)
+
+    def reset(self):
+        self.seen.clear()
+
+    def step(self, readings):
+        raise NotImplementedError
+
+    def step_array(self, values, ids):
+        self.seen.append(values[np.argsort(ids)])
+        return self.previous_action
+
+
+@pytest.mark.parametrize(
+    "fault", ["delay=2", "lose=0.3", "repeat=0.3", "delay=1,lose=0.2,repeat=0.2"]
+)
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fault, repeats):
+    settings = DisturbanceSettings.parse(fault)
+    env = make_environment(environment_of("pong"))
+    task = describe(env, "pong", environment_of("pong")) | {"repeats": repeats}
+    policy = Watching(
+        dataclasses.replace(read_model(share_path("models/pong.safetensors")), task=task)
+    )
+    seed = int(np.random.default_rng(5).integers(2**31))
+    frames = []
+
+    class Keeping(gymnasium.Wrapper):
+        def step(self, action):
+            frames.append(self.unwrapped.frames[-1].copy())
+            return super().step(action)
+
+    names = ids_of(len(task["channels"]))
+    disturber = Disturber(names, settings, seed)
+    play_episode(policy, TimeLimit(Keeping(env), 60), names, disturber, Start(3, seed, 0))
+    env.close()
+    seen, acted = as_seen(60, 4, settings, np.random.default_rng(5), repeats=repeats)
+    assert len(acted) == len(policy.seen)
+    assert (len(acted) < 60) == ("lose" in fault and not repeats)
+    for numbers, patches in zip(seen, policy.seen, strict=True):
+        np.testing.assert_array_equal(patches, cut(np.array(frames)[numbers], 6))
+
+
 def test_rows_of_a_student_with_memory_go_through_episodes_piece_by_piece():
     settings = dataclasses.replace(PATCH_RECIPES["pong"], batch=3, piece=4)
     assert settings.student.memory
@@ -206,6 +263,29 @@ def test_the_memory_of_the_student_that_drives_hears_what_was_done(env, task):
     assert 0 < led < 30
     np.testing.assert_array_equal(episode.actions[:led], episode.labels[:led])
     np.testing.assert_array_equal(policy.previous_action, episode.actions[-1])
+
+
+@pytest.mark.parametrize("fault", ["lose=0.5", "delay=1", "lose=0.5,repeat=0.1"])
+def test_a_student_learns_and_drives_by_frames_that_are_late_or_lost(fault, tmp_path):
+    smoke, environment = patch_smoke(PATCH_RECIPES["pong"]), environment_of("pong")
+    settings = dataclasses.replace(smoke, faults={PatchFault.parse(fault): 1.0})
+    env = make_environment(environment)
+    learner = PatchDagger(tmp_path, env, describe(env, "pong", environment), settings, seed=5)
+    learner.step()
+    learner.step()
+    assert bool(learner.model().task.get("repeats")) == ("repeat" in fault)
+    batches = Batches(learner._episodes, settings, np.random.default_rng(0))
+    batches.draw()
+    row = batches._rows[0]
+    assert (len(row.acted) < len(row.episode.frames)) == (fault == "lose=0.5")
+    learner.close()
+
+
+def test_frames_cannot_be_noisy_and_motors_are_no_matter_of_patches():
+    with pytest.raises(ValueError, match=r"jitter \(allowed: delay, lose, repeat\)"):
+        PatchFault.parse("delay=1,jitter=0.1")
+    with pytest.raises(ValueError, match="together up to 1"):
+        dataclasses.replace(PATCH_RECIPES["pong"], faults={PatchFault.parse("delay=1"): 1.5})
 
 
 def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():

@@ -18,8 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass
+from an_control.learning.dagger.image_patches.delivery import as_seen
 from an_control.learning.dagger.image_patches.episodes import Episode, draw_missing
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
+from an_control.learning.faults import draw
 from an_control.policy.layer_norm import NORM_EPSILON
 from an_control.policy.vision.weights import WHITE
 
@@ -61,6 +63,11 @@ class Row:
 
     episode: Episode
     step: int
+    """Of those in which the student acts."""
+    seen: np.ndarray
+    """(K, f) the frames that are seen in these."""
+    acted: np.ndarray
+    """(K,) the episode's steps that these are."""
     missing: np.ndarray
     """(N,)"""
     picture: np.ndarray | None
@@ -95,11 +102,12 @@ class Batches:
         views, labels, actions, counts = [], [], [], []
         for row in rows:
             episode, at = row.episode, row.step + steps
-            last = len(episode.frames) - 1
-            shown = at[:, None] - np.arange(student.stack)[::-1]
-            views.append(self._view(row, episode.frames[np.clip(shown, 0, last)]))
-            labels.append(self._turned(row, episode.labels[np.minimum(at, last)]))
-            previous = episode.actions[np.clip(at - 1, 0, last)]
+            last = len(row.acted) - 1
+            place = np.minimum(at, last)
+            step = row.acted[place]
+            views.append(self._view(row, episode.frames[row.seen[place]]))
+            labels.append(self._turned(row, episode.labels[step]))
+            previous = episode.actions[np.maximum(step - 1, 0)]
             if row.step == 0:
                 previous[0] = student.start
             actions.append(self._turned(row, previous))
@@ -114,7 +122,7 @@ class Batches:
 
     def _has_ended(self, row: Row | None) -> bool:
         remembers = self._settings.student.memory > 0
-        return row is None or not remembers or row.step >= len(row.episode.frames)
+        return row is None or not remembers or row.step >= len(row.acted)
 
     def _begin(self, place: int, last: Row | None) -> Row:
         settings, rng = self._settings, self._rng
@@ -123,9 +131,13 @@ class Batches:
         height, width = episode.frames.shape[1:]
         patch = settings.student.patch
         at_start = last is not None and settings.student.memory > 0
+        fault, stack = draw(settings.faults, rng), settings.student.stack
+        seen, acted = as_seen(len(episode.frames), stack, fault, rng, repeats=settings.repeats)
         return Row(
             episode,
-            0 if at_start else int(rng.integers(len(episode.frames))),
+            0 if at_start else int(rng.integers(len(acted))),
+            seen,
+            acted,
             draw_missing((height // patch) * (width // patch), settings.missing, rng),
             pattern(width, rng) if rng.random() < settings.backgrounds else None,
             bool(settings.mirrored) and rng.random() < 0.5,

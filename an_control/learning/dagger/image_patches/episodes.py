@@ -13,7 +13,9 @@ import numpy as np
 from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.environments import HasChannels, HasFrames, StateTeacher
+from an_control.learning.faults import disturber, draw, ids_of
 from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.rollout.episode import DisturbedPatches
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.policy import Policy
 from an_control.wiring.image import cut
@@ -41,9 +43,10 @@ def record(
 ) -> Episode:
     """One episode of so many steps at most; `rng` decides it.
 
-    `policy` drives it where it is not lost, else the teacher, who ends it where help is vain. In a
-    share of `settings.backgrounds` of the episodes it sees a pattern instead of the grass; the
-    episode keeps the frames without it.
+    `policy` drives it where it is not lost, else the teacher, who ends it where help is vain. What
+    it sees may be late, lost or repeated, by the chances of `settings.faults`. In a share of
+    `settings.backgrounds` of the episodes it sees a pattern instead of the grass; the episode keeps
+    the frames without it.
     """
     inner = env.unwrapped
     assert isinstance(inner, HasChannels) and isinstance(inner, HasFrames)
@@ -53,6 +56,9 @@ def record(
     teacher.start()
     if policy is not None:
         policy.reset()
+    fault = disturber(len(inner.channels), draw(settings.faults, rng), rng)
+    delivery = None if fault is None else DisturbedPatches(fault)
+    every, policy_acts = ids_of(len(inner.channels)), True
     picture = None
     if rng.random() < settings.backgrounds:
         picture = pattern(inner.frames.shape[-1], rng)
@@ -72,7 +78,10 @@ def record(
                 view = inner.frames.copy()
                 replace_grass(view, picture)
                 patches = cut(view, settings.student.patch)
-            own = policy.step_array(patches[kept], ids)
+            if delivery is not None:
+                patches, _ = delivery.apply(patches, every)
+                policy_acts = delivery.arrived or settings.repeats
+            own = policy.step_array(patches[kept], ids) if policy_acts else actions[-1].copy()
             if teacher.helps or len(actions) < begin:
                 helped += 1
             else:

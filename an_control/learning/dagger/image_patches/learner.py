@@ -47,7 +47,7 @@ class PatchDagger:
     ) -> None:
         torch.set_num_threads(1)
         self.settings, self.seed = settings, seed
-        self._env, self._task = env, task
+        self._env, self._task = env, {**task, **({"repeats": True} if settings.repeats else {})}
         if not isinstance(env.unwrapped, HasTeacher):
             raise ValueError(f"task {task['name']!r}: its environment brings no teacher")
         self._teacher = env.unwrapped.teacher()

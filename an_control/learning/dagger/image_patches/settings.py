@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from an_control.learning.faults import PatchFault, check_chances
 from an_control.learning.yaml_settings import Positive, Share
 from an_control.policy.sizes import ConvolutionSizes
 
@@ -44,6 +45,9 @@ class PatchDaggerSettings:
     noise: float = 0.1
     """On the first action of every other round's episode: a random walk of this strength."""
     missing: tuple[float, float] = (0.0, 0.0)
+    faults: dict[PatchFault, Share] = field(default_factory=dict)
+    """The chances of late, lost and repeated frames, by their words: of the student's episodes and
+    of each row's way through one. The teacher sees the present."""
     max_moving: int = 144
     """Patches that show a change: an example with more of them loses some at random."""
     backgrounds: Share = 0.0
@@ -63,6 +67,14 @@ class PatchDaggerSettings:
     slowly."""
     validate_every: int = 10
     validation_episodes: int = 3
+
+    def __post_init__(self) -> None:
+        check_chances(self.faults)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the student learns to step on frames that it has seen."""
+        return any(fault.settings.repeat for fault in self.faults)
 
     def rate_of(self, number: int) -> float:
         """Constant for two thirds of the run, then falling."""
