@@ -81,6 +81,15 @@ def test_channels_that_read_the_same_constant_do_not_make_it_less_sure():
     assert not monitor.belief.lost and monitor._search.margin(monitor.belief) > SURE
 
 
+def test_readings_are_compared_with_the_last_ones_as_these_came_not_as_the_belief_filtered_them():
+    monitor, rng = noisy_monitor(), np.random.default_rng(3)
+    for tick in range(60):
+        readings = waves(tick) + (0.02 * rng.normal(size=5)).astype(np.float32)
+        given = monitor.step(readings, np.zeros(2, np.float32))
+    assert not np.array_equal(given, readings), "filtered"
+    np.testing.assert_array_equal(monitor._imputation.readings, readings)
+
+
 def test_signals_that_move_are_found_among_noise_too():
     monitor = noisy_monitor()
     errors(monitor, [STRAIGHT] * 80 + [TURNED] * 40, 0.02)

@@ -20,8 +20,8 @@ FLOOR, CONSTANT_FLOOR = 1e-6, 1e-12
 MAX_RATIO, CONSTANT_MAX_RATIO = 1e6, 13.0
 """Of an error to its scale, as far as it counts. That a channel which never changed in training
 does is worth 8 nats a tick: it may flicker on another robot."""
-NOISE_VARIANCES = 1.5
-"""Variances of the sensors' noise in a change: a new reading's, and what is left of the last."""
+NOISE_VARIANCES = 2.0
+"""Variances of the sensors' noise in a change: of the last reading and of the new one."""
 BINARY_SCALE = 0.003
 """The scale within which a reading counts as 0 or 1."""
 

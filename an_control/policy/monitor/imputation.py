@@ -169,6 +169,14 @@ class Imputation:
         self.signals, self.readings = signals, readings
         return given
 
+    def keep(self, readings: np.ndarray) -> None:
+        """Let this tick have read (N,) by slot, as it came, where nothing is missing.
+
+        What is filtered follows the belief: compared with it, the belief would always seem right.
+        """
+        if not np.isnan(readings).any():
+            self.readings = readings
+
     def _impute(
         self,
         readings: np.ndarray,

@@ -177,10 +177,13 @@ class IdentityMonitor:
         signals = search.blend(belief, readings)
         if expectation is None:
             return imputation.step(readings, action, belief, signals, None)
-        if self.noise.sd and not belief.lost:
-            signals = self._filtered(signals, expectation)
-            readings = belief.by_slot(signals)
-        return imputation.step(readings, action, belief, signals, expectation.likeliest)
+        if not self.noise.sd or belief.lost:
+            return imputation.step(readings, action, belief, signals, expectation.likeliest)
+        signals = self._filtered(signals, expectation)
+        filtered = belief.by_slot(signals)
+        given = imputation.step(filtered, action, belief, signals, expectation.likeliest)
+        imputation.keep(readings)
+        return given
 
     def prepare(self, action: np.ndarray) -> None:
         """Do now, while there is time, what the next `step` would else do first.
