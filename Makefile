@@ -144,7 +144,7 @@ ten-robots: $(VENV)/.test
 
 tables: $(VENV)/.test
 	$(call TABLE,ant,rewiring,ant moved,--episodes 100 --seed 1,$(MOVED))
-	$(call TABLE,ant,rewiring,ant moved and noisy,--episodes 10 --seed 1,$(NOISY))
+	$(call TABLE,ant,rewiring,ant moved and noisy,--episodes 20 --seed 1,$(NOISY))
 	$(call TABLE,ant,rewiring,ant missing,--episodes 40 --seed 1,$(MISSING)) \
 	  --plots docs/rewiring/ant_missing
 	$(call TABLE,ant,rewiring,ant moved and missing,--episodes 40 --seed 1,$(MOVED_MISSING))
@@ -196,6 +196,8 @@ camera-tables: $(VENV)/.test
 	$(call TABLE,car_racing,camera_learning,car_racing backgrounds,--episodes 100 --seed 1,$(BACKGROUNDS))
 	$(call TABLE,car_racing,camera_learning,car_racing reshuffled,--episodes 4 --seed 1,$(RESHUFFLED))
 	$(call TABLE,pong,camera_learning,pong missing,--episodes 20 --seed 2,$(MISSING_PATCHES))
+	$(call TABLE,car_racing,camera_learning,car_racing in reality,--episodes 20 --seed 1,$(REALITY_CAMERA))
+	$(call TABLE,pong,camera_learning,pong in reality,--episodes 20 --seed 2,$(REALITY_CAMERA))
 	$(call TABLE,pong,camera_learning,pong reshuffled,--episodes 3 --seed 2,$(RESHUFFLED))
 	$(EVALUATE) models/pong.safetensors --episodes 1 --seed 2 --table reset --plots docs/camera
 

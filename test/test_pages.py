@@ -101,6 +101,23 @@ def test_each_table_has_the_rows_and_the_episodes_of_the_command_that_makes_it()
             assert counts == {str(command.episodes)}, key
 
 
+def test_each_return_in_the_readme_is_that_of_a_table_of_the_ant():
+    """Of the same protocol and as many episodes."""
+    shown = re.findall(
+        r"\| `([^`]+)` \| (\d+) \| (\d+ \+- \d+) \|",
+        (ROOT / "README.md").read_text(encoding="utf-8"),
+    )
+    known = {
+        (protocol, str(command.episodes), found)
+        for key, command in made().items()
+        if Path(command.model).stem == "ant"
+        for protocol, found in re.findall(r"^\| `(.+?)` \| ([^|]+) \|", tables()[key], re.MULTILINE)
+    }
+    assert len(shown) > 10
+    for protocol, episodes, found in shown:
+        assert (str(Protocol.parse(protocol)), episodes, found) in known, protocol
+
+
 def test_make_reads_models_that_ship():
     assert all((ROOT / command.model).is_file() for command in made().values())
 
