@@ -15,7 +15,7 @@ HEADER = "an_control_recipe: 1\nobservation: scalar channels\n"
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_that_ships_is_one(name):
-    kind = PatchDaggerSettings if name in ("car_racing", "pong") else DaggerSettings
+    kind = PatchDaggerSettings if name in ("car_racing", "pong", "pong-late") else DaggerSettings
     assert type(read_recipe(name)) is kind
 
 
