@@ -178,7 +178,7 @@ class Watching(Policy):
         self.seen.clear()
 
     def step(self, readings):
-        raise NotImplementedError
+        return self.step_array(np.array(list(readings.values())), tuple(readings))
 
     def step_array(self, values, ids):
         self.seen.append(values[np.argsort(ids)])

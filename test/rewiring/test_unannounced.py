@@ -86,8 +86,8 @@ def test_while_a_swap_is_verified_what_could_hardly_be_confused_stays_identified
     play_episode(policy, ant, ANT_CHANNELS, disturber, Start(1, 1, 0), None, watch)
     shares = np.array(known[100:]).reshape(9, 100)
     assert known[0] == 0.0 and known[50] == 1.0
-    doubted = shares[:, :10].min(1)
-    assert (doubted > 0.0).all() and (doubted < 1.0).all(), "some channels, not all"
+    lowest = shares[:, :10].min(1)
+    assert (lowest > 0.0).all() and (lowest < 1.0).all(), "some channels, not all"
     assert np.median(shares[:, 5:20]) > 0.8
     assert np.median(shares[:, 60:]) == 1.0
 

@@ -63,7 +63,7 @@ class Row:
 
     episode: Episode
     step: int
-    """Of those in which the student acts."""
+    """The next one of those in which the student acts."""
     seen: np.ndarray
     """(K, f) the frames that are seen in these."""
     acted: np.ndarray
