@@ -130,6 +130,28 @@ def test_killed_while_an_old_step_is_deleted_the_same_command_ends_it(
     assert sorted(path.name for path in out.iterdir() if path.is_dir()) == ["monitor", "student"]
 
 
+def test_killed_before_an_old_monitor_is_deleted_it_is_not_taken_for_the_new_one(
+    tmp_path, teacher, monkeypatch
+):
+    out = tmp_path / "run"
+    arguments = ["learn", CART, "--teacher", str(teacher), "--smoke", "--out", str(out)]
+    assert main([*arguments, "--minutes", "0.0001"]) == 0
+    first = read_model(out / "model.safetensors")
+    rename = Path.rename
+
+    def killed(path, target):
+        assert path.name != "monitor", "killed"
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", killed)
+        with pytest.raises(AssertionError, match="killed"):
+            main([*arguments, "--minutes", "1"])
+    assert main([*arguments, "--minutes", "1"]) == 0
+    made = read_model(out / "model.safetensors")
+    assert made.trained["forward"]["updates"] > first.trained["forward"]["updates"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
