@@ -89,8 +89,6 @@ class LearnRun:
         """How far each step had come when what follows was made from it."""
         self._given_s: dict[str, float] = state.get("given_s", {})
         """The time that monitor and table had."""
-        self._to_delete: list[str] = state.get("to_delete", [])
-        """Steps whose folders a kill left there although their results are old."""
         self._rows = [
             Row(name, tuple(map(float, all_)), steps) for name, all_, steps in state["rows"]
         ]
@@ -112,7 +110,6 @@ class LearnRun:
         }
         for name in work:
             shutil.rmtree(self._old(name), ignore_errors=True)
-        self._delete()
         with Steps(tuple(work)) as self._steps:
             for name, step in work.items():
                 self._steps.begin(name)
@@ -290,19 +287,13 @@ class LearnRun:
 
     def _drop(self, *steps: str) -> None:
         """Delete what these steps have made, and what followed from it."""
-        self._watched, self._rows, self._to_delete = False, [], list(steps)
-        self._save()  # first: whoever continues after a kill must not take the old result for done
-        self._delete()
-
-    def _delete(self) -> None:
-        if not self._to_delete:
-            return
-        for name in self._to_delete:
-            with suppress(FileNotFoundError):
+        for name in steps:  # first: after a kill the next run has the same reason to drop them,
+            with suppress(FileNotFoundError):  # and must not take an old folder for the new step
                 (self._out / name).rename(self._old(name))
-            shutil.rmtree(self._old(name), ignore_errors=True)
-        self._to_delete = []
+        self._watched, self._rows = False, []
         self._save()
+        for name in steps:
+            shutil.rmtree(self._old(name), ignore_errors=True)
 
     def _old(self, step: str) -> Path:
         """Where a step's folder is deleted: a kill meanwhile leaves no half of it in its place."""
@@ -311,5 +302,5 @@ class LearnRun:
     def _save(self) -> None:
         self._folder.begin([])
         rows = [[row.name, row.array, row.steps] for row in self._rows]
-        state = {"watched": self._watched, "rows": rows, "to_delete": self._to_delete}
+        state = {"watched": self._watched, "rows": rows}
         self._folder.checkpoint({**state, "made_of": self._made_of, "given_s": self._given_s})
