@@ -49,7 +49,7 @@ class Verb:
     steps: int = 200_000
     """Steps of the task to learn from."""
     updates: int = 20_000
-    """Gradient updates of the forward model; the identity classifier takes half as many."""
+    """Gradient updates of the forward model, and as many of the identity classifier."""
     imputation_updates: int = 8_000
     """Gradient updates of the imputation network in each of its two stages; 0: no such network."""
     faults: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Verb:
             steps=self.steps,
             updates=self.updates,
             identity=max(1, hidden[-1] * 2 // 3),
-            identity_updates=max(1, self.updates // 2),
+            identity_updates=self.updates,
             imputation=hidden[-1],
             imputation_updates=self.imputation_updates,
             monitor=self.monitor,

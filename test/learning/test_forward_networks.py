@@ -1,14 +1,21 @@
 """What the monitor's networks make of channels that never vary, as a planar robot has them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 
+import torch
+
 from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.identity import Identity
 from an_control.learning.forward_model.imputation import Imputation
 from an_control.learning.forward_model.networks import ForwardModelSettings
 from an_control.learning.forward_model.prediction import Prediction
+from an_control.policy.monitor.forward_model import identity_features
+from an_control.policy.sizes import WINDOW
 
 CHANNELS, CONSTANT, CONTACT = 4, [1, 3], 2
 SETTINGS = ForwardModelSettings(
@@ -52,3 +59,29 @@ def test_imputation_continues_from_arrays_as_if_they_had_been_its_own(traces):
     for name, expected in first.arrays().items():
         if "max_roughness" not in name and "typical" not in name:
             np.testing.assert_allclose(other.arrays()[name], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_identity_learned_with_noise_names_more_channels_of_noisy_readings():
+    """Their levels differ a little and their changes much, which noise on the readings hides."""
+    rng, traces = np.random.default_rng(0), []
+    for _ in range(6):
+        begin = rng.uniform(-1, 1, 6) + np.linspace(-1.5, 1.5, 6)
+        readings = begin + np.arange(60)[:, None] * np.linspace(-0.01, 0.01, 6)
+        traces.append(Trace(readings.astype(np.float32), np.zeros((59, 2), np.float32), False))
+    seen = np.array([trace.readings[: WINDOW + 1] for trace in traces])
+    noisy = seen + 0.1 * rng.standard_normal(seen.shape).astype(np.float32)
+    actions = np.zeros((len(seen), WINDOW, 2), np.float32)
+
+    def right(noise):
+        torch.manual_seed(0)
+        settings = replace(SETTINGS, reading_noise=noise, identity=16, identity_updates=300)
+        training = Identity(traces, settings, np.random.default_rng(1))
+        training.advance(300)
+        units = training.arrays()["identity.units"]
+        features = identity_features(noisy[:, 1:], np.diff(noisy, axis=1), actions, units)
+        with torch.no_grad():
+            found = training.network(*map(torch.tensor, features)).argmax(-1).numpy()
+        return (found == np.arange(6)).mean()
+
+    exact, with_noise = right(0.0), right(0.1)
+    assert with_noise > exact + 0.1

@@ -22,7 +22,7 @@ from an_control.policy.sizes import WINDOW
 
 
 class Identity(Training):
-    """Learns from stretches of 1 to `WINDOW` ticks."""
+    """Learns from stretches of 1 to `WINDOW` ticks, half of them with noise on the readings."""
 
     name = "identity"
 
@@ -37,21 +37,28 @@ class Identity(Training):
         change = np.concatenate([np.diff(trace.readings, axis=0) for trace in whole])
         self._units = np.array([readings.std(), 0.3 * np.abs(change).mean()], F32) + F32(1e-6)
         self._traces, self._batch, self._rng = whole[:-held] or whole, settings.identity_batch, rng
+        self._max_noise = settings.reading_noise * float(readings.std())
         self._channels = readings.shape[1]
         actions = whole[0].actions.shape[1]
         self._network = _Classifier(actions, settings.identity, self._channels)
-        self._test = self._stretches(whole[-held:], 512, WINDOW, np.random.default_rng(0))
+        test, exact = np.random.default_rng(0), np.zeros(512)
+        self._test = self._stretches(whole[-held:], exact, WINDOW, test)
+        self._noisy_test = self._stretches(whole[-held:], exact + self._max_noise, WINDOW, test)
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
     def loss(self) -> torch.Tensor:
-        ticks = int(self._rng.integers(1, WINDOW + 1))
-        return self._network.loss(*self._stretches(self._traces, self._batch, ticks, self._rng))
+        rng, batch = self._rng, self._batch
+        ticks = int(rng.integers(1, WINDOW + 1))
+        sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
+        return self._network.loss(*self._stretches(self._traces, sd, ticks, rng))
 
     def figures(self, losses: list[float]) -> dict[str, float]:
-        with torch.no_grad():
-            found = self._network(*self._test).argmax(-1)
-            right = (found == torch.arange(self._channels)).float()
-        return {"loss": losses[-1], "identified": right.mean().item()}
+        shares = {}
+        for name, test in ("identified", self._test), ("identified_noisy", self._noisy_test):
+            with torch.no_grad():
+                found = self._network(*test).argmax(-1)
+            shares[name] = (found == torch.arange(self._channels)).float().mean().item()
+        return {"loss": losses[-1], **shares}
 
     def arrays(self) -> dict[str, np.ndarray]:
         arrays = arrays_of("identity", self._network.layers)
@@ -66,18 +73,19 @@ class Identity(Training):
         self._rng.bit_generator.state = state["rng"]
 
     def _stretches(
-        self, traces: Sequence[Trace], count: int, ticks: int, rng: np.random.Generator
+        self, traces: Sequence[Trace], sd: np.ndarray, ticks: int, rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What `identity_features` makes of so many stretches of so many ticks."""
-        reads, before, actions = [], [], []
-        for place in rng.integers(len(traces), size=count):
+        """What `identity_features` makes of stretches (B,) of so many ticks, with noise of `sd`."""
+        readings, actions = [], []
+        for place in rng.integers(len(traces), size=len(sd)):
             trace = traces[place]
             begin = int(rng.integers(len(trace.actions) - ticks + 1))
-            before.append(trace.readings[begin : begin + ticks])
-            reads.append(trace.readings[begin + 1 : begin + 1 + ticks])
+            readings.append(trace.readings[begin : begin + ticks + 1])
             actions.append(trace.actions[begin : begin + ticks])
-        change = np.array(reads) - np.array(before)
-        own, common = identity_features(np.array(reads), change, np.array(actions), self._units)
+        seen = np.array(readings)
+        seen += sd[:, None, None].astype(F32) * rng.standard_normal(seen.shape, F32)
+        change = np.diff(seen, axis=1)
+        own, common = identity_features(seen[:, 1:], change, np.array(actions), self._units)
         return torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(common)
 
 

@@ -36,8 +36,11 @@ class ForwardModelSettings:
     rate: float = 2e-3
     identity: int = 128
     """Units in the layers of the identity classifier."""
-    identity_updates: int = 10_000
+    identity_updates: int = 20_000
     identity_batch: int = 64
+    reading_noise: float = 0.1
+    """The largest sd of the noise on the identity classifier's readings, in units of the sd of all
+    readings."""
     imputation: int = 192
     """Units in the layers of the network that imputes missing channels, 0 = none."""
     imputation_updates: int = 8_000
