@@ -17,6 +17,8 @@ MIN_GAIN_AGAIN = 60.0
 """The same in the `WINDOW` ticks after that, when the present one may be wrong."""
 MAX_SURPRISE, MAX_SURPRISE_CHANNEL = 15.0, 1.0
 """Nats a tick above what is usual, lately, beyond which the monitor is lost; and more a channel."""
+SURPRISING_CHANNEL = 0.2
+"""Nats a tick and channel, the same, from which on the readings are surprising."""
 CONSISTENT, CONSISTENT_CHANNEL = 20.0, 3.0
 """The same in one tick, below which an assignment may be right."""
 UNKNOWN = 60.0
@@ -44,12 +46,18 @@ class ChangeDetector:
     def __init__(self, costs: Costs, count: int) -> None:
         self._costs, self._all = costs, np.arange(count)
         self.max_surprise = MAX_SURPRISE + MAX_SURPRISE_CHANNEL * count
+        self._surprising = SURPRISING_CHANNEL * count
         self._max_consistent = CONSISTENT + CONSISTENT_CHANNEL * count
         self.set(0.0)
 
     def set(self, surprise: float) -> None:
         """Begin with this surprise, in nats a tick above what is usual, and no consistent tick."""
         self.surprise, self.consistent = surprise, 0
+
+    @property
+    def surprising(self) -> bool:
+        """Whether the belief lately explains the readings worse than it should."""
+        return self.surprise > self._surprising
 
     def step(
         self, costs: np.ndarray, prediction: Prediction, belief: Belief, *, new: bool

@@ -111,12 +111,16 @@ class Evidence:
         self._reckoned = ahead.likeliest
 
     def classify(self) -> np.ndarray:
+        """From here on count what the identity classifier says; costs (slots, channels)."""
+        self.identity = self.identity_costs()
+        return self.identity
+
+    def identity_costs(self) -> np.ndarray:
         """Ask the identity classifier, by the newest records; costs (slots, channels)."""
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
         costs = self._forward.identity_costs(reads, change, actions)
-        self.identity = np.minimum(costs, MAX_IDENTITY_COST)
-        return self.identity
+        return np.minimum(costs, MAX_IDENTITY_COST)
 
     def under(self, slots: np.ndarray) -> Candidate:
         """This assignment (N,), with the expectations that follow from it."""

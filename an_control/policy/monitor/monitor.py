@@ -324,7 +324,7 @@ class IdentityMonitor:
                 detector.set(0.0)
             belief = sought
         else:
-            belief = search.review(belief, prediction)
+            belief = search.review(belief, prediction, surprising=detector.surprising)
         sure = belief.lost and detector.consistent >= FOUND_TICKS and search.margin(belief) > SURE
         if sure:
             detector.surprise = 0.0

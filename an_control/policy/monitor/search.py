@@ -30,6 +30,12 @@ SWAPS = 8
 """Swaps of two channels that are tried between two ticks."""
 MAX_SWAPS = 48
 """Swaps after which the likeliest are tried again."""
+NEWEST_TICKS = 8
+"""Ticks by which swaps are tried where readings are surprising although nothing is verified."""
+MIN_IDENTITY_GAIN = 4.0
+"""Nats by which the identity classifier must be for such a swap: right ones gain 5 to 16. Where a
+robot is worn or its sensors have noise, the predictions of two channels may be wrong in such a way
+that a swap explains them; the classifier is then against it."""
 FADE = 0.97
 """What remains of the evidence from one tick to the next, when nothing is verified."""
 REVIEW_TICKS = 4
@@ -53,6 +59,8 @@ class AssignmentSearch:
 
     def __init__(self, forward: ForwardModel, costs: Costs) -> None:
         self._evidence = Evidence(forward, costs, VERIFY_TICKS)
+        self._newest = Evidence(forward, costs, NEWEST_TICKS)
+        """The same records, the newest alone."""
         self._assign = costs.assign
         self._all = np.arange(len(forward.channels))
         self._alike = forward.alike
@@ -69,9 +77,11 @@ class AssignmentSearch:
     def stand_by(self) -> None:
         """Drop the evidence; nothing is verified."""
         self._evidence.clear()
+        self._newest.start(np.zeros((len(self._all), len(self._all))))
         self._to_swap: Candidate | None = None
         self._swapped: np.ndarray | None = None
         """The assignment with two channels swapped that the last tick has left to compare."""
+        self._surprising = False
         self._ticks, self._age, self._moving = 0, VERIFY_TICKS, False
 
     def next_tick(self) -> bool:
@@ -111,8 +121,10 @@ class AssignmentSearch:
 
     def _start(self, belief: Belief, link: np.ndarray, slots: np.ndarray) -> Belief:
         self._evidence.start(link)
+        self._newest.start(np.zeros_like(link))
+        self._surprising = False
         self._age, self._moving, self._counted = 0, True, belief.lost
-        self._swapping, self._swaps = b"", 0
+        self._tried: dict[bytes, int] = {}
         self._to_swap = self._swapped = None
         belief = belief._replace(previous=belief.slots, previous_outputs=belief.outputs)
         return self._choose(belief, [self._evidence.under(one) for one in (belief.slots, slots)])
@@ -120,6 +132,7 @@ class AssignmentSearch:
     def add(self, record: Record) -> None:
         """One tick in which no move was detected."""
         self._evidence.add(record)
+        self._newest.add(record)
         if self._moving and self._age <= RECKONING_TICKS:
             self._evidence.reckon(record)
 
@@ -135,7 +148,8 @@ class AssignmentSearch:
         if self._swapped is not None:
             found.append(evidence.under(self._swapped))
         if self._age < VERIFY_TICKS:
-            self._to_swap = min(found, key=lambda one: one.total)
+            best = min(found, key=lambda one: one.total)
+            self._to_swap = found[0] if self._age % 2 else best
         return self._choose(belief, found)
 
     def seek(self, belief: Belief) -> Belief:
@@ -149,11 +163,16 @@ class AssignmentSearch:
             found += self._turns(self._assign(start))
         return self._choose(belief, found)
 
-    def review(self, belief: Belief, prediction: Prediction) -> Belief:
+    def review(self, belief: Belief, prediction: Prediction, *, surprising: bool) -> Belief:
         """Nothing is verified: add to the evidence, and see if channels were confused.
 
+        Where the readings are `surprising`, two signals may have swapped slots without a jump.
         Where no later step of this tick depends on it, that is put off for `catch_up`.
         """
+        self._surprising = surprising
+        if self._swapped is not None:
+            belief = self._take_swap(belief, self._swapped)
+            self._swapped = None
         if not belief.lost and not self.due:
             self._put_off = prediction
             return belief
@@ -172,7 +191,10 @@ class AssignmentSearch:
         """Do what the last tick has put off: add its evidence, or try swaps of two channels."""
         if self._to_swap is not None:
             best, self._to_swap = self._to_swap, None
-            self._swapped = self._best_swap(best)
+            self._swapped = self._best_swap(best, self._evidence, self._next_swaps(best.slots))
+        if self._surprising:
+            self._surprising = False
+            self._swapped = self._best_swap(self._newest.under(belief.slots), self._newest, 0)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
             self._add_newest(belief, prediction)
@@ -227,26 +249,43 @@ class AssignmentSearch:
             slots = self._assign(found[-1].costs)
         return found
 
-    def _best_swap(self, best: Candidate) -> np.ndarray | None:
+    def _take_swap(self, belief: Belief, slots: np.ndarray) -> Belief:
+        """The belief with two channels swapped, where predictions and classifier say so."""
+        newest = self._newest
+        present, swapped = newest.under(belief.slots), newest.under(slots)
+        if present.total - swapped.total < BELIEVE:
+            return belief
+        identity = newest.identity_costs()
+        gain = identity[belief.slots, self._all].sum() - identity[slots, self._all].sum()
+        if gain < MIN_IDENTITY_GAIN:
+            return belief
+        self._costs = swapped.costs
+        self.rewires += 1
+        return belief.assigned(slots)
+
+    def _next_swaps(self, slots: np.ndarray) -> int:
+        """How many swaps of this assignment have been tried; after the last ones again none."""
+        key = slots.tobytes()
+        tried = self._tried.get(key, 0)
+        more = tried + SWAPS < min(MAX_SWAPS, len(self._pairs[0]))
+        self._tried[key] = tried + SWAPS if more else 0
+        return tried
+
+    def _best_swap(self, best: Candidate, evidence: Evidence, begin: int) -> np.ndarray | None:
         """The best assignment (N,) in which two channels swap slots, where it is better.
 
         Turns end where expectations and assignment agree, which they may do on a pair of legs
-        taken for each other; so swaps are tried with the expectations that follow from them, the
-        likeliest ones first.
+        taken for each other; so swaps are tried with the expectations that follow from them,
+        `SWAPS` from the `begin`th likeliest on.
         """
-        if best.slots.tobytes() != self._swapping:
-            self._swapping, self._swaps = best.slots.tobytes(), 0
         likeliest = np.argsort(swap_gains(best.costs, best.slots)[self._pairs])
-        tried = likeliest[self._swaps : self._swaps + SWAPS]
-        self._swaps += SWAPS
-        if self._swaps >= min(MAX_SWAPS, len(likeliest)):
-            self._swaps = 0
+        tried = likeliest[begin : begin + SWAPS]
         if not len(tried):
             return None
         one, other = (side[tried] for side in self._pairs)
         slots, row = np.repeat(best.slots[None], len(tried), 0), np.arange(len(tried))
         slots[row, one], slots[row, other] = best.slots[other], best.slots[one]
-        totals = self._evidence.totals(slots)
+        totals = evidence.totals(slots)
         lowest = int(totals.argmin())
         return slots[lowest] if totals[lowest] < best.total else None
 

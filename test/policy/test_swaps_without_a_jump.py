@@ -1,0 +1,58 @@
+"""Two signals that swap slots while they read the same: no tick alone shows it."""
+
+import numpy as np
+import pytest
+from waves import SPEEDS, monitored_model, telling_apart, waves
+
+from an_control.policy import make_policy
+
+SWAPPED_AT = 60
+SWAPPED = np.array([4, 1, 2, 3, 0])
+FOUND = {"wave_0": "wave_4", "wave_4": "wave_0"}
+
+
+def signals(tick):
+    """Waves of which the first and the last read the same when they swap."""
+    readings = waves(tick)
+    readings[[0, 4]] = 5.0 + SPEEDS[[0, 4]] * (tick - SWAPPED_AT + 0.5)
+    return readings
+
+
+def monitor_of(model):
+    """One that expects errors of half of what the two signals' changes differ by."""
+    model.arrays["forward.1.bias"][5:] = np.log(0.5 * (SPEEDS[4] - SPEEDS[0]))
+    model.arrays["forward.usual"][:] = model.arrays["forward.1.bias"][5:]
+    return make_policy(model, "match").monitor
+
+
+def found_after(monitor, ticks):
+    """Ticks from the swap until it is found, None where it is not within so many."""
+    for tick in range(SWAPPED_AT + ticks):
+        readings = signals(tick)
+        monitor.step(readings[SWAPPED] if tick >= SWAPPED_AT else readings, np.zeros(2, np.float32))
+        monitor.prepare(np.zeros(2, np.float32))
+        if monitor.moved:
+            assert monitor.moved == FOUND
+            return tick - SWAPPED_AT
+    return None
+
+
+def test_a_swap_without_a_jump_is_found_by_the_newest_ticks():
+    after = found_after(monitor_of(telling_apart(monitored_model())), 60)
+    assert after is not None and 4 <= after <= 12
+
+
+def test_not_so_soon_where_the_identity_classifier_does_not_agree():
+    assert found_after(monitor_of(monitored_model()), 12) is None
+
+
+@pytest.mark.parametrize("drift", [-0.3, 0.3])
+def test_a_robot_that_moves_otherwise_than_predicted_has_no_swapped_channels(drift):
+    """Its readings are surprising all the time."""
+    monitor = monitor_of(telling_apart(monitored_model()))
+    for tick in range(200):
+        readings = signals(tick)
+        readings[2] += drift * tick
+        monitor.step(readings, np.zeros(2, np.float32))
+        monitor.prepare(np.zeros(2, np.float32))
+    assert monitor.moved == {} and monitor.rewires == 0
