@@ -32,10 +32,11 @@ MAX_SWAPS = 48
 """Swaps after which the likeliest are tried again."""
 NEWEST_TICKS = 8
 """Ticks by which swaps are tried where readings are surprising although nothing is verified."""
-MIN_IDENTITY_GAIN = 4.0
-"""Nats by which the identity classifier must be for such a swap: right ones gain 5 to 16. Where a
-robot is worn or its sensors have noise, the predictions of two channels may be wrong in such a way
-that a swap explains them; the classifier is then against it."""
+MIN_IDENTITY_GAIN = 2.0
+"""Nats for each channel that moves by which the identity classifier must be for a correction, too:
+right swaps of two gain 5 to 16. Where a robot lies on the ground, is worn or has noisy sensors,
+predictions may be wrong in such a way that moved signals explain them; the classifier is then
+against it."""
 FADE = 0.97
 """What remains of the evidence from one tick to the next, when nothing is verified."""
 REVIEW_TICKS = 4
@@ -161,7 +162,8 @@ class AssignmentSearch:
         found = [evidence.under(belief.slots)]
         for start in (identity, identity + found[0].costs):
             found += self._turns(self._assign(start))
-        return self._choose(belief, found)
+        agreed = [one for one in found[1:] if self._classifier_agrees(belief.slots, one.slots)]
+        return self._choose(belief, [found[0], *agreed])
 
     def review(self, belief: Belief, prediction: Prediction, *, surprising: bool) -> Belief:
         """Nothing is verified: add to the evidence, and see if channels were confused.
@@ -182,7 +184,7 @@ class AssignmentSearch:
             return belief
         slots = self._assign(cost_moves(costs, belief.slots))
         gained = costs[belief.slots, self._all].sum() - costs[slots, self._all].sum()
-        if gained <= BELIEVE:
+        if gained <= BELIEVE or not self._classifier_agrees(belief.slots, slots):
             return belief
         self.rewires += 1
         return belief.assigned(slots)
@@ -251,17 +253,20 @@ class AssignmentSearch:
 
     def _take_swap(self, belief: Belief, slots: np.ndarray) -> Belief:
         """The belief with two channels swapped, where predictions and classifier say so."""
-        newest = self._newest
-        present, swapped = newest.under(belief.slots), newest.under(slots)
+        present, swapped = self._newest.under(belief.slots), self._newest.under(slots)
         if present.total - swapped.total < BELIEVE:
             return belief
-        identity = newest.identity_costs()
-        gain = identity[belief.slots, self._all].sum() - identity[slots, self._all].sum()
-        if gain < MIN_IDENTITY_GAIN:
+        if not self._classifier_agrees(belief.slots, slots):
             return belief
         self._costs = swapped.costs
         self.rewires += 1
         return belief.assigned(slots)
+
+    def _classifier_agrees(self, before: np.ndarray, slots: np.ndarray) -> bool:
+        """Whether the identity classifier is for these slots, too, by the newest ticks."""
+        costs = self._newest.identity_costs()
+        gain = costs[before, self._all].sum() - costs[slots, self._all].sum()
+        return bool(gain >= MIN_IDENTITY_GAIN * np.count_nonzero(slots != before))
 
     def _next_swaps(self, slots: np.ndarray) -> int:
         """How many swaps of this assignment have been tried; after the last ones again none."""
