@@ -5,6 +5,8 @@ import pytest
 from waves import SPEEDS, monitored_model, telling_apart, waves
 
 from an_control.policy import make_policy
+from an_control.policy.monitor.belief import Belief
+from an_control.policy.monitor.evidence import Record
 
 SWAPPED_AT = 60
 SWAPPED = np.array([4, 1, 2, 3, 0])
@@ -42,8 +44,21 @@ def test_a_swap_without_a_jump_is_found_by_the_newest_ticks():
     assert after is not None and 4 <= after <= 12
 
 
-def test_not_so_soon_where_the_identity_classifier_does_not_agree():
-    assert found_after(monitor_of(monitored_model()), 12) is None
+def test_no_correction_is_made_that_the_identity_classifier_does_not_agree_to():
+    assert found_after(monitor_of(monitored_model()), 60) is None
+
+
+@pytest.mark.parametrize("agrees", [False, True])
+def test_nor_is_a_belief_that_does_not_hold_left_for_what_it_does_not_agree_to(agrees):
+    model = monitored_model()
+    search = monitor_of(telling_apart(model) if agrees else model)._search
+    belief = Belief.nominal(5)
+    search.begin(belief)
+    for tick in range(20):
+        before, now = signals(tick)[SWAPPED], signals(tick + 1)[SWAPPED]
+        search.add(Record(before, np.zeros(2, np.float32), now - before, now))
+    found = search.seek(belief).slots
+    assert found.tolist() == (SWAPPED.tolist() if agrees else [0, 1, 2, 3, 4])
 
 
 @pytest.mark.parametrize("drift", [-0.3, 0.3])
