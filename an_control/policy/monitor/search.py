@@ -162,7 +162,8 @@ class AssignmentSearch:
         found = [evidence.under(belief.slots)]
         for start in (identity, identity + found[0].costs):
             found += self._turns(self._assign(start))
-        agreed = [one for one in found[1:] if self._classifier_agrees(belief.slots, one.slots)]
+        newest = self._newest.identity_costs()
+        agreed = [one for one in found[1:] if self._agrees(newest, belief.slots, one.slots)]
         return self._choose(belief, [found[0], *agreed])
 
     def review(self, belief: Belief, prediction: Prediction, *, surprising: bool) -> Belief:
@@ -184,7 +185,9 @@ class AssignmentSearch:
             return belief
         slots = self._assign(cost_moves(costs, belief.slots))
         gained = costs[belief.slots, self._all].sum() - costs[slots, self._all].sum()
-        if gained <= BELIEVE or not self._classifier_agrees(belief.slots, slots):
+        if gained <= BELIEVE:
+            return belief
+        if not self._agrees(self._newest.identity_costs(), belief.slots, slots):
             return belief
         self.rewires += 1
         return belief.assigned(slots)
@@ -256,16 +259,15 @@ class AssignmentSearch:
         present, swapped = self._newest.under(belief.slots), self._newest.under(slots)
         if present.total - swapped.total < BELIEVE:
             return belief
-        if not self._classifier_agrees(belief.slots, slots):
+        if not self._agrees(self._newest.identity_costs(), belief.slots, slots):
             return belief
         self._costs = swapped.costs
         self.rewires += 1
         return belief.assigned(slots)
 
-    def _classifier_agrees(self, before: np.ndarray, slots: np.ndarray) -> bool:
-        """Whether the identity classifier is for these slots, too, by the newest ticks."""
-        costs = self._newest.identity_costs()
-        gain = costs[before, self._all].sum() - costs[slots, self._all].sum()
+    def _agrees(self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray) -> bool:
+        """Whether the identity classifier, by these costs, is for these slots, too."""
+        gain = identity[before, self._all].sum() - identity[slots, self._all].sum()
         return bool(gain >= MIN_IDENTITY_GAIN * np.count_nonzero(slots != before))
 
     def _next_swaps(self, slots: np.ndarray) -> int:
