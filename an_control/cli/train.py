@@ -288,7 +288,7 @@ class Verb:
             }
             evaluations.append(row)
             print(
-                f"{row['protocol']}: {row['mean']} +- {row['sd']}"
+                f"{row['protocol']}: {row['mean']}, standard deviation {row['sd']}"
                 f"  success share {row.get('success_share')}"
             )
         model = replace(model, trained={**model.trained, "evaluations": evaluations})

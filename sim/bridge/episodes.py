@@ -172,7 +172,9 @@ class Summary:
         """The summary as people read it."""
         if not self.episodes:
             return ["no episode finished"]
-        lines = [f"return    {self.mean:.0f} +- {self.sd:.0f} over {len(self.episodes)} episodes"]
+        count = len(self.episodes)
+        apart = f" +- {self.sd / np.sqrt(count - 1):.2g} (standard error)" if count > 1 else ""
+        lines = [f"return    {self.mean:.0f}{apart} over {count} episode{'s' * (count > 1)}"]
         distances = [one.distance_m for one in self.episodes if one.distance_m is not None]
         if distances:
             lines.append(f"distance  {np.mean(distances):.1f} m")

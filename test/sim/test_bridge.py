@@ -18,7 +18,7 @@ from tiny_robot import TinyEnv, begin, command, finish, nanoseconds
 
 from an_control.disturbance import episode_seed
 from an_control_sim.bridge.bridge import Restarted
-from an_control_sim.bridge.episodes import Progress, run_episodes
+from an_control_sim.bridge.episodes import Progress, Summary, run_episodes
 from an_control_sim.bridge.policy_link import BridgeError
 
 
@@ -30,6 +30,14 @@ def test_the_same_seed_twice_gives_the_same_returns_to_the_last_bit(serve):
     assert [one.steps for one in first] == [20, 20]
     assert first[0].distance_m == 1.5 and first[0].timeouts == 0
     assert len(first[0].latency_s) == 20
+
+
+def test_a_run_gives_its_mean_return_with_the_standard_error(serve):
+    episodes = run_episodes(serve(), episodes=3, seed=1)
+    returns = [one.return_ for one in episodes]
+    error = f"+- {np.std(returns, ddof=1) / np.sqrt(3):.2g} (standard error) over 3 episodes"
+    assert Summary(tuple(episodes)).lines()[0].endswith(error)
+    assert "+-" not in Summary(tuple(episodes[:1])).lines()[0]
 
 
 def test_over_ros_an_episode_equals_the_one_in_process_to_the_last_bit(serve):
