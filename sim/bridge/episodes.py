@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.disturbance import DisturbanceSettings, Disturber, after_stops, episode_seed
+from an_control.system.standard_error import with_error
 from an_control_sim.bridge.bridge import Bridge, Restarted, Stopped
 from an_control_sim.bridge.policy_figures import Figures
 
@@ -173,8 +174,8 @@ class Summary:
         if not self.episodes:
             return ["no episode finished"]
         count = len(self.episodes)
-        apart = f" +- {self.sd / np.sqrt(count - 1):.2g} (standard error)" if count > 1 else ""
-        lines = [f"return    {self.mean:.0f}{apart} over {count} episode{'s' * (count > 1)}"]
+        episodes = f"{count} episode{'s' * (count > 1)}"
+        lines = [f"return    {with_error(self.mean, self.sd, count)} over {episodes}"]
         distances = [one.distance_m for one in self.episodes if one.distance_m is not None]
         if distances:
             lines.append(f"distance  {np.mean(distances):.1f} m")

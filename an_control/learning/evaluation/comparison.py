@@ -12,6 +12,7 @@ from an_control.disturbance import after_stops
 from an_control.learning.evaluation.evaluate import summary
 from an_control.learning.rollout.episode import Result
 from an_control.system.files import read_regular, write_whole
+from an_control.system.standard_error import with_error
 
 HEAD = "| protocol | return | min | median | max | successes | difference | same to the last bit |"
 """Of a table; returns and differences are means +- standard errors over episodes."""
@@ -86,9 +87,8 @@ def _walked(results: Sequence[Result], walk_m: float | None) -> dict[str, Any]:
 def lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -> list[str]:
     """One entry of `compare` as people read it; these as there."""
     count = len(row["episodes"])
-    apart = f" +- {row['sd'] / np.sqrt(count - 1):.2g} (standard error)" if count > 1 else ""
     text = {
-        "return": f"{row['mean']:.4g}{apart} over {count} episodes,"
+        "return": f"{with_error(row['mean'], row['sd'], count)} over {count} episodes,"
         f" {row['min']:.4g} to {row['max']:.4g}, median {row['median']:.4g}",
     }
     if success is not None:

@@ -35,9 +35,10 @@ class Identity(Training):
         held = max(1, round(len(whole) * settings.held_out))
         readings = np.concatenate([trace.readings for trace in whole])
         change = np.concatenate([np.diff(trace.readings, axis=0) for trace in whole])
-        self._units = np.array([readings.std(), 0.3 * np.abs(change).mean()], F32) + F32(1e-6)
+        spread = readings.std()
+        self._units = np.array([spread, 0.3 * np.abs(change).mean()], F32) + F32(1e-6)
         self._traces, self._batch, self._rng = whole[:-held] or whole, settings.identity_batch, rng
-        self._max_noise = settings.reading_noise * float(readings.std())
+        self._max_noise = settings.reading_noise * float(spread)
         self._channels = readings.shape[1]
         actions = whole[0].actions.shape[1]
         self._network = _Classifier(actions, settings.identity, self._channels)
