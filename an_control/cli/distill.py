@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -27,14 +27,10 @@ from an_control.policy.sizes import AttentionSizes
 from an_control.system.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
-    from gymnasium import Env
-
     from an_control.learning.dagger.image_patches.learner import PatchDagger
     from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
     from an_control.learning.dagger.learner import Dagger
     from an_control.learning.dagger.settings import DaggerSettings
-    from an_control.learning.faults import Fault
-    from an_control.learning.teacher.teachers import Teacher
 
 DISTURBED = {
     "reshuffled_chance": "reshuffled",
@@ -46,8 +42,6 @@ DISTURBED = {
 """Options that say what streams and episodes are disturbed by, and the recipe's names of the same;
 not for the camera tasks."""
 OF_EPISODES = "missing", "noise", "copies"
-OF_CHANNELS = "teacher", "fault_teachers", "minutes", "neuron", "stack", "products", "normalise"
-"""Other options that are not for the camera tasks."""
 MAX_ADDED = 1000
 
 
@@ -76,10 +70,6 @@ class Verb:
     """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
     stable-baselines3, or python:MODULE:FUNCTION, from an observation to an action; the ant and the
     camera tasks bring their own teachers."""
-    fault_teachers: tuple[str, ...] = ()
-    """Other teachers for the episodes with one of the recipe's faults, as FAULT:TEACHER, such as
-    `gain=0.6..0.8:runs/worn/model.safetensors`. The student learns to tell the faults apart by
-    what it reads."""
     device: str = "cpu"
     """Where torch learns, cpu or cuda."""
     start_model: Path | None = None
@@ -156,11 +146,19 @@ class Verb:
         from an_control.learning.dagger.learner import Dagger
         from an_control.learning.dagger.recipes import smoke
         from an_control.learning.environments import environment_of, make_environment
+        from an_control.learning.teacher.teachers import own_teacher, read_teacher
 
         environment = environment_of(self.task)
         with closing(make_environment(environment)) as env:
-            teacher = self._read_teacher(env)
-            fault_teachers = self._read_fault_teachers(env, settings)
+            if self.teacher is not None:
+                teacher = read_teacher(self.teacher, env)
+            elif (own := own_teacher(self.task)) is not None:
+                teacher = own
+            else:
+                raise ValueError(
+                    f"--teacher: {self.task} has none of its own; this makes one:"
+                    f" an-control train-teacher {self.task} --out RUN"
+                )
         settings = smoke(settings) if self.smoke else settings
         student = settings.student
         start = None if self.start_model is None else read_model(self.start_model)
@@ -197,59 +195,17 @@ class Verb:
             settings,
             self.seed,
             self.device,
-            self._teachers_name,
+            self._teacher_name,
             start,
-            fault_teachers,
         )
-
-    def _read_teacher(self, env: Env[Any, Any]) -> Teacher:
-        """The one that is asked for, or the task's own; ValueError where it has none."""
-        from an_control.learning.teacher.teachers import own_teacher, read_teacher
-
-        if self.teacher is not None:
-            return read_teacher(self.teacher, env)
-        if (own := own_teacher(self.task)) is not None:
-            return own
-        raise ValueError(
-            f"--teacher: {self.task} has none of its own; this makes one:"
-            f" an-control train-teacher {self.task} --out RUN"
-        )
-
-    def _read_fault_teachers(
-        self, env: Env[Any, Any], settings: DaggerSettings
-    ) -> dict[Fault, Teacher]:
-        """The other teachers, by their faults; ValueError where the recipe has no such fault."""
-        from an_control.learning.teacher.teachers import read_teacher
-
-        found = {}
-        for text in self.fault_teachers:
-            name, colon, teacher = text.partition(":")
-            fault = next((one for one in settings.faults if one == name), None)
-            if not colon or fault is None:
-                allowed = ", ".join(settings.faults) or "this recipe has none"
-                raise ValueError(
-                    f"--fault-teachers {text}: must be FAULT:TEACHER with one of the recipe's"
-                    f" faults ({allowed})"
-                )
-            found[fault] = read_teacher(teacher, env)
-        return found
 
     @property
-    def _teachers_name(self) -> str | None:
-        """As the run's folder keeps the teachers."""
-        own = None if self.teacher is None else self._kept_name(self.teacher)
-        if not self.fault_teachers:
-            return own
-        parts = (text.partition(":") for text in self.fault_teachers)
-        others = (f"{fault}:{self._kept_name(teacher)}" for fault, _, teacher in parts)
-        return " ".join([own or "its own", *others])
-
-    def _kept_name(self, teacher: str) -> str:
-        """A file of the folder around the run's by its place there, so that both may be moved
-        together."""
-        around, file = self.out.absolute().parent, Path(teacher).absolute()
+    def _teacher_name(self) -> str | None:
+        """As the run's folder keeps it: a file of the folder around that by its place there, so
+        that both may be moved together."""
+        around, file = self.out.absolute().parent, Path(self.teacher or "").absolute()
         if not file.is_file() or not file.is_relative_to(around):
-            return teacher
+            return self.teacher
         return file.relative_to(around).as_posix()
 
     def _disturbed(self, settings: DaggerSettings) -> DaggerSettings:
@@ -275,7 +231,8 @@ class Verb:
         from an_control.learning.dagger.recipes import patch_smoke
         from an_control.learning.environments import describe, environment_of, make_environment
 
-        for name in (*OF_CHANNELS, *DISTURBED):
+        refused = "teacher", "minutes", "neuron", "stack", "products", "normalise", *DISTURBED
+        for name in refused:
             if getattr(self, name):
                 raise InputError(f"{option(name)}: not for {self.task}")
         missing, backgrounds = self.missing_patches, self.backgrounds

@@ -72,9 +72,6 @@ def test_a_student_whose_recipe_says_so_is_pushed_wherever_its_model_acts(tmp_pa
     assert policy.recoveries
 
 
-NINTH = "--recipe", "ant-fast-ninth"
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -84,11 +81,6 @@ NINTH = "--recipe", "ant-fast-ninth"
         (["ant", "--missing-patches", "0.5"], "not for ant"),
         (["ant", "--seed", "4"], "other settings"),
         (["ant", "--rounds", "-1"], "--rounds -1"),
-        (["ant", "--fault-teachers", "gain=0.6:a.safetensors"], "this recipe has none"),
-        (["ant", *NINTH, "--fault-teachers", "gain=0.6:x.safetensors"], "start=posture, stop="),
-        (["ant", *NINTH, "--fault-teachers", "start=rest"], "must be FAULT:TEACHER"),
-        (["ant", *NINTH, "--fault-teachers", "start=rest:x.zip"], "teacher 'x.zip'"),
-        (["pong", "--fault-teachers", "start=rest:x.zip"], "--fault-teachers: not for pong"),
     ],
 )
 def test_bad_input_ends_with_2_and_names_it(arguments, named, tmp_path, capsys):

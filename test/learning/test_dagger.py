@@ -23,17 +23,15 @@ from an_control.learning.dagger.episodes import (
 )
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.recipes import read_recipe, smoke
-from an_control.learning.dagger.settings import Collection
 from an_control.learning.dagger.streams import Batch, Streams, StreamSettings
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.student_sizes import StudentSizes
 from an_control.learning.environments import ENVIRONMENTS, make_environment
-from an_control.learning.faults import Fault
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
-from an_control.learning.teacher.teachers import FunctionTeacher, packaged_ant_teacher
+from an_control.learning.teacher.teachers import packaged_ant_teacher
 from an_control.policy import load_policy, make_policy, read_model
 
 RECIPE = read_recipe("ant")
@@ -132,24 +130,6 @@ def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, m
     validations = [line["validation"] for line in run.metrics]
     assert validations == pytest.approx([500.0, 705.0, 570.0, 700.0, 698.3, 898.3, 895.0], abs=0.1)
     assert read_model(run.model_path).trained["rounds"] == 6
-
-
-def test_episodes_with_a_fault_are_labelled_by_the_teacher_of_this_fault(tmp_path):
-    still = FunctionTeacher(lambda observation: np.zeros(8))
-    worn, late = Fault("gain=0.5..0.6"), Fault("delay=1")
-    plan = Collection(clean=2, noisy=2, perturbed=2, on_policy=2, rewired=2, mixed=2)
-    chances = {worn: 1.0}, {late: 1.0}
-    for number, faults in enumerate(chances):
-        folder = tmp_path / str(number)
-        settings = replace(smoke(RECIPE), collection=plan, faults=faults, rounds=1)
-        learner = Dagger(
-            folder, "ant", ENVIRONMENT, TEACHER, settings, 3, fault_teachers={worn: still}
-        )
-        RunLoop(RunFolder(folder, learner.config), learner).run()
-        stored = [Recordings(folder, Episode).read(step) for step in range(2)]
-        are_still = [[not episode.labels.any() for episode in episodes] for episodes in stored]
-        with_worn = [[False, False, *[True] * 4], [*[True] * 4, False, False]]
-        assert are_still == (with_worn if worn in faults else [[False] * 6] * 2)
 
 
 def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from an_control.learning.dagger.settings import DaggerSettings
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
 from an_control.learning.environments import describe, make_environment, of_choices
-from an_control.learning.faults import NOTHING, Fault, draw, offered
+from an_control.learning.faults import NOTHING, draw, offered
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
@@ -41,7 +40,6 @@ VALIDATION = 2**20 + 7
 JUDGED = 3
 """Rounds whose students are judged together: neighbours are much alike, and the episodes of one
 round are few."""
-NO_TEACHERS: Mapping[Fault, Teacher] = MappingProxyType({})
 AS_GOOD = 5
 """Students in a row whose mean return is that of the teacher: enough is learned."""
 
@@ -65,10 +63,8 @@ class Dagger:
         device: str = "cpu",
         taught_by: str | None = None,
         start: Model | None = None,
-        fault_teachers: Mapping[Fault, Teacher] = NO_TEACHERS,
     ) -> None:
-        """`taught_by` names the teachers in the folder, where there are others than the task's own.
-        Episodes with a fault among `fault_teachers` are labelled by its teacher.
+        """`taught_by` names the teacher in the folder, where it is not the task's own.
 
         ValueError where the teacher, `start` and the settings do not fit together.
         """
@@ -76,10 +72,7 @@ class Dagger:
         self._device, self._taught_by = device, taught_by
         self.settings, self.seed = settings, seed
         self._env = make_environment(environment)
-        self._teacher = self._of_actions(teacher)
-        self._fault_teachers = {
-            fault.settings: self._of_actions(other) for fault, other in fault_teachers.items()
-        }
+        self._teacher = ChoiceTeacher(teacher) if of_choices(self._env) else teacher
         self._start = start
         self._faults = offered(self._env, settings.faults)
         self._task = describe(self._env, name, environment)
@@ -191,10 +184,6 @@ class Dagger:
             student = self._average.module
         return student.model(self._task, {"how": "DAgger", "seed": self.seed, **run})
 
-    def _of_actions(self, teacher: Teacher) -> Teacher:
-        """The teacher as one of this environment's actions."""
-        return ChoiceTeacher(teacher) if of_choices(self._env) else teacher
-
     def _new_student(self) -> Student | PaperStudent:
         torch.manual_seed(self.seed)
         readings, actions = len(self._task["channels"]), len(self._task["actuators"])
@@ -252,8 +241,7 @@ class Dagger:
             left *= unit
         while left > 0:
             fault = draw(self._faults, rng) if faulty else NOTHING
-            teacher = self._fault_teachers.get(fault, self._teacher)
-            episode = record(self._env, teacher, make(), rng, fault)
+            episode = record(self._env, self._teacher, make(), rng, fault)
             left -= len(episode.labels) if unit else 1
             yield episode
 
