@@ -322,11 +322,28 @@ def test_a_student_that_remembers_goes_on_with_a_models_memory_and_head():
     )
     first = Student(28, 8, sizes).model({}, {})
     again = Student(28, 8, replace(sizes, reset_on_jump=True))
-    again.start_neurons(first)
+    again.start_neurons(first, head=True)
     for name, array in again.model({}, {}).arrays.items():
         np.testing.assert_allclose(array, first.arrays[name], atol=1e-6, err_msg=name)
     with pytest.raises(ValueError, match="start"):
         Student(28, 8, replace(sizes, memory=5)).start_neurons(first)
+
+
+def test_a_student_that_remembers_takes_a_models_memory_behind_a_teachers_head():
+    """The Ant's neurons that know its channels walk at once with the head of a new teacher."""
+    torch.manual_seed(1)
+    sizes = StudentSizes(neuron=8, key=5, head=(7,), memory=6)
+    first = Student(28, 8, sizes).model({}, {})
+    layers = [(np.full(shape, 0.5), np.full(shape[0], 0.1)) for shape in ((7, 28), (8, 7))]
+    again = Student(28, 8, sizes)
+    again.start_head(layers)
+    again.start_neurons(first)
+    arrays = again.model({}, {}).arrays
+    for name, array in first.arrays.items():
+        if not name.startswith("head."):
+            np.testing.assert_allclose(arrays[name], array, atol=1e-6, err_msg=name)
+    assert (arrays["head.0.weight"] == [[0.5] * 28 + [0.0] * 6] * 7).all()
+    assert (arrays["head.1.weight"] == 0.5).all() and (arrays["head.1.bias"] == 0.1).all()
 
 
 def test_added_slots_repeat_channels_or_carry_noise_and_some_are_missing():

@@ -108,8 +108,8 @@ class Student(nn.Module):
                 layer.bias.copy_(torch.from_numpy(bias))
 
     def start_neurons(self, model: Model, head: bool = False) -> None:
-        """Let neurons, keys and queries begin as a model's, and so the `head` where that is asked
-        for or both remember.
+        """Let neurons, keys, queries and memory begin as a model's, and so the `head` where that is
+        asked for.
 
         ValueError where sizes differ.
         """
@@ -122,7 +122,7 @@ class Student(nn.Module):
         self.neuron.begin_as(arrays)
         self.parts.begin_as(arrays)
         remember = bool(self.sizes.memory) and bool(sizes.memory)
-        if head or remember:
+        if head:
             self._take_head(sizes, arrays)
         if self.sizes.pma:
             return
