@@ -81,6 +81,9 @@ FASTER = $(BIN)/an-control distill ant --recipe ant-fast-$(1) \
          --teacher runs/ant_td3/model.safetensors --start-model $(2)/model.safetensors \
          --out runs/ant_fast_$(3) --seed $(3)
 
+# The teacher of a worn Ant: each episode has one of these with a chance of 0.7.
+WORN = gain=0.6..1 friction=0.5..1 mass=0.7..1.3 lag=0..0.5
+
 # A step on the teacher that gets up: recipe, the model before it, number, seed.
 UP = $(BIN)/an-control distill ant --recipe ant-fast-$(1) --teacher runs/ant_up.safetensors \
      --start-model $(2) --out runs/ant_fast_$(3) --seed $(4)
@@ -188,9 +191,18 @@ ant-policy: $(VENV)/.test
 	  runs/ant_fast_8/model.safetensors --out runs/ant_mean.safetensors
 	$(call UP,ninth,runs/ant_mean.safetensors,9,11)
 	$(BIN)/python scripts/mean_of_models.py runs/ant_fast_8/model.safetensors \
-	  runs/ant_fast_9/model.safetensors --out runs/ant.safetensors
+	  runs/ant_fast_9/model.safetensors --out runs/ant_fast.safetensors
+	$(BIN)/an-control train-teacher ant --algorithm td3 --steps 1000000 --minutes 400 --seed 3 \
+	  --faults $(WORN) --fault-share 0.7 --out runs/ant_worn
+	$(BIN)/an-control distill ant --recipe ant-worn-first --teacher runs/ant_worn/model.safetensors \
+	  --start-model runs/ant_fast.safetensors --out runs/ant_worn_1 --seed 14
+	$(BIN)/python scripts/ant_gets_up.py runs/ant_worn/model.safetensors \
+	  runs/ant_worn_up.safetensors
+	$(BIN)/an-control distill ant --recipe ant-worn-second --teacher runs/ant_worn_up.safetensors \
+	  --start-model runs/ant_worn_1/model.safetensors --out runs/ant_worn_2 --seed 15
+	cp runs/ant_worn_2/model.safetensors runs/ant.safetensors
 	$(BIN)/an-control train-monitor runs/ant.safetensors --folder runs/ant_monitor \
-	  --faults delay=1 start=rest start=posture stop=0.5..2 --fault-share 0.35
+	  --faults delay=1 start=rest start=posture stop=0.5..2 $(WORN) --fault-share 0.5
 
 camera-tables: $(VENV)/.test
 	$(call TABLE,car_racing,camera_learning,car_racing backgrounds,--episodes 100 --seed 1,$(BACKGROUNDS))
