@@ -198,9 +198,13 @@ ant-policy: $(VENV)/.test
 	  --start-model runs/ant_fast.safetensors --out runs/ant_worn_1 --seed 14
 	$(BIN)/python scripts/ant_gets_up.py runs/ant_worn/model.safetensors \
 	  runs/ant_worn_up.safetensors
-	$(BIN)/an-control distill ant --recipe ant-worn-second --teacher runs/ant_worn_up.safetensors \
-	  --start-model runs/ant_worn_1/model.safetensors --out runs/ant_worn_2 --seed 15
-	cp runs/ant_worn_2/model.safetensors runs/ant.safetensors
+	for seed in 15 16; do \
+	  $(BIN)/an-control distill ant --recipe ant-worn-second \
+	    --teacher runs/ant_worn_up.safetensors --start-model runs/ant_worn_1/model.safetensors \
+	    --out runs/ant_worn_$$seed --seed $$seed || exit 1; \
+	done
+	$(BIN)/python scripts/mean_of_models.py runs/ant_worn_15/model.safetensors \
+	  runs/ant_worn_16/model.safetensors --out runs/ant.safetensors
 	$(BIN)/an-control train-monitor runs/ant.safetensors --folder runs/ant_monitor \
 	  --faults delay=1 start=rest start=posture stop=0.5..2 $(WORN) --fault-share 0.5
 
