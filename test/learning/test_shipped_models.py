@@ -15,7 +15,7 @@ SHUFFLED = Shuffle.parse("reset")
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "metres"), [("ant", 3200, 45), ("ant_ppo", 2250, 30), ("ant_quick", 2250, 30)]
+    ("name", "least", "metres"), [("ant", 3300, 50), ("ant_ppo", 2250, 30), ("ant_quick", 2250, 30)]
 )
 def test_the_shipped_ants_walk_with_their_sensors_shuffled(name, least, metres):
     policy = load_policy(share_path(f"models/{name}.safetensors"))
@@ -46,6 +46,14 @@ def test_the_shipped_ant_walks_as_fast_while_all_signals_move():
 @pytest.mark.parametrize("words", ["delay=1", "delay=2", "lose=0.1"])
 def test_late_and_lost_messages_hardly_slow_the_shipped_ant(words):
     assert walks(load_policy(share_path("models/ant.safetensors")), words, 2) > 3000
+
+
+@pytest.mark.parametrize(
+    ("words", "least"),
+    [("gain=0.6", 2200), ("friction=0.5", 2750), ("mass=1.3", 2650), ("lag=0.5", 2750)],
+)
+def test_the_shipped_ant_walks_on_a_worn_robot(words, least):
+    assert walks(load_policy(share_path("models/ant.safetensors")), words, 3) > least
 
 
 @pytest.mark.parametrize("words", ["reset+100", "reset,missing=0.1"])

@@ -53,9 +53,9 @@ def test_all_signals_moved_every_100_steps_the_ant_walks_on(ant, ant_model):
     assert all(9 <= one.detected <= 12 for one in results)
 
 
-def test_moved_every_10_steps_the_ant_walks_on_only_with_the_monitor(ant, ant_model):
-    unmonitored, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 2, "10")
-    monitored, _ = returns(load_policy(ant_model, "match"), ant, ANT_CHANNELS, 2, "10")
+def test_moved_every_5_steps_the_ant_walks_on_only_with_the_monitor(ant, ant_model):
+    unmonitored, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 2, "5")
+    monitored, _ = returns(load_policy(ant_model, "match"), ant, ANT_CHANNELS, 2, "5")
     clean, _ = returns(load_policy(ant_model, "off"), ant, ANT_CHANNELS, 2, "none")
     assert np.mean(monitored) >= 0.9 * np.mean(clean)
     assert np.mean(unmonitored) < 0.6 * np.mean(clean)
