@@ -20,9 +20,9 @@ MAY_DIFFER = "faults", "burst"
 def begin_from(run: Path, folder: Path, config: Mapping[str, Any]) -> None:
     """Give the new run in `folder` what the other `run` has learned and seen, and its metrics.
 
-    Its best validation is left out, as another fault gives other returns. A folder that holds a
-    run already is left as it is. RunError where `run` holds none, or one that learns otherwise
-    than `config` says.
+    Its best validation is left out, as other faults give other returns. A folder that holds a
+    run already is left as it is. ValueError where `run` holds none, or one that learns otherwise
+    than `config` says; RunError where the disk refuses.
     """
     if (folder / CHECKPOINT).exists():
         return
