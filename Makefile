@@ -88,6 +88,11 @@ WORN = gain=0.6..1 friction=0.5..1 mass=0.7..1.3 lag=0..0.5
 UP = $(BIN)/an-control distill ant --recipe ant-fast-$(1) --teacher runs/ant_up.safetensors \
      --start-model $(2) --out runs/ant_fast_$(3) --seed $(4)
 
+# A step on the teacher that walks on worn robots and gets up: recipe, the model before it, seed.
+ON_WORN = $(BIN)/an-control distill ant --recipe ant-worn-$(1) \
+          --teacher runs/ant_worn_up.safetensors --start-model $(2) --out runs/ant_worn_$(3) \
+          --seed $(3)
+
 .PHONY: ant view test test-slow lint bench campaign soak fuzz reality ten-robots tables ant-policy \
         camera-tables memory-tables parts-tables pong-table ant-table from-nothing clean
 
@@ -198,13 +203,14 @@ ant-policy: $(VENV)/.test
 	  --start-model runs/ant_fast.safetensors --out runs/ant_worn_1 --seed 14
 	$(BIN)/python scripts/ant_gets_up.py runs/ant_worn/model.safetensors \
 	  runs/ant_worn_up.safetensors
-	for seed in 15 16; do \
-	  $(BIN)/an-control distill ant --recipe ant-worn-second \
-	    --teacher runs/ant_worn_up.safetensors --start-model runs/ant_worn_1/model.safetensors \
-	    --out runs/ant_worn_$$seed --seed $$seed || exit 1; \
-	done
+	$(call ON_WORN,second,runs/ant_worn_1/model.safetensors,15)
+	$(call ON_WORN,second,runs/ant_worn_1/model.safetensors,16)
 	$(BIN)/python scripts/mean_of_models.py runs/ant_worn_15/model.safetensors \
-	  runs/ant_worn_16/model.safetensors --out runs/ant.safetensors
+	  runs/ant_worn_16/model.safetensors --out runs/ant_worn_mean.safetensors
+	$(call ON_WORN,third,runs/ant_worn_mean.safetensors,17)
+	$(call ON_WORN,third,runs/ant_worn_17/model.safetensors,18)
+	$(BIN)/python scripts/mean_of_models.py runs/ant_worn_17/model.safetensors \
+	  runs/ant_worn_18/model.safetensors --out runs/ant.safetensors
 	$(BIN)/an-control train-monitor runs/ant.safetensors --folder runs/ant_monitor \
 	  --faults delay=1 start=rest start=posture stop=0.5..2 $(WORN) --fault-share 0.5
 
