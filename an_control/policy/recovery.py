@@ -18,9 +18,10 @@ from an_control.policy.protocol import Policy
 from an_control.policy.sizes import VisionSizes
 from an_control.policy.wrapping_policy import WrappingPolicy
 
-HELD_TICKS = 6
-PUSHES = 3
-"""Random actions of a recovery, one after the other, each held for `HELD_TICKS`."""
+HELD_TICKS = 3
+MAX_PUSHES = 3
+"""Random actions of a recovery, one after the other, each held for `HELD_TICKS`: one in the first
+recovery of a start, and one more in each that follows, up to `MAX_PUSHES`."""
 PAUSE_TICKS = 20
 """Ticks that the policy has before a recovery, and before the next."""
 FORGETTING = 0.08
@@ -74,6 +75,8 @@ class RecoveringPolicy(WrappingPolicy):
     _change: float
     _left: int
     _pause: int
+    _pushes: int
+    """Of the last recovery since the start or the last stop; 0 where there was none."""
 
     def __init__(self, policy: Policy, least_change: float, *, compiled: bool) -> None:
         super().__init__(policy)
@@ -103,7 +106,8 @@ class RecoveringPolicy(WrappingPolicy):
         self._note(np.asarray(values, np.float64), ids if type(ids) is tuple else tuple(ids))
         self._pause -= 1
         if not self._left and self._pause <= 0 and self._change < self._least:
-            self._left = HELD_TICKS * PUSHES
+            self._pushes = min(self._pushes + 1, MAX_PUSHES)
+            self._left = HELD_TICKS * self._pushes
             self._recoveries += 1
         self._given = action
         if not self._left:
@@ -119,6 +123,7 @@ class RecoveringPolicy(WrappingPolicy):
     def _wait(self) -> None:
         """Begin to watch the robot, as at a start."""
         self._change, self._left, self._pause = 10.0 * self._least, 0, PAUSE_TICKS
+        self._pushes = 0
 
     def _note(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
         """Take the changes since the last tick into the mean, where the same channels are there."""

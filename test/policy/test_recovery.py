@@ -10,14 +10,13 @@ from hypothesis.extra.numpy import arrays
 
 from an_control.policy import make_policy
 from an_control.policy.random_model import random_model
-from an_control.policy.recovery import HELD_TICKS, PAUSE_TICKS, PUSHES, total_change
+from an_control.policy.recovery import HELD_TICKS, MAX_PUSHES, PAUSE_TICKS, total_change
 from an_control.policy.sizes import paper_sizes
 from an_control.policy.tasks import ANT_TASK
 
 MODEL = random_model(paper_sizes(8, queries=16, hidden_layers=1), seed=1, task=ANT_TASK)
 IDS = tuple(ANT_TASK["channels"])
 LEAST = 0.03
-SHORT = PUSHES * HELD_TICKS
 STILL = np.linspace(-1.0, 1.0, len(IDS)).astype(np.float32)
 
 
@@ -35,19 +34,37 @@ def test_while_the_robot_moves_the_actions_are_the_policys_bit_for_bit():
     assert recovering.recoveries == 0
 
 
-def test_a_robot_that_stands_still_is_pushed_by_actions_that_are_held():
+def runs(pushed: np.ndarray) -> tuple[list[int], list[int]]:
+    """The first ticks and the lengths of the recoveries that ended."""
+    edges = np.diff(pushed.astype(int), prepend=0)
+    firsts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    return firsts[: len(ends)].tolist(), (ends - firsts[: len(ends)]).tolist()
+
+
+def test_a_robot_that_stands_still_is_pushed_once_then_twice_then_three_times():
     recovering, alone = make_policy(MODEL, recovery=LEAST), make_policy(MODEL)
     both = [actions(policy, lambda tick: STILL, 200) for policy in (recovering, alone)]
     pushed = (np.abs(both[0]) == 1.0).all(1)
-    first = int(np.argmax(pushed))
-    assert PAUSE_TICKS <= first < 60
-    assert (both[0][:first] == both[1][:first]).all(), "alone until then"
-    pushes = both[0][first : first + SHORT]
-    assert pushed[first : first + SHORT].all() and not pushed[first + SHORT]
-    held = pushes.reshape(PUSHES, HELD_TICKS, -1)
-    assert (held == held[:, :1]).all() and len(np.unique(held[:, 0], axis=0)) == PUSHES
-    after = pushed[first + SHORT :]
-    assert int(np.argmax(after)) == PAUSE_TICKS - 1, "the policy has a try between two"
+    firsts, ticks = runs(pushed)
+    assert PAUSE_TICKS <= firsts[0] < 60
+    assert (both[0][: firsts[0]] == both[1][: firsts[0]]).all(), "alone until then"
+    assert len(ticks) >= MAX_PUSHES + 1, "a check of the last"
+    for number, (first, length) in enumerate(zip(firsts, ticks, strict=True), 1):
+        count = min(number, MAX_PUSHES)
+        assert length == count * HELD_TICKS
+        held = both[0][first : first + length].reshape(count, HELD_TICKS, -1)
+        assert (held == held[:, :1]).all() and len(np.unique(held[:, 0], axis=0)) == count
+    pauses = [b - a - n for a, b, n in zip(firsts, firsts[1:], ticks, strict=False)]
+    assert set(pauses) == {PAUSE_TICKS - 1}, "the policy has a try between two"
+
+
+def test_after_a_stop_the_pushes_begin_with_one_again():
+    policy = make_policy(MODEL, recovery=LEAST)
+    actions(policy, lambda tick: STILL, 200)
+    policy.step_array(STILL, IDS)
+    policy.previous_action = np.zeros(8, np.float32)
+    pushed = (np.abs(actions(policy, lambda tick: STILL, 100)) == 1.0).all(1)
+    assert runs(pushed)[1][:2] == [HELD_TICKS, 2 * HELD_TICKS]
 
 
 def test_the_policy_learns_of_the_pushes_and_of_what_was_sent_instead():
@@ -78,13 +95,12 @@ def test_a_robot_that_is_stopped_is_not_pushed_until_it_stands_still_in_command(
 
 
 def test_a_push_that_a_limit_cuts_continues():
-    policy = make_policy(MODEL, recovery=LEAST)
-    pushed = 0
+    policy, pushed = make_policy(MODEL, recovery=LEAST), []
     for _ in range(60):
         action = policy.step_array(STILL, IDS)
-        pushed += bool((np.abs(action) == 1.0).all())
+        pushed.append((np.abs(action) == 1.0).all())
         policy.previous_action = 0.8 * action
-    assert pushed == SHORT
+    assert runs(np.array(pushed))[1] == [HELD_TICKS, 2 * HELD_TICKS]
 
 
 @given(st.permutations(range(len(IDS))))
