@@ -40,9 +40,6 @@ class Verb:
     """What learns, of stable-baselines3 and sb3-contrib; auto is ppo."""
     start_model: Path | None = None
     """Start from this MLP policy of relu units, by PPO."""
-    start_run: Path | None = None
-    """Start from where the run in this folder is: its networks, and what they have seen. The new
-    run may have other --faults and --burst; --minutes and --steps count the other run's too."""
     minutes: float | None = 45.0
     """Stop after so many minutes of processor time; one thread is used."""
     steps: int | None = None
@@ -80,8 +77,6 @@ class Verb:
             return 1
 
     def _check(self) -> None:
-        if self.start_run is not None and self.start_model is not None:
-            raise InputError("--start-run, --start-model: must be one of them, or none")
         for name in ("minutes", "steps"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 raise InputError(f"--{name} {value}: must be over 0")
@@ -104,7 +99,6 @@ class Verb:
         from an_control.learning.runs.terminal import run_at_terminal
         from an_control.learning.teacher.learner import Limits, TeacherLearner
         from an_control.learning.teacher.settings import settings_for, smoke
-        from an_control.learning.teacher.start_run import begin_from
         from an_control.learning.varied_robot import check_robot
 
         environment = environment_of(self.task)
@@ -121,17 +115,12 @@ class Verb:
             )
             if self.smoke:
                 settings = smoke(settings)
-                runs = 1 if self.start_run is None else 2
-                limits = Limits(self.minutes, 2 * runs * settings.iteration)
+                limits = Limits(self.minutes, 2 * settings.iteration)
             learner = TeacherLearner(
                 self.out, self.task, environment, settings, limits, self.seed, start
             )
             with closing(learner):
-                if self.start_run is not None:
-                    begin_from(self.start_run, self.out, learner.config)
                 loop = RunLoop(RunFolder(self.out, learner.config), learner)
-                if loop.finished and not loop.model_path.exists():
-                    raise InputError(f"--start-run {self.start_run}: is over here: {learner.end}")
                 if not run_at_terminal(loop, command(self, "train-teacher")):
                     return INTERRUPTED
                 print(f"ended: {learner.end}")

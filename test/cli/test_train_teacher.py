@@ -59,26 +59,6 @@ def test_a_teacher_continues_under_disturbances(tmp_path):
     assert json.loads(lines[0])["validation"] != json.loads(undisturbed[0])["validation"]
 
 
-def test_a_run_begins_where_another_one_is_and_learns_under_other_faults(tmp_path, capsys):
-    first, then = tmp_path / "first", tmp_path / "then"
-    train = ["train-teacher", "Pendulum-v1", "--smoke", "--algorithm", "td3"]
-    assert main([*train, "--out", str(first)]) == 0
-    further = [*train, "--start-run", str(first), "--faults", "gain=0.5", "--fault-share", "1"]
-    assert main([*further, "--out", str(then)]) == 0
-    before = (first / "metrics.jsonl").read_text().splitlines()
-    lines = (then / "metrics.jsonl").read_text().splitlines()
-    assert lines[:2] == before and len(lines) == 4
-    last = load_policy(first / "model.safetensors").model, load_policy(then / "model.safetensors")
-    assert last[1].model.trained["steps"] > 128 >= last[0].trained["steps"]
-    assert main([*further, "--out", str(then)]) == 0, "it is done, and stays so"
-    assert (then / "metrics.jsonl").read_text().splitlines() == lines
-    assert main([*further, "--out", str(tmp_path / "over"), "--minutes", "0.0001"]) == 2
-    assert "0.0001 minutes are over" in capsys.readouterr().err
-    other = [*train[:3], "--algorithm", "sac", "--start-run", str(first)]
-    assert main([*other, "--out", str(tmp_path / "other")]) == 2
-    assert "its algorithm is td3, not sac" in capsys.readouterr().err
-
-
 def test_another_seed_is_refused_in_the_same_folder(tmp_path, capsys):
     train = ["train-teacher", "CartPole-v1", "--smoke", "--out", str(tmp_path / "run")]
     assert main(train) == 0
@@ -93,11 +73,6 @@ def test_another_seed_is_refused_in_the_same_folder(tmp_path, capsys):
         (["no_such_module:Nothing-v0"], "no_such_module"),
         (["pong"], "image patches"),
         (["CartPole-v1", "--algorithm", "tqc"], "'tqc': a Discrete action space allows ppo"),
-        (["CartPole-v1", "--start-run", "nowhere"], "--start-run nowhere: holds no run"),
-        (
-            ["CartPole-v1", "--start-run", "run", "--start-model", "x.safetensors"],
-            "--start-run, --start-model",
-        ),
         (["CartPole-v1", "--minutes", "0"], "--minutes 0"),
         (["CartPole-v1", "--steps", "-5"], "--steps -5"),
         (["CartPole-v1", "--episodes", "1"], "--episodes 1"),
