@@ -73,9 +73,9 @@ class Verb:
     device: str = "cpu"
     """Where torch learns, cpu or cuda."""
     start_model: Path | None = None
-    """A model file of the student to begin with. Its neurons, keys and queries are taken, and the
-    head begins as the teacher's, unless the recipe has keep_head: true; in the paper's form
-    everything is taken."""
+    """A model file of the student to begin with. Its neurons, keys, queries and memory are
+    taken, and the head begins as the teacher's, unless the recipe has keep_head: true; in the
+    paper's form everything is taken."""
     recipe: str | None = None
     """A recipe that ships, by its name (ant, ant-rewired, cartpole, quick, robust and others), or
     a YAML file of settings; by default that of the task's name, robust where it has none."""

@@ -19,6 +19,17 @@ def test_every_recipe_that_ships_is_one(name):
     assert type(read_recipe(name)) is kind
 
 
+def test_a_stage_of_the_ant_whose_start_model_remembers_keeps_its_head():
+    """Without `keep_head` a student begins with the head of the teacher, which forgets."""
+    stages = {name: read_recipe(name) for name in recipe_names() if name.startswith("ant-")}
+    later = {
+        name
+        for name, settings in stages.items()
+        if settings.student.memory and not settings.memory_updates and not settings.keep_head
+    }
+    assert later == {"ant-worn-first"}, "which takes the gait of another teacher"
+
+
 def test_a_file_gives_what_differs_from_the_defaults(tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text(
