@@ -79,8 +79,8 @@ class Verb:
     file says."""
     recovery: float | None = None
     """Push a robot that stands still: where its readings change by less than this at a tick in the
-    mean, random actions go out for 18 ticks (docs/safety.md); 0: never;
-    by default what the model file says."""
+    mean, random actions go out for 3 ticks, then for 6, then for 9 each time (docs/safety.md);
+    0: never; by default what the model file says."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()

@@ -21,15 +21,16 @@ from an_control.policy.wrapping_policy import WrappingPolicy
 HELD_TICKS = 3
 MAX_PUSHES = 3
 """Random actions of a recovery, one after the other, each held for `HELD_TICKS`: one in the first
-recovery of a start, and one more in each that follows, up to `MAX_PUSHES`."""
+recovery since the start or the last stop, and one more in each that follows, up to `MAX_PUSHES`."""
 PAUSE_TICKS = 20
-"""Ticks that the policy has before a recovery, and before the next."""
+"""A recovery begins so many ticks after the start, a stop or the last push at the earliest."""
 FORGETTING = 0.08
 """What a tick counts in the running mean of changes, which begins with ten times the least change
 that counts as movement."""
 IN_COMMAND = 0.5
 """Share of the last action that must have been sent, for the robot to be in the policy's command:
-one that is stopped stands still rightly."""
+one that is stopped stands still rightly. Less is enough where what is sent comes nearer to the
+action, as behind a limited rate."""
 MAX_CHANGE = 1.0
 """Of a reading at a tick: one that jumps must not look like a robot that moves."""
 
@@ -94,6 +95,8 @@ class RecoveringPolicy(WrappingPolicy):
         self._rng = np.random.default_rng(0)
         self._wait()
         self._given: np.ndarray | None = None
+        self._sent = np.zeros(0)
+        """The action of this tick, and the one that was sent at the tick before (A,)."""
         self._ids: tuple[str, ...] | None = None
         """Of the last tick."""
         self._last = np.zeros(0)
@@ -102,6 +105,7 @@ class RecoveringPolicy(WrappingPolicy):
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
+        self._sent = self.policy.previous_action
         action = self.policy.step_array(values, ids)
         self._note(np.asarray(values, np.float64), ids if type(ids) is tuple else tuple(ids))
         self._pause -= 1
@@ -147,6 +151,8 @@ class RecoveringPolicy(WrappingPolicy):
     @previous_action.setter
     def previous_action(self, action: np.ndarray) -> None:
         self.policy.previous_action = action
-        given = self._given
-        if given is not None and action @ given < IN_COMMAND * (given @ given):
+        given, sent = self._given, self._sent
+        if given is None or action @ given >= IN_COMMAND * (given @ given):
+            return
+        if (action - sent) @ given <= 0.0:
             self._wait()

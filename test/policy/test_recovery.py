@@ -103,6 +103,18 @@ def test_a_push_that_a_limit_cuts_continues():
     assert runs(np.array(pushed))[1] == [HELD_TICKS, 2 * HELD_TICKS]
 
 
+def test_a_push_behind_a_limited_rate_lasts_as_long():
+    """What is sent comes nearer to the push at each tick, so nothing is stopped."""
+    policy, sent = make_policy(MODEL, recovery=LEAST), np.zeros(8, np.float32)
+    pushed = []
+    for _ in range(120):
+        action = policy.step_array(STILL, IDS)
+        pushed.append((np.abs(action) == 1.0).all())
+        sent = np.clip(action, sent - np.float32(0.05), sent + np.float32(0.05))
+        policy.previous_action = sent
+    assert runs(np.array(pushed))[1][:3] == [HELD_TICKS, 2 * HELD_TICKS, 3 * HELD_TICKS]
+
+
 @given(st.permutations(range(len(IDS))))
 def test_channels_in_another_order_are_pushed_alike(order):
     policy, other = make_policy(MODEL, recovery=LEAST), make_policy(MODEL, recovery=LEAST)
