@@ -174,9 +174,12 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="the model file to write")
     parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
     given = parser.parse_args()
-    model = read_model(given.teacher)
     env = make_environment(environment_of("ant"))
-    teacher = read_teacher(str(given.teacher), env)
+    try:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        model, teacher = read_model(given.teacher), read_teacher(str(given.teacher), env)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     if teacher.layers is None or len(teacher.layers) != 3 or teacher.output != "tanh":
         parser.error(f"{given.teacher}: must have two hidden relu layers and a tanh output")
     channels = list(model.task["channels"])
