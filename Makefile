@@ -8,7 +8,7 @@
 # make soak      a million ticks under random faults: does anything grow, does the robot walk
 #                again?                                                      (some 20 minutes)
 # make fuzz      the readers of untrusted files, FUZZ_S seconds each         (atheris)
-# make ant-policy  trains the shipped ants from nothing into runs/      (five hours, one core; resumes)
+# make ant-policy  trains the shipped ants from nothing into runs/      (nine hours, one core; resumes)
 # make camera-tables  those of docs/camera_learning.md                     (more than an hour)
 # make reality  the ant, the cars and Pong under what robots are like: late, lost and noisy messages,
 #                stops, worn motors; tables and JSON in runs/reality      (hours; EPISODES=1 to try)
