@@ -56,6 +56,9 @@ class AttentionNeuron(PreviousAction, Policy):
             task's steps, or 100 ticks where the model does not say its step.
     """
 
+    _identified: tuple[Sequence[str], np.ndarray, np.ndarray] | None
+    """The ids that were identified last, and what `_known` says of them."""
+
     def __init__(self, model: Model, engine: Engine, keep_ticks: int | None = None) -> None:
         if keep_ticks is None:
             keep_ticks = round(1.0 / model.task["step_s"]) if "step_s" in model.task else 100
@@ -118,9 +121,11 @@ class AttentionNeuron(PreviousAction, Policy):
         """
         if not self._knows_queries:
             return
-        known = [place for place, name in enumerate(ids) if name in self._column]
-        columns = np.array([self._column[ids[place]] for place in known], np.int64)
-        self._engine.identify(columns, channels[known], least)
+        if self._identified is None or self._identified[0] is not ids:
+            self._identified = ids, *self._known(ids)
+        _, places, columns = self._identified
+        whole = len(places) == len(ids)
+        self._engine.identify(columns, channels if whole else channels[places], least)
 
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
@@ -129,9 +134,14 @@ class AttentionNeuron(PreviousAction, Policy):
 
         No action comes of it. Unknown ids are left out.
         """
-        known = [place for place, name in enumerate(ids) if name in self._column]
-        columns = np.array([self._column[ids[place]] for place in known], np.int64)
-        self._engine.advance(values[known].astype(np.float32), columns, previous)
+        places, columns = self._known(ids)
+        self._engine.advance(values[places].astype(np.float32), columns, previous)
+
+    def _known(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Of the ids that are known: their places among `ids`, and their columns."""
+        places = [place for place, name in enumerate(ids) if name in self._column]
+        columns = [self._column[ids[place]] for place in places]
+        return np.array(places, np.int64), np.array(columns, np.int64)
 
     def rename_channels(self, names: Mapping[str, str]) -> None:
         """Let neurons continue under other ids, old to new; together these are the same ids."""
@@ -188,6 +198,7 @@ class AttentionNeuron(PreviousAction, Policy):
         columns = places[order]
         complete = len(columns) == len(column)
         self._ids = ids
+        self._identified = None
         self._values = np.empty(len(ids), np.float32)
         self._place = None if (order[1:] > order[:-1]).all() else order
         self._columns = None if complete else columns

@@ -79,6 +79,7 @@ class NumbaEngine:
         for columns in (None, np.array([1, 0])):
             self.step(np.zeros(2, F32), columns, previous, np.float64(1.0))
         self.advance(np.zeros(2, F32), np.array([1, 0]), previous)
+        self.identify(np.array([], np.int64), np.array([], np.int64), 0.0)
         self.reset()
 
     def reset(self) -> None:
@@ -118,8 +119,7 @@ class NumbaEngine:
     def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
         """Let the evidence of these columns for these queries (N,) be at least so much."""
         end = len(self._fresh) - 2 * self._sizes.reset_on_jump
-        places = columns, end - self._width + queries
-        self._state[places] = np.maximum(self._state[places], F32(least))
+        _raise_to(self._state, columns, end - self._width, queries, F32(least))
 
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
         """A tick of these columns' neurons alone: `values` (N,), the action (A,) before."""
@@ -251,6 +251,14 @@ def _advance_neurons(form, values, columns, previous, gate_rows, state):
         advance_lstm(values, columns, drive, gate_rows[first : first + form.recurrent], state)
     else:
         advance_stack(values, columns, drive, state)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _raise_to(state, columns, first, queries, least):
+    """Let state[column, first + query] be `least` or more, for pairs of columns and queries."""
+    for i in range(len(columns)):
+        place = first + queries[i]
+        state[columns[i], place] = max(state[columns[i], place], least)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
