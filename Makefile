@@ -156,7 +156,7 @@ tables: $(VENV)/.test
 	$(call TABLE,ant,rewiring,ant missing,--episodes 40 --seed 1,$(MISSING)) \
 	  --plots docs/rewiring/ant_missing
 	$(call TABLE,ant,rewiring,ant moved and missing,--episodes 40 --seed 1,$(MOVED_MISSING))
-	$(call TABLE,ant,scrambler,ant in reality,--episodes 20 --seed 1,$(REALITY))
+	$(call TABLE,ant,scrambler,ant in reality,--episodes 100 --seed 1,$(REALITY))
 	$(call TABLE,ant,scrambler,ant stops and starts,--episodes 100 --seed 1 --success 2847,$(STARTS))
 	$(call TABLE,cartpole,rewiring,cartpole moved,--episodes 100 --seed 1,$(MOVED_CARTPOLE))
 	$(call TABLE,ant_quick,rewiring,ant rewired,--monitor off --episodes 100 --seed 1,$(REWIRED))
