@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -32,6 +34,45 @@ def ant_model():
 def returns(policy, env, channels, episodes, text):
     results = evaluate(policy, env, channels, episodes, SEED, Protocol.parse(text))
     return [result.total for result in results], results
+
+
+COMPILED = """
+import sys
+
+from an_control import load_policy
+from an_control.learning.environments import environment_of, make_environment
+from an_control.learning.evaluation.evaluate import evaluate
+from an_control.learning.rollout.evaluation_protocol import Protocol
+
+
+def compiled():
+    names = [name for name in sys.modules if name.startswith("an_control.policy")]
+    parts = [part for name in names for part in vars(sys.modules[name]).values()]
+    return {(p.__module__, p.__name__, s) for p in parts for s in getattr(p, "signatures", ())}
+
+
+policy, env = load_policy(sys.argv[1]), make_environment(environment_of("ant"))
+loaded = compiled()
+for words in sys.argv[2:]:
+    evaluate(policy, env, policy.nominal_ids, 1, 1, Protocol.parse(words))
+assert len(loaded) > 3, "numba compiles"
+print(*(f"{module}.{name}{signature}" for module, name, signature in compiled() - loaded))
+"""
+
+
+def test_no_tick_compiles_anything(ant, ant_model):
+    """That takes a second, in which a robot gets no command; so all is compiled when it loads."""
+    protocols = "reset+25,missing=0.25", "25,jitter=0.05,freeze=0.1", "delay=1,start=rest,stop=2"
+    pytest.importorskip("numba")
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED, str(ant_model), *protocols],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "", "compiled in a tick"
 
 
 def test_while_nothing_moves_the_monitored_ant_walks_as_well_and_nothing_is_detected(

@@ -54,7 +54,8 @@ class Costs:
         costs, readings = np.zeros((count, count)), np.zeros((1, count), F32)
         prediction = forward.predict(readings, np.zeros((1, forward.actions), F32))
         self.add(costs, readings, prediction.change, readings, prediction)
-        self.assign(costs)
+        for kind in (np.float64, F32):  # the second are those of the identity classifier alone
+            self.assign(costs.astype(kind))
 
     def add(
         self,
