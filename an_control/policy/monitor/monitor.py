@@ -65,6 +65,7 @@ class IdentityMonitor:
         self.lateness = Lateness(forward, self._costs)
         self.noise = SensorNoise(forward.max_roughness, forward.binary)
         self._may_stand_still = forward.binary | forward.constant
+        self._should_move = np.flatnonzero(~self._may_stand_still)
         self._none, self._all = np.zeros((2, len(self.channels)), bool)
         self._all[:] = True
         self._sensors = StuckSensors(
@@ -261,7 +262,7 @@ class IdentityMonitor:
         """Whether a slot stands still that should move, by the belief that was right last, or by
         the present one where that explains much better what the other slots read."""
         judged = self._settled
-        if not self._sensors.suspects(judged.slots[~self._may_stand_still]):
+        if not self._sensors.suspects(judged.slots[self._should_move]):
             return False
         excess = self._excess_of(judged.slots, readings, before, prediction)
         if belief.slots is not judged.slots:
