@@ -78,9 +78,8 @@ class Verb:
     whose signal moved), match (move that state along with the signal); by default what the model
     file says."""
     recovery: float | None = None
-    """Push a robot that stands still: where its readings change by less than this at a tick in the
-    mean, random actions go out for 3 ticks, then for 6, then for 9 each time (docs/safety.md);
-    0: never; by default what the model file says."""
+    """Push a robot that stands still by random actions: where its readings change by less than
+    this at a tick in the mean (docs/safety.md); 0: never; by default what the model file says."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()

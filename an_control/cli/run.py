@@ -42,9 +42,8 @@ class Verb:
     """What to do about unannounced rewiring: off, reset or match (see `evaluate`); by default what
     the model file says."""
     recovery: float | None = None
-    """Push a robot that stands still: where its readings change by less than this at a tick in the
-    mean, random actions go out for 3 ticks, then for 6, then for 9 each time (docs/safety.md);
-    0: never; by default what the model file says."""
+    """Push a robot that stands still by random actions: where its readings change by less than
+    this at a tick in the mean (docs/safety.md); 0: never; by default what the model file says."""
     use_sim_time: bool = False
     """Take the time from /clock."""
     check_rate: bool = True

@@ -90,10 +90,8 @@ _DESCRIPTIONS = {
     "monitor": "what to do about unannounced rewiring: 'off' (nothing), 'reset' (clear the state of"
     " the neurons whose signal moved), 'match' (move that state along with the signal) or 'model'"
     " (what the model file says)",
-    "recovery": "push a robot that stands still: where its readings change by less than this at a"
-    " tick in the mean, random actions go out for 3 ticks, then for 6, then for 9 each time;"
-    " 0 = never,"
-    " -1 = what the model file says",
+    "recovery": "push a robot that stands still by random actions: where its readings change by"
+    " less than this at a tick in the mean; 0 = never, -1 = what the model file says",
     "executor": "'single_threaded', or 'events' (quicker, experimental in rclpy)",
     "lockstep_wait_s": "lockstep: seconds to wait for the other sources of a stamp; what has not"
     " come by then is missing",

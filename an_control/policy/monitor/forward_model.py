@@ -109,7 +109,8 @@ class ForwardModel:
             actions = np.broadcast_to(actions, (*readings.shape[:-1], actions.shape[-1]))
         x = np.concatenate([readings, actions], -1).astype(F32)
         if self._predict_tick is not None and readings.shape == (1, len(self.channels)):
-            return self._predict_one(x[0])
+            tick = self._predict_tick(x[0], self._weights, self._biases, self._usual_change)
+            return Prediction(*tick)
         *hidden, (weight, bias) = self._forward
         for hidden_weight, hidden_bias in hidden:
             x = _silu(x @ hidden_weight + hidden_bias)
@@ -122,21 +123,9 @@ class ForwardModel:
         chance = F32(0.5) * np.tanh(F32(0.5) * first) + F32(0.5)
         return Prediction(first * self._usual_change, scale, chance)
 
-    def _predict_one(self, x: np.ndarray) -> Prediction:
-        """Of a single tick, compiled: `x` (N + A,) are the readings and the actions."""
-        assert self._predict_tick is not None
-        return Prediction(
-            *self._predict_tick(
-                x.astype(F32, copy=False), self._weights, self._biases, self._usual_change
-            )
-        )
-
     def expect(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
         """What should follow these signals by channel (N,) and this action (A,)."""
-        if self._predict_tick is None:
-            prediction = self.predict(signals[None], action[None])
-        else:
-            prediction = self._predict_one(np.concatenate([signals, action]))
+        prediction = self.predict(signals[None], action[None])
         expected = signals + prediction.change[0]
         likeliest = np.where(self.binary, prediction.chance[0], expected)
         return Expectation(signals, action, prediction, expected, likeliest)
