@@ -80,7 +80,7 @@ class Trials:
 
     def __init__(self, env: gymnasium.Env, teacher: Teacher, channels: list[str]) -> None:
         self._env, self._teacher, self._channels = env, teacher, channels
-        self._actions = env.action_space.shape[0]
+        self._actions, self._height = env.action_space.shape[0], channels.index("height")
         self.numbers = self._actions * (len(_used(channels)) + 1)
         """Of a candidate."""
 
@@ -98,12 +98,12 @@ class Trials:
         observation, _ = self._env.reset(seed=seed, options={"start": "rest"})
         total, up = 0.0, False
         for step in range(STEPS):
-            act = reflex if observation[0] < LYING else self._teacher
+            act = reflex if observation[self._height] < LYING else self._teacher
             action = act(observation) + noise * rng.standard_normal(self._actions)
             action = np.clip(action, -1.0, 1.0).astype(np.float32)
             observation, reward, fallen, _, _ = self._env.step(action)
             total += float(reward)
-            up = up or observation[0] > LYING
+            up = up or observation[self._height] > LYING
             if fallen:
                 return total - FALL
             if step == UP_WITHIN and not up:
