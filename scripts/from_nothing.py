@@ -5,7 +5,7 @@
 Runs `an-control train` by its defaults for each environment, kind of policy and seed. A run that
 was stopped continues, one that is done is only evaluated again, and one of other settings is
 refused. At the end the table and the pictures of docs/from_nothing.md are written from all runs in
-the folder; a run that is not done is in the pictures alone.
+the folder; a run that is not done is in the pictures alone. Rows without a run in the folder stay.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class Task:
         return [json.loads(path.read_text()) for path in found]
 
     def curves(self, folder: Path, kind: str) -> list[np.ndarray]:
-        """Minutes, million steps and return (3, V) of each run's validations so far."""
+        """Minutes of a core, million steps and return (3, V) of each run's validations so far."""
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
-        curves = [curve(path.read_text().splitlines()) for path in found]
+        curves = [curve(path.read_text().splitlines(), self.workers) for path in found]
         return [one for one in curves if one.size]
 
 
@@ -97,15 +97,15 @@ TASKS = (
     Task("Acrobot-v1", 1.0),
     Task("Pendulum-v1", 3.0),
     Task("LunarLanderContinuous-v3", 9.0),
-    Task("ant", 180.0, seeds=(1,), kinds=("attention", "shipped"), picture="ant.png"),
+    Task("ant", 90.0, workers=2, seeds=(1,), kinds=("attention", "shipped"), picture="ant.png"),
 )
 
 
-def curve(lines: Sequence[str]) -> np.ndarray:
-    """Minutes, million steps and return (3, V) of the validations in a run's metrics."""
+def curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
+    """Minutes of a core, million steps and return (3, V) of the validations in a run's metrics."""
     figures = [json.loads(line) for line in lines]
     columns = [
-        (one["wall_s"] / 60.0, one["steps"] / 1e6, one["validation"])
+        (workers * one["wall_s"] / 60.0, one["steps"] / 1e6, one["validation"])
         for one in figures
         if "validation" in one
     ]
@@ -144,7 +144,7 @@ def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
     return [
         task.name,
         KINDS[kind].label,
-        f"{last[:, 0].max() / 60.0:.1f}",
+        f"{task.workers * last[:, 0].max() / 60.0:.1f}",
         f"{last[:, 1].mean() / 1e6:.1f}",
         ", ".join(f"{one:.0f}" for one in returns),
         f"{returns.mean():.1f}" + ("" if math.isnan(error) else f" +- {error:.1f}"),
@@ -152,16 +152,23 @@ def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
     ]
 
 
-def table(folder: Path) -> str:
-    """Of all environments with results."""
+def table(folder: Path, page: str = "") -> str:
+    """Of all environments with results; what has none keeps the row that the page has."""
     head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "score"]
     lines = [head, ["---"] * len(head)]
     for task in TASKS:
-        if any(task.results(folder, kind) for kind in task.kinds):
-            chance = random_return(task.name)
-            lines += [cells for kind in task.kinds if (cells := row(task, kind, folder, chance))]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        done = any(task.results(folder, kind) for kind in task.kinds)
+        chance = random_return(task.name) if done else math.nan
+        for kind in task.kinds:
+            lines += [row(task, kind, folder, chance) or _kept(page, task.name, KINDS[kind].label)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines if line)
+
+
+def _kept(page: str, *begin: str) -> list[str]:
+    """The cells of the page's row that begins with these; none where it has no such row."""
+    rows = (line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| "))
+    return next((cells for cells in rows if cells[: len(begin)] == [*begin]), [])
 
 
 def pictures(folder: Path, out: Path) -> None:
@@ -187,7 +194,7 @@ def _draw(task: Task, folder: Path, by_time: Any, by_steps: Any) -> None:
         curves = task.curves(folder, kind)
         for axes, column in ((by_time, 0), (by_steps, 1)):
             _band(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
-    by_time.set(title=task.name, xlabel="minutes", ylabel="validation: mean return")
+    by_time.set(title=task.name, xlabel="minutes of one core", ylabel="validation: mean return")
     by_steps.set(title=task.name, xlabel="million steps")
     for axes in (by_time, by_steps):
         axes.grid(alpha=0.3)
@@ -226,7 +233,7 @@ def main() -> int:
                 for kind in task.kinds:
                     if kind in given.kinds:
                         task.make(out, kind, seed)
-    write_tables(PAGE, {TITLE: table(out)})
+    write_tables(PAGE, {TITLE: table(out, PAGE.read_text())})
     pictures(out, PICTURES)
     return 0
 

@@ -48,12 +48,35 @@ def test_the_page_has_a_row_for_each_kind_and_a_picture(nothing, tmp_path, monke
     assert picture.name == task.picture and picture.stat().st_size > 10_000
 
 
+def test_a_row_without_a_run_stays_as_it_is_on_the_page(nothing, tmp_path, monkeypatch):
+    monkeypatch.setattr(nothing, "random_return", lambda name: 20.0)
+    before = nothing.table(tmp_path / "no runs", nothing.PAGE.read_text())
+    assert before in nothing.PAGE.read_text()
+    task = nothing.TASKS[0]
+    written(task, tmp_path, "attention", 1, 123.0)
+    after = nothing.table(tmp_path, nothing.PAGE.read_text())
+    changed = [
+        (old, new)
+        for old, new in zip(before.splitlines(), after.splitlines(), strict=True)
+        if old != new
+    ]
+    ((_, new),) = changed
+    assert new.startswith(f"| {task.name} | permutation-invariant |") and "| 123.0 |" in new
+
+
+def test_two_workers_use_the_minutes_of_two_cores(nothing, tmp_path):
+    task = nothing.Task("ant", 90.0, workers=2, kinds=("shipped",))
+    written(task, tmp_path, "shipped", 1, 400.0)
+    assert nothing.row(task, "shipped", tmp_path, chance=20.0)[2] == "6.0"
+    assert task.curves(tmp_path, "shipped")[0][0].tolist() == [2.0, 4.0, 6.0]
+
+
 def test_a_run_that_is_not_done_is_in_the_picture_alone(nothing, tmp_path):
     task = nothing.TASKS[-1]
     written(task, tmp_path, "attention", 1, 400.0).unlink()
     assert nothing.table(tmp_path).count(task.name) == 0
     (minutes, steps, returns) = task.curves(tmp_path, "attention")[0]
-    assert minutes.tolist() == steps.tolist() == [1.0, 2.0, 3.0]
+    assert minutes.tolist() == [2.0, 4.0, 6.0] and steps.tolist() == [1.0, 2.0, 3.0]
     assert returns.tolist() == [300.0, 350.0, 400.0]
 
 
