@@ -45,6 +45,10 @@ class BringUp:
         self._target = None
         self._waited_s = 0.0
 
+    def cancel(self) -> None:
+        """The robot stays where it is: the policy acts from there."""
+        self.done = True
+
     def pause(self) -> None:
         """Other commands go out: continue from wherever the robot is by then."""
         self._target = None

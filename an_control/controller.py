@@ -36,6 +36,8 @@ from an_control.wiring.attention_picture import attended_picture, shares
 from an_control.wiring.errors import Shown
 
 RATE_TOLERANCE = 0.1
+ROUNDING = 1e-6
+"""How far beyond 1 an action may seem that was sent as float32."""
 WATCH_S = 1.0
 """For so long a new model watches beside the old one before it acts: without a memory of its gait a
 walker stops."""
@@ -89,9 +91,8 @@ class Controller:
         self._given: deque[_Newcomer] = deque(maxlen=1)  # filled from other threads
         self._newcomer: _Newcomer | None = None
         self.step_s = 1.0 / self.wiring.rate_hz
-        self.ramp_s = trained_ramp_s(self.policy.model) if ramp_s is None else ramp_s
-        if _chooses(self.policy.model):
-            self.ramp_s = 0.0  # there is nothing between two buttons
+        self._asked_ramp_s = ramp_s
+        self.ramp_s = self._ramp_for(self.policy.model)
         self.gate = Gate(self.wiring.command, self.step_s, self.ramp_s)
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self.safe_reason = ""
@@ -109,7 +110,7 @@ class Controller:
         There must be an actuator for each of its actions, by name where it names them, and what it
         reads, numbers or patches; for an ordered model just its channels.
         """
-        self._check_images(model_path, model)
+        _check_images(self.wiring, model_path, model)
         ActionOrder(self.wiring, model_path, model)
         check_channels(self.wiring, self.table.ids, model_path, model)
 
@@ -122,22 +123,11 @@ class Controller:
         watched = self.policy.monitor_report is not None
         return notes(found, self.model_path, watched=watched)
 
-    def _check_images(self, model_path: str, model: Model) -> None:
-        images, file = self.wiring.images, self.wiring.file
-        sizes = model.sizes
-        if not isinstance(sizes, VisionSizes):
-            if images:
-                allowed = f"fields of numbers, which {model_path} reads"
-                raise WiringError(file, "channels", Shown("images"), allowed)
-            return
-        if not images:
-            allowed = f"images, whose patches {model_path} reads"
-            raise WiringError(file, "channels", Shown("fields of numbers"), allowed)
-        for name in ("patch", "stack"):
-            if getattr(images[0], name) != getattr(sizes, name):
-                allowed = f"{getattr(sizes, name)}, which {model_path} reads"
-                key = f"channels.{self.wiring.channels[0].id}.image.{name}"
-                raise WiringError(file, key, getattr(images[0], name), allowed)
+    def _ramp_for(self, model: Model) -> float:
+        """How long authority grows with this model."""
+        if _chooses(model):
+            return 0.0  # there is nothing between two buttons
+        return trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
     def rate_refusal(self, model: Model | None = None) -> str:
         """Why the policy, or another model, should not run at the wiring's rate, or nothing."""
@@ -166,6 +156,7 @@ class Controller:
             if getattr(wiring, name) != getattr(self.wiring, name):
                 allowed = "what the node was configured with; clean up and configure to change it"
                 raise WiringError(wiring.file, name, Shown("a change"), allowed)
+        _check_images(wiring, self.model_path, self.policy.model)
         table = self.table.rewired(wiring)
         check_channels(wiring, table.ids, self.model_path, self.policy.model)
         return table
@@ -183,6 +174,13 @@ class Controller:
         self.gate.reset()
         if bring_up:
             self.bring_up.begin()
+        else:
+            self.bring_up.cancel()
+
+    def stop(self) -> np.ndarray:
+        """End acting, and bring-up with it: the safe command (A,), which must be the last."""
+        self.bring_up.cancel()
+        return self.gate.safe()
 
     def reset(self) -> None:
         """Start a new episode: forget what policy and monitor remember."""
@@ -207,7 +205,8 @@ class Controller:
         Args:
             now_ns: by which readings age.
             stamp_ns: in lockstep the stamp of the readings, else None.
-            sent: the command (A,) that went out last, whoever decided it; None where none did.
+            sent: the command (A,) that went out last, whoever decided it; None where none did,
+                which the policy takes for the safe one.
 
         Raises BringUpError where the start pose is not reached in time.
         """
@@ -240,6 +239,8 @@ class Controller:
             self.repeats += 1
             return
         self._stepped_ns = stamp_ns
+        if sent is None and self._wanted is not None:
+            sent = self.gate.safe_command()
         if sent is not None and self._wanted is not None and (sent != self._wanted).any():
             _set_previous_action(self.policy, self._order.action(sent))
         if self._given:
@@ -264,7 +265,8 @@ class Controller:
             _set_previous_action(policy, order.action(sent))
         if ticks <= 0:
             self.model_path, self.policy, self._newcomer = path, policy, None
-            self._order = order
+            self._order, self.ramp_s = order, self._ramp_for(policy.model)
+            self.gate.set_ramp(self.ramp_s)
             if not self._given and self.new_model == f"watching {path}":
                 self.new_model = ""
         else:
@@ -338,6 +340,25 @@ def trained_ramp_s(model: Model) -> float:
     return float(model.task.get("ramp_s", 0.0))
 
 
+def _check_images(wiring: Wiring, model_path: str, model: Model) -> None:
+    """WiringError where a wiring has images and the model reads numbers, or other patches."""
+    images, file = wiring.images, wiring.file
+    sizes = model.sizes
+    if not isinstance(sizes, VisionSizes):
+        if images:
+            allowed = f"fields of numbers, which {model_path} reads"
+            raise WiringError(file, "channels", Shown("images"), allowed)
+        return
+    if not images:
+        allowed = f"images, whose patches {model_path} reads"
+        raise WiringError(file, "channels", Shown("fields of numbers"), allowed)
+    for name in ("patch", "stack"):
+        if getattr(images[0], name) != getattr(sizes, name):
+            allowed = f"{getattr(sizes, name)}, which {model_path} reads"
+            key = f"channels.{wiring.channels[0].id}.image.{name}"
+            raise WiringError(file, key, getattr(images[0], name), allowed)
+
+
 def _chooses(model: Model) -> bool:
     """Whether its action is one of several, with nothing in between."""
     return bool(getattr(model.sizes, "choice", False))
@@ -346,6 +367,6 @@ def _chooses(model: Model) -> bool:
 def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
     """The action (A,) that stands for what was sent; a monitor learns nothing from one beyond 1."""
     within = np.clip(action, -1.0, 1.0)
-    if (within != action).any():
+    if (np.abs(within - action) > ROUNDING).any():
         policy.ignore_next_tick()
     policy.previous_action = within

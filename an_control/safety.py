@@ -90,10 +90,17 @@ class Gate:
         rate = np.array([actuator.max_rate for actuator in command.actuators])
         self._change = np.where(rate > 0, rate * step_s, np.inf)
         self._rated = bool((rate > 0).any())
+        self._step_s = step_s
         self._ramp_ticks = max(1, round(ramp_s / step_s))
         self.safe_command = SafeCommand(command)
         self.counts = GateCounts()
         self.reset()
+
+    def set_ramp(self, ramp_s: float) -> None:
+        """How long authority grows from the next safe command on; all of it now stays all."""
+        whole = self.authority >= 1.0
+        self._ramp_ticks = max(1, round(ramp_s / self._step_s))
+        self._ticks = self._ramp_ticks if whole else min(self._ticks, self._ramp_ticks)
 
     def reset(self) -> None:
         """Start again from the safe command, and with the ramp."""
@@ -192,7 +199,8 @@ class Watchdog:
         self._last_s = self._fed_s = 0.0
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
-        self._begun = True
+        self.begun = True
+        """Whether a command has gone out since the start."""
         self.tripped = False
         self.trips = 0
         self.longest_s = 0.0
@@ -203,7 +211,7 @@ class Watchdog:
     def start(self) -> None:
         """Watch from now on."""
         self._last_s = self._fed_s = time.monotonic()
-        self._begun = self.tripped = False
+        self.begun = self.tripped = False
         self._end.clear()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
         self._thread.start()
@@ -214,20 +222,21 @@ class Watchdog:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        self.tripped = False
 
     def fed(self, now_s: float) -> None:
         """A command has gone out, at this time of the steady clock."""
         silent_s = now_s - self._fed_s
-        overdue = self._begun and 0.0 < self.timeout_s < silent_s  # what held it up held us up too
+        overdue = self.begun and 0.0 < self.timeout_s < silent_s  # what held it up held us up too
         if self.tripped or overdue:
             self.longest_s = max(self.longest_s, silent_s)
         self._last_s = self._fed_s = now_s
-        self._begun, self.tripped = True, False
+        self.begun, self.tripped = True, False
 
     def check(self, now_s: float) -> float:
         """Send the safe command if it is due; how long to wait until the next check, in s."""
         asserting = self.tripped or bool(self._estop.reason)
-        starting = not self._begun
+        starting = not self.begun
         limit_s = self._period_s if asserting else self.timeout_s or np.inf
         left_s = self._last_s + limit_s - now_s
         if left_s > 0.0:

@@ -176,6 +176,26 @@ def test_a_bring_up_that_gets_nowhere_names_the_actuator_and_how_far_it_is():
             up(np.array([2.0, -0.5]))
 
 
+def test_a_bring_up_that_is_cancelled_is_over_and_begins_anew():
+    up = BringUp(held(0.5, -0.5), STEP_S)
+    up.begin()
+    up.cancel()
+    assert up.done
+    up.begin()
+    assert not up.done
+
+
+def test_another_ramp_leaves_full_authority_full_and_counts_from_the_next_safe_command():
+    gate = Gate(command(actuator()), STEP_S, 0.0)
+    gate(np.array([1.0]))
+    gate.set_ramp(10 * STEP_S)
+    assert gate.authority == 1.0
+    gate.safe()
+    np.testing.assert_allclose(gate(np.array([1.0])), [0.1])
+    gate.set_ramp(0.0)
+    np.testing.assert_allclose(gate(np.array([1.0])), [1.0])
+
+
 def test_without_bring_up_there_is_nothing_to_wait_for():
     up = BringUp(held(), STEP_S)
     up.begin()

@@ -106,7 +106,7 @@ def test_the_watchdog_says_nothing_while_commands_go_out():
 
 def test_between_the_start_and_the_first_command_the_safe_one_goes_out_and_that_is_no_trip():
     watched = Watched()
-    watched.dog._begun = False
+    watched.dog.begun = False
     watched.run(0.0, 1.0)
     assert watched.sent >= 50 and not watched.dog.tripped and watched.trips == 0
     watched.dog.fed(1.0)

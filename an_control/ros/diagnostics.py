@@ -165,6 +165,11 @@ class Report:
             text = "off"
         elif watchdog.tripped:
             level, text = ERROR, "no command in time: safe command"
+        elif active and not watchdog.begun:
+            level, text = WARN, "no command since the activation"
+            if self._node.get_parameter("use_sim_time").value:
+                text += ": is /clock published? (parameter use_sim_time)"
+            self._found["watchdog"] = text
         values = {
             "timeout [s]": f"{watchdog.timeout_s:.4f}",
             "trips": watchdog.trips,

@@ -89,8 +89,8 @@ class Loop:
         self._arrivals = Arrivals(int(step_s * 1e9)) if steady else None
         if watchdog_s is None:
             watchdog_s = 0.0 if lockstep else TRIP_PERIODS * step_s
-        self._planned_ns = 0
-        """When to tick without a whole set of messages."""
+        self._ticked_ns = self._planned_ns = 0
+        """When the last tick began, and when to tick without a whole set of messages."""
         self._safe_command = controller.gate.safe_command
         self._watchdog = Watchdog(
             self._send_safe, step_s, watchdog_s, controller.estop, self._log_trip
@@ -153,7 +153,7 @@ class Loop:
         """Stop acting; the safe command is the last one."""
         self.active = False
         self._watchdog.stop()
-        self._output.publish(self.controller.gate.safe(), self._stamp_ns())
+        self._output.publish(self.controller.stop(), self._stamp_ns())
         self._output.shut()
 
     def shadow(self, shadow: bool) -> None:
@@ -164,7 +164,7 @@ class Loop:
             self._output.shadow = shadow
             return
         if shadow:
-            self._output.publish(self.controller.gate.safe(), self._stamp_ns())
+            self._output.publish(self.controller.stop(), self._stamp_ns())
         else:
             self.controller.start(bring_up=False)
         self._output.open(shadow=shadow)
@@ -187,6 +187,8 @@ class Loop:
     def rewired(self, wiring: Wiring) -> ChannelTable:
         """The table for `rewire`; ValueError saying why this wiring cannot take over."""
         table = self.controller.rewired(wiring)
+        if self._wait_s is not None:
+            _check_stamps(table)
         self._inputs.check(table)
         return table
 
@@ -251,7 +253,7 @@ class Loop:
             self._began_s = None
 
     def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
-        now_ns = self._now_ns()
+        self._ticked_ns = now_ns = self._now_ns()
         if self._arrivals is not None:
             self._arrivals.ticked(now_ns)
         command, readings = self.controller.tick(now_ns, stamp_ns, self.sent)
@@ -331,6 +333,8 @@ class Loop:
         why = "no tick began: the executor is busy, or the machine is"
         if began_s is not None:
             why = f"a tick has been running for {time.perf_counter() - began_s:.3f} s"
+        elif self._simulated and self._now_ns() - self._ticked_ns < 1e9 * limit_s:
+            why = "/clock stands still or is slower than real time (parameter use_sim_time)"
         self._node.get_logger().error(
             f"watchdog: no command for {limit_s:.3g} s: safe command ({why}){more}"
         )

@@ -83,7 +83,7 @@ class PolicyNode(QuietNode, LifecycleNode):
             self._settings = parameters.settings(self)
             self._loop = self._make_loop(self._settings)
         except Exception as error:
-            self._wired.undeclare()
+            self._disconnect()
             known = isinstance(error, ValueError)
             self.get_logger().error(str(error) if known else f"configure failed: {error!r}")
             return TransitionCallbackReturn.FAILURE

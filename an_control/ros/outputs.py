@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 from rclpy.duration import Duration
 from rclpy.node import Node
-from rclpy.qos import QoSProfile
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
 from an_control.wiring import CommandConfig, CommandMessage, Readings
 
 COMMAND_QOS = QoSProfile(depth=10)
+EAR_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+"""Of subscriptions: these hear reliable publishers too."""
 ARRIVAL_S = 0.5
 """How long the last command may take to arrive; a subscriber that hangs cannot hold up more."""
 
@@ -171,7 +173,7 @@ class CommandOutput:
                     type(message.message),
                     message.topic,
                     partial(self._receive, message, span),
-                    COMMAND_QOS,
+                    EAR_QOS,
                 )
             )
 

@@ -1,8 +1,8 @@
 """The node's parameters: their descriptions and ranges in one place, read into one dataclass.
 
 A parameter that shapes the node (which wiring, how it ticks) can be set until the node is
-configured; at any time `model` swaps the policy, `shadow` switches between proposing and
-commanding, and those of the wiring (`wiring_parameters`) rewire.
+configured, `executor` only when it is started. At any time `model` swaps the policy, `shadow`
+switches between proposing and commanding, and those of the wiring (`wiring_parameters`) rewire.
 """
 
 from __future__ import annotations
@@ -145,9 +145,14 @@ def settings(node: Node) -> Settings:
 
 def refusal(change: Parameter, *, configured: bool) -> str:
     """Why a parameter cannot be changed like this now, or an empty string."""
-    if configured and change.name in _DESCRIPTIONS and change.name not in WHILE_CONFIGURED:
+    if reason := _choice_refusal(change.name, change.value):
+        return reason
+    if change.name == "executor":
+        return "parameter executor: can be set only when the node is started"
+    shapes = change.name in (*_DESCRIPTIONS, "use_sim_time")
+    if configured and shapes and change.name not in WHILE_CONFIGURED:
         return f"parameter {change.name}: can be set only while the node is unconfigured"
-    return _choice_refusal(change.name, change.value)
+    return ""
 
 
 def _declare(node: Node, name: str, default: Any, descriptor: ParameterDescriptor) -> Any:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-MEMORY_NS, MEMORY_MESSAGES = 10_000_000_000, 100
+MEMORY_NS, MEMORY_MESSAGES = 10_000_000_000, 10
 """For so long, and for so many messages, at least, the quickest message is remembered."""
 MAX_PUBLISHERS = 100
 GAP_PERIODS = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,13 @@ import pytest
 
 pytest.importorskip("rclpy")
 from geometry_msgs.msg import TwistStamped
-from rclpy.qos import QoSProfile
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from stand import WIRING, Stand, nanoseconds, stamp_of
 from std_msgs.msg import Float64MultiArray
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
+
+from an_control import controller
 
 BASE = """command:
   - topic: cmd_vel
@@ -143,6 +146,30 @@ def test_while_it_does_not_command_it_hears_who_does_on_all_topics(stand):
     publishers["arm"].publish(Float64MultiArray(data=[3.0]))
     stand.until(lambda: stand.node.sent is not None, "both parts")
     np.testing.assert_array_equal(stand.node.sent, [2.0, 3.0])
+
+
+def test_it_hears_a_best_effort_commander_too(stand):
+    wire(stand)
+    best_effort = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
+    publishers = [stand.peer.create_publisher(type_, t, best_effort) for t, type_ in TYPES.items()]
+    start(stand, {}, shadow=True)
+    for publisher in publishers:
+        stand.until(publisher.get_subscription_count, "heard")
+    publishers[0].publish(TwistStamped())
+    publishers[1].publish(Float64MultiArray(data=[3.0]))
+    stand.until(lambda: stand.node.sent is not None, "both parts")
+    np.testing.assert_array_equal(stand.node.sent, [0.0, 3.0])
+
+
+def test_an_action_that_rounding_puts_beyond_one_still_counts_for_the_monitor():
+    told = SimpleNamespace(ignored=0, previous_action=None)
+    told.ignore_next_tick = lambda: setattr(told, "ignored", told.ignored + 1)
+    full = np.array([np.float32(0.6), np.float32(-0.6)], np.float64) / 0.6
+    assert (np.abs(full) > 1.0).all()
+    controller._set_previous_action(told, full)
+    assert told.previous_action.tolist() == [1.0, -1.0] and not told.ignored
+    controller._set_previous_action(told, 1.1 * full)
+    assert told.previous_action.tolist() == [1.0, -1.0] and told.ignored == 1
 
 
 @pytest.mark.parametrize(

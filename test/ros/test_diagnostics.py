@@ -156,6 +156,17 @@ def test_commands_that_nobody_hears_are_a_warning(stand, other, type_, qos, said
     assert "nobody" not in Board(stand).read()["wiring"].message
 
 
+def test_without_a_clock_diagnostics_and_log_say_that_none_is_published(stand, capfd):
+    stand.start(mode="rate", trigger="timer", use_sim_time=True, watchdog_s=-1.0)
+    status = Board(stand).read()["watchdog"]
+    assert status.level == WARN and "is /clock published?" in status.message
+    logged = []
+    stand.until(
+        lambda: logged.append(capfd.readouterr().err) or "watchdog: no command" in "".join(logged),
+        "the log",
+    )
+
+
 def test_two_nodes_of_one_name_are_an_error(stand, capfd):
     node = stand.start(activate=False, options={"namespace": "/twins"})
     assert node.trigger_configure().to_label() == "transition_success"

@@ -62,6 +62,8 @@ def test_a_bad_wiring_is_refused_with_one_error_and_a_good_one_taken_after_it(st
     assert stand.state() == "unconfigured"
     assert not node.get_parameters_by_prefix("sources")
     assert not [one for one in node.publishers if one.topic_name == "/commands"]
+    for model in ("of_another_robot.safetensors", str(stand.model)):
+        assert node.set_parameters([Parameter("model", value=model)])[0].successful
     stand.wiring.write_text(good)
     assert node.trigger_configure().to_label() == "transition_success"
     assert stand.state() == "inactive"

@@ -162,6 +162,14 @@ def test_a_clock_that_is_set_is_followed_after_a_while():
     assert lates.index(0) * STEP_NS <= 2.1 * reading_age.MEMORY_NS
 
 
+def test_a_clock_that_is_set_is_followed_as_soon_with_one_message_a_second():
+    late = reading_age.Lateness()
+    for second in range(300):
+        assert late(second * SECOND_NS, second * SECOND_NS) == 0
+    lates = [late((second - 5) * SECOND_NS, second * SECOND_NS) for second in range(300, 340)]
+    assert lates.index(0) * SECOND_NS <= 2.3 * reading_age.MEMORY_NS
+
+
 def test_what_waited_through_a_long_sleep_is_late_by_all_of_it():
     late = reading_age.Lateness()
     for step in range(2000):

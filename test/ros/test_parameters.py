@@ -179,6 +179,7 @@ def test_a_source_that_is_not_there_is_refused(stand):
         ("engine", "numba"),
         ("check_rate", False),
         ("lockstep_wait_s", 1.0),
+        ("use_sim_time", True),
     ],
 )
 def test_what_shapes_the_node_cannot_be_set_while_it_is_configured(stand, name, value):
@@ -188,6 +189,12 @@ def test_what_shapes_the_node_cannot_be_set_while_it_is_configured(stand, name, 
     stand.node.trigger_deactivate()
     stand.node.trigger_cleanup()
     assert not set_parameters(stand, **{name: value})
+
+
+def test_the_executor_can_be_chosen_only_at_the_start(stand):
+    stand.start(activate=False)
+    assert "when the node is started" in set_parameters(stand, executor="events")
+    assert stand.node.get_parameter("executor").value == "single_threaded"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from std_srvs.srv import Trigger
 
 from an_control.policy import read_model, write_model
 from an_control.policy.model_file import Model
+from an_control.policy.recovery import PAUSE_TICKS
 from an_control.ros import events
 
 BOTH = pytest.mark.parametrize("stand", ["single_threaded", "events"], indirect=True)
@@ -202,6 +203,14 @@ POSITIONS = f"""{WIRING.partition("command:")[0]}command:
 """
 
 
+FAR = (1.5, 1.0, 0.0, 0.0)
+
+
+def stepped(stand) -> int | None:
+    """The stamp of the readings that the policy stepped on last."""
+    return stand.node._loop.controller._stepped_ns
+
+
 def test_a_robot_is_brought_to_its_start_pose_and_held_where_it_is_when_stopped(stand):
     stand.wiring.write_text(POSITIONS)
     stand.start()
@@ -229,6 +238,62 @@ def test_a_start_pose_that_is_not_reached_ends_in_deactivation_with_the_reason(s
     stand.until(lambda: stand.state() == "inactive", "the deactivation")
     log = capfd.readouterr().err
     assert "bring-up: right is 1.5 from its start pose after 0.03 s" in log
+
+
+def test_after_a_bring_up_that_failed_it_proposes_in_shadow_and_watches(stand, capfd):
+    stand.wiring.write_text(POSITIONS.replace("timeout_s: 5.0", "timeout_s: 0.03"))
+    node = stand.start()
+    for step in range(1, 5):
+        stand.send(step, FAR)
+        stand.until(lambda s=step: stepped(stand) == stamp_of(s), "a tick")
+    stand.until(lambda: stand.state() == "inactive", "the deactivation")
+    node.set_parameters([Parameter("shadow", value=True)])
+    heard = proposals(stand)
+    node.trigger_activate()
+    for step in range(5, 15):
+        stand.send(step, FAR)
+        stand.until(lambda n=step: len(heard) == n - 4, "a proposal")
+    assert stand.state() == "active"
+    assert capfd.readouterr().err.count("bring-up:") == 1
+
+
+def test_deactivated_in_a_bring_up_it_keeps_watching(stand, capfd):
+    stand.wiring.write_text(POSITIONS.replace("timeout_s: 5.0", "timeout_s: 0.05"))
+    node = stand.start()
+    stand.step(1, FAR)
+    node.trigger_deactivate()
+    for step in range(2, 15):
+        stand.send(step, FAR)
+        stand.until(lambda s=step: stepped(stand) == stamp_of(s), "the policy watches")
+    assert "bring-up" not in capfd.readouterr().err
+
+
+def test_what_nobody_commands_the_policy_takes_for_the_safe_command(stand, reference):
+    node = stand.start(activate=False)
+    node.trigger_configure()
+    stand.connect()
+    for step in (1, 2, 3):
+        stand.watch(step)
+        reference.step(step, SAFE)
+    node.trigger_activate()
+    for step in range(4, 12):
+        assert list(stand.step(step).effort) == reference.step(step)
+
+
+def test_a_robot_that_nobody_commands_is_not_pushed_right_after_the_activation(stand):
+    node = stand.start(activate=False, recovery=0.01)
+    node.trigger_configure()
+    stand.connect()
+    still = np.zeros(4)
+    for step in range(1, 80):
+        stand.send(step, still)
+        stand.until(lambda s=step: stepped(stand) == stamp_of(s), "the policy watches")
+    policy = node._loop.controller.policy
+    assert policy.recoveries == 0
+    node.trigger_activate()
+    for step in range(80, 80 + PAUSE_TICKS - 1):
+        stand.step(step, still)
+    assert policy.recoveries == 0
 
 
 def test_before_a_position_to_hold_is_known_nothing_is_sent(stand):

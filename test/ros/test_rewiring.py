@@ -283,6 +283,31 @@ def test_a_file_that_cannot_take_over_is_refused_and_all_stays(stand, reference,
     assert list(stand.step(1).effort) == reference.step(1)
 
 
+UNREADABLE = {
+    "no stamps, in lockstep": (
+        "  eye: {topic: numbers, type: std_msgs/msg/Float64MultiArray, max_age_s: 0}",
+        '  tilt.x: {source: eye, field: "data[0]"}',
+        "a stamp, for mode lockstep",
+    ),
+    "images": (
+        "  eye: {topic: eye, type: sensor_msgs/msg/Image, max_age_s: 0.05}",
+        '  "eye.*": {source: eye, image: {size: [16, 16], patch: 4, stack: 3}}',
+        "fields of numbers, which",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(UNREADABLE))
+def test_a_file_that_the_policy_could_not_read_is_refused_and_all_stays(stand, reference, kind):
+    source, channel, said = UNREADABLE[kind]
+    stand.start()
+    text = stand.wiring.read_text()
+    head, command = text[: text.index("sources:")], text[text.index("command:") :]
+    stand.wiring.write_text(f"{head}sources:\n{source}\nchannels:\n{channel}\n{command}")
+    assert said in reload(stand)
+    assert list(stand.step(1).effort) == reference.step(1)
+
+
 def test_what_a_launch_overrides_stays_overridden_when_the_file_is_read_again(stand):
     stand.start(activate=False, **{"sources.tilt.topic": "elsewhere"}).trigger_configure()
     assert not rewire(stand, **{"sources.tilt.topic": "there", f"{X}.field": "vector.y"})

@@ -20,9 +20,9 @@ from an_control.policy.random_model import random_model
 from an_control.ros import swap
 
 
-def other_model(path, actions: int = 2, step_s: float = 0.01):
+def other_model(path, actions: int = 2, step_s: float = 0.01, **task):
     sizes = AttentionSizes(actions=actions, neuron=3, queries=5, key=2, inputs=["value"], head=[4])
-    write_model(path, random_model(sizes, seed=7, gain=4.0, task={"step_s": step_s}))
+    write_model(path, random_model(sizes, seed=7, gain=4.0, task={"step_s": step_s, **task}))
     return path
 
 
@@ -67,6 +67,22 @@ def test_a_new_model_watches_for_a_second_and_then_acts_on_what_it_has_seen(
         assert list(stand.step(step).effort) == new.step(step)
     assert stand.node._loop.controller.model_path == str(path)
     assert stand.node.get_parameter("model").value == str(path)
+
+
+def test_a_new_model_brings_the_ramp_that_it_was_trained_with(stand, tmp_path, monkeypatch):
+    monkeypatch.setattr(controller, "WATCH_S", 0.0)
+    stand.start(ramp_s=-1.0)
+    path = other_model(tmp_path / "ramped.safetensors", ramp_s=0.05)
+    stand.step(1)
+    assert set_model(stand, str(path)).successful
+    swapped(stand, path)
+    stand.step(2)
+    assert stand.node._loop.controller.ramp_s == 0.05
+    gate = stand.node._loop.controller.gate
+    assert gate.authority == 1.0, "it takes over as it is"
+    gate.safe()
+    stand.step(3)
+    assert gate.authority == pytest.approx(0.2)
 
 
 def test_a_robot_that_stands_still_is_pushed_also_by_a_new_model(stand, tmp_path, monkeypatch):

@@ -162,7 +162,7 @@ def test_an_executor_that_stalls_does_not_stop_the_safe_command(stand, listener)
     act(stand, range(8, 16))
 
 
-def test_a_ros_clock_that_stops_gives_the_safe_command(stand, listener):
+def test_a_ros_clock_that_stops_gives_the_safe_command(stand, listener, capfd):
     from rosgraph_msgs.msg import Clock
 
     clock = stand.peer.create_publisher(Clock, "/clock", 10)
@@ -179,6 +179,12 @@ def test_a_ros_clock_that_stops_gives_the_safe_command(stand, listener):
         stand.send_tilt(0, *readings_of(step)[2:])
         stand.executor.spin_once(timeout_sec=0.005)
     stand.until(lambda: any(v != SAFE for v in listener.since(begin_s)), "the policy acts")
+    watchdog = stand.node._loop._watchdog
+    stand.until(lambda: watchdog.tripped, "the clock has stopped again")
+    said, log = "/clock stands still or is slower than real time (parameter use_sim_time)", []
+    stand.until(lambda: log.append(capfd.readouterr().err) or said in "".join(log), "the log")
+    assert stand.node.trigger_deactivate().to_label() == "transition_success"
+    assert not watchdog.tripped, "nothing is watched any more"
 
 
 def test_in_lockstep_the_watchdog_is_off_unless_asked_for(stand, listener, capfd):
