@@ -25,7 +25,7 @@ from sensor_msgs.msg import Image
 from std_srvs.srv import SetBool, Trigger
 
 from an_control_sim.bridge.policy_figures import Figures, PolicyFigures
-from an_control_sim.bridge.policy_link import BridgeError, PolicyLink, others_publish
+from an_control_sim.bridge.policy_link import CALL_S, BridgeError, PolicyLink, others_publish
 from an_control_sim.bridge.progress_topic import ProgressTopic
 from an_control_sim.bridge.publishers import fill_image
 from an_control_sim.bridge.robot import Robot
@@ -165,6 +165,8 @@ class Bridge:
         """Start an episode: the environment, the tap and the policy's memory."""
         self._running = False
         self._end_step()
+        if self._latched:  # the episode before was ended during a stop
+            self.estop(False)
         self.robot.reset(seed)
         if self.tap is not None:
             self.tap.reset(episode)
@@ -221,7 +223,11 @@ class Bridge:
         self._stopping = True
 
     def close(self) -> None:
-        """Answer whoever still waits for a service, then let go of the node and end the robot."""
+        """Clear an e-stop, answer who waits for a service, let go of the node, end the robot."""
+        cleared = self._link.call_stop(False) if self._latched else None
+        until_s = time.monotonic() + CALL_S
+        while cleared is not None and not cleared.done() and time.monotonic() < until_s:
+            self.executor.spin_once(timeout_sec=SLICE_S)
         waiting = self._steps_asked + self._resets_asked + self._pauses_asked
         for future in waiting:
             future.set_result("the simulator is stopping")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from rclpy.node import Node, NodeNameNonExistentError
+from rclpy.task import Future
 from std_srvs.srv import Trigger
 
 from an_control.ros.graph import UNKNOWN, owner
@@ -116,11 +117,16 @@ class PolicyLink:
 
     def stop(self, latch: bool, *, wait: bool) -> None:
         """Latch the policy's e-stop or clear it, and `wait` for the answer. Raises BridgeError."""
-        future = self._estops[latch].call_async(Trigger.Request())
+        future = self.call_stop(latch)
         until_s = time.monotonic() + self._timeout_s
         while wait and not future.done():
             if not self._spin(until_s):
                 raise BridgeError(f"{self.name} does not answer the e-stop")
+
+    def call_stop(self, latch: bool) -> Future[Any]:
+        """Ask to latch the policy's e-stop or to clear it; the answer."""
+        answer: Future[Any] = self._estops[latch].call_async(Trigger.Request())
+        return answer
 
     def _call(self, until_s: float) -> str:
         """One call; empty for success, else why not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -233,6 +234,44 @@ def test_stop_ends_the_run_with_what_has_finished(serve):
 
     results = run_episodes(bridge, episodes=0, seed=0, progress=stop)
     assert len(results) == 1
+
+
+def stoppable(responder) -> list[str]:
+    """What the responder's e-stop is asked for."""
+    asked = []
+
+    def answer(name: str, response: Any) -> Any:
+        asked.append(name)
+        response.success = True
+        return response
+
+    for name in ("estop", "reset_estop"):
+        responder.create_service(Trigger, f"~/{name}", lambda _, r, name=name: answer(name, r))
+    return asked
+
+
+def test_an_episode_begins_without_the_stop_in_which_the_one_before_was_ended(serve, responder):
+    bridge, asked = serve(), stoppable(responder)
+    begin(bridge)
+    bridge.prepare_stops()
+    bridge.estop(True)
+    bridge.reset(0, 0)
+    assert asked == ["estop", "reset_estop"]
+    bridge.reset(0, 1)
+    assert len(asked) == 2
+
+
+def test_a_simulator_that_ends_during_a_stop_leaves_no_policy_stopped(
+    serve, responder, monkeypatch
+):
+    bridge, asked = serve(), stoppable(responder)
+    begin(bridge)
+    bridge.prepare_stops()
+    bridge.estop(True)
+    bridge.stop()
+    bridge.close()
+    assert asked == ["estop", "reset_estop"]
+    monkeypatch.setattr(bridge, "close", lambda: None)
 
 
 def test_progress_tells_of_every_episode_and_its_result(serve):
