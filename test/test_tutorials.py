@@ -101,8 +101,17 @@ def test_the_first_day_on_a_robot_leads_to_a_policy_that_can_be_rewired(tmp_path
                 if arguments[0] != "check" or "s without a message" not in ended.stdout:
                     break
             assert ended.returncode == 0, f"{shlex.join(arguments)}\n{ended.stdout}{ended.stderr}"
+            if arguments[0] == "new":
+                decide(tmp_path / "walker.yaml")
         assert running is not None and running.poll() is None
         stop(running)
+
+
+def decide(draft):
+    """As the page asks for: decide, and delete the comments that say what is still open."""
+    text = draft.read_text()
+    assert "# SET scale, limits and safe" in text
+    draft.write_text(re.sub(r" *# SET .*", "", text))
 
 
 def stop(process):

@@ -16,7 +16,9 @@ from an_control.controller import Controller
 from an_control.names import ActionOrder, actuators_of, compare_channels, listed, notes
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.monitor.forward_model import trained_ranges
+from an_control.system.files import read_regular
 from an_control.wiring import ChannelTable, Wiring, WiringError, load_wiring
+from an_control.wiring.draft import undecided
 
 if TYPE_CHECKING:
     from an_control.ros.listen import Listened
@@ -43,7 +45,8 @@ class Findings:
 class Verb:
     """Compare a wiring with a model, and with the robot that runs.
 
-    Prints tables of the channels, the actuators and, with --live, the sources. Exit status 0:
+    Prints tables of the channels, the actuators and, with --live, the sources. What a draft leaves
+    to be decided (a comment that begins with SET) is wrong until it is deleted. Exit status 0:
     nothing is wrong; 1: something is; 2: bad input.
     """
 
@@ -70,6 +73,10 @@ class Verb:
         table = ChannelTable(wiring)
         model = None if self.model is None else read_model(self.model)
         found = Findings()
+        found.problems += [
+            f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
+            for line, words in undecided(read_regular(self.wiring).decode())
+        ]
         if model is not None:
             self._check_model(wiring, table, model, found)
         heard = self._listen(wiring) if self.live else None

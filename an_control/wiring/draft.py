@@ -10,6 +10,7 @@ from typing import NamedTuple
 from an_control.wiring.command import ActuatorConfig
 from an_control.wiring.config import ChannelConfig, SourceConfig
 
+_UNDECIDED = re.compile(r"#\s*(SET\b.*)")
 _PLAIN = re.compile(r"[A-Za-z_/]([\w./:-]*\w)?", re.ASCII)
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
@@ -60,6 +61,12 @@ def entries(lines: Iterable[Line], indent: int = 2) -> list[str]:
     texts = [(f"{' ' * indent}{quoted(one.name)}: {one.fields}", one.comment) for one in lines]
     width = min(90, max((len(text) for text, about in texts if about), default=0))
     return [f"{text:<{width}}   # {about}" if about else text for text, about in texts]
+
+
+def undecided(text: str) -> list[tuple[int, str]]:
+    """The comments of a YAML text that say what somebody has still to decide: line and words."""
+    found = [(number, _UNDECIDED.search(line)) for number, line in enumerate(text.splitlines(), 1)]
+    return [(number, match.group(1).rstrip()) for number, match in found if match]
 
 
 def quoted(text: str) -> str:

@@ -58,6 +58,16 @@ def test_what_fits_is_listed_and_ends_with_0(tmp_path, capsys):
     assert "nothing is wrong" in shown and "joints: position[left]" in shown
 
 
+def test_what_a_draft_leaves_to_be_decided_is_a_problem_until_the_comment_is_deleted(tmp_path):
+    safe = "safe: 0.5}"
+    _, found = checked(files(tmp_path, (safe, f"{safe}   # SET scale, limits and safe")), tmp_path)
+    (problem,) = found["problems"]
+    line = 1 + WIRING[: WIRING.index(safe)].count("\n")
+    assert f"wiring.yaml:{line}: 'SET scale, limits and safe': decide" in problem
+    status, _ = checked(files(tmp_path, (safe, f"{safe}   # as on the datasheet")), tmp_path)
+    assert status == 0
+
+
 def test_actuators_in_another_order_are_a_note_and_show_their_action(tmp_path, capsys):
     status, found = checked(files(tmp_path, actuators=["right", "left"]), tmp_path)
     assert status == 0
