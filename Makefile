@@ -17,7 +17,7 @@
 # make memory-tables  those of docs/memory.md                              (half an hour, one core)
 # make parts-tables  that of docs/parts.md                            (five hours, one core; resumes)
 # make pong-table  that of docs/parts.md on Pong               (two hours, one core; resumes)
-# make ant-table  that of docs/parts.md on the Ant         (an hour of one core a seed; resumes)
+# make ant-table  that of docs/parts.md on the Ant          (three hours, one core; resumes)
 # make from-nothing  that of docs/from_nothing.md           (8 hours, one core; resumes)
 # make tables  those of docs/rewiring.md, docs/scrambler.md and docs/ant_policy.md, with their pictures
 #                                                                          (two hours, one core)
@@ -233,7 +233,7 @@ pong-table: $(VENV)/.test
 	@$(BIN)/python scripts/compare_students.py pong runs/pong_students
 
 ant-table: $(VENV)/.test
-	@$(BIN)/python scripts/compare_students.py ant runs/ant_students
+	@$(BIN)/python scripts/compare_students.py ant runs/ant_students --seeds 1 2 3
 
 memory-tables: $(VENV)/.test
 	@mkdir -p docs/memory

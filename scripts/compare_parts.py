@@ -59,7 +59,7 @@ PROTOCOLS = {
     "reset": "shuffled at the reset",
     "reset+100": "and every 100 steps",
     "reset+25": "and every 25 steps",
-    "reset,noise=5,noise-sd=0.1": "with 5 noise channels",
+    "reset,noise=5,noise-sd=0.1": "with 5 noise channels of sd 0.1",
 }
 EPISODES, EVALUATION_SEED = 100, 1
 

@@ -109,7 +109,7 @@ COMPARISONS = {
             "reset": "shuffled at the reset",
             "reset+100": "and every 100 steps",
             "reset+25": "and every 25 steps",
-            "reset,noise=5,noise-sd=1": "with 5 noise channels",
+            "reset,noise=5,noise-sd=1": "with 5 noise channels of sd 1",
             "reset,missing=0.1": "10 % missing",
             "reset,missing=0.25": "25 % missing",
             "reset+100,missing=0.1": "10 % missing, every 100 steps",
