@@ -137,7 +137,7 @@ class Robot:
 
 
 def _score(row: dict[str, Any], span: float) -> str:
-    error = row["sd"] / row["episodes"] ** 0.5 / span
+    error = row["sd"] / max(1, row["episodes"] - 1) ** 0.5 / span
     few = "" if row["episodes"] == 100 else f", {row['episodes']} ep."
     return f"{row['score']:.1%} +- {error:.1%}{few}"
 

@@ -125,18 +125,25 @@ def results(*totals):
 
 
 def test_differences_are_of_the_same_episodes():
-    rows = compare({"none": results(1.0, 5.0), "100": results(1.0, 3.0)}, success=2.0)
-    assert rows[1]["difference"] == {"mean": -1.0, "sd": 1.0, "same": 1}
+    rows = compare({"none": results(100, 500), "100": results(100, 300)}, success=200.0)
+    assert rows[1]["difference"] == {"mean": -100.0, "sd": 100.0, "same": 1}
     text = markdown(rows)
-    assert "| `100` | 2 +- 1 | 1 | 2 | 3 | 50% | -1 +- 1 | 1 of 2 |" in text
+    assert "| `100` | 200 +- 100 | 100 | 200 | 300 | 50% | -100 +- 100 | 1 of 2 |" in text
 
 
 def test_a_table_shows_standard_errors_of_its_means():
-    rows = compare({"none": results(0.0, 10.0, 20.0), "100": results(1.0, 1.0, 1.0)})
-    text = markdown(rows)  # sample standard deviation 10 over three episodes: 10 / sqrt(3)
-    assert "| `none` | 10 +- 6 | 0 | 10 | 20 |" in text
-    assert "| -9 +- 6 | 0 of 3 |" in text
-    assert "| `none` | 5 +- ? |" in markdown(compare({"none": results(5.0)}))
+    rows = compare({"none": results(100, 200, 300), "100": results(1, 1, 1)})
+    text = markdown(rows)  # sample standard deviation 100 over three episodes: 100 / sqrt(3)
+    assert "| `none` | 200 +- 58 | 100 | 200 | 300 |" in text
+    assert "| -199 +- 58 | 0 of 3 |" in text
+    assert "| `none` | 500 +- ? |" in markdown(compare({"none": results(500.0)}))
+
+
+def test_small_returns_keep_three_digits():
+    text = markdown(compare({"none": results(0.51, 0.52, 0.53), "reset": results(0.4, 0.4, 0.4)}))
+    assert "| `none` | 0.520 +- 0.006 | 0.510 | 0.520 | 0.530 |" in text
+    assert "| `reset` | 0.400 +- 0.000 |" in text and "| -0.120 +- 0.006 |" in text
+    assert "| `none` | -4.25 +- 0.25 |" in markdown(compare({"none": results(-4.0, -4.5)}))
 
 
 def test_a_table_takes_its_place_in_a_page_and_no_other(tmp_path):

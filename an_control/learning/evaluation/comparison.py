@@ -107,9 +107,12 @@ def lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The entries of `compare` as a table; means +- standard errors."""
+    """The entries of `compare` as a table; means +- standard errors, with three digits or more of
+    the largest return."""
     lines = [HEAD, f"|{'---|' * HEAD.count(' | ')}---|"]
-    lines += [_row(row, first=row is rows[0]) for row in rows]
+    largest = max(max(abs(row["min"]), abs(row["max"])) for row in rows)
+    digits = 0 if largest >= 100.0 else 1 if largest >= 10.0 else 2 if largest >= 1.0 else 3
+    lines += [_row(row, digits, first=row is rows[0]) for row in rows]
     for head, cells in (
         ("back", ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]),
         ("walk again", [_again(row) for row in rows]),
@@ -129,23 +132,23 @@ def _again(row: Mapping[str, Any]) -> str:
     return f"{again}, {np.median(row['walked_m']):.1f} m"
 
 
-def _row(row: Mapping[str, Any], *, first: bool) -> str:
+def _row(row: Mapping[str, Any], digits: int, *, first: bool) -> str:
     share, apart = row["success_share"], row["difference"]
     episodes = len(row["episodes"])
     cells = [
         f"`{row['protocol']}`",
-        f"{row['mean']:.0f} {error(row['sd'], episodes)}",
-        *(f"{row[name]:.0f}" for name in ("min", "median", "max")),
+        f"{row['mean']:.{digits}f} {error(row['sd'], episodes, digits)}",
+        *(f"{row[name]:.{digits}f}" for name in ("min", "median", "max")),
         "" if share is None else f"{share:.0%}",
-        "" if first else f"{apart['mean']:+.0f} {error(apart['sd'], episodes)}",
+        "" if first else f"{apart['mean']:+.{digits}f} {error(apart['sd'], episodes, digits)}",
         "" if first else f"{apart['same']} of {episodes}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def error(sd: float, episodes: int) -> str:
+def error(sd: float, episodes: int, digits: int = 0) -> str:
     """The standard error of a mean over episodes whose standard deviation is `sd`, after "+-"."""
-    return f"+- {sd / np.sqrt(episodes - 1):.0f}" if episodes > 1 else "+- ?"
+    return f"+- {sd / np.sqrt(episodes - 1):.{digits}f}" if episodes > 1 else "+- ?"
 
 
 def missing_marks(path: Path, titles: Iterable[str]) -> str:
