@@ -85,6 +85,8 @@ class Gate:
             the start and from every safe command on; 0 = off.
     """
 
+    _ticks: int
+
     def __init__(self, command: CommandConfig, step_s: float, ramp_s: float = 0.0) -> None:
         self._low, self._high = _limits(command)
         rate = np.array([actuator.max_rate for actuator in command.actuators])

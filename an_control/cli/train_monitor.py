@@ -13,6 +13,7 @@ from an_control.cli.common import (
     InputError,
     OutputFile,
     OutputFolder,
+    check_outputs,
     command,
     need,
     option,
@@ -95,6 +96,7 @@ class Verb:
         except ValueError as error:
             raise InputError(f"--faults: {error}") from error
         model = read_model(self.model)
+        check_outputs(replace(self, out=self.out or self.model))
         if self.take is not None:
             return self._take(model, read_model(self.take))
         channels = list(model.task.get("channels", []))
@@ -128,11 +130,15 @@ class Verb:
             learner = ForwardModelLearner(folder, env, model, settings, self.seed)
             try:
                 loop = RunLoop(RunFolder(folder, learner.config), learner)
+                if learner.begins_again:
+                    print(f"{folder}: begins again; its --minutes had been too few")
                 again = command(self, "train-monitor") if self.folder is not None else None
                 if not run_at_terminal(loop, again):
                     return INTERRUPTED
             except RunError as error:
                 raise InputError(str(error)) from error
+            except ValueError as error:  # an environment gave NaN, or only short episodes
+                raise InputError(f"{name}: {' '.join(str(error).split())}") from error
             course = loop.metrics
         path = self.out or self.model
         write_model(path, learner.model())

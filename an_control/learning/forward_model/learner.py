@@ -3,11 +3,15 @@
 The networks are learned one after the other: prediction and identity from the first episodes,
 imputation from the same, then further from more episodes in which channels are missing and it
 imputes them.
+
+A network that has had its time is over; a lower limit may find it so. A higher one than that which
+cut a run short begins it again: with fewer episodes its networks would not be what that time makes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +61,12 @@ class ForwardModelLearner:
         if settings.imputation_updates:
             self._stages += [self._imputation, self._imputation]
             self._updates += [settings.imputation_updates] * 2
+        self._minutes, self._cut_short = settings.minutes, False
+        """The limit of the newest step, and whether one has cut episodes or updates short."""
+        self._extra = 0
+        """Steps without an update, and those before it began again."""
+        self.begins_again = False
+        """Whether it does so now, under a higher limit."""
         self._stage = 0
         self._training: Training | None = None
         self._traces: list[Trace] = []
@@ -65,15 +75,15 @@ class ForwardModelLearner:
 
     @property
     def steps(self) -> int:
-        return sum(-(-updates // CHUNK) for updates in self._updates)
+        return self._extra + _steps(self._updates)
 
     @property
     def config(self) -> dict[str, Any]:
-        """What decides the run, for its folder."""
+        """What decides the run, for its folder; not the networks of a monitor that is there."""
         model = self._known
         return {
             "task": model.task,
-            "trained": model.trained,
+            "trained": {name: how for name, how in model.trained.items() if name != "forward"},
             "seed": self.seed,
             "settings": asdict(self.settings),
         }
@@ -85,19 +95,25 @@ class ForwardModelLearner:
         """Up to 1,000 updates of the network at hand."""
         if self._training is None:
             self._training = self._begin()
-        figures = self._training.advance(CHUNK)
-        line = {"learns": self._training.name, "update": self._training.done, **figures}
-        if self._training.over:
-            self._take(self._training)
-            self._updates[self._stage] = self._training.done
+        training, self._minutes = self._training, self.settings.minutes
+        figures = training.advance(CHUNK)
+        if not figures:
+            self._extra += 1
+        if training.over:
+            self._take(training)
+            self._updates[self._stage] = training.done
+            self._cut_short |= training.done < training.updates
             self._stage, self._training = self._stage + 1, None
-        return line
+        return {"learns": training.name, "update": training.done, **figures}
 
     def state(self) -> dict[str, Any]:
         known = self._known
         return {
             "stage": self._stage,
             "updates": self._updates,
+            "minutes": self._minutes,
+            "cut_short": self._cut_short,
+            "extra": self._extra,
             "training": None if self._training is None else self._training.state(),
             "torch": torch.get_rng_state(),
             "rng": self._rng.bit_generator.state,
@@ -107,6 +123,14 @@ class ForwardModelLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
+        self._cut_short, self._extra = state.get("cut_short", False), state.get("extra", 0)
+        if self._cut_short and (self.settings.minutes or math.inf) > (self._minutes or math.inf):
+            self._extra += _steps(state["updates"][: state["stage"]])
+            if state["training"] is not None:
+                self._extra += _steps([state["training"]["done"]])
+            self._cut_short, self.begins_again = False, True
+            return
         forward = None if state["forward"] is None else ForwardSizes(**state["forward"])
         self._known = replace(self._own(), forward=forward)
         self._known.arrays.update(state["arrays"])
@@ -129,8 +153,8 @@ class ForwardModelLearner:
             "updates": self._updates[0],
             "imputation_updates": self._updates[2] if len(self._updates) > 2 else 0,
         }
-        if self.settings.minutes:
-            forward["minutes"] = self.settings.minutes
+        if self._minutes:
+            forward["minutes"] = self._minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
     def _begin(self) -> Training:
@@ -142,9 +166,8 @@ class ForwardModelLearner:
         elif self._stage > 1:
             if self._stage == 3:
                 how = self.settings.missing, self.settings.noise
-                self._record(
-                    1, MissingChannels(self._known, *how, self._rng), self.settings.steps // 2
-                )
+                steps = max(1, self.settings.steps // 2)
+                self._record(1, MissingChannels(self._known, *how, self._rng), steps)
             torch.manual_seed(self.seed)
         return self._next()
 
@@ -157,6 +180,7 @@ class ForwardModelLearner:
         limit_s = self.settings.limit_s(TIME["record"][number])
         how = self.settings.faults, limit_s
         traces = explore(self._env, explorer, steps, self._rng, *how)
+        self._cut_short |= sum(len(trace.actions) for trace in traces) < steps
         self._recordings.write(number, traces)
         self._traces += traces
 
@@ -197,3 +221,8 @@ class ForwardModelLearner:
             arrays = self._known.arrays | training.arrays()
             sizes = replace(self._known.forward, imputation=settings.imputation)
         self._known = replace(self._known, arrays=arrays, forward=sizes)
+
+
+def _steps(updates: Sequence[int]) -> int:
+    """How many steps make so many updates, of one network each."""
+    return sum(-(-some // CHUNK) for some in updates)

@@ -105,7 +105,7 @@ class Training(ABC):
         return self.done >= self.updates or self._cpu_s >= self.limit_s
 
     def advance(self, updates: int) -> dict[str, float]:
-        """So many updates, or as many as are left; their figures."""
+        """So many updates, or as many as are left; their figures, none without an update."""
         losses: list[float] = []
         last = self.done + updates
         while self.done < last and not self.over:
@@ -122,7 +122,7 @@ class Training(ABC):
             losses.append(loss.item())
             self.done += 1
             self._cpu_s += time.process_time() - begun
-        return self.figures(losses)
+        return self.figures(losses) if losses else {}
 
     def state(self) -> dict[str, Any]:
         return {
