@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import tyro
@@ -43,6 +45,8 @@ DISTURBED = {
 not for the camera tasks."""
 OF_EPISODES = "missing", "noise", "copies"
 MAX_ADDED = 1000
+LONGEST = 300
+"""Characters of what is said about a bad step, whose readings may be many."""
 
 
 @dataclass(frozen=True)
@@ -121,13 +125,15 @@ class Verb:
         for name, least in (
             ("seed", 0),
             ("rounds", 0),
-            ("updates", 0),
+            ("updates", 1),
             ("stack", 0),
             ("neuron", 1),
             ("minutes", 0),
         ):
-            if (value := getattr(self, name)) is not None and value < least:
+            if (value := getattr(self, name)) is not None and not value >= least:
                 raise InputError(f"--{name} {value}: must be {least} or more")
+        if self.rate is not None and not 0.0 < self.rate < math.inf:
+            raise InputError(f"--rate {self.rate:g}: must be over 0")
         try:
             settings = read_recipe(self.recipe or recipe_of(self.task))
         except ValueError as error:
@@ -178,6 +184,9 @@ class Verb:
             raise ValueError("--products: not in the paper's form; take another --recipe")
         settings = self._disturbed(settings)
         minutes = settings.minutes if self.minutes is None else self.minutes
+        minutes = 0.0 if self.smoke else minutes
+        if self.rounds == 0 and minutes:
+            raise ValueError(f"--rounds 0: must be 1 or more where minutes are {minutes:g}")
         settings = replace(
             settings,
             student=student,
@@ -185,7 +194,7 @@ class Verb:
             rate=settings.rate if self.rate is None else self.rate,
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
-            minutes=0.0 if self.smoke else minutes,
+            minutes=minutes,
         )
         return Dagger(
             self.out,
@@ -235,6 +244,8 @@ class Verb:
         for name in refused:
             if getattr(self, name):
                 raise InputError(f"{option(name)}: not for {self.task}")
+        if self.rounds == 0:
+            raise InputError(f"--rounds 0: must be 1 or more for {self.task}")
         missing, backgrounds = self.missing_patches, self.backgrounds
         if not all(0.0 <= share <= 1.0 for share in missing):
             raise InputError(f"--missing-patches {missing}: must be shares from 0 to 1")
@@ -257,9 +268,8 @@ class Verb:
             updates=settings.updates if self.updates is None else self.updates,
             rate=settings.rate if self.rate is None else self.rate,
             missing=(missing[0], missing[-1]) if missing else settings.missing,
+            backgrounds=settings.backgrounds if backgrounds is None else backgrounds,
         )
-        if self.backgrounds:
-            settings = replace(settings, backgrounds=self.backgrounds)
         start = None if self.start_model is None else read_model(self.start_model)
         env = make_environment(environment_of(self.task))
         task = describe(env, self.task, environment_of(self.task))
@@ -267,6 +277,7 @@ class Verb:
 
     def _learn(self, make: Callable[[], Dagger | PatchDagger]) -> int:
         """The rounds that are left, and what they gave; 1 where one of them failed."""
+        from an_control.learning.rollout.live_episode import BadStep
         from an_control.learning.runs.run_folder import RunError, RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
@@ -285,6 +296,10 @@ class Verb:
                     return INTERRUPTED
             except (RunError, OSError) as error:
                 print(f"an-control distill: {error}", file=sys.stderr)
+                return 1
+            except BadStep as error:
+                said = shorten(str(error), LONGEST, placeholder=" ...")
+                print(f"an-control distill: environment of {self.task}: {said}", file=sys.stderr)
                 return 1
         print(loop.model_path)
         result = {"task": self.task, "seed": self.seed, "rounds": loop.metrics}

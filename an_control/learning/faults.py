@@ -19,6 +19,8 @@ from an_control.disturbance.settings import RANGES
 from an_control.learning.varied_robot import check_robot
 
 NOTHING = DisturbanceSettings()
+ROUNDING = 1e-9
+"""By so much may chances that are 1 together be above it: nine times 1/9 is."""
 TAUGHT = ("delay", "jitter", "lose", "repeat", "stop", "start", "gain", "lag", "mass", "friction")
 """What a fault may be; which channels move, are missing or copied is said by streams and
 collection."""
@@ -63,7 +65,7 @@ def equal_chances(texts: Sequence[str], share: float) -> dict[Fault, float]:
 
 def check_chances(faults: Mapping[F, float]) -> None:
     """ValueError where the faults' chances are more than 1 together."""
-    if sum(faults.values()) > 1.0:
+    if sum(faults.values()) > 1.0 + ROUNDING:
         raise ValueError(f"faults: {sum(faults.values()):g} (allowed: chances, together up to 1)")
 
 

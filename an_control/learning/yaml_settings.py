@@ -20,12 +20,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Limits:
-    """The smallest and the largest number that may stand in a field, both included."""
+    """The smallest and the largest number that may stand in a field, both included; where it must
+    be `over` the smallest, that one is not."""
 
     low: float = 0.0
     high: float = math.inf
+    over: bool = False
 
     def __str__(self) -> str:
+        if self.over:
+            return f"over {self.low:g}"
         if self.high < math.inf:
             return f"from {self.low:g} to {self.high:g}"
         return "" if self.low == -math.inf else f"{self.low:g} or more"
@@ -33,6 +37,7 @@ class Limits:
 
 Share = Annotated[float, Limits(0.0, 1.0)]
 Positive = Annotated[int, Limits(1)]
+OverZero = Annotated[float, Limits(over=True)]
 AnyNumber = Annotated[float, Limits(-math.inf)]
 
 
@@ -99,6 +104,8 @@ def _number(kind: type[Any], limits: Limits, entry: Entry, none: bool = False) -
     what = "a whole number" if kind is int else "a number"
     what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if none else "")
     number = entry.number(what, limits.low, limits.high)
+    if limits.over and number == limits.low:
+        raise entry.error(what)
     if kind is int:
         if not number.is_integer():
             raise entry.error(what)

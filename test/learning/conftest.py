@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 CARTPOLE = "an_control_sim:an_control/CartPoleSwingUpHarder-v0"
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Lets environments of broken.py be named, also in worker processes."""
+    monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.syspath_prepend(str(HERE))
+    return lambda name: f"broken:an_control_test/{name}-v0"
 
 
 @pytest.fixture(scope="session")

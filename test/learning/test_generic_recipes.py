@@ -20,8 +20,10 @@ from an_control.learning.faults import (
     NOTHING,
     Fault,
     as_received,
+    check_chances,
     disturber,
     draw,
+    equal_chances,
     ids_of,
     offered,
 )
@@ -156,6 +158,16 @@ def test_what_an_environment_does_not_offer_is_left_out_of_the_faults():
     left = offered(env, {Fault.parse(words): chance for words, chance in faults.items()})
     env.close()
     assert left == {"none,delay=1": 0.5}
+
+
+@pytest.mark.parametrize("number", [9, 11])
+def test_faults_may_share_out_all_episodes_among_them(number):
+    """Nine times 1/9 is over 1 in floating point."""
+    faults = equal_chances([f"jitter=0.0{place}" for place in range(1, number + 1)], 1.0)
+    assert len(faults) == number and sum(faults.values()) > 1.0
+    check_chances(faults)
+    with pytest.raises(ValueError, match="together up to 1"):
+        check_chances({**faults, Fault("lose=0.1"): 0.01})
 
 
 def test_a_recipes_faults_are_read_by_their_words(tmp_path):

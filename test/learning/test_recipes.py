@@ -11,6 +11,11 @@ from an_control.learning.dagger.settings import DaggerSettings
 from an_control.wiring import WiringError
 
 HEADER = "an_control_recipe: 1\nobservation: scalar channels\n"
+PATCHES = (
+    "an_control_recipe: 1\nobservation: image patches\nstudent: {actions: 3, grid: 10, message: 16,"
+    " stack: 4, patch: 6, positions: 8, norm_weights: true, filters: 32, hidden: 64,"
+    " first_action: 0, choice: false}\n"
+)
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -53,6 +58,13 @@ def test_a_file_gives_what_differs_from_the_defaults(tmp_path):
         (HEADER + "round: 3\n", "did you mean 'rounds'"),
         (HEADER + "rounds: 2.5\n", "rounds: 2.5 is not allowed; allowed: a whole number, 0 or"),
         (HEADER + "batch: 0\n", "batch: 0 is not allowed; allowed: a whole number, 1 or more"),
+        (HEADER + "updates: 0\n", "updates: 0 is not allowed; allowed: a whole number, 1 or more"),
+        (HEADER + "identify_updates: 0\n", "identify_updates: 0 is not allowed; allowed: a whole"),
+        (HEADER + "rate: 0\n", "rate: 0 is not allowed; allowed: a number, over 0"),
+        (HEADER + "rate: -0.1\n", "rate: -0.1 is not allowed; allowed: a number, over 0"),
+        (HEADER + "rounds: 0\nminutes: 5\n", "rounds: 0 (allowed: 1 or more, where"),
+        (PATCHES + "rounds: 0\n", "rounds: 0 is not allowed; allowed: a whole number, 1 or more"),
+        (PATCHES + "validate_every: 0\n", "validate_every: 0 is not allowed; allowed: a whole"),
         (HEADER + "averaged: 1\n", "averaged: 1 is not allowed; allowed: true or false"),
         (HEADER + "streams: {missing: 1.5}\n", "streams.missing: 1.5 is not allowed; allowed: a"),
         (HEADER + "student: {head: 3}\n", "student.head: 3 is not allowed; allowed: a list"),

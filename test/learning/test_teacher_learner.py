@@ -1,6 +1,7 @@
 # ruff: noqa: E402
 """A teacher learns in any environment, and what is saved of it acts as what learned."""
 
+import json
 from contextlib import closing
 from dataclasses import replace
 
@@ -147,6 +148,22 @@ def test_a_network_to_start_from_changes_once_the_critic_knows_it(tmp_path, algo
     parts, whole = learned("parts"), learned("whole")
     assert all((a == b).all() for a, b in zip(parts, whole, strict=True))
     assert not any((a == b).all() for a, b in zip(parts, given, strict=True))
+
+
+def test_another_network_to_start_from_is_refused_in_the_same_folder(tmp_path):
+    one, other = (
+        NetworkTeacher(head_of(random_model(MlpSizes(3, 1, [8]), seed=seed).arrays, 2))
+        for seed in (1, 2)
+    )
+    run(tmp_path, "Pendulum-v1", "ppo", 1, start=one)
+    said = f'start_hash is "{one.digest}", not "{other.digest}"'
+    with pytest.raises(RunError, match=said):
+        run(tmp_path, "Pendulum-v1", "ppo", 2, start=other)
+    file = tmp_path / "config.json"
+    begun = json.loads(file.read_text())
+    del begun["start_hash"]  # as before there were hashes
+    file.write_text(json.dumps(begun))
+    assert run(tmp_path, "Pendulum-v1", "ppo", 2, start=one).done == 2
 
 
 def test_a_network_that_the_algorithm_cannot_continue_is_refused():

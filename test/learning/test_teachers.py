@@ -109,6 +109,27 @@ def test_a_function_that_cannot_teach_this_is_named(pendulum, place, said):
         read_teacher(f"python:{place}", pendulum)
 
 
+def test_a_teacher_is_known_by_its_numbers_not_by_its_file(tmp_path, learned, pendulum):
+    """Except for a function, whose numbers nobody knows."""
+    learner, path = learned
+    copy = tmp_path / "copy.zip"
+    learner.save(copy)
+    copied, known = (read_teacher(f"ppo:{one}", pendulum).digest for one in (copy, path))
+    assert copied == known
+    digests = {known, read_teacher(f"python:{__name__}:scripted", pendulum).digest}
+    for activation, output, seed in (
+        ("relu", "clip", 1),
+        ("relu", "clip", 2),
+        ("relu", "tanh", 1),
+        ("tanh", "clip", 1),
+        ("tanh", "tanh", 1),
+    ):
+        file = tmp_path / "teacher.safetensors"
+        write_model(file, random_model(MlpSizes(3, 1, [6], activation, output), seed=seed))
+        digests.add(read_teacher(str(file), pendulum).digest)
+    assert len(digests) == 7 and None in digests
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_student_learns_on_cuda_and_goes_on_there(tmp_path):
     teacher = FunctionTeacher(lambda observation: observation[:1])

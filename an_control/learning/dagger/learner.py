@@ -32,6 +32,7 @@ from an_control.learning.faults import NOTHING, draw, offered
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
+from an_control.learning.teacher.digest import model_digest, settings_with
 from an_control.learning.teacher.teachers import ChoiceTeacher, Teacher
 from an_control.policy import Model, make_policy
 
@@ -74,6 +75,9 @@ class Dagger:
         self._env = make_environment(environment)
         self._teacher = ChoiceTeacher(teacher) if of_choices(self._env) else teacher
         self._start = start
+        self._hashes = settings_with(
+            folder, teacher_hash=teacher.digest, start_hash=model_digest(start)
+        )
         self._faults = offered(self._env, settings.faults)
         self._task = describe(self._env, name, environment)
         if any(fault.settings.repeat for fault in self._faults):
@@ -122,6 +126,7 @@ class Dagger:
             "settings": asdict(self.settings),
             "teacher": self._taught_by,
             "start": None if self._start is None else self._start.trained,
+            **self._hashes,
         }
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from an_control.learning.dagger.episodes import RolloutSettings
 from an_control.learning.dagger.streams import StreamSettings
 from an_control.learning.dagger.student_sizes import StudentSizes
 from an_control.learning.faults import Fault, check_chances
-from an_control.learning.yaml_settings import AnyNumber, Positive, Share
+from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share
 
 IDENTIFY_SHARE = 0.25
 """Of a limited run's time, for the updates of the first round."""
@@ -71,9 +71,9 @@ class DaggerSettings:
     `RecoveringPolicy`); 0: never."""
     memory_updates: int = 0
     """Before the first round, of a head with memory alone: it gets the true message."""
-    identify_updates: int = 2000
+    identify_updates: Positive = 2000
     rounds: int = 20
-    updates: int = 600
+    updates: Positive = 600
     batch: Positive = 16
     steps: Positive = 50
     """An update learns from so many steps in each row of the batch."""
@@ -83,7 +83,7 @@ class DaggerSettings:
     kept: Positive | None = None
     """Newest episodes that are learned from, None for all."""
     identify_rate: float = 4e-3
-    rate: float = 2e-3
+    rate: OverZero = 2e-3
     final_rate: float = 4e-4
     channel_loss: float = 1.0
     """In the paper's form it fades out until three fifths of the run."""
@@ -104,6 +104,8 @@ class DaggerSettings:
 
     def __post_init__(self) -> None:
         check_chances(self.faults)
+        if self.minutes and not self.rounds:
+            raise ValueError("rounds: 0 (allowed: 1 or more, where there are minutes)")
 
     def rates(self, number: int, progress: float) -> tuple[float, float]:
         """The learning rate at the begin and the end of a round that begins at this progress."""

@@ -36,7 +36,7 @@ def train_round(
     progress: float,
 ) -> dict[str, float]:
     """One round of updates in place, which begins at `progress` (0..1) of the rounds after the
-    first one; returns the means of its last 150 updates.
+    first one, at least one of them; returns the means of its last 150 updates.
     """
     device = next(student.parameters()).device
     updates = settings.updates if number else settings.identify_updates
@@ -59,8 +59,8 @@ def train_round(
     state: State | None = None
     history = []
     for update in range(updates):
-        over = (time.process_time() - started) / limit_s
-        if over >= 1.0:
+        over = min(1.0, (time.process_time() - started) / limit_s)
+        if update and over >= 1.0:
             break
         angle = max(math.pi * update / updates, math.pi * over)
         over = angle / math.pi

@@ -23,6 +23,7 @@ from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.actor import mlp_model
 from an_control.learning.teacher.contender import Contender
+from an_control.learning.teacher.digest import settings_with
 from an_control.learning.teacher.settings import TeacherSettings, contenders
 from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.teacher.training_episodes import disturbed_episode
@@ -69,6 +70,7 @@ class TeacherLearner:
         self.settings, self.limits, self.seed = settings, limits, seed
         self._task = describe(self._env, name, environment)
         self._started = start is not None
+        self._hashes = settings_with(folder, start_hash=None if start is None else start.digest)
         self._contenders = [
             Contender(folder, environment, one, seed, start) for one in contenders(settings)
         ]
@@ -135,6 +137,7 @@ class TeacherLearner:
             "seed": self.seed,
             "settings": asdict(self.settings),
             "start": self._started,
+            **self._hashes,
         }
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from an_control.learning.environments import to_unit
+from an_control.learning.teacher.digest import digest, model_digest
 from an_control.policy import MlpSizes, make_policy, read_model
 from an_control.policy.scalar.weights import head_of
 
@@ -42,6 +43,10 @@ class Teacher(Protocol):
     def output(self) -> Output:
         """What that network does with its last layer."""
 
+    @property
+    def digest(self) -> str | None:
+        """A short hash of its numbers, None where they are not known."""
+
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """The action (A,) float32 in [-1, 1] for an observation (N,)."""
 
@@ -57,6 +62,7 @@ class NetworkTeacher:
             (np.asarray(weight, np.float64), np.asarray(bias, np.float64))
             for weight, bias in layers
         )
+        self.digest: str | None = digest((part for pair in self.layers for part in pair), output)
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         assert self.layers is not None
@@ -75,8 +81,10 @@ class FunctionTeacher:
     layers: Layers | None = None
     output: Output = "clip"
 
-    def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
-        self._function = function
+    def __init__(
+        self, function: Callable[[np.ndarray], np.ndarray], digest: str | None = None
+    ) -> None:
+        self._function, self.digest = function, digest
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         return np.clip(self._function(observation), -1.0, 1.0).astype(np.float32)
@@ -87,7 +95,7 @@ class ChoiceTeacher:
 
     def __init__(self, teacher: Teacher) -> None:
         self._teacher = teacher
-        self.layers, self.output = teacher.layers, teacher.output
+        self.layers, self.output, self.digest = teacher.layers, teacher.output, teacher.digest
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         own = self._teacher(observation)
@@ -125,7 +133,10 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
         return NetworkTeacher(layers, model.sizes.output)
     policy = make_policy(model, "off")
     ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))
-    return FunctionTeacher(lambda observation: policy.step_array(observation, ids))
+    return FunctionTeacher(
+        lambda observation: policy.step_array(observation, ids),
+        model_digest(model, model.sizes.activation, model.sizes.output),
+    )
 
 
 def _imported(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
@@ -169,7 +180,8 @@ def _from_stable_baselines(
         action, _ = learner.predict(observation.reshape(readings.shape), deterministic=True)
         return to_unit(actions, action)
 
-    return FunctionTeacher(act)
+    numbers = (part.numpy(force=True) for part in learner.policy.state_dict().values())
+    return FunctionTeacher(act, digest(numbers, algorithm))
 
 
 def _check_sizes(

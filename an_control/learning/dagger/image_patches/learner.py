@@ -23,6 +23,7 @@ from an_control.learning.evaluation.evaluate import evaluate
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
+from an_control.learning.teacher.digest import model_digest, settings_with
 from an_control.policy import Model, Policy, make_policy
 
 
@@ -52,6 +53,7 @@ class PatchDagger:
             raise ValueError(f"task {task['name']!r}: its environment brings no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
+        self._hashes = settings_with(folder, start_hash=model_digest(start))
         self._student = new_student(settings, seed)
         if start is not None:
             self._student.begin_as(start)
@@ -74,6 +76,7 @@ class PatchDagger:
             "seed": self.seed,
             "settings": asdict(self.settings),
             "start": self._started,
+            **self._hashes,
         }
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from an_control.learning.faults import PatchFault, check_chances
-from an_control.learning.yaml_settings import Positive, Share
+from an_control.learning.yaml_settings import OverZero, Positive, Share
 from an_control.policy.sizes import ConvolutionSizes
 
 
@@ -19,28 +19,28 @@ class PatchDaggerSettings:
     """
 
     student: ConvolutionSizes
-    rounds: int = 100
-    updates: int = 300
-    first_updates: int = 1500
+    rounds: Positive = 100
+    updates: Positive = 300
+    first_updates: Positive = 1500
     """In the first round, where the student is new."""
     batch: Positive = 32
     """Rows: steps that are learned from side by side."""
     piece: Positive = 1
     """Steps in a row of each row in an update. A student with a memory learns from whole episodes,
     piece by piece; one without from steps at random."""
-    steps: int = 1000
+    steps: Positive = 1000
     """To record in a round, of one episode or several."""
-    longest: int = 1000
+    longest: Positive = 1000
     """Steps of an episode at most; few of them are more starts."""
     led: Share = 0.0
     """Share of the episodes that the teacher begins and the student takes over on the way."""
-    first_episodes: int = 8
+    first_episodes: Positive = 8
     """Of the teacher with noise, before the first round."""
     memory: int = 300
     """Newest episodes that are learned from."""
     newest: int = 30
     """Of these, the newest that make half of each batch."""
-    rate: float = 1e-3
+    rate: OverZero = 1e-3
     final_rate: float = 6e-5
     noise: float = 0.1
     """On the first action of every other round's episode: a random walk of this strength."""
@@ -65,8 +65,8 @@ class PatchDaggerSettings:
     query_gain: float = 3.0
     """The first weights' size over that of a usual layer: attention that begins undecided learns
     slowly."""
-    validate_every: int = 10
-    validation_episodes: int = 3
+    validate_every: Positive = 10
+    validation_episodes: Positive = 3
 
     def __post_init__(self) -> None:
         check_chances(self.faults)
