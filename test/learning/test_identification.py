@@ -73,6 +73,7 @@ def test_it_writes_its_picture_and_figures(tmp_path, monkeypatch):
     [
         (["--noise-channels", "2"], "--noise-channels: not for --identification"),
         (["--table", "none"], "--table: not for --identification"),
+        (["--recovery", "0.03"], "--recovery: not for --identification"),
         (["--shuffle", "100"], "--shuffle 100: --identification needs reset+K"),
     ],
 )
