@@ -5,7 +5,8 @@
 
 Models that began as the same one and were trained on for a while keep what most of them learned in
 their mean, and lose less of what each forgot (Wortsman et al. 2022, "Model soups"). The policies
-must be of the same sizes and tasks; monitors are left out (`an-control train-monitor`).
+must be of the same sizes, channels and actuators; what else their tasks say, as `recovery`, is
+taken from the last file. Monitors are left out (`an-control train-monitor`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from an_control.policy.monitor.forward_model import NETWORKS
 
 
 def mean_of(models: list[Model]) -> Model:
-    """The first one with the mean of all weights; ValueError where sizes or tasks differ."""
+    """The last one with the mean of all weights; ValueError where they do not fit each other."""
     first = models[0]
     for other in models[1:]:
         for key in ("kind", "sizes"):
@@ -36,7 +37,7 @@ def mean_of(models: list[Model]) -> Model:
         for name in names
     }
     trained = {"how": "mean of models", "of": [model.trained for model in models]}
-    return replace(first, arrays=arrays, trained=trained, forward=None)
+    return replace(models[-1], arrays=arrays, trained=trained, forward=None)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,14 @@ def test_every_weight_is_the_mean_and_the_file_says_of_what(models, tmp_path):
         np.testing.assert_allclose(array, expected, rtol=1e-6, atol=1e-7)
     assert mean.trained == {"how": "mean of models", "of": [one.trained, other.trained]}
     assert mean.task == one.task
+
+
+def test_what_tasks_say_differently_is_taken_from_the_last_file(models, tmp_path):
+    """The mean of a policy without recovery and one with it had none."""
+    later, out = read_model(models[1]), tmp_path / "mean.safetensors"
+    write_model(models[1], replace(later, task={**ANT_TASK, "recovery": 0.03}))
+    assert run(*models, "--out", out).returncode == 0
+    assert read_model(out).task["recovery"] == 0.03
 
 
 def test_models_of_other_sizes_are_refused(models, tmp_path):

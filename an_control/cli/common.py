@@ -104,7 +104,7 @@ def _options(given: Any, some: Iterable[Field[Any]]) -> list[str]:
         value, typed = getattr(given, field.name), option(field.name)
         if is_dataclass(value):
             words += _options(value, fields(value))
-        elif field.name in ("resume", "json") or value == field.default:
+        elif field.name == "resume" or value == field.default:
             continue
         elif isinstance(value, bool):
             words.append(typed if value else typed.replace("--", "--no-", 1))

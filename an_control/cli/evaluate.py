@@ -185,8 +185,8 @@ class Verb:
         try:
             disturbance = self.disturbance.settings()
             given = [one.name for one in disturbance.changed if one.name != "shuffle"]
-            others = ("memory", "until", "monitor", "recovery", "table", "normalise")
-            others += ("success", "title")
+            others = {"memory", "until", "monitor", "recovery"}
+            others |= {"table", "normalise", "success", "title"}
             given += [one.name for one in fields(self) if one.name in others and self._gives(one)]
             if given:
                 raise InputError(f"--{given[0].replace('_', '-')}: not for --identification")

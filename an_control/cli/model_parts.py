@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from an_control.cli.common import option
 from an_control.policy.sizes import AttentionSizes, ConvolutionSizes, Encoder, RecurrenceSizes
 
+TRANSFORMERS = ("trxl", "trxl-i", "gtrxl")
 UNSET = tyro.conf.arg(help_behavior_hint="")
 """An option without a value by default."""
 
@@ -55,8 +57,14 @@ class Parts:
             changes["recurrence"] = self._recurrence()
         return changes
 
+    @property
+    def asked(self) -> list[str]:
+        """The names of the options that are not as by default."""
+        return [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+
     def paper(self) -> dict[str, Any]:
-        """The same for `paper_sizes`."""
+        """The same for `paper_sizes`; ValueError also for an option that no part would read."""
+        self._check_read()
         encoder = self.encoder or "none"
         compares = encoder != "none" or self.pma
         return {
@@ -97,6 +105,22 @@ class Parts:
         sizes.check()
         return sizes
 
+    def _check_read(self) -> None:
+        encoder, recurrence = self.encoder or "none", self.recurrence or "none"
+        transformer = recurrence in TRANSFORMERS, "--recurrence trxl, trxl-i or gtrxl"
+        needs = {
+            "inducing": (encoder == "isab", "--encoder isab"),
+            "heads": (encoder != "none" or self.pma, "--encoder sab or isab, or --pma"),
+            "units": (recurrence != "none", "--recurrence"),
+            "layers": transformer,
+            "recurrent_heads": transformer,
+            "window": transformer,
+        }
+        for name in self.asked:
+            there, what = needs.get(name, (True, ""))
+            if not there:
+                raise ValueError(f"{option(name)} {getattr(self, name)}: only with {what}")
+
     def _number(self, name: str, least: int) -> int:
         value: int = getattr(self, name)
         if value < least:
@@ -107,7 +131,7 @@ class Parts:
         if self.recurrence in (None, "none"):
             return None
         header: dict[str, Any] = {"kind": self.recurrence, "units": self.units}
-        if self.recurrence not in ("lstm", "gru"):
+        if self.recurrence in TRANSFORMERS:
             header |= {"layers": self.layers, "heads": self.recurrent_heads, "window": self.window}
         return RecurrenceSizes.read(header)
 

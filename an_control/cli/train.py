@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,11 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
+from an_control.cli.common import (
+    InputError,
+    OutputFile,
+    OutputFolder,
+    command,
+    need,
+    option,
+    write_json,
+)
 from an_control.cli.disturbance import mixture
 from an_control.cli.model_parts import PartOptions, Parts
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.policy import MlpSizes, read_model
+from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.tasks import SUCCESS
 from an_control.system.interrupts import INTERRUPTED
 
@@ -23,6 +32,9 @@ if TYPE_CHECKING:
     from an_control.learning.es.parametrisation import Form
     from an_control.learning.es.search import Search
     from an_control.learning.runs.run_loop import RunLoop
+
+SIZES = "queries", "neuron", "stack"
+"""Options of the attention forms, as those of `Parts` are."""
 
 FINAL_SEED = 1
 """Of the evaluation on a model's card; training and validation take others."""
@@ -47,7 +59,8 @@ class Verb:
     authors' parameters, some of which are redundant. mlp: a plain network that needs its channels
     in order."""
     start_model: Path | None = None
-    """A model file to start from; its form is taken."""
+    """A model file to start from; its form is taken, and how it acts where messages are lost or the
+    robot stands still."""
     hidden: tuple[int, ...] = ()
     """Units of the hidden layers: of the MLP (16 by default), or after the attention (by default
     there is none)."""
@@ -157,6 +170,32 @@ class Verb:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
         if self.workers is not None and self.workers < 1:
             raise InputError(f"--workers {self.workers}: must be 1 or more")
+        self._check_read()
+
+    def _check_read(self) -> None:
+        """InputError for an option that would not be read."""
+        if self.start_model is not None:
+            why = "not with --start-model, whose form is taken; allowed is --normalise"
+            self._refuse([*self._other("form", "hidden", *SIZES), *self.parts.asked], why)
+        elif self.form == "mlp":
+            why = "not for --form mlp; allowed is --hidden"
+            self._refuse([*self._other(*SIZES, "normalise"), *self.parts.asked], why)
+        elif self.parts.pma or self.parts.learned_queries:
+            names = ("form",) if self.hidden else ("form", "queries")
+            self._refuse(self._other(*names), "not with --pma or --learned-queries")
+        if not self.optimiser.startswith("pgpe"):
+            why = f"not for --optimiser {self.optimiser}; only for pgpe and pgpe-clipup"
+            self._refuse(self._other("rate", "sigma_rate"), why)
+        if self.dask is not None:
+            self._refuse(self._other("workers"), "not with --dask, whose scheduler has its own")
+
+    def _other(self, *names: str) -> list[str]:
+        """Those of these options that are not as by default."""
+        return [name for name in names if getattr(self, name) != getattr(Verb, name)]
+
+    def _refuse(self, names: Sequence[str], why: str) -> None:
+        if names:
+            raise InputError(f"{', '.join(map(option, names))}: {why}")
 
     def _train(self) -> int:
         from an_control.learning.environments import describe, environment_of, make_environment
@@ -170,8 +209,10 @@ class Verb:
         environment = environment_of(self.task)
         env = make_environment(environment)
         task = describe(env, self.task, environment)
-        actions = len(task["actuators"])
-        form, start = self._form(len(task["channels"]), actions)
+        model = None if self.start_model is None else read_model(self.start_model)
+        if model is not None:  # what the environment says nothing of
+            task |= {name: value for name, value in model.task.items() if name not in task}
+        form, start = self._form(len(task["channels"]), len(task["actuators"]), model)
         if self.hints:
             form, start = self._hinted(form, start, len(task["channels"]))
         pgpe = {
@@ -198,7 +239,14 @@ class Verb:
         for disturbance in settings.mixture:
             check_robot(env, disturbance)
         engine = make_engine(
-            self.engine, env, environment, task["channels"], form.sizes, self.workers, self.dask
+            self.engine,
+            env,
+            environment,
+            task["channels"],
+            form.sizes,
+            self.workers,
+            self.dask,
+            task.get("recovery", 0.0),
         )
         try:
             search = Search(task, form, engine, settings, self.seed, start)
@@ -223,12 +271,11 @@ class Verb:
             return given
         return from_nothing if self.start_model is None else refining
 
-    def _form(self, channels: int, actions: int) -> tuple[Form, Any]:
-        """The form to search, and where to start."""
+    def _form(self, channels: int, actions: int, model: Model | None) -> tuple[Form, Any]:
+        """The form to search, and where to start: at this model, if there is one."""
         from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_of
 
-        if self.start_model is not None:
-            model = read_model(self.start_model)
+        if model is not None:
             if self.normalise:
                 model = model.normalised(channels)
             form = form_of(model)
@@ -287,9 +334,10 @@ class Verb:
                 **figures(returns, search.settings.success),
             }
             evaluations.append(row)
+            failed = f"  {row['failed']} episodes failed" if "failed" in row else ""
             print(
                 f"{row['protocol']}: {row['mean']}, standard deviation {row['sd']}"
-                f"  success share {row.get('success_share')}"
+                f"  success share {row.get('success_share')}{failed}"
             )
         model = replace(model, trained={**model.trained, "evaluations": evaluations})
         write_card(loop.folder, model, self.out.name, evaluations, command(self, "train"))

@@ -15,6 +15,7 @@ from an_control.cli import distill, learn, train, train_monitor, train_teacher
 GTRXL = "--recurrence gtrxl --units 8 --window 5"
 CASES = [
     (train, "train cartpole --out runs/x"),
+    (train, "train cartpole --out runs/x --json result.json"),
     (train, f"train cartpole --out runs/x --encoder isab --inducing 3 {GTRXL} --shuffle reset 100"),
     (distill, f"distill ant --out 'a folder' --minutes 5 --learned-queries 4 {GTRXL}"),
     (distill, "distill ant --out runs/x --no-products --normalise"),

@@ -16,6 +16,7 @@ from an_control.learning.rollout.compiled.classic_control import Physics
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.compiled.loop import ADVANCE, OBSERVE
 from an_control.learning.rollout.engine import Start, evaluation_starts, training_starts
+from an_control.learning.rollout.engine_choice import make_engine
 from an_control.learning.rollout.processes import Dask, Processes
 from an_control.policy import (
     AttentionSizes,
@@ -160,6 +161,27 @@ def test_dask_workers_give_the_same_numbers_and_may_be_lost(cartpole, people, st
     expected = fused.play(people, starts)
     assert outcomes.returns.tobytes() == expected.returns.tobytes()
     assert again.returns.tobytes() == expected.returns.tobytes()
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(None, 5), (3, 3)])
+def test_dask_starts_a_worker_for_each_core_unless_a_number_is_asked_for(
+    cartpole, monkeypatch, workers, expected
+):
+    monkeypatch.setattr("an_control.learning.rollout.processes.Dask", lambda *words: words)
+    monkeypatch.setattr("os.cpu_count", lambda: 5)
+    channels, sizes = cartpole.unwrapped.channels, FORMS["authors"]
+    words = make_engine("dask", cartpole, CARTPOLE, channels, sizes, workers)
+    assert words == (CARTPOLE, channels, None, expected)
+
+
+def test_compiled_rollouts_are_not_taken_for_policies_that_push_their_robot(cartpole):
+    what = cartpole, CARTPOLE, cartpole.unwrapped.channels, FORMS["authors"], 1
+    for recovery, kind in ((0.0, FusedEngine), (0.03, Processes)):
+        engine = make_engine("auto", *what, recovery=recovery)
+        engine.close()
+        assert isinstance(engine, kind)
+    with pytest.raises(ValueError, match=r"task.recovery 0.03 asks for; take --engine processes"):
+        make_engine("fused", *what, recovery=0.03)
 
 
 def test_training_and_evaluation_share_no_start():

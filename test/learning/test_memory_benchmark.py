@@ -17,6 +17,7 @@ from an_control.bench.memory.training import MEMORIES, PARAMETERS, Draw, Network
 from an_control.cli import main
 from an_control.learning.evaluation.comparison import write_tables
 from an_control.learning.runs.run_folder import RunError, RunFolder
+from an_control.system.folder_lock import locked
 
 DRAW = Draw(rate=3e-3, heads=2, layers=2, episodes=16, max_norm=1.0)
 
@@ -126,6 +127,14 @@ def test_a_stopped_comparison_resumes_to_the_same_results(small, tmp_path):
     assert timeless(lines_of(tmp_path / "cut", small)) == timeless(whole)
     with pytest.raises(RunError, match="other settings"):
         lines_of(tmp_path / "cut", Budget())
+
+
+def test_a_folder_in_which_another_comparison_works_is_refused(small, tmp_path):
+    """Two processes mixed their lines."""
+    made = Comparison(RunFolder(tmp_path, Comparison.config(small, 1)), small, 1)
+    with locked(tmp_path), pytest.raises(RunError, match="another process is working"):
+        made.run(lambda line, done: None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_its_tables_and_picture_show_every_memory_on_every_task(small, tmp_path):

@@ -144,6 +144,17 @@ def test_a_killed_run_repeats_to_the_same_lines(tmp_path, monkeypatch, every_s):
     assert places[0] == places[1]
 
 
+def test_a_killed_run_whose_steps_follow_a_clock_keeps_its_best_model(tmp_path, monkeypatch):
+    """The checkpoint was older than the model, and a lower validation overwrote it."""
+    monkeypatch.setattr(RunLoop, "save_every_s", 1e9)
+    with pytest.raises(KeyboardInterrupt):
+        loop(tmp_path, Walk([1.0, 5.0, 0.0, 0.0], killed_after=3)).run()
+    other = loop(tmp_path, Walk([1.0, 2.0, 2.0, 2.0, 2.0, 2.0]))
+    assert other.done == 2
+    other.run()
+    assert read_model(other.model_path).trained["steps"] == 2
+
+
 @pytest.mark.parametrize("there", [False, True])
 def test_a_first_step_that_fails_leaves_nothing_that_refuses_the_corrected_command(tmp_path, there):
     folder = tmp_path / "run"
@@ -162,6 +173,15 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_refuses_no_other(tmp_
     run.folder.begin([])
     loop(tmp_path, Walk(), rate=2).run()
     assert json.loads((tmp_path / "config.json").read_text())["rate"] == 2
+
+
+@pytest.mark.parametrize("rate", [1, 2])
+def test_nothing_is_resumed_before_the_first_checkpoint(tmp_path, rate):
+    loop(tmp_path, Walk(), rate=1).folder.begin([])
+    with pytest.raises(RunError, match="there is no run to resume"):
+        RunFolder(tmp_path, {"seed": 1, "rate": rate}, resume=True)
+    loop(tmp_path, Walk(), rate=rate).run(stop_after=1)
+    RunFolder(tmp_path, {"seed": 1, "rate": rate}, resume=True)
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -184,6 +204,11 @@ def test_a_folder_of_other_settings_or_a_broken_checkpoint_is_refused(tmp_path):
     others = {name: [1] for name in "abcde"}
     with pytest.raises(RunError, match=r"a is none, not \[1\];.*; and 2 more\)"):
         loop(tmp_path, Walk(), **others)
+    with pytest.raises(
+        RunError, match=r"start is none, not \[0, 1, .* \.\.\. .*, 799\]\)"
+    ) as error:
+        loop(tmp_path, Walk(), start=list(range(800)))
+    assert len(str(error.value)) < 300
     (tmp_path / CHECKPOINT).write_bytes(b"broken")
     with pytest.raises(RunError, match=f"{CHECKPOINT}: not a checkpoint"):
         loop(tmp_path, Walk())

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,18 +24,9 @@ from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, load_policy, read_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
-HERE = Path(__file__).parent
 COMMAND = [sys.executable, "-c", "import sys; from an_control.cli import main; sys.exit(main())"]
 SMALL = dict(generations=6, population=8, rollouts=2, validate_every=2, validation_episodes=4)
 TIMES = ("wall_s", "cpu_s", "steps_per_s")
-
-
-@pytest.fixture
-def broken(monkeypatch):
-    """Lets environments of broken.py be named, also in worker processes."""
-    monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.syspath_prepend(str(HERE))
-    return lambda name: f"broken:an_control_test/{name}-v0"
 
 
 def search(folder, engine, optimiser="pgpe", resume=False, seed=1, **settings) -> RunLoop:

@@ -74,14 +74,18 @@ class Comparison:
         return len(MEMORIES) * (budget.draws + len(self.tasks) * budget.seeds)
 
     def run(self, report: Callable[[Line, int], object]) -> None:
-        """Make what is missing; `report` gets each line and how many are done."""
-        self._folder.begin(self.lines)
-        while len(self.lines) < self.trainings:
-            line = self._train(len(self.lines))
-            self.lines.append(line)
-            self._folder.add_metrics(line)
-            self._folder.checkpoint({"done": len(self.lines)})
-            report(line, len(self.lines))
+        """Make what is missing; `report` gets each line and how many are done.
+
+        RunError where the disk refuses, or another process works in the folder.
+        """
+        with self._folder.alone():
+            self._folder.begin(self.lines)
+            while len(self.lines) < self.trainings:
+                line = self._train(len(self.lines))
+                self.lines.append(line)
+                self._folder.add_metrics(line)
+                self._folder.checkpoint({"done": len(self.lines)})
+                report(line, len(self.lines))
 
     def _train(self, place: int) -> Line:
         """The training at this place of the plan: draws first, by number and memory; then tasks, by

@@ -2,8 +2,8 @@
 
 A generation follows from the run's seed, its number and the search's state before it. All its
 candidates play the same episodes (common random numbers); a candidate whose rollouts failed takes
-the worst rank. Every `validate_every` generations the mean plays the validation episodes, which
-training never uses.
+the worst rank, but an episode that failed for all of them counts for none. Every `validate_every`
+generations the mean plays the validation episodes, which training never uses.
 
 Without a model to start from, a policy begins at random: where all its numbers are zero, no single
 one of them changes an action. What a random start leads to differs more than what any setting does,
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from an_control.learning.rollout.engine import (
     evaluation_starts,
     training_starts,
 )
+from an_control.learning.runs.returns import failures, mean_return, playable, standard_error
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import Model
 
@@ -78,6 +79,18 @@ class SearchSettings:
     """The return that counts as a success."""
     options: dict[str, Any] = field(default_factory=dict)
     """Further settings of the optimiser."""
+
+
+class Validation(NamedTuple):
+    """What a mean made of the validation episodes."""
+
+    line: dict[str, Any]
+    """For the metrics: "validation" is the mean of the episodes that did not fail, if any, and
+    "validation_failed" how many did, if any."""
+    score: float
+    """By which starts are compared; -inf where all episodes failed."""
+    error: float
+    """The standard error of the mean."""
 
 
 class Search:
@@ -190,7 +203,7 @@ class Search:
         return self._engine.play([model], starts, disturbance).returns[0]
 
     def step(self) -> dict[str, Any]:
-        """One generation. RolloutError where all its rollouts failed."""
+        """One generation. RolloutError where all its candidates failed."""
         begin, settings, race = time.perf_counter(), self.settings, self._race
         rng = np.random.default_rng([self.seed, self.generation])
         optimiser = self._contenders[race.turn]
@@ -200,10 +213,11 @@ class Search:
         models = self._form.models(vectors, self._task, {})
         conditions, hints = self._curriculum(self.generation), self._hints(vectors, starts, rng)
         outcomes = play_mixture(self._engine, models, starts, conditions, hints)
-        returns = outcomes.returns.mean(axis=1)
+        episodes = playable(outcomes.returns)
+        returns = episodes.mean(axis=1)
         if not np.isfinite(returns).any():
             raise RolloutError(
-                f"every rollout of generation {self.generation} failed: {outcomes.failure}"
+                f"every candidate of generation {self.generation} failed: {outcomes.failure}"
             )
         fitness = returns - settings.decay * (candidates**2).sum(axis=1)
         optimiser.tell(fitness, (self.progress - self._begun) / (1.0 - self._begun))
@@ -225,7 +239,7 @@ class Search:
         if settings.starts:
             line |= {"rollouts": self._episodes.now, "starts": race.count}
         begin = time.perf_counter()
-        line |= self._continue(outcomes.returns)
+        line |= self._continue(episodes)
         self._seconds += time.perf_counter() - begin
         return line
 
@@ -243,10 +257,10 @@ class Search:
         if self.generation % self.settings.validate_every and not last:
             return {}
         best = self._contenders[0]
-        line, error = self._validate(best)
+        line, score, error = self._validate(best)
         if self._hinted is not None:
             return line
-        why = self._stall.found(best.sigma, line["validation"], error, self.progress)
+        why = self._stall.found(best.sigma, score, error, self.progress)
         if why and self.settings.starts > 1 and not last:
             self._restarts += 1
             self._race_from([best.centre], self.progress)
@@ -255,10 +269,10 @@ class Search:
 
     def _halve(self) -> dict[str, Any]:
         """Validate all that race, and continue with the better half; the figures of the best."""
-        lines = [self._validate(contender)[0] for contender in self._contenders]
-        kept = self._race.halve([line.get("hinted", line["validation"]) for line in lines])
+        found = [self._validate(contender) for contender in self._contenders]
+        kept = self._race.halve([one.score for one in found])
         self._contenders = [self._contenders[contender] for contender in kept]
-        return lines[kept[0]]
+        return found[kept[0]].line
 
     def state(self) -> dict[str, Any]:
         return {
@@ -303,30 +317,41 @@ class Search:
             return None
         return self._hinted.hints(vectors, share, len(starts), rng)
 
-    def _validate(self, contender: Optimiser) -> tuple[dict[str, Any], float]:
-        """The return of its mean in the validation episodes, under each of the conditions, and the
-        standard error."""
+    def _validate(self, contender: Optimiser) -> Validation:
+        """Its mean in the validation episodes, under each of the conditions."""
         settings = self.settings
         model = self._form.model(self._scales * contender.centre, self._task, {})
-        returns = [
-            self.play(model, VALIDATION_SEED, settings.validation_episodes, disturbance)
-            for disturbance in settings.mixture
-        ]
-        line: dict[str, Any] = {"validation": float(np.mean(returns))}
-        if settings.score is not None and line["validation"] >= settings.score:
+        returns = np.array(
+            [
+                self.play(model, VALIDATION_SEED, settings.validation_episodes, disturbance)
+                for disturbance in settings.mixture
+            ]
+        )
+        means = {"validation": mean_return(returns)}
+        if settings.score is not None and means["validation"] >= settings.score:
             self._reached = True
         if len(returns) > 1:
             for disturbance, part in zip(settings.mixture, returns, strict=True):
-                line[f"validation {disturbance}"] = float(part.mean())
+                means[f"validation {disturbance}"] = mean_return(part)
+        shares = {}
         if settings.success is not None:
-            line["success_share"] = float((np.array(returns) > settings.success).mean())
+            shares["success_share"] = float((returns > settings.success).mean())
+        if failed := failures(returns):
+            shares["validation_failed"] = failed
         if self._hinted is not None and share_at(self.progress) > 0.0:
-            starts = evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
-            vectors = (self._scales * contender.centre)[None]
-            hints = self._hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
-            told = play_mixture(self._engine, [model], starts, settings.mixture, hints)
-            line["hinted"] = float(told.returns.mean())
-        return line, float(np.std(returns) / np.sqrt(np.size(returns)))
+            means["hinted"] = self._told(model, contender)
+        line = {name: value for name, value in means.items() if value != -np.inf} | shares
+        score = means.get("hinted", means["validation"])
+        return Validation(line, score, standard_error(returns))
+
+    def _told(self, model: Model, contender: Optimiser) -> float:
+        """The mean return of its policy in the validation episodes with the hints of the moment."""
+        settings = self.settings
+        starts = evaluation_starts(VALIDATION_SEED, settings.validation_episodes)
+        vectors = (self._scales * contender.centre)[None]
+        hints = self._hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
+        told = play_mixture(self._engine, [model], starts, settings.mixture, hints)
+        return mean_return(told.returns)
 
 
 def play_mixture(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from an_control.learning.runs.returns import failures, finite_returns
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.policy import Model, write_model
 
@@ -22,13 +23,20 @@ DECILES = range(0, 101, 10)
 
 
 def figures(returns: np.ndarray, success: float | None) -> dict[str, Any]:
-    """A distribution of returns (E,) in a few numbers."""
-    known: dict[str, Any] = {
-        "episodes": len(returns),
-        "mean": round(float(returns.mean()), 1),
-        "sd": round(float(returns.std()), 1),
-        "deciles": [round(float(x), 1) for x in np.percentile(returns, DECILES)],
-    }
+    """A distribution of returns (E,) in a few numbers; "failed" is how many are NaN, if any.
+
+    These count as no success, and nowhere else; where all are, mean and sd are None. Rounded to
+    0.1, or to 0.001 where all returns are below 10.
+    """
+    some = finite_returns(returns)
+    known: dict[str, Any] = {"episodes": len(returns), "mean": None, "sd": None, "deciles": []}
+    if failed := failures(returns):
+        known["failed"] = failed
+    if some.size:
+        digits = 1 if np.abs(some).max() >= 10.0 else 3
+        known["mean"] = round(float(some.mean()), digits)
+        known["sd"] = round(float(some.std()), digits)
+        known["deciles"] = [round(float(x), digits) for x in np.percentile(some, DECILES)]
     if success is not None:
         known["success_share"] = round(float((returns > success).mean()), 3)
     return known
@@ -64,9 +72,10 @@ def write_card(
         "|---|---|---|---|---|---|",
     ]
     for row in evaluations:
-        deciles = " ".join(f"{value:.0f}" for value in row["deciles"])
+        deciles = " ".join(f"{value:.4g}" for value in row["deciles"])
+        failed = f", {row['failed']} failed" if "failed" in row else ""
         lines.append(
-            f"| {row['protocol']} | {row['episodes']} | {row['mean']} | {row['sd']} |"
+            f"| {row['protocol']} | {row['episodes']}{failed} | {row['mean']} | {row['sd']} |"
             f" {row.get('success_share', '')} | {deciles} |"
         )
     if scores:

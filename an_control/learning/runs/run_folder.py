@@ -30,7 +30,7 @@ from an_control.system.folder_lock import locked
 CHECKPOINT = "checkpoint.safetensors"
 LIMITS = ("generations", "rounds", "minutes", "teacher_minutes")
 """Settings that say how long a run takes, which the command that continues it may change."""
-NONE, MOST_DIFFERENCES = "none", 3
+NONE, MOST_DIFFERENCES, LONGEST_VALUE = "none", 3, 60
 PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")
 
 
@@ -42,17 +42,19 @@ class RunFolder:
     """One run's files; nothing is written before `begin`.
 
     RunError where the folder holds another run, or where it holds none and `resume` asks for one.
+    What never reached a checkpoint is no run.
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any], resume: bool = False) -> None:
         self.path = path
         self._config = json.loads(json.dumps(config))
         self._known = self._read_config()
-        if self._known is None and resume:
+        saved = (path / CHECKPOINT).exists()
+        if resume and (self._known is None or not saved):
             raise RunError(f"{path}: there is no run to resume")
         if self._known is None or without_limits(self._known) == without_limits(self._config):
             return
-        if (path / CHECKPOINT).exists() or "versions" not in self._known:
+        if saved or "versions" not in self._known:
             raise RunError(
                 f"{path}: holds a run with other settings ({self._differences()});"
                 " take another folder"
@@ -135,7 +137,7 @@ class RunFolder:
         )
         names = [name for name in there | asked if there.get(name, NONE) != asked.get(name, NONE)]
         said = [
-            f"{name} is {there.get(name, NONE)}, not {asked.get(name, NONE)}"
+            f"{name} is {_short(there.get(name, NONE))}, not {_short(asked.get(name, NONE))}"
             for name in names[:MOST_DIFFERENCES]
         ]
         more = len(names) - len(said)
@@ -166,6 +168,12 @@ def _leaves(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
         return
     for key, value in part.items():
         yield from _leaves(value, f"{name}.{key}" if name else key)
+
+
+def _short(text: str) -> str:
+    """The beginning and the end of a text that is longer than a message can show."""
+    half = LONGEST_VALUE // 2
+    return text if len(text) <= LONGEST_VALUE else f"{text[:half]} ... {text[-half:]}"
 
 
 def versions() -> dict[str, str]:

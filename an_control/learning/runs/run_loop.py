@@ -6,8 +6,8 @@ for all of them:
 - after each step a line in `metrics.jsonl` and TensorBoard, and a call of `report`;
 - `model.safetensors` is the model with the highest "validation" so far. Before the first one, and
   where a learner has none, each checkpoint comes with the newest model;
-- a checkpoint every `save_every_s` seconds, and at the end. A run that is killed repeats the steps
-  since then, to the same bits;
+- a checkpoint every `save_every_s` seconds, with each model that is kept, and at the end. A run
+  that is killed repeats the steps since then, to the same bits where steps do not follow a clock;
 - a stop request (Ctrl-C, SIGTERM, `stop_after`) ends the run after the step at hand;
 - a run whose first step fails leaves no settings, and no folder that was not there before.
 """
@@ -103,9 +103,9 @@ class RunLoop:
                     board = Board(self.folder, self.done - 1)
                 else:
                     self.folder.add_metrics(line)
-                self._validated(line)
+                kept = self._validated(line)
                 board.add(line, self.learner.unit)
-                if time.monotonic() - saved >= self.save_every_s:
+                if kept or time.monotonic() - saved >= self.save_every_s:
                     self._save()
                     saved = time.monotonic()
                 more = report is None or report(line) is not False
@@ -141,11 +141,13 @@ class RunLoop:
         self.metrics.append(line)
         return line
 
-    def _validated(self, line: Mapping[str, Any]) -> None:
-        """Keep the model that gave this line, if its validation is the best."""
-        if "validation" in line and line["validation"] >= self._best:
+    def _validated(self, line: Mapping[str, Any]) -> bool:
+        """Keep the model that gave this line, if its validation is the best; whether it is."""
+        best = "validation" in line and bool(line["validation"] >= self._best)
+        if best:
             self._best = line["validation"]
             self._keep()
+        return best
 
     def _keep(self) -> None:
         try:

@@ -15,6 +15,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from an_control.learning.runs.run_loop import RunLoop
 
+VALIDATION = ("validation", "validation_failed")
+"""What is shown until the next validation."""
+
 
 @runtime_checkable
 class Timed(Protocol):
@@ -82,20 +85,22 @@ class Progress:
         self._loop, self._unit, self._every_s = loop, loop.learner.unit, every_s
         self._first, self._began = progress_of(loop), time.monotonic()
         self._shown = -every_s
-        self._validation: float | None = None
+        self._validation: dict[str, Any] = {}
+        """Figures of the last one."""
 
     def show(self, line: dict[str, Any]) -> None:
         """Show a metrics line, where it is time to, or where it is the last one."""
         now, done = time.monotonic(), line[self._unit]
-        self._validation = line.get("validation", self._validation)
+        validation = {name: line[name] for name in VALIDATION if name in line}
+        self._validation = validation or self._validation
         last, live = self._loop.finished, sys.stdout.isatty()
         if not (live or last or now - self._shown > self._every_s):
             return
         self._shown = now
-        known = {"validation": self._validation} if self._validation is not None else {}
         over = progress_of(self._loop)
         left_s = (now - self._began) / max(over - self._first, 1e-9) * (1.0 - over)
-        figures = {k: v for k, v in (line | known).items() if k not in (self._unit, "wall_s")}
+        known = line | self._validation
+        figures = {k: v for k, v in known.items() if k not in (self._unit, "wall_s")}
         print(
             f"{chr(13) if live else ''}{self._unit} {done}/{self._loop.learner.steps}"
             f"  {shown(figures)}  {left_s / 60:.1f} min left ",

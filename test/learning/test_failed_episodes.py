@@ -1,0 +1,109 @@
+"""Episodes that fail cost a search neither its best model nor its end."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cma", reason="needs the train extra")
+pytest.importorskip("gymnasium", reason="needs the sim extra")
+
+from an_control.cli import main
+from an_control.learning.es.parametrisation import Whole
+from an_control.learning.es.search import Search, SearchSettings
+from an_control.learning.rollout.engine import NOTHING, TRAINING_SEEDS, Outcomes
+from an_control.learning.runs.card import figures
+from an_control.learning.runs.run_folder import RunFolder
+from an_control.learning.runs.run_loop import RunLoop
+from an_control.policy import MlpSizes, read_model
+from an_control.policy.tasks import CARTPOLE_TASK
+
+
+class Failing:
+    """An engine that returns 1, 2, 3 and so on, but NaN for some episodes of every policy."""
+
+    def __init__(self, training=(), validation=()) -> None:
+        self._training, self._validation = list(training), list(validation)
+
+    def play(self, models, starts, disturbance=NOTHING) -> Outcomes:
+        returns = np.tile(1.0 + np.arange(len(starts)), (len(models), 1))
+        returns += np.arange(len(models))[:, None]
+        training = starts[0].environment >= TRAINING_SEEDS[0]
+        returns[:, self._training if training else self._validation] = np.nan
+        return Outcomes(returns, np.ones(returns.shape, np.int64), "the motor is on fire")
+
+    def close(self) -> None: ...
+
+
+def search(folder, engine, **settings) -> RunLoop:
+    numbers = {"generations": 6, "population": 4, "validate_every": 2, "validation_episodes": 4}
+    learner = Search(
+        CARTPOLE_TASK,
+        Whole(MlpSizes(5, 1, [4])),
+        engine,
+        SearchSettings(**{**numbers, **settings}),
+        seed=1,
+    )
+    return RunLoop(RunFolder(folder, learner.config), learner)
+
+
+def test_small_returns_are_not_rounded_away():
+    small = figures(np.array([0.5124, 0.5136]), None)
+    assert (small["mean"], small["sd"]) == (0.513, 0.001)
+    assert figures(np.array([-20.04, 0.0]), None)["mean"] == -10.0
+
+
+def test_the_figures_of_episodes_of_which_some_failed_are_those_of_the_others():
+    returns = np.random.default_rng(0).normal(5.0, 2.0, 500)
+    some = np.insert(returns, [3, 70], np.nan)
+    whole, found = figures(returns, 6.0), figures(some, 6.0)
+    assert "failed" not in whole and found["failed"] == 2 and found["episodes"] == 502
+    assert all(found[name] == whole[name] for name in ("mean", "sd", "deciles"))
+    assert found["success_share"] == pytest.approx((returns > 6.0).sum() / 502, abs=1e-3)
+    nothing = figures(np.full(3, np.nan), None)
+    assert nothing == {"episodes": 3, "mean": None, "sd": None, "deciles": [], "failed": 3}
+
+
+def test_a_validation_episode_that_always_fails_costs_no_model_and_no_end(tmp_path):
+    """Every validation was NaN: none was the best, and no score was reached."""
+    run = search(tmp_path, Failing(validation=[1]), score=2.6)
+    run.run()
+    assert run.done == 2 and run.finished
+    assert run.metrics[-1]["validation"] == np.mean([1.0, 3.0, 4.0])
+    assert run.metrics[-1]["validation_failed"] == 1
+    assert read_model(run.model_path).trained["generations"] == 2
+
+
+def test_a_validation_whose_episodes_all_failed_is_the_worst(tmp_path):
+    how = {"score": -1e9, "starts": 2}
+    run = search(tmp_path, Failing(validation=range(4)), **how)
+    run.run()
+    assert run.done == 6 and all("validation" not in line for line in run.metrics)
+    assert run.metrics[-1]["validation_failed"] == 4
+    assert read_model(run.model_path).trained["generations"] == 6, "the newest"
+    longer = search(tmp_path, Failing(), generations=8, **how)
+    longer.run()
+    assert longer.metrics[-1]["validation"] == 2.5
+
+
+def test_an_episode_that_fails_for_every_candidate_counts_for_none(tmp_path):
+    run = search(tmp_path, Failing(training=[0]), rollouts=3)
+    run.run()
+    first = run.metrics[0]
+    assert first["failed"] == 4 and (first["best"], first["mean"]) == (5.5, 4.0)
+
+
+def test_a_run_some_of_whose_episodes_fail_ends_with_a_card_that_counts_them(
+    tmp_path, broken, capsys
+):
+    """NaN is no JSON: the run could not be ended, however often it was asked for."""
+    out, result = tmp_path / "run", tmp_path / "result.json"
+    words = ["--generations", "2", "--popsize", "4", "--rollouts", "8", "--episodes", "4"]
+    words += ["--form", "mlp", "--workers", "1", "--json", str(result)]
+    assert main(["train", broken("Sometimes"), "--out", str(out), *words]) == 0
+    (row,) = json.loads(result.read_text())["evaluations"]
+    assert row["episodes"] == 20 and 0 < row["failed"] < 20 and np.isfinite(row["mean"])
+    assert f"| 20, {row['failed']} failed |" in (out / "model.md").read_text()
+    printed = capsys.readouterr().out
+    assert f"{row['failed']} episodes failed" in printed and "validation failed" in printed
+    assert read_model(out / "model.safetensors").trained["evaluations"] == [row]
