@@ -85,29 +85,25 @@ class Gate:
             the start and from every safe command on; 0 = off.
     """
 
-    _ticks: int
-
     def __init__(self, command: CommandConfig, step_s: float, ramp_s: float = 0.0) -> None:
         self._low, self._high = _limits(command)
         rate = np.array([actuator.max_rate for actuator in command.actuators])
         self._change = np.where(rate > 0, rate * step_s, np.inf)
         self._rated = bool((rate > 0).any())
         self._step_s = step_s
-        self._ramp_ticks = max(1, round(ramp_s / step_s))
+        self.set_ramp(ramp_s)
         self.safe_command = SafeCommand(command)
         self.counts = GateCounts()
         self.reset()
 
     def set_ramp(self, ramp_s: float) -> None:
-        """How long authority grows from the next safe command on; all of it now stays all."""
-        whole = self.authority >= 1.0
-        self._ramp_ticks = max(1, round(ramp_s / self._step_s))
-        self._ticks = self._ramp_ticks if whole else min(self._ticks, self._ramp_ticks)
+        """How long authority grows from the next safe command on."""
+        self._next_ramp_ticks = max(1, round(ramp_s / self._step_s))
 
     def reset(self) -> None:
         """Start again from the safe command, and with the ramp."""
         self._last = self.safe_command()
-        self._ticks = 0
+        self._ticks, self._ramp_ticks = 0, self._next_ramp_ticks
 
     @property
     def authority(self) -> float:

@@ -79,6 +79,7 @@ class Task:
         result.parent.mkdir(parents=True, exist_ok=True)
         program = Path(sys.executable).parent / "an-control"
         subprocess.run([program, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
     def results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
         """Of all seeds that are done."""
@@ -88,8 +89,15 @@ class Task:
     def curves(self, folder: Path, kind: str) -> list[np.ndarray]:
         """Minutes of a core, million steps and return (3, V) of each run's validations so far."""
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
-        curves = [curve(path.read_text().splitlines(), self.workers) for path in found]
+        curves = [
+            curve(path.read_text().splitlines(), self._workers(path.parent.with_suffix(".json")))
+            for path in found
+        ]
         return [one for one in curves if one.size]
+
+    def _workers(self, result: Path) -> int:
+        """How many made the run with this result, if there is one already."""
+        return workers_of(json.loads(result.read_text())) if result.exists() else self.workers
 
 
 TASKS = (
@@ -99,6 +107,11 @@ TASKS = (
     Task("LunarLanderContinuous-v3", 9.0),
     Task("ant", 90.0, workers=2, seeds=(1,), kinds=("attention", "shipped"), picture="ant.png"),
 )
+
+
+def workers_of(result: dict[str, Any]) -> int:
+    """How many made it; results of before 2026-11-26 do not say it, and had one."""
+    return int(result.get("workers", 1))
 
 
 def curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
@@ -140,11 +153,12 @@ def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
     returns, ordered = finals(results), finals(task.results(folder, "mlp"))
     error = returns.std(ddof=1) / math.sqrt(len(returns)) if len(returns) > 1 else math.nan
     share = (returns.mean() - chance) / (ordered.mean() - chance) if len(ordered) else math.nan
-    last = np.array([[one["metrics"][-1][key] for key in ("wall_s", "steps")] for one in results])
+    ends = [(workers_of(one), one["metrics"][-1]) for one in results]
+    last = np.array([[workers * end["wall_s"], end["steps"]] for workers, end in ends])
     return [
         task.name,
         KINDS[kind].label,
-        f"{task.workers * last[:, 0].max() / 60.0:.1f}",
+        f"{last[:, 0].max() / 60.0:.1f}",
         f"{last[:, 1].mean() / 1e6:.1f}",
         ", ".join(f"{one:.0f}" for one in returns),
         f"{returns.mean():.1f}" + ("" if math.isnan(error) else f" +- {error:.1f}"),

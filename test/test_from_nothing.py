@@ -22,7 +22,8 @@ def written(task, folder, kind, seed, last):
     ]
     metrics = "\n".join(json.dumps(line) for line in [{"wall_s": 1.0, "steps": 1}, *lines])
     (file.with_suffix("") / "metrics.jsonl").write_text(metrics)
-    file.write_text(json.dumps({"evaluations": [{"mean": last}], "metrics": lines}))
+    result = {"workers": task.workers, "evaluations": [{"mean": last}], "metrics": lines}
+    file.write_text(json.dumps(result))
     return file
 
 
@@ -69,6 +70,8 @@ def test_two_workers_use_the_minutes_of_two_cores(nothing, tmp_path):
     written(task, tmp_path, "shipped", 1, 400.0)
     assert nothing.row(task, "shipped", tmp_path, chance=20.0)[2] == "6.0"
     assert task.curves(tmp_path, "shipped")[0][0].tolist() == [2.0, 4.0, 6.0]
+    now_of_one = nothing.Task("ant", 180.0, workers=1, kinds=("shipped",))
+    assert nothing.row(now_of_one, "shipped", tmp_path, chance=20.0)[2] == "6.0"
 
 
 def test_a_run_that_is_not_done_is_in_the_picture_alone(nothing, tmp_path):

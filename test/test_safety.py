@@ -185,15 +185,18 @@ def test_a_bring_up_that_is_cancelled_is_over_and_begins_anew():
     assert not up.done
 
 
-def test_another_ramp_leaves_full_authority_full_and_counts_from_the_next_safe_command():
-    gate = Gate(command(actuator()), STEP_S, 0.0)
-    gate(np.array([1.0]))
+def test_another_ramp_counts_from_the_next_safe_command_and_leaves_the_one_that_runs():
+    gate, wanted = Gate(command(actuator()), STEP_S, 0.0), np.array([1.0])
+    gate(wanted)
     gate.set_ramp(10 * STEP_S)
     assert gate.authority == 1.0
+    np.testing.assert_allclose(gate(wanted), wanted)
     gate.safe()
-    np.testing.assert_allclose(gate(np.array([1.0])), [0.1])
+    np.testing.assert_allclose(gate(wanted), [0.1])
     gate.set_ramp(0.0)
-    np.testing.assert_allclose(gate(np.array([1.0])), [1.0])
+    np.testing.assert_allclose(gate(wanted), [0.2])
+    gate.safe()
+    np.testing.assert_allclose(gate(wanted), wanted)
 
 
 def test_without_bring_up_there_is_nothing_to_wait_for():

@@ -334,7 +334,7 @@ class Loop:
         if began_s is not None:
             why = f"a tick has been running for {time.perf_counter() - began_s:.3f} s"
         elif self._simulated and self._now_ns() - self._ticked_ns < 1e9 * limit_s:
-            why = "/clock stands still or is slower than real time (parameter use_sim_time)"
+            why = "ROS time stands still or is slow: /clock, or the executor that reads it, is late"
         self._node.get_logger().error(
             f"watchdog: no command for {limit_s:.3g} s: safe command ({why}){more}"
         )

@@ -222,6 +222,8 @@ class PolicyNode(QuietNode, LifecycleNode):
     def _check_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
         """Refuse what cannot be, all or nothing."""
         for change in changes:
+            if change.name != "model" and self._has_value(change):
+                continue
             reason = parameters.refusal(change, configured=self._loop is not None)
             if not reason and change.name == "model" and self._swap is not None:
                 reason = self._swap.refusal(change.value)
@@ -232,6 +234,11 @@ class PolicyNode(QuietNode, LifecycleNode):
         except ValueError as error:
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
+
+    def _has_value(self, change: Parameter) -> bool:
+        """Whether the parameter is already set to that."""
+        there = self.get_parameter_or(change.name)
+        return there.type_ == change.type_ and there.value == change.value
 
     def _apply_parameters(self, changes: Sequence[Parameter]) -> None:
         """Swap the model, switch to or from shadow and rewire, where the changes say so."""

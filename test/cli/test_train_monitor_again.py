@@ -101,6 +101,14 @@ def test_with_more_minutes_a_run_that_was_cut_short_is_learned_as_if_it_had_had_
     assert all(a.tobytes() == parts.arrays[name].tobytes() for name, a in whole.arrays.items())
 
 
+def test_back_at_the_minutes_that_had_cut_it_short_nothing_begins_again(run):
+    run("run", 2 * LITTLE, stop_after=1)
+    run("run", LITTLE, stop_after=2)
+    last = run("run", 2 * LITTLE)
+    assert not last.learner.begins_again and last.finished
+    assert run("run", 3 * LITTLE).learner.begins_again
+
+
 def test_a_run_that_needed_no_more_minutes_keeps_those_that_it_had(run):
     first = run("run", minutes=5.0)
     for minutes in (20.0, LITTLE, 0.0):

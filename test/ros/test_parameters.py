@@ -191,6 +191,12 @@ def test_what_shapes_the_node_cannot_be_set_while_it_is_configured(stand, name, 
     assert not set_parameters(stand, **{name: value})
 
 
+def test_what_has_that_value_already_may_be_set_again(stand):
+    stand.start()
+    same = {"executor": "single_threaded", "mode": "lockstep", "use_sim_time": False}
+    assert not set_parameters(stand, **same)
+
+
 def test_the_executor_can_be_chosen_only_at_the_start(stand):
     stand.start(activate=False)
     assert "when the node is started" in set_parameters(stand, executor="events")

@@ -61,8 +61,9 @@ class ForwardModelLearner:
         if settings.imputation_updates:
             self._stages += [self._imputation, self._imputation]
             self._updates += [settings.imputation_updates] * 2
-        self._minutes, self._cut_short = settings.minutes, False
-        """The limit of the newest step, and whether one has cut episodes or updates short."""
+        self._minutes, self._cut_at = settings.minutes, 0.0
+        """The limit of the newest step, and the highest one that has cut episodes or updates short;
+        0: none has."""
         self._extra = 0
         """Steps without an update, and those before it began again."""
         self.begins_again = False
@@ -102,7 +103,7 @@ class ForwardModelLearner:
         if training.over:
             self._take(training)
             self._updates[self._stage] = training.done
-            self._cut_short |= training.done < training.updates
+            self._cut(training.done < training.updates)
             self._stage, self._training = self._stage + 1, None
         return {"learns": training.name, "update": training.done, **figures}
 
@@ -112,7 +113,7 @@ class ForwardModelLearner:
             "stage": self._stage,
             "updates": self._updates,
             "minutes": self._minutes,
-            "cut_short": self._cut_short,
+            "cut_at": self._cut_at,
             "extra": self._extra,
             "training": None if self._training is None else self._training.state(),
             "torch": torch.get_rng_state(),
@@ -124,12 +125,12 @@ class ForwardModelLearner:
 
     def restore(self, state: dict[str, Any]) -> None:
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
-        self._cut_short, self._extra = state.get("cut_short", False), state.get("extra", 0)
-        if self._cut_short and (self.settings.minutes or math.inf) > (self._minutes or math.inf):
+        self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
+        if 0.0 < self._cut_at < (self.settings.minutes or math.inf):
             self._extra += _steps(state["updates"][: state["stage"]])
             if state["training"] is not None:
                 self._extra += _steps([state["training"]["done"]])
-            self._cut_short, self.begins_again = False, True
+            self._cut_at, self.begins_again = 0.0, True
             return
         forward = None if state["forward"] is None else ForwardSizes(**state["forward"])
         self._known = replace(self._own(), forward=forward)
@@ -157,6 +158,11 @@ class ForwardModelLearner:
             forward["minutes"] = self._minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
+    def _cut(self, short: bool) -> None:
+        """Remember the limit if it has cut something `short`."""
+        if short:
+            self._cut_at = max(self._cut_at, self.settings.minutes)
+
     def _begin(self) -> Training:
         """The next network, after the episodes that it needs."""
         if self._stage == 0:
@@ -180,7 +186,7 @@ class ForwardModelLearner:
         limit_s = self.settings.limit_s(TIME["record"][number])
         how = self.settings.faults, limit_s
         traces = explore(self._env, explorer, steps, self._rng, *how)
-        self._cut_short |= sum(len(trace.actions) for trace in traces) < steps
+        self._cut(sum(len(trace.actions) for trace in traces) < steps)
         self._recordings.write(number, traces)
         self._traces += traces
 
