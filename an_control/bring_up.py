@@ -46,7 +46,7 @@ class BringUp:
         self._waited_s = 0.0
 
     def cancel(self) -> None:
-        """The robot stays where it is: the policy acts from there."""
+        """It is over, wherever the robot is."""
         self.done = True
 
     def pause(self) -> None:

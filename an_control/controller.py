@@ -239,10 +239,10 @@ class Controller:
             self.repeats += 1
             return
         self._stepped_ns = stamp_ns
-        if sent is None and self._wanted is not None:
-            sent = self.gate.safe_command()
-        if sent is not None and self._wanted is not None and (sent != self._wanted).any():
-            _set_previous_action(self.policy, self._order.action(sent))
+        if self._wanted is not None:
+            sent = self.gate.safe_command() if sent is None else sent
+            if (sent != self._wanted).any():
+                _set_previous_action(self.policy, self._order.action(sent))
         if self._given:
             self._newcomer = self._given.pop()
         if self._newcomer is not None and self._wanted is None:  # nobody knows more than it does

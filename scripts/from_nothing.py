@@ -110,7 +110,7 @@ TASKS = (
 
 
 def workers_of(result: dict[str, Any]) -> int:
-    """How many made it; results of before 2026-11-26 do not say it, and had one."""
+    """How many made it; one, where the result does not say it."""
     return int(result.get("workers", 1))
 
 

@@ -223,7 +223,7 @@ class PolicyNode(QuietNode, LifecycleNode):
         """Refuse what cannot be, all or nothing."""
         for change in changes:
             if change.name != "model" and self._has_value(change):
-                continue
+                continue  # a model's file may have changed behind its name
             reason = parameters.refusal(change, configured=self._loop is not None)
             if not reason and change.name == "model" and self._swap is not None:
                 reason = self._swap.refusal(change.value)
