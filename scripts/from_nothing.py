@@ -2,10 +2,11 @@
 
     python scripts/from_nothing.py runs/from_nothing [--only CartPole-v1 ...]
 
-Runs `an-control train` by its defaults for each environment, kind of policy and seed. A run that
-was stopped continues, one that is done is only evaluated again, and one of other settings is
-refused. At the end the table and the pictures of docs/from_nothing.md are written from all runs in
-the folder; a run that is not done is in the pictures alone. Rows without a run in the folder stay.
+Runs `an-control train` for each environment, kind of policy and seed: by its defaults, except where
+ways to search are compared. A run that was stopped continues, one that is done is only evaluated
+again, and one of other settings is refused. At the end the table and the pictures of
+docs/from_nothing.md are written from all runs in the folder; a run that is not done is in the
+pictures alone. Rows without a run in the folder stay.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 from collections import defaultdict
@@ -35,17 +37,28 @@ RANDOM_EPISODES = 100
 
 
 class Kind(NamedTuple):
-    """What is searched."""
+    """What is searched, and how."""
 
     label: str
-    words: tuple[str, ...]
+    words: str
     """Of `an-control train`."""
 
 
+PGPE = "--sigma 0.1 --rate 0.05 --popsize 256 --rollouts 8 --max-rollouts 64"
 KINDS = {
-    "attention": Kind("permutation-invariant", ("--form", "attention")),
-    "mlp": Kind("MLP, channels in fixed order", ("--form", "mlp")),
-    "shipped": Kind("ant_ppo, refined", ("--start-model", str(ANT))),
+    "attention": Kind("permutation-invariant", "--form attention"),
+    "pgpe": Kind("permutation-invariant; PGPE, small steps", PGPE),
+    "hints": Kind("permutation-invariant; PGPE with hints", f"{PGPE} --hints"),
+    "diagonal": Kind(
+        "permutation-invariant; diagonal CMA-ES",
+        "--optimiser cma-diagonal --sigma 1 --rollouts 4",
+    ),
+    "paper": Kind(
+        "permutation-invariant; the paper's CMA-ES",
+        "--form attention-raw --optimiser cma --sigma 0.1 --popsize 256 --rollouts 16 --starts 0",
+    ),
+    "mlp": Kind("MLP, channels in fixed order", "--form mlp"),
+    "shipped": Kind("ant_ppo, refined", f"--start-model {shlex.quote(str(ANT))}"),
 }
 
 
@@ -61,24 +74,32 @@ class Task:
     seeds: tuple[int, ...] = (1, 2, 3)
     kinds: tuple[str, ...] = ("attention", "mlp")
     picture: str = "curves.png"
+    words: str = ""
+    """For all kinds."""
 
     def file(self, folder: Path, kind: str, seed: int) -> Path:
         """The result of one run, beside its folder."""
         return folder / self.name / f"{kind}-{seed}.json"
+
+    def arguments(self, folder: Path, kind: str, seed: int) -> list[str]:
+        """Of `an-control train`, for one run."""
+        result = self.file(folder, kind, seed)
+        words = [self.name, *shlex.split(f"{KINDS[kind].words} {self.words}")]
+        words += ["--minutes", f"{self.minutes:g}"]
+        if self.score is not None:
+            words += ["--score", f"{self.score:g}"]
+        words += ["--workers", str(self.workers), "--seed", str(seed)]
+        return [*words, "--out", str(result.with_suffix("")), "--json", str(result)]
 
     def make(self, folder: Path, kind: str, seed: int) -> None:
         """Train; CalledProcessError where the command fails, as where the folder holds a run of
         other settings."""
         result = self.file(folder, kind, seed)
         print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
-        words = ["train", self.name, *KINDS[kind].words, "--minutes", f"{self.minutes:g}"]
-        if self.score is not None:
-            words += ["--score", f"{self.score:g}"]
-        words += ["--workers", str(self.workers), "--seed", str(seed)]
-        words += ["--out", str(result.with_suffix("")), "--json", str(result)]
         result.parent.mkdir(parents=True, exist_ok=True)
         program = Path(sys.executable).parent / "an-control"
-        subprocess.run([program, *words], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        command = [program, "train", *self.arguments(folder, kind, seed)]
+        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
     def results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -105,6 +126,14 @@ TASKS = (
     Task("Acrobot-v1", 1.0),
     Task("Pendulum-v1", 3.0),
     Task("LunarLanderContinuous-v3", 9.0),
+    Task(
+        "cartpole",
+        8.0,
+        score=600.0,
+        kinds=("pgpe", "hints", "diagonal", "paper", "mlp"),
+        picture="swing_up.png",
+        words="--episodes 1000 --validate-every 20",
+    ),
     Task("ant", 90.0, workers=2, seeds=(1,), kinds=("attention", "shipped"), picture="ant.png"),
 )
 
@@ -145,6 +174,12 @@ def finals(results: list[dict[str, Any]]) -> np.ndarray:
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
 
+def successes(results: list[dict[str, Any]]) -> str:
+    """The mean share of episodes that succeed; nothing where the task does not say what does."""
+    shares = [one["evaluations"][0].get("success_share") for one in results]
+    return "" if None in shares else f"{np.mean(shares):.0%}"
+
+
 def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
     """The table's cells of one environment and kind; none where no run is done."""
     results = task.results(folder, kind)
@@ -163,13 +198,14 @@ def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
         ", ".join(f"{one:.0f}" for one in returns),
         f"{returns.mean():.1f}" + ("" if math.isnan(error) else f" +- {error:.1f}"),
         "" if math.isnan(share) else f"{share:.0%}",
+        successes(results),
     ]
 
 
 def table(folder: Path, page: str = "") -> str:
     """Of all environments with results; what has none keeps the row that the page has."""
     head = ["environment", "policy", "minutes of one core", "million steps"]
-    head += ["return of each seed", "mean", "score"]
+    head += ["return of each seed", "mean", "score", "successes"]
     lines = [head, ["---"] * len(head)]
     for task in TASKS:
         done = any(task.results(folder, kind) for kind in task.kinds)

@@ -5,6 +5,9 @@ import subprocess
 
 import pytest
 
+from an_control.cli.help import parse
+from an_control.cli.train import Verb as Train
+
 pytest.importorskip("cma", reason="needs the train extra")
 
 
@@ -33,9 +36,30 @@ def test_a_row_compares_a_policy_with_the_ordered_network_above_chance(nothing, 
     for seed, last in enumerate((420.0, 380.0)):
         written(task, tmp_path, "attention", seed, last)
         written(task, tmp_path, "mlp", seed, 520.0)
-    *_, used, steps, each, mean, share = nothing.row(task, "attention", tmp_path, chance=20.0)
+    *_, used, steps, each, mean, share, successes = nothing.row(
+        task, "attention", tmp_path, chance=20.0
+    )
     assert (used, steps, each) == ("3.0", "3.0", "420, 380")
-    assert (mean, share) == ("400.0 +- 20.0", "76%")
+    assert (mean, share, successes) == ("400.0 +- 20.0", "76%", "")
+
+
+def test_a_row_gives_the_mean_share_of_successes_where_the_task_says_what_one_is(nothing, tmp_path):
+    task = nothing.Task("cartpole", 8.0, kinds=("hints",))
+    for seed, share in enumerate((0.25, 0.75)):
+        file = written(task, tmp_path, "hints", seed, 300.0)
+        result = json.loads(file.read_text())
+        result["evaluations"][0]["success_share"] = share
+        file.write_text(json.dumps(result))
+    assert nothing.row(task, "hints", tmp_path, chance=20.0)[-1] == "50%"
+
+
+def test_train_knows_the_arguments_of_every_run(nothing, tmp_path):
+    runs = [(task, kind) for task in nothing.TASKS for kind in task.kinds]
+    for task, kind in runs:
+        given = parse(Train, "train", task.arguments(tmp_path, kind, 3))
+        assert (given.task, given.minutes, given.seed) == (task.name, task.minutes, 3)
+    ways = {kind for task, kind in runs if task.name == "cartpole"}
+    assert ways == {"pgpe", "hints", "diagonal", "paper", "mlp"}
 
 
 def test_the_page_has_a_row_for_each_kind_and_a_picture(nothing, tmp_path, monkeypatch):
