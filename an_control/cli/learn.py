@@ -98,3 +98,5 @@ class Verb:
             raise InputError(str(error)) from error
         if not isinstance(recipe, DaggerSettings):
             raise InputError(f"{self.task}: learns from image patches; an-control distill does")
+        if not recipe.rounds:
+            raise InputError(f"{self.recipe}: rounds: 0 (allowed: 1 or more)")

@@ -14,6 +14,18 @@ from an_control.policy.sizes import AttentionSizes, ConvolutionSizes, Encoder, R
 TRANSFORMERS = ("trxl", "trxl-i", "gtrxl")
 UNSET = tyro.conf.arg(help_behavior_hint="")
 """An option without a value by default."""
+Number = Annotated[int | None, UNSET]
+USUAL = {
+    "inducing": 16,
+    "heads": 1,
+    "learned_queries": 0,
+    "pma": 0,
+    "units": 32,
+    "layers": 1,
+    "recurrent_heads": 1,
+    "window": 32,
+}
+"""What a number is that neither an option nor a recipe gives."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +35,13 @@ class Parts:
     encoder: Annotated[Encoder | None, UNSET] = None
     """What lets the channels' neurons attend to each other first (Set Transformer): all to all
     (sab), by way of `--inducing` points (isab), or none."""
-    inducing: int = 16
-    """Number of inducing points (isab)."""
-    heads: int = 1
-    """Number of attention heads of the encoder and of `--pma`."""
-    learned_queries: int = 0
+    inducing: Number = None
+    """Number of inducing points (isab); by default the recipe's, else 16."""
+    heads: Number = None
+    """Number of attention heads of the encoder and of `--pma`; by default the recipe's, else 1."""
+    learned_queries: Number = None
     """Number of learned queries in place of the fixed ones of the paper's form."""
-    pma: int = 0
+    pma: Number = None
     """Number of seed vectors that pool the neurons' outputs by attention (Set Transformer, PMA), in
     place of the attention that multiplies the readings."""
     recurrence: Annotated[
@@ -37,20 +49,21 @@ class Parts:
     ] = None
     """A recurrent part after the attention: an LSTM, a GRU, or a transformer (Parisotto et al.
     2019)."""
-    units: int = 32
-    """Units of the recurrence."""
-    layers: int = 1
-    """Layers of a recurrent transformer."""
-    recurrent_heads: int = 1
-    """Attention heads of a recurrent transformer."""
-    window: int = 32
-    """Number of ticks that a layer of a recurrent transformer sees."""
+    units: Number = None
+    """Units of the recurrence; by default 32."""
+    layers: Number = None
+    """Layers of a recurrent transformer; by default 1."""
+    recurrent_heads: Number = None
+    """Attention heads of a recurrent transformer; by default 1."""
+    window: Number = None
+    """Number of ticks that a layer of a recurrent transformer sees; by default 32."""
 
     def student(self) -> dict[str, Any]:
         """What is asked for, by the names of `StudentSizes`; ValueError where it cannot be."""
-        numbers = {"inducing": 16, "heads": 1, "learned_queries": 0, "pma": 0}
-        asked = {name: self._number(name, min(usual, 1)) for name, usual in numbers.items()}
-        changes: dict[str, Any] = {k: v for k, v in asked.items() if v != numbers[k]}
+        self._check_read("units", "layers", "recurrent_heads", "window")
+        numbers = "inducing", "heads", "learned_queries", "pma"
+        given = [name for name in numbers if name in self.asked]
+        changes: dict[str, Any] = {name: self._number(name) for name in given}
         if self.encoder is not None:
             changes["encoder"] = self.encoder
         if self.recurrence is not None:
@@ -59,18 +72,18 @@ class Parts:
 
     @property
     def asked(self) -> list[str]:
-        """The names of the options that are not as by default."""
-        return [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        """The names of the options that are given."""
+        return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
     def paper(self) -> dict[str, Any]:
         """The same for `paper_sizes`; ValueError also for an option that no part would read."""
-        self._check_read()
+        self._check_read(*self.asked)
         encoder = self.encoder or "none"
-        compares = encoder != "none" or self.pma
+        compares = encoder != "none" or self._number("pma")
         return {
             "encoder": encoder,
-            "inducing": self._number("inducing", 1) if encoder == "isab" else 0,
-            "heads": self._number("heads", 1) if compares else 1,
+            "inducing": self._number("inducing") if encoder == "isab" else 0,
+            "heads": self._number("heads") if compares else 1,
             "recurrence": self._recurrence(),
         }
 
@@ -79,8 +92,11 @@ class Parts:
         changes = self.student()
         for name in ("learned_queries", "recurrence"):
             if changes.pop(name, None) is not None:
-                raise ValueError(f"--{name.replace('_', '-')}: not for image patches")
-        if pma := changes.pop("pma", 0):
+                raise ValueError(f"{option(name)}: not for image patches")
+        pma = changes.pop("pma", None)
+        if pma == 0 and sizes.attention == "pma":
+            raise ValueError("--pma 0: the recipe's head sees its seeds; take another --recipe")
+        if pma:
             grid = math.isqrt(pma)
             if grid**2 != pma:
                 raise ValueError(
@@ -89,23 +105,25 @@ class Parts:
                 )
             changes |= {"attention": "pma", "grid": grid}
         encoder = changes.get("encoder", sizes.encoder)
-        points = self._number("inducing", 1) if encoder == "isab" else 0
-        sizes = replace(sizes, **{**changes, "inducing": points})
+        points = changes.get("inducing") or sizes.inducing or self._number("inducing")
+        sizes = replace(sizes, **{**changes, "inducing": points if encoder == "isab" else 0})
         sizes.check()
         return sizes
 
     def pooled(self, sizes: AttentionSizes) -> AttentionSizes:
         """These sizes with seeds that pool, or learned queries, where they are asked for."""
-        if self._number("pma", 0):
-            if self.learned_queries:
+        seeds, queries = self._number("pma"), self._number("learned_queries")
+        if seeds:
+            if queries:
                 raise ValueError("--learned-queries: --pma pools by seeds of its own")
-            sizes = replace(sizes, queries=self.pma, key=sizes.neuron, attention="pma")
-        elif self._number("learned_queries", 0):
-            sizes = replace(sizes, queries=self.learned_queries, key=sizes.neuron)
+            sizes = replace(sizes, queries=seeds, key=sizes.neuron, attention="pma")
+        elif queries:
+            sizes = replace(sizes, queries=queries, key=sizes.neuron)
         sizes.check()
         return sizes
 
-    def _check_read(self) -> None:
+    def _check_read(self, *names: str) -> None:
+        """ValueError for one of these options that is given, and that no part would read."""
         encoder, recurrence = self.encoder or "none", self.recurrence or "none"
         transformer = recurrence in TRANSFORMERS, "--recurrence trxl, trxl-i or gtrxl"
         needs = {
@@ -116,23 +134,25 @@ class Parts:
             "recurrent_heads": transformer,
             "window": transformer,
         }
-        for name in self.asked:
+        for name in names:
             there, what = needs.get(name, (True, ""))
-            if not there:
+            if name in self.asked and not there:
                 raise ValueError(f"{option(name)} {getattr(self, name)}: only with {what}")
 
-    def _number(self, name: str, least: int) -> int:
-        value: int = getattr(self, name)
-        if value < least:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: must be {least} or more")
+    def _number(self, name: str) -> int:
+        given: int | None = getattr(self, name)
+        value, minimum = USUAL[name] if given is None else given, min(USUAL[name], 1)
+        if value < minimum:
+            raise ValueError(f"{option(name)} {value}: must be {minimum} or more")
         return value
 
     def _recurrence(self) -> RecurrenceSizes | None:
         if self.recurrence in (None, "none"):
             return None
-        header: dict[str, Any] = {"kind": self.recurrence, "units": self.units}
+        header: dict[str, Any] = {"kind": self.recurrence, "units": self._number("units")}
         if self.recurrence in TRANSFORMERS:
-            header |= {"layers": self.layers, "heads": self.recurrent_heads, "window": self.window}
+            header |= {name: self._number(name) for name in ("layers", "window")}
+            header["heads"] = self._number("recurrent_heads")
         return RecurrenceSizes.read(header)
 
 

@@ -70,8 +70,8 @@ class Verb:
         self._check()
         try:
             return self._teach()
-        except ValueError as error:
-            raise InputError(str(error)) from error
+        except ValueError as error:  # torch's, where an environment gave NaN, has several lines
+            raise InputError(" ".join(str(error).split())) from error
         except RunError as error:
             print(f"an-control train-teacher: {error}", file=sys.stderr)
             return 1

@@ -159,6 +159,7 @@ def test_killed_before_an_old_monitor_is_deleted_it_is_not_taken_for_the_new_one
         (["pong"], "image patches"),
         ([CART, "--minutes", "0"], "--minutes 0.0"),
         ([CART, "--recipe", "nothing"], "--recipe 'nothing'"),
+        ([CART, "--recipe", "{idle}"], "idle.yaml: rounds: 0 (allowed: 1 or more)"),
         ([CART, "--teacher", "nothing.safetensors"], "nothing.safetensors"),
         (["Pendulum-v1", "--teacher", "{teacher}"], "takes 2 readings"),
     ],
@@ -166,7 +167,8 @@ def test_killed_before_an_old_monitor_is_deleted_it_is_not_taken_for_the_new_one
 def test_what_cannot_be_learned_is_refused_before_the_work(
     tmp_path, capsys, teacher, arguments, named
 ):
-    out = tmp_path / "run"
-    arguments = [word.format(teacher=teacher) for word in arguments]
+    out, idle = tmp_path / "run", tmp_path / "idle.yaml"
+    idle.write_text("an_control_recipe: 1\nobservation: scalar channels\nrounds: 0\n")
+    arguments = [word.format(teacher=teacher, idle=idle) for word in arguments]
     assert main(["learn", *arguments, "--out", str(out)]) == 2
     assert named in capsys.readouterr().err and not out.exists()

@@ -1,5 +1,7 @@
 """`train` and `distill` learn policies with an encoder, pooling, learned queries, a recurrence."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,10 @@ pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("numba", reason="needs the sim extra")
 
 from an_control.cli import main
+from an_control.cli.model_parts import Parts
 from an_control.policy import MlpSizes, make_policy, read_model, write_model
 from an_control.policy.random_model import random_model
-from an_control.policy.sizes import RecurrenceSizes
+from an_control.policy.sizes import PONG_SIZES, RecurrenceSizes
 from an_control.policy.tasks import CARTPOLE_TASK
 
 BRIEF = ["--generations", "1", "--popsize", "4", "--rollouts", "1", "--starts", "0"]
@@ -64,6 +67,38 @@ def test_distill_teaches_students_with_these_parts(tmp_path, teacher, name):
     assert_acts(out / "model.safetensors")
 
 
+def test_options_override_a_recipe_also_by_what_is_usual(tmp_path, teacher):
+    recipe = tmp_path / "recipe.yaml"
+    student = "student: {encoder: isab, inducing: 3, heads: 2, pma: 2, normalise: false}"
+    recipe.write_text(f"an_control_recipe: 1\nobservation: scalar channels\n{student}\n")
+    words = ["--recipe", str(recipe), "--teacher", teacher, "--smoke"]
+    words += ["--inducing", "16", "--heads", "1", "--pma", "0"]
+    assert main(["distill", "cartpole", "--out", str(tmp_path / "run"), *words]) == 0
+    sizes = read_model(tmp_path / "run/model.safetensors").sizes
+    assert (sizes.encoder, sizes.inducing, sizes.heads) == ("isab", 16, 1)
+    assert sizes.attention != "pma"
+
+
+def test_image_patches_keep_what_the_recipe_has_where_no_option_says_otherwise():
+    sizes = replace(PONG_SIZES, encoder="isab", inducing=3, heads=2)
+    assert Parts().patches(sizes) == sizes
+    assert Parts(inducing=16, heads=1).patches(sizes) == replace(sizes, inducing=16, heads=1)
+    pooled = Parts(pma=64).patches(sizes)
+    assert Parts().patches(pooled) == pooled
+    with pytest.raises(ValueError, match="--pma 0: the recipe's head sees its seeds"):
+        Parts(pma=0).patches(pooled)
+
+
+@pytest.mark.parametrize("words", [["--units", "8"], ["--recurrence", "gru", "--window", "32"]])
+@pytest.mark.parametrize("verb", ["train", "distill"])
+def test_numbers_of_a_recurrence_that_is_not_there_are_refused(
+    tmp_path, teacher, capsys, verb, words
+):
+    more = BRIEF if verb == "train" else ["--teacher", teacher, "--smoke"]
+    assert main([verb, "cartpole", "--out", str(tmp_path / "run"), *more, *words]) == 2
+    assert "only with --recurrence" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -71,7 +106,7 @@ def test_distill_teaches_students_with_these_parts(tmp_path, teacher, name):
         (["--inducing", "0", "--encoder", "isab"], "--inducing 0: must be 1 or more"),
         (["--pma", "-1"], "--pma -1: must be 0 or more"),
         (["--recurrence", "gtrxl", "--units", "7"], "units: 7"),
-        (["--recurrence", "gru", "--units", "0"], "units: 0 is not a whole number from 1"),
+        (["--recurrence", "gru", "--units", "0"], "--units 0: must be 1 or more"),
     ],
 )
 @pytest.mark.parametrize("verb", ["train", "distill"])

@@ -1,6 +1,8 @@
 """`an-control train-teacher` trains a teacher from the command line and leaves one to distill."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +93,10 @@ def test_bad_input_ends_with_2_names_it_and_leaves_nothing(arguments, named, tmp
     assert main(["train-teacher", *arguments, "--out", str(out)]) == 2
     assert named in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_an_environment_that_gives_nan_is_named_in_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "learning")
+    train = ["train-teacher", "broken:an_control_test/WideNan-v0", "--smoke"]
+    assert main([*train, "--out", str(tmp_path / "run")]) == 2
+    assert re.fullmatch(r".*step 3 gave reward .* nan .*\n", capsys.readouterr().err)

@@ -16,7 +16,8 @@ class Breaking(gymnasium.Env):
     breaks only once that file is there.
     """
 
-    observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
+    shape = (3,)
+    observation_space = spaces.Box(-1.0, 1.0, shape, np.float32)
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
     def __init__(self, how: str = "raise", fuse: str = "") -> None:
@@ -25,11 +26,11 @@ class Breaking(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._step, self._odd = 0, bool(seed is not None and seed % 2)
-        return self.np_random.uniform(-1, 1, 3).astype(np.float32), {}
+        return self._readings(), {}
 
     def step(self, action):
         self._step += 1
-        observation, lit = self.np_random.uniform(-1, 1, 3).astype(np.float32), True
+        observation, lit = self._readings(), True
         if self._fuse:
             lit = os.path.exists(self._fuse)
         if self._step == 3 and lit:
@@ -39,9 +40,17 @@ class Breaking(gymnasium.Env):
                 observation[1] = np.nan
         return observation, float(action[0]), self._step == 5, False, {}
 
+    def _readings(self):
+        return self.np_random.uniform(-1, 1, self.shape).astype(np.float32)
+
 
 class Pictures(Breaking):
     observation_space = spaces.Dict({"camera": spaces.Box(0, 255, (4, 4), np.uint8)})
+
+
+class Wide(Breaking):
+    shape = (40,)
+    observation_space = spaces.Box(-1.0, 1.0, shape, np.float32)
 
 
 class Words(Breaking):
@@ -52,6 +61,7 @@ FUSE = os.environ.get("AN_CONTROL_TEST_FUSE", "")
 for name, cls, arguments in (
     ("Raises", Breaking, {"how": "raise"}),
     ("Nan", Breaking, {"how": "nan"}),
+    ("WideNan", Wide, {"how": "nan"}),
     ("Sometimes", Breaking, {"how": "sometimes"}),
     ("Later", Breaking, {"how": "raise", "fuse": FUSE}),
     ("Pictures", Pictures, {}),
