@@ -50,7 +50,7 @@ def check_outputs(verb: Any) -> None:
         kind = next(outputs_in(hints[field.name]), None)
         if kind is None or path is None:
             continue
-        if problem := _file_problem(path) if kind is Output.FILE else _folder_problem(path):
+        if problem := file_problem(path) if kind is Output.FILE else _folder_problem(path):
             raise InputError(f"{option(field.name)} {path}: {problem}")
 
 
@@ -68,7 +68,7 @@ def outputs_in(hint: Any) -> Iterator[Output]:
             yield from outputs_in(part)
 
 
-def _file_problem(path: Path) -> str:
+def file_problem(path: Path) -> str:
     """Why no file can be written here, empty where it can."""
     if path.is_dir():
         return "is a folder, must be a file"

@@ -13,8 +13,8 @@ from an_control.cli.common import (
     InputError,
     OutputFile,
     OutputFolder,
-    check_outputs,
     command,
+    file_problem,
     need,
     option,
     write_json,
@@ -96,7 +96,8 @@ class Verb:
         except ValueError as error:
             raise InputError(f"--faults: {error}") from error
         model = read_model(self.model)
-        check_outputs(replace(self, out=self.out or self.model))
+        if self.out is None and (problem := file_problem(self.model)):
+            raise InputError(f"{self.model}: {problem}")
         if self.take is not None:
             return self._take(model, read_model(self.take))
         channels = list(model.task.get("channels", []))

@@ -169,5 +169,8 @@ def test_a_model_file_that_cannot_be_written_is_refused_before_the_work(
     monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
     assert main(["train-monitor", str(cart), *SHORT]) == 2
     said = capsys.readouterr()
-    assert f"{cart}: folder {tmp_path} is not writable" in said.err and "learns" not in said.out
+    assert said.err.startswith(
+        f"an-control train-monitor: {cart}: folder {tmp_path} is not writable"
+    )
+    assert "learns" not in said.out
     assert cart.read_bytes() == before
