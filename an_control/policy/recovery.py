@@ -48,9 +48,10 @@ def recovery_of(model: Model, asked: float | None) -> float:
     return least_change
 
 
-def total_change(values: np.ndarray, last: np.ndarray, most: float) -> float:
-    """How much readings (N,) float64 have changed since the `last` (N,), no more than `most` each
-    and NaN not at all: the same bits in any order. `last` becomes `values`."""
+def mean_change(values: np.ndarray, last: np.ndarray, most: float) -> float:
+    """How much readings (N,) float64 have changed since the `last` (N,), no more than `most` each:
+    the mean of those that are known, NaN where none is, with the same bits in any order. `last`
+    becomes `values`."""
     if not np.vdot(values, values) <= MAX_READING:  # rare, and what follows is slow
         values = np.clip(values, -MAX_READING, MAX_READING)
     changes = values - last
@@ -59,8 +60,11 @@ def total_change(values: np.ndarray, last: np.ndarray, most: float) -> float:
     np.minimum(changes, most, out=changes)
     changes += ROUND_MASS
     changes -= ROUND_MASS
-    total = float(changes.sum())
-    return total if total == total else float(np.nansum(changes))
+    total, known = float(changes.sum()), len(changes)
+    if total != total:
+        there = changes[~np.isnan(changes)]
+        total, known = float(there.sum()), len(there)
+    return total / known if known else np.nan
 
 
 class RecoveringPolicy(WrappingPolicy):
@@ -82,11 +86,11 @@ class RecoveringPolicy(WrappingPolicy):
     def __init__(self, policy: Policy, least_change: float, *, compiled: bool) -> None:
         super().__init__(policy)
         self._least = least_change
-        self._total_change: Callable[[np.ndarray, np.ndarray, float], float] = total_change
+        self._mean_change: Callable[[np.ndarray, np.ndarray, float], float] = mean_change
         if compiled:
             from an_control.policy import recovery_numba
 
-            self._total_change = recovery_numba.total_change
+            self._mean_change = recovery_numba.mean_change
         self.reset()
 
     def reset(self) -> None:
@@ -97,7 +101,7 @@ class RecoveringPolicy(WrappingPolicy):
         self._given: np.ndarray | None = None
         self._sent = np.zeros(0)
         """The action of this tick, and the one that was sent at the tick before (A,)."""
-        self._ids: tuple[str, ...] | None = None
+        self._ids: tuple[str, ...] = ()
         """Of the last tick."""
         self._last = np.zeros(0)
         """(N,) the last tick's readings."""
@@ -130,13 +134,13 @@ class RecoveringPolicy(WrappingPolicy):
         self._pushes = 0
 
     def _note(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
-        """Take the changes since the last tick into the mean, where the same channels are there."""
-        new = ids is not self._ids and ids != self._ids
-        if new:
-            self._ids, self._last = ids, np.full(len(ids), np.nan)
-        total = self._total_change(values, self._last, MAX_CHANGE)
-        if len(ids) and not new:
-            self._change += FORGETTING * (total / len(ids) - self._change)
+        """Take the changes since the last tick into the mean, of the channels that were there."""
+        if ids is not self._ids and ids != self._ids:
+            last = dict(zip(self._ids, self._last.tolist(), strict=True))
+            self._ids, self._last = ids, np.array([last.get(one, np.nan) for one in ids])
+        change = self._mean_change(values, self._last, MAX_CHANGE)
+        if change == change:
+            self._change += FORGETTING * (change - self._change)
 
     @property
     def recoveries(self) -> int:
