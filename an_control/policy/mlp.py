@@ -8,13 +8,15 @@ import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.head import Head
+from an_control.policy.inputs import distinct, real_numbers
 from an_control.policy.model_file import Model
+from an_control.policy.previous_action import PreviousAction
 from an_control.policy.protocol import Policy
 from an_control.policy.scalar.weights import head_of
 from an_control.policy.sizes import MlpSizes
 
 
-class MlpPolicy(Policy):
+class MlpPolicy(PreviousAction, Policy):
     """The same calls as `AttentionNeuron`, for a network that needs its inputs in order.
 
     Readings by id are put into the nominal order and missing ones read as zero; without nominal
@@ -32,11 +34,11 @@ class MlpPolicy(Policy):
         layers = head_of(arrays, len(model.sizes.head) + 1)
         self._head = Head(layers, model.sizes.activation, model.sizes.output)
         self._sizes = model.sizes
-        self.previous_action = np.zeros(model.sizes.actions, np.float32)
-        """What was sent last; this network does not use it."""
+        self.reset()
 
     def reset(self) -> None:
-        """It has no state."""
+        """Zero the previous action, which this network does not use; it has no other state."""
+        self._previous = np.zeros(self._sizes.actions, np.float32)
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
         """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
@@ -45,16 +47,12 @@ class MlpPolicy(Policy):
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as `AttentionNeuron`'s."""
-        values = np.asarray(values).astype(np.float64, casting="same_kind")
-        if values.shape != (len(ids),):
-            raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
+        values, ids = real_numbers(values, len(ids)).astype(np.float64), distinct(ids)
         values[~(np.abs(values) <= MAX_READING)] = 0.0
-        if self.nominal_ids and tuple(ids) != self.nominal_ids:
+        if self.nominal_ids and ids != self.nominal_ids:
             given = dict(zip(ids, values, strict=True))
-            if len(given) < len(ids):
-                twice = next(name for name in ids if ids.count(name) > 1)
-                raise ValueError(f"channel id {twice!r} is given twice")
             values = np.array([given.get(name, 0.0) for name in self.nominal_ids])
         if len(values) != self._sizes.channels:
             raise ValueError(f"{len(values)} readings for {self._sizes.channels} inputs in order")
-        return self._head(values)
+        self._previous = self._head(values)
+        return self._previous.copy()

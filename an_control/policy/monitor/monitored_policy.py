@@ -18,6 +18,7 @@ from itertools import compress
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
+from an_control.policy.inputs import distinct, real_numbers
 from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
@@ -67,11 +68,9 @@ class MonitoredPolicy(WrappingPolicy):
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
-        values = np.asarray(values)
-        if values.shape != (len(ids),):
-            raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
+        values = real_numbers(values, len(ids))
         if ids is not self._ids:
-            self._arrange(tuple(ids))
+            self._arrange(distinct(ids))
         before = self.monitor.belief
         readings = self._by_slot(values)
         signals = self.monitor.step(readings, self._action, evidence=self._evidence)
@@ -94,9 +93,6 @@ class MonitoredPolicy(WrappingPolicy):
 
     def _arrange(self, ids: tuple[str, ...]) -> None:
         """Note, for as long as the same ids come, which reading belongs where."""
-        if len(set(ids)) != len(ids):
-            twice = next(name for name in ids if ids.count(name) > 1)
-            raise ValueError(f"channel id {twice!r} is given twice")
         known = [name in self._slot for name in ids]
         self._from = np.flatnonzero(known)
         self._to = np.array([self._slot[name] for name in compress(ids, known)], np.int64)
@@ -190,7 +186,7 @@ class MonitoredPolicy(WrappingPolicy):
     @previous_action.setter
     def previous_action(self, action: np.ndarray) -> None:
         self.policy.previous_action = action
-        self._action = action.copy()
+        self._action = np.array(action, np.float32)
 
     @property
     def monitor_report(self) -> MonitorReport:

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING, ORDINARY, round_terms
+from an_control.policy.inputs import distinct, real_numbers
 from an_control.policy.model_file import Model
 from an_control.policy.previous_action import PreviousAction
 from an_control.policy.protocol import Policy
@@ -159,11 +160,7 @@ class AttentionNeuron(PreviousAction, Policy):
         A tuple that stays the same object from tick to tick is the fastest. ValueError where
         lengths differ or an id comes twice, TypeError where the values are no real numbers.
         """
-        values = np.asarray(values)
-        if values.dtype.char not in "fd":
-            values = values.astype(np.float64, casting="same_kind")
-        if values.ndim != 1 or len(values) != len(ids):
-            raise ValueError(f"values of shape {values.shape} for {len(ids)} ids")
+        values = real_numbers(values, len(ids))
         return self._tick(values, ids if type(ids) is tuple else tuple(ids))
 
     def _tick(self, values: np.ndarray, ids: tuple[str, ...]) -> np.ndarray:
@@ -183,10 +180,7 @@ class AttentionNeuron(PreviousAction, Policy):
 
     def _arrange(self, ids: tuple[str, ...]) -> None:
         """Map `ids` to columns: which values go where, and which columns are missing."""
-        if len(set(ids)) != len(ids):
-            twice = next(name for name in ids if ids.count(name) > 1)
-            raise ValueError(f"channel id {twice!r} is given twice")
-        column = self._column
+        ids, column = distinct(ids), self._column
         fresh = [name for name in ids if name not in column]
         if fresh:
             first = len(column)
@@ -249,6 +243,6 @@ def _finite(values: np.ndarray, ids: tuple[str, ...]) -> tuple[np.ndarray, tuple
     values = values.astype(np.float64)
     present = np.abs(values) <= MAX_READING
     if not present.all():
-        values = values[present]
+        values, ids = values[present], distinct(ids)
         ids = tuple(name for name, there in zip(ids, present, strict=True) if there)
     return values, ids, max(ORDINARY, float(np.abs(values).max(initial=0.0)))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from an_control.policy.inputs import distinct
 from an_control.policy.model_file import Model
 from an_control.policy.previous_action import PreviousAction
 from an_control.policy.protocol import Policy
@@ -65,7 +66,7 @@ class VisionNeuron(PreviousAction, Policy):
                 " (ids, frames, rows, columns)"
             )
         if ids is not self._ids:
-            self._ids = _checked(ids)
+            self._ids = distinct(ids)
         self.message = self._engine(patches, self._previous)
         self._previous = self._head(self.message, self._previous)
         return self._previous.copy()
@@ -83,17 +84,9 @@ class VisionNeuron(PreviousAction, Policy):
     @property
     def attention(self) -> np.ndarray:
         """The last step's attention (M, N), columns in `channel_order`; rows sum to one."""
-        return self._engine.attention
+        return self._engine.attention[:, : len(self._ids)]  # none after a reset
 
     @property
     def messages(self) -> np.ndarray:
         """What each patch gives to the message (N, m) of the last step, in `channel_order`."""
-        return self._engine.messages
-
-
-def _checked(ids: Sequence[str]) -> tuple[str, ...]:
-    ids = tuple(ids)
-    if len(set(ids)) != len(ids):
-        twice = next(name for name in ids if ids.count(name) > 1)
-        raise ValueError(f"channel id {twice!r} is given twice")
-    return ids
+        return self._engine.messages[: len(self._ids)]
