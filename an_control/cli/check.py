@@ -17,7 +17,13 @@ from an_control.names import ActionOrder, actuators_of, compare_channels, listed
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.monitor.forward_model import trained_ranges
 from an_control.system.files import read_regular
-from an_control.wiring import ChannelTable, Wiring, WiringError, load_wiring
+from an_control.wiring import (
+    ChannelTable,
+    Wiring,
+    WiringError,
+    command_messages,
+    load_wiring,
+)
 from an_control.wiring.draft import undecided
 
 if TYPE_CHECKING:
@@ -77,7 +83,9 @@ class Verb:
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
             for line, words in undecided(read_regular(self.wiring).decode())
         ]
-        if model is not None:
+        if model is None:
+            found.problems += self._command_problems(wiring)
+        else:
             self._check_model(wiring, table, model, found)
         heard = self._listen(wiring) if self.live else None
         _list_channels(wiring, table, model, heard, found)
@@ -88,6 +96,14 @@ class Verb:
         asked = {"wiring": str(self.wiring), "model": None if model is None else str(self.model)}
         write_json(self.json, {**asked, **vars(found)})
         return 1 if found.problems else 0
+
+    def _command_problems(self, wiring: Wiring) -> list[str]:
+        """Why the node would refuse the command's messages, whatever the model."""
+        try:
+            command_messages(wiring.command, str(self.wiring))
+        except WiringError as error:
+            return [str(error)]
+        return []
 
     def _check_model(
         self, wiring: Wiring, table: ChannelTable, model: Model, found: Findings

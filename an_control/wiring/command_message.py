@@ -44,6 +44,8 @@ _RANGES = _UNIT | {
     if code in _WHOLE
 }
 """What the fields of a type can hold, where that is less than a float64."""
+LARGEST = float(np.finfo(np.float64).max)
+MAX_DURATION_S = 2**31 - 1
 
 
 @dataclass
@@ -261,9 +263,11 @@ class CommandMessage:
             if kind.array and step is not steps[-1]:
                 assert isinstance(step.key, int)
                 node = node[step.key]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if kind.base == DURATION and number:
-            node.sec, node.nanosec = divmod(round(float(value) * 1e9), 1_000_000_000)
+        number = None if isinstance(value, bool | str) else value
+        if kind.base == DURATION and number is not None:
+            if not 0.0 <= number <= MAX_DURATION_S:
+                fail(f"seconds from 0 to {MAX_DURATION_S}")
+            node.sec, node.nanosec = divmod(round(float(number) * 1e9), 1_000_000_000)
         elif kind.array or kind.base in (TIME, DURATION) or kind.base not in CASTS:
             fail("a single number or text, or a duration in seconds")
         elif kind.base == "boolean" and not isinstance(value, bool):
@@ -272,6 +276,8 @@ class CommandMessage:
             kind.base != "boolean" and isinstance(value, bool)
         ):
             fail(f"a {kind.base}")
+        elif number is not None and (problem := _misfit(number, kind.base)):
+            fail(problem)
         else:
             setattr(parent, step.name, CASTS[kind.base](value))
 
@@ -313,6 +319,16 @@ def command_messages(
         message.check_limits(command)
         messages.append(message)
     return tuple(messages)
+
+
+def _misfit(number: float, base: str) -> str:
+    """What a field of this type takes, where it cannot hold this number exactly; empty where it
+    can."""
+    whole = _WHOLE.get(ARRAY_CODES[base])
+    low, high = (whole.min, whole.max) if whole else _RANGES.get(base, (-LARGEST, LARGEST))
+    if not low <= number <= high:  # also where it is NaN
+        return f"{low:g} to {high:g}, which a {base} can hold"
+    return "a whole number" if whole and number != int(number) else ""
 
 
 def _elements(values: Values, kind: FieldType) -> Any:

@@ -95,6 +95,26 @@ def test_what_differs_from_the_model_is_a_problem_and_ends_with_1(
     assert f"problem: {found['problems'][0]}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("with_model", [True, False])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("  field: effort", "  field: torque"), "torque"),
+        (
+            ("  type: sensor_msgs/msg/JointState\n  field", "  type: no_msgs/msg/X\n  field"),
+            "no_msgs",
+        ),
+        (("  actuators:", "  constants: {header.nonsense: 3}\n  actuators:"), "header.nonsense"),
+    ],
+)
+def test_a_command_that_does_not_fit_its_message_is_a_problem(tmp_path, with_model, change, said):
+    arguments = files(tmp_path, change)
+    status, found = checked(arguments if with_model else arguments[:1], tmp_path)
+    assert status == 1
+    (problem,) = found["problems"]
+    assert said in problem and "wiring.yaml" in problem and "command" in problem
+
+
 def test_renamed_and_lacking_channels_stand_in_the_table(tmp_path):
     _, found = checked(files(tmp_path, ("left.position:", "a:")), tmp_path)
     by_id = {row["channel"]: row["model"] for row in found["channels"]}

@@ -133,6 +133,12 @@ def test_every_type_of_number_gets_exactly_what_it_takes(tmp_path: Path) -> None
     assert filled(nested, 0.5).joint_names == ["base"]
 
 
+TWIST = "geometry_msgs/msg/Twist", {"actuators": {"a": actuator(field="linear.x")}}
+ARRAY = "std_msgs/msg/Float64MultiArray", {"field": "data", "actuators": {"a": actuator()}}
+TRAJECTORY = (
+    "trajectory_msgs/msg/JointTrajectory",
+    {"field": "points[0].positions", "actuators": {"a": actuator()}},
+)
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("sensor_msgs/msg/Nope", two("data"), "type", "an installed type"),
     ("sensor_msgs/msg/JointState", two("torque"), "field", "the fields here are"),
@@ -192,6 +198,21 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "constants.header.stamp",
         "a single number or text",
     ),
+    *(
+        (type_, {**fields, "constants": {path: value}}, f"constants.{path}", allowed)
+        for type_, fields, path, value, allowed in [
+            (*TWIST, "linear.y", float("inf"), "-1.79769e+308 to 1.79769e+308"),
+            (*TWIST, "linear.y", float("nan"), "which a double can hold"),
+            (*ARRAY, "layout.data_offset", -1, "0 to 4.29497e+09, which a uint32 can hold"),
+            (*ARRAY, "layout.data_offset", 2**32, "0 to 4.29497e+09"),
+            (*ARRAY, "layout.data_offset", float("inf"), "0 to 4.29497e+09"),
+            (*ARRAY, "layout.data_offset", float("nan"), "0 to 4.29497e+09"),
+            (*ARRAY, "layout.data_offset", 1.5, "a whole number"),
+            (*TRAJECTORY, "points[0].time_from_start", 1e12, "seconds from 0 to 2147483647"),
+            (*TRAJECTORY, "points[0].time_from_start", -5, "seconds from 0 to 2147483647"),
+            (*TRAJECTORY, "points[0].time_from_start", float("nan"), "seconds from 0"),
+        ]
+    ),
 ]
 
 
@@ -203,6 +224,14 @@ def test_what_does_not_fit_its_message_is_refused(
         carrier(tmp_path, type_, **entry)
     assert caught.value.key == f"command.{key}"
     assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, 7, 7.0, 2**32 - 1])
+def test_a_constant_is_written_as_its_field_takes_it(tmp_path: Path, value: float) -> None:
+    type_, fields = ARRAY
+    constants = {"layout.data_offset": value}
+    message = filled(carrier(tmp_path, type_, **fields, constants=constants), 0.5)
+    assert message.layout.data_offset == value and type(message.layout.data_offset) is int
 
 
 def test_the_second_of_several_messages_is_named_by_its_place(tmp_path: Path) -> None:
