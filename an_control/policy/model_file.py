@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from io import FileIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -34,7 +34,7 @@ from an_control.system.files import open_regular, write_whole
 FORMAT = 2
 """Written; of format 1 other names are read (`format_1`)."""
 MAX_FILE_BYTES = 256 * 2**20
-MAX_HEADER_BYTES = 2**18
+MAX_HEADER_BYTES = 2**20
 """Parsing it keeps the interpreter from all other threads."""
 MAX_WEIGHT = 1e6
 """Larger weights than any trained one; below it no product in a tick can overflow."""
@@ -51,6 +51,10 @@ TASK_KEYS: dict[str, Any] = {
 }
 MAX_RAMP_S = 3600.0
 MAX_RECOVERY = 1.0
+POSITIVE = ("identity.units",)
+"""Arrays that others are divided by."""
+INVALID = (ValueError, KeyError, TypeError, RecursionError)
+"""What reading a header raises where it describes no model."""
 
 
 class ModelError(ValueError):
@@ -127,17 +131,18 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         if model.forward is not None:
             described["forward"] = asdict(model.forward)
         header = json.dumps(described, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays.items()}
+        content = safetensors.numpy.save(arrays, metadata={"an_control": header})
+        _described(BytesIO(content), len(content))  # what cannot be read is not written
+    except INVALID as error:
         raise ModelError(f"{path}: {error}") from error
-    arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays.items()}
-    content = safetensors.numpy.save(arrays, metadata={"an_control": header})
     write_whole(path, content)
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
     """Read and check a model file; ModelError names the file and the reason."""
     with _opened(Path(path)) as file:
-        model, places = _described(file)
+        model, places = _described(file, _size(file))
         arrays = {name: _array(file, name, shape, places) for name, shape in model.shapes().items()}
         return replace(model, arrays=arrays)
 
@@ -150,7 +155,7 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
     with _opened(Path(path)) as file:
         if largest < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
             return None
-        return _described(file)[0]
+        return _described(file, _size(file))[0]
 
 
 @contextmanager
@@ -158,20 +163,25 @@ def _opened(path: Path) -> Iterator[FileIO]:
     """The file, unbuffered; what goes wrong with it is a ModelError that names it."""
     try:
         with open_regular(path) as file:
-            if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
+            if _size(file) > MAX_FILE_BYTES:
                 raise ValueError(f"larger than {MAX_FILE_BYTES} bytes, which no model is")
             yield file
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, *INVALID) as error:
         raise ModelError(f"{path}: {error}") from error
 
 
-def _described(file: FileIO) -> tuple[Model, dict[str, int]]:
-    """The model without its arrays, and where in the file each of these begins."""
-    size = os.fstat(file.fileno()).st_size
+def _size(file: FileIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _described(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]]:
+    """The model without its arrays, and where in the file of this size each of these begins."""
     file.seek(0)
     start = 8 + int.from_bytes(file.read(8), "little")
-    if size < 8 or start > min(8 + MAX_HEADER_BYTES, size):
+    if size < 8 or start > size:
         raise ValueError("not a safetensors file, or cut short")
+    if start > 8 + MAX_HEADER_BYTES:
+        raise ValueError(f"a header of {start - 8} bytes; allowed are {MAX_HEADER_BYTES}")
     tensors = json.loads(file.read(start - 8).decode())
     header = _header(tensors)
     if header["an_control"] == 1:
@@ -253,6 +263,8 @@ def _check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> 
 def _check_values(name: str, array: np.ndarray) -> None:
     if not -MAX_WEIGHT <= array.min() <= array.max() <= MAX_WEIGHT:  # takes no memory
         raise ValueError(f"array {name!r} holds a value that is not finite or over {MAX_WEIGHT:g}")
+    if name in POSITIVE and array.min() <= 0.0:
+        raise ValueError(f"array {name!r} holds a value that is not over 0")
 
 
 def _check_task(task: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import safetensors.numpy
+from small_vision import CONVOLUTION
 
 from an_control.policy import (
     AttentionSizes,
@@ -23,6 +24,7 @@ from an_control.policy import (
     write_model,
 )
 from an_control.policy.random_model import random_model
+from an_control.wiring.image import MAX_PATCHES
 
 SIZES = AttentionSizes(actions=2, neuron=3, queries=4, key=2, inputs=["value"], head=[5])
 TASK = {
@@ -345,6 +347,34 @@ def test_an_unsound_model_is_not_written(path):
         with pytest.raises(ModelError, match=reason):
             write_model(path, wrong)
     assert list(path.parent.iterdir()) == []
+
+
+def test_what_could_not_be_read_is_not_written_over_a_good_file(path):
+    write_model(path, toy())
+    before = path.read_bytes()
+    for wrong, reason in (
+        (toy(trained={"note": "x" * 2**20}), "allowed are 1048576"),
+        (toy().normalised(-1), "sizes.normalise"),
+        (toy().normalised(70_000), "sizes.normalise"),
+        (replace(toy(), sizes=replace(SIZES, heads=3)), "heads"),
+        (toy(kind="transformer"), "'transformer' is not one of"),
+    ):
+        with pytest.raises(ModelError, match=reason):
+            write_model(path, wrong)
+        assert path.read_bytes() == before
+
+
+def test_a_model_of_as_many_patches_as_a_wiring_may_have_is_read_again(path):
+    ids = [f"patch_{number:05d}" for number in range(MAX_PATCHES)]
+    write_model(path, toy(task={**TASK, "channels": ids}))
+    assert read_model(path).task["channels"] == ids
+
+
+def test_a_positional_table_that_takes_gigabytes_is_refused(path):
+    huge = replace(CONVOLUTION, grid=64, positions=65_536, message=1)
+    refused_sizes = r"sizes.positions: 65536 is not from 1 to 256, with a grid of 64"
+    with pytest.raises(ModelError, match=refused_sizes):
+        write_model(path, random_model(huge))
 
 
 def test_writing_is_atomic(path, monkeypatch):

@@ -97,6 +97,20 @@ def test_signals_that_move_are_found_among_noise_too():
     assert monitor.moved == names
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", [np.s_[:], np.s_[2], np.s_[:, 1], np.s_[1, 3]])
+def test_costs_that_are_no_numbers_end_in_an_assignment_all_the_same(bad, where):
+    pytest.importorskip("numba")
+    from an_control.policy.monitor import assignment_numba
+
+    costs = np.random.default_rng(1).normal(size=(5, 5))
+    costs[:, 0] -= costs[0, 0] + 10.0  # several channels would take the same slot
+    costs[where] = bad
+    for assign in (assignment.assign, assignment_numba.assign):
+        with np.errstate(invalid="ignore"):
+            assert sorted(assign(costs)) == list(range(5))
+
+
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
 def test_the_assignment_is_the_cheapest_of_all(count):
     pytest.importorskip("numba")

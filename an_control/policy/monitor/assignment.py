@@ -127,6 +127,8 @@ def assign(costs: np.ndarray) -> np.ndarray:
             open_ = np.where(seen[:count], np.inf, least)
             nearest = int(open_.argmin())
             step = open_[nearest]
+            if step == np.inf:  # costs that are no numbers tell nothing
+                return np.arange(count)
             slot_price[taker[seen]] += step
             channel_price[seen] -= step
             least[~seen[:count]] -= step

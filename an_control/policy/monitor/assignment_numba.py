@@ -67,6 +67,8 @@ def assign(costs):
                         least[k], came_from[k] = reduced, channel
                     if least[k] < step:
                         step, nearest = least[k], k
+            if step == np.inf:  # costs that are no numbers tell nothing
+                return np.arange(count)
             for k in range(count + 1):
                 if seen[k]:
                     slot_price[taker[k]] += step

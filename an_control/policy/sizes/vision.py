@@ -16,6 +16,8 @@ from an_control.policy.sizes.shapes import Shapes, head_shapes, memory_shapes
 
 MAX_GRID = 64
 """A grid's queries are compared with each other, and it is in no array: 64**4 is enough."""
+MAX_TABLE = 2**20
+"""The positional table of `grid`**2 rows and `positions` columns is in no array either."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,12 @@ class VisionSizes(ABC):
         """ValueError where the numbers do not fit each other."""
         if self.grid > MAX_GRID:
             raise ValueError(f"sizes.grid: {self.grid} is not from 1 to {MAX_GRID}")
+        if self.queries * self.positions > MAX_TABLE:
+            most = MAX_TABLE // self.queries
+            raise ValueError(
+                f"sizes.positions: {self.positions} is not from 1 to {most}, with a grid of"
+                f" {self.grid}"
+            )
         if self.stack < 2:
             raise ValueError(f"sizes.stack: {self.stack}, differences need at least 2 frames")
         check_parts(self, self.message, "message's {} numbers")
