@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
+import warnings
 from typing import Literal, get_args
 
 import numpy as np
@@ -188,10 +190,24 @@ def _vision(model: Model, sizes: VisionSizes, name: EngineName | None) -> Vision
 
 def _compiled(name: EngineName | None) -> bool:
     """Whether the engine is to be numba; ValueError where it is asked for and not there."""
-    installed = importlib.util.find_spec("numba") is not None
-    if name == "numba" and not installed:
-        raise ValueError("engine: 'numba' is not installed (pip install numba)")
-    return installed and name != "numpy"
+    if name == "numpy":
+        return False
+    missing = _numba_missing()
+    if missing and name == "numba":
+        raise ValueError(f"engine: 'numba' {missing}")
+    return not missing
+
+
+def _numba_missing() -> str:
+    """Why nothing can be compiled, empty where it can; warns of a numba that is there in vain."""
+    if importlib.util.find_spec("numba") is None:
+        return "is not installed (pip install numba)"
+    try:
+        importlib.import_module("numba")
+    except ImportError as error:
+        warnings.warn(f"policies are not compiled, numba fails: {error}", stacklevel=2)
+        return f"cannot be imported: {error}"
+    return ""
 
 
 def _numbered(model: Model) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """Two engines behind one interface: equal results, compiled before the first tick."""
 
 import importlib.util
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -42,6 +44,29 @@ def test_the_compiled_engine_is_taken_where_numba_is_installed(model_file):
     expected = "numba" if importlib.util.find_spec("numba") else "numpy"
     assert an_control.load_policy(model_file).engine == expected
     assert an_control.load_policy(model_file, engine="numpy").engine == "numpy"
+
+
+def test_where_numba_fails_policies_run_uncompiled_with_a_warning(model_file, tmp_path):
+    """As after an upgrade of numpy that the installed numba does not know."""
+    (tmp_path / "numba").mkdir()
+    (tmp_path / "numba/__init__.py").write_text("raise ImportError('needs NumPy 2.3 or less')")
+    program = (
+        "import sys, an_control\n"
+        f"print(an_control.load_policy({str(model_file)!r}, recovery=0.01).engine)\n"
+        f"an_control.load_policy({str(model_file)!r}, engine='numba')\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", program],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+        check=False,
+    )
+    assert done.stdout == "numpy\n"
+    assert "policies are not compiled, numba fails: needs NumPy 2.3 or less" in done.stderr
+    assert "ModelError" in done.stderr.splitlines()[-1]
+    assert "engine: 'numba' cannot be imported" in done.stderr.splitlines()[-1]
 
 
 def test_nothing_is_compiled_after_loading(model_file):
