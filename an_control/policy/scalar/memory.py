@@ -30,6 +30,8 @@ import numpy as np
 
 from an_control.policy.scalar.weights import MemoryWeights
 
+MAX_ERROR = np.float32(1e30)
+"""Of the scaled square of an error: one that overflows would leave NaN in the evidence for good."""
 ONE, HALF = np.float64(1.0), np.array(0.5, np.float32)
 
 
@@ -99,8 +101,10 @@ class Memory:
         """Update the evidence (n, N) by these readings (N,), in place."""
         width, max_loss, gain, keep = self._prediction
         error = values - expected[:, None]
-        error *= error
-        error *= width
+        with np.errstate(over="ignore"):
+            error *= error
+            error *= width
+        np.fmin(error, MAX_ERROR, out=error)
         error /= error + np.float32(1.0)
         error *= max_loss
         evidence *= keep

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.policy.float32_functions import exp
+from an_control.policy.scalar.memory import MAX_ERROR
 from an_control.system.compiled_cache import njit
 
 F32 = np.float32
@@ -55,6 +56,7 @@ def update_evidence(prediction, value, expected, evidence, score):
     for q in range(len(expected)):
         error = value - expected[q]
         error = error * error * prediction[0, q]
+        error = error if error < MAX_ERROR else MAX_ERROR
         loss = prediction[1, q] * (error / (error + F32(1.0)))
         new = prediction[3, q] * evidence[q] + prediction[2, q] - loss
         evidence[q] = new
