@@ -310,12 +310,12 @@ class Controller:
         return None if keys is None or places is None else keys[places]
 
     def _places(self, ids: tuple[str, ...]) -> list[int] | None:
-        """Where the policy's last step had these channels; None where it had others."""
-        order = self.policy.channel_order
-        if set(ids) != set(order):
-            return None
-        place = {name: number for number, name in enumerate(order)}
-        return [place[name] for name in ids]
+        """Where the policy's last step had these channels; None where it lacked one.
+
+        It may have had more: a monitor imputes the channels that are missing.
+        """
+        place = {name: number for number, name in enumerate(self.policy.channel_order)}
+        return [place[name] for name in ids] if place.keys() >= set(ids) else None
 
     def attended(self) -> np.ndarray | None:
         """The first camera's newest frame with the last tick's attention, rgb (H, W, 3); or None.

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from sensor_msgs.msg import JointState
 from stand import IDS, JOINTS, nanoseconds, readings_of, stamp_of
 from std_msgs.msg import Float64MultiArray
+
+from an_control.policy import AttentionSizes, Model, write_model
+from an_control.policy.random_model import random_model
+from an_control.policy.sizes import ForwardSizes
 
 
 def listen(stand, type_, topic: str) -> list:
@@ -43,6 +49,31 @@ def test_attention_and_channels_go_out_in_one_order_with_the_tick_s_stamp(stand,
         assert [one.label for one in keys[-1].layout.dim] == ["channel", "key"]
         shown = np.array(keys[-1].data).reshape(4, 3)
         np.testing.assert_array_equal(shown, policy.keys[order])
+
+
+def watched_model() -> Model:
+    """The stand's model with a monitor, which takes every missing channel for 0."""
+    sizes = AttentionSizes(actions=2, neuron=4, queries=6, key=3, inputs=["value"], head=[5])
+    model = random_model(sizes, task={"channels": list(IDS), "step_s": 0.01})
+    forward = ForwardSizes([2], identity=2, binary=[], imputation=2)
+    shapes = forward.shapes(len(IDS), sizes.actions)
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    arrays["identity.units"] += 1.0
+    arrays["imputation.typical"][2] = 50.0
+    return replace(model, forward=forward, arrays=model.arrays | arrays)
+
+
+def test_attention_goes_out_also_while_a_missing_channel_is_imputed(stand):
+    write_model(stand.model, watched_model())
+    stand.start()
+    attention = listen(stand, Float64MultiArray, "/policy/attention")
+    keys = listen(stand, Float64MultiArray, "/policy/keys")
+    stand.step(0)
+    stand.send_joints(stamp_of(1), (1.0,), JOINTS[:1])
+    stand.send_tilt(stamp_of(1), 0.0, 0.0)
+    stand.until(lambda: len(attention) == len(keys) == 2, "the look inside")
+    assert [one.layout.dim[1].size for one in attention] == [4, 3]
+    assert [one.layout.dim[0].size for one in keys] == [4, 3]
 
 
 def test_nothing_is_computed_for_nobody(stand, monkeypatch):
