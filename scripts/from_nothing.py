@@ -53,10 +53,6 @@ KINDS = {
         "permutation-invariant; diagonal CMA-ES",
         "--optimiser cma-diagonal --sigma 1 --rollouts 4",
     ),
-    "paper": Kind(
-        "permutation-invariant; the paper's CMA-ES",
-        "--form attention-raw --optimiser cma --sigma 0.1 --popsize 256 --rollouts 16 --starts 0",
-    ),
     "mlp": Kind("MLP, channels in fixed order", "--form mlp"),
     "shipped": Kind("ant_ppo, refined", f"--start-model {shlex.quote(str(ANT))}"),
 }
@@ -128,9 +124,9 @@ TASKS = (
     Task("LunarLanderContinuous-v3", 9.0),
     Task(
         "cartpole",
-        8.0,
+        6.0,
         score=600.0,
-        kinds=("pgpe", "hints", "diagonal", "paper", "mlp"),
+        kinds=("pgpe", "hints", "diagonal", "mlp"),
         picture="swing_up.png",
         words="--episodes 1000 --validate-every 20",
     ),

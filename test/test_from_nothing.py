@@ -59,7 +59,7 @@ def test_train_knows_the_arguments_of_every_run(nothing, tmp_path):
         given = parse(Train, "train", task.arguments(tmp_path, kind, 3))
         assert (given.task, given.minutes, given.seed) == (task.name, task.minutes, 3)
     ways = {kind for task, kind in runs if task.name == "cartpole"}
-    assert ways == {"pgpe", "hints", "diagonal", "paper", "mlp"}
+    assert ways == {"pgpe", "hints", "diagonal", "mlp"}
 
 
 def test_the_page_has_a_row_for_each_kind_and_a_picture(nothing, tmp_path, monkeypatch):
