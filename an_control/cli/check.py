@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -34,6 +35,13 @@ FACTOR = 3.0
 UNITS = {57.3: "degrees instead of radians", 1000.0: "millimetres instead of metres"}
 NEAR = 2.0
 """A unit is named where the factor is within this factor of the unit's."""
+WHERE = ("source", "topic", "type", "publishers", "qos")
+ARRIVED = ("source", "messages", "rate_hz", "longest_gap_s", "max_age_s", "stamp_to_arrival_s")
+"""The two tables of the sources: all in one would be too wide for a window."""
+RANGES = {"reads": ("low", "high"), "in_training": ("trained_low", "trained_high")}
+"""By column the two ends that its cells show."""
+WIDE = 200
+"""Columns of the tables where there is no window, as in a file or a pipe."""
 
 
 @dataclass
@@ -243,23 +251,45 @@ def _list_sources(heard: Listened, found: Findings) -> None:
 
 def _show(found: Findings) -> None:
     console = Console()
+    if not console.is_terminal:
+        console.width = WIDE
     for title, rows in (
-        ("sources", found.sources),
-        ("channels", found.channels),
+        ("sources", [{key: row[key] for key in WHERE} for row in found.sources]),
+        ("messages", [{key: row[key] for key in ARRIVED} for row in found.sources]),
+        ("channels", [_with_ranges(row) for row in found.channels]),
         ("actuators", found.actuators),
     ):
         if rows:
-            columns = list(dict.fromkeys(key for row in rows for key in row))
-            table = Table(*columns, title=title, title_justify="left")
-            for row in rows:
-                table.add_row(*(_cell(row.get(column)) for column in columns))
-            console.print(table)
+            console.print(_table(title, rows))
     for note in found.notes:
         print(f"note: {note}")
     for problem in found.problems:
         print(f"problem: {problem}")
     if not found.problems:
         print("nothing is wrong")
+
+
+def _with_ranges(channel: dict[str, Any]) -> dict[str, Any]:
+    """A row with both ends of a range in one cell."""
+    ends = [end for pair in RANGES.values() for end in pair]
+    row = {key: value for key, value in channel.items() if key not in ends}
+    for name, (low, high) in RANGES.items():
+        if channel.get(low) is not None:
+            row[name] = f"{channel[low]:.3g} .. {channel[high]:.3g}"
+    return row
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    """Where the window is narrow, long names are folded, and nothing is cut."""
+    table = Table(title=title, title_justify="left", box=SIMPLE)
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    for column in columns:
+        numbers = column in RANGES or any(isinstance(row.get(column), float) for row in rows)
+        least = max(len(_cell(row.get(column))) for row in rows) if numbers else None
+        table.add_column(column.replace("_", " "), overflow="fold", min_width=least)
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    return table
 
 
 def _cell(value: Any) -> str:

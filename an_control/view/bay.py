@@ -55,12 +55,15 @@ class Bay:
 
     def see_order(self, order: Mapping[str, str] | None) -> None:
         """What the scrambler says; None where there is no scrambler."""
+        if (order is None) != (self.order is None):
+            self._back = []
         self.order = None if order is None else dict(order)
 
     def see_wiring(self, rewirable: Mapping[str, str], scrambled: str = "", *, new: bool) -> None:
         """The policy node's parameters, and the topic on which the scrambler publishes.
 
-        new: it has just been configured, so this is what its file says.
+        new: it has just been configured, so this is what its file says, and nothing that was
+        done before can be taken back.
         """
         reads = {}
         for key, value in rewirable.items():
@@ -76,8 +79,10 @@ class Bay:
             if key.startswith("sources.") and topic.rpartition("/")[2] == scrambled
         ]
         self._scrambled = sources[0] if scrambled and sources else ""
+        if new:
+            self._back = []
         if new and self._reads != before:
-            self._first, self._back = dict(self._reads), []
+            self._first = dict(self._reads)
 
     @property
     def signals(self) -> list[str]:
@@ -172,9 +177,12 @@ class Bay:
             self._reads[channel] = (value, path) if part == "source" else (source, value)
 
     def way_back(self, change: Change) -> Change:
-        """What takes a change back, from how it is now."""
-        order = {plug: (self.order or {})[plug] for plug in change.order}
+        """What takes a change back, from how it is now. Raises Refusal where its place has gone."""
+        now = self.order or {}
         channels = {key.removeprefix("channels.").rpartition(".")[0] for key in change.parameters}
+        if gone := (change.order.keys() - now.keys()) | (channels - self._reads.keys()):
+            raise Refusal(f"the robot no longer has {', '.join(sorted(gone))}")
+        order = {plug: now[plug] for plug in change.order}
         parameters: dict[str, str] = {}
         for channel in channels:
             parameters |= self._keys(channel, self._reads[channel])

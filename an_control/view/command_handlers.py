@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from an_control.view import schema
 from an_control.view.bay import NO_SCRAMBLER, Bay, Change, Refusal
@@ -17,6 +18,7 @@ SETTINGS = ("jitter", "missing", "shuffle")
 REWIRABLE = ("sources", "channels")
 NO_SIMULATOR = "there is no simulator whose episode could be restarted"
 NO_ROBOT = "no robot runs"
+UNKNOWN = "{} has not answered yet: its parameters are not known"
 TICK_S = 0.1
 """How long a change waits for a tick, to come between it and the next one."""
 
@@ -34,13 +36,22 @@ class Deeds:
 
     def __init__(self, calls: Calls, listener: Listener, seed: int | None = None) -> None:
         self.bay = Bay()
+        self.policy = ""
+        """The policy node in the graph: it can be stopped before anything else is known of it."""
         self.found = Found()
+        """The nodes whose parameters have been read."""
         self.lockstep = False
         self.model = ""
         self.settings: dict[str, float] = {}
         """Those of the scrambler that a page can set."""
         self._calls, self._listener, self._rng = calls, listener, random.Random(seed)
         self._turn = asyncio.Lock()
+
+    async def forget(self) -> None:
+        """The robot has gone, or another one is shown: nothing of it can be changed any more."""
+        async with self._turn:
+            self.found, self.settings = Found(), {}
+            self.lockstep, self.model = False, ""
 
     async def see(self, found: Found, *, new: bool) -> bool:
         """Read the parameters of this robot's nodes; whether they could be read.
@@ -73,8 +84,6 @@ class Deeds:
         """Carry a command out; the reply says why not, or what was done and how long it took."""
         begin_s = time.monotonic()
         try:
-            if not self.found.policy:
-                raise Refusal(NO_ROBOT)
             if isinstance(command, schema.EStop | schema.ResetEStop):
                 text = await self._stop(command)
             else:
@@ -86,13 +95,17 @@ class Deeds:
         return schema.Reply(command.id, True, text, took_ms)
 
     async def _stop(self, command: schema.EStop | schema.ResetEStop) -> str:
+        if not self.policy:
+            raise Refusal(NO_ROBOT)
         latch = isinstance(command, schema.EStop)
         service = "estop" if latch else "reset_estop"
-        if refusal := await self._calls.trigger(f"{self.found.policy}/{service}"):
+        if refusal := await self._calls.trigger(f"{self.policy}/{service}"):
             raise Refusal(refusal)
         return "e-stop" if latch else "e-stop cleared"
 
     async def _do(self, command: schema.Command) -> str:
+        if not self.found.policy:
+            raise Refusal(UNKNOWN.format(self.policy) if self.policy else NO_ROBOT)
         match command:
             case schema.Restart():
                 if not self.found.simulator:
@@ -188,8 +201,8 @@ class Deeds:
 
 
 def _plain(value: object) -> float:
-    """A setting as a number; of the shuffle its steps."""
-    if isinstance(value, str):
-        number = value.rpartition("+")[2]
-        return float(number) if number.isdecimal() else 0.0
-    return float(value) if isinstance(value, int | float) else 0.0
+    """A setting as a number: the high end of a range; of the shuffle its steps."""
+    number = str(value).removeprefix("reset+").rpartition("..")[2]
+    with suppress(ValueError):
+        return float(number)
+    return 0.0  # none, or only at the reset

@@ -48,8 +48,12 @@ class Found:
     topics: Mapping[str, Topic] = field(default_factory=dict)
 
 
-def find(node: Node, robot: str = "") -> Found:
-    """What is there of a robot by its namespace; without one, of the first policy node."""
+def find(node: Node, robot: str = "", shown: str = "") -> Found:
+    """What is there of a robot by its namespace; without one, of the first policy node.
+
+    shown: the policy node that was found before; it stays while it is there, so that nobody who
+    operates a robot is moved to another one that comes.
+    """
     offers: dict[str, list[str]] = {POLICY: [], SCRAMBLER: [], SIMULATOR: []}
     for service, _ in node.get_service_names_and_types():
         for ending, names in offers.items():
@@ -59,7 +63,8 @@ def find(node: Node, robot: str = "") -> Found:
     mine = [one for one in policies if not robot or _space(one) == robot.rstrip("/")]
     if not mine:
         return Found(others=tuple(policies), topics=FIXED)
-    policy, space = mine[0], _space(mine[0])
+    policy = shown if shown in mine else mine[0]
+    space = _space(policy)
     near = {
         ending: next((one for one in sorted(names) if _space(one) == space), "")
         for ending, names in offers.items()

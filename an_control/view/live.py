@@ -8,6 +8,7 @@ import time
 from rclpy.node import Node
 
 from an_control.view import schema
+from an_control.view.bay import Bay
 from an_control.view.calls import Calls
 from an_control.view.clients import Client, Clients
 from an_control.view.command_handlers import Deeds
@@ -89,17 +90,18 @@ class Live:
 
     async def _find_once(self) -> None:
         """Look who is there; read parameters of who is new, or whose have been set."""
-        found = find(self._node, self._robot)
-        watch, deeds = self.watch, self.deeds
-        new = not self._known or found.policy != watch.found.policy
-        if found != watch.found:
-            changed = found.scrambler != watch.found.scrambler
+        watch, deeds, before = self.watch, self.deeds, self.watch.found
+        found = find(self._node, self._robot, before.policy)
+        new = not self._known or found.scrambler != before.scrambler
+        if found != before:
             watch.follow(found)
-            if changed:
-                deeds.bay.see_order(None)
-                new = True
+            deeds.policy = found.policy
+        if found.policy != before.policy:
+            self._known, new = False, True
+            await deeds.forget()
+        if found.scrambler != before.scrambler:
+            deeds.bay.see_order(None)
         if not found.policy:
-            self._known, deeds.found = False, found
             return
         if watch.silent:  # it may come back as another process
             self._known = False
@@ -133,7 +135,7 @@ class Live:
         )
 
     def _bay_now(self) -> schema.Bay:
-        bay = self.deeds.bay
+        bay = self.deeds.bay if self.deeds.found.policy else Bay()
         return schema.Bay(
             signals=bay.signals,
             wires=bay.wires,

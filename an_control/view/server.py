@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import logging
 import secrets
 import socket
 from contextlib import suppress
@@ -26,6 +27,7 @@ from an_control.view import schema
 from an_control.view.clients import Client
 from an_control.view.live import Live
 
+LOG = logging.getLogger(__name__)
 PAGE = Path(__file__).with_name("page")
 LOOPBACK = "127.0.0.1"
 MOST_BYTES = 65536
@@ -125,7 +127,13 @@ class _Socket(_Guarded, WebSocketHandler):
         task.add_done_callback(self._pending.discard)
 
     async def _do(self, command: schema.Command) -> None:
-        self._reply(await self.server.live.do(command))
+        try:
+            reply = await self.server.live.do(command)
+        except Exception as error:  # whoever asked must hear that it was not done
+            name = type(command).__name__.lower()
+            LOG.exception("%s failed", name)
+            reply = schema.Reply(command.id, False, f"{name}: an unexpected error: {error!r}")
+        self._reply(reply)
 
     def _reply(self, reply: schema.Reply) -> None:
         if self.client is not None:
@@ -152,6 +160,7 @@ class Server:
     def __init__(self, live: Live, listening: socket.socket, host: str = LOOPBACK) -> None:
         self.live, self.token = live, secrets.token_urlsafe(16)
         self._host = host
+        self._names = self._own_names()
         self.port: int = listening.getsockname()[1]
         own = {"server": self}
         files = {"path": str(PAGE), "default_filename": "index.html"}
@@ -178,21 +187,26 @@ class Server:
         return f"http://{host}:{self.port}/{self.token}/"
 
     def allows_host(self, named: str) -> bool:
-        """Whether a request that names this host may be answered."""
-        name, _, port = named.rpartition(":")
-        if port != str(self.port):
-            return False
-        name = name.strip("[]").lower()
-        if name in ("localhost", LOOPBACK, "::1", self._host.lower()):
-            return True
-        if self._loopback:
-            return False
-        if name == socket.gethostname().lower():
-            return True
+        """Whether a request that names this host may be answered.
+
+        The port may be any: a tunnel or a container has one of its own, and browsers leave out 80.
+        """
         with suppress(ValueError):
-            ipaddress.ip_address(name)  # a number cannot be another page's name
-            return True
+            name = urlsplit(f"//{named}").hostname or ""
+            if name in self._names:
+                return True
+            if not self._loopback:
+                ipaddress.ip_address(name)  # a number cannot be another page's name
+                return True
         return False
+
+    def _own_names(self) -> set[str]:
+        """The names that this host has for browsers."""
+        names = {"localhost", LOOPBACK, "::1", self._host}
+        if not self._loopback:
+            name = socket.gethostname()
+            names |= {name, f"{name.partition('.')[0]}.local", socket.getfqdn()}
+        return {name.lower() for name in names}
 
     @property
     def _loopback(self) -> bool:

@@ -56,6 +56,7 @@ class Watch:
         self._scored_s = self._now_s()
         self._scored: dict[str, float] = {}
         self._keys, self._looks = KeyMap(), 0
+        self._forgotten = True
 
     def follow(self, found: Found) -> None:
         """Listen to this robot's topics from now on."""
@@ -83,6 +84,10 @@ class Watch:
         """Take what has come; the updates that are new, and a picture."""
         self._looks += 1
         slow = self._looks % SLOW == 0
+        if self._forgotten:  # whoever watches must forget it too
+            self._forgotten = False
+            yield schema.Channels([])
+            yield schema.Diagnostics([])
         yield from self._diagnostics()
         self._events()
         self._see_order()
@@ -103,13 +108,11 @@ class Watch:
         yield from self._score()
 
     def known(self) -> Iterator[schema.Update]:
-        """What a page that has just been opened must know."""
+        """What a page that has just been opened, or has connected again, must know."""
         if self._drawing is not None:
             yield self._drawing
-        if self._ids:
-            yield schema.Channels(self._ids)
-        if self.parts:
-            yield schema.Diagnostics(list(self.parts.values()))
+        yield schema.Channels(self._ids)
+        yield schema.Diagnostics(list(self.parts.values()))
         yield schema.Score(list(self.scores), fresh=True)
         yield schema.Marks(list(self.marks))
 

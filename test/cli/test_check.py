@@ -21,6 +21,7 @@ from stand import IDS, WIRING
 from std_msgs.msg import Float64MultiArray
 
 from an_control.cli import main
+from an_control.cli.check import Findings, _show
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.system.share import share_path
@@ -56,6 +57,42 @@ def test_what_fits_is_listed_and_ends_with_0(tmp_path, capsys):
     assert [row["action"] for row in found["actuators"]] == ["left", "right"]
     shown = capsys.readouterr().out
     assert "nothing is wrong" in shown and "joints: position[left]" in shown
+
+
+SOURCE = {
+    "source": "joints", "topic": "/walker/front/joint_states", "type": "sensor_msgs/msg/JointState",
+    "publishers": "/walker/front/joint_state_broadcaster", "qos": "best effort", "messages": 12345,
+    "rate_hz": 99.98765, "longest_gap_s": 0.01234, "max_age_s": 0.05, "stamp_to_arrival_s": 0.00123,
+}  # fmt: skip
+CHANNEL = {
+    "channel": "left_front_ankle_2.velocity", "from": "joints: velocity[left_front_ankle_2]",
+    "model": "not wired", "present": 0.98765, "low": -12.345, "high": 6.789,
+    "trained_low": -10.987, "trained_high": 10.123,
+}  # fmt: skip
+FOUND = Findings(channels=[CHANNEL], sources=[SOURCE])
+
+
+def test_in_a_pipe_each_row_of_a_table_is_a_line(capsys):
+    _show(FOUND)
+    shown = capsys.readouterr().out.splitlines()
+    for texts in (
+        [SOURCE["topic"], SOURCE["type"], SOURCE["publishers"], "best effort"],
+        ["joints", "12345", "99.99", "0.01234", "0.05", "0.00123"],
+        [CHANNEL["channel"], CHANNEL["from"], "0.9877", "-12.3 .. 6.79", "-11 .. 10.1"],
+    ):
+        assert any(all(text in line for text in texts) for line in shown), (texts, shown)
+
+
+def test_in_a_window_of_80_columns_long_texts_are_folded_and_nothing_is_cut(capsys, monkeypatch):
+    monkeypatch.setattr("an_control.cli.check.WIDE", 80)
+    _show(FOUND)
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80 and "\u2026" not in shown
+    for text in ("12345", "99.99", "0.01234", "0.00123", "0.9877", "-12.3", "10.1"):
+        assert text in shown.split(), text
+    letters = [shown.count(one) for one in "/_"]
+    texts = "".join(str(value) for value in (*SOURCE.values(), *CHANNEL.values()))
+    assert letters >= [texts.count(one) for one in "/_"], "no part of a name is left out"
 
 
 def test_what_a_draft_leaves_to_be_decided_is_a_problem_until_the_comment_is_deleted(tmp_path):

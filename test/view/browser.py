@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -74,14 +74,17 @@ class Browser:
 
 
 @contextmanager
-def browsing(address: str, **options: Any) -> Iterator[Browser]:
-    """A browser with the page open; options are those of a Playwright page."""
+def browsing(
+    address: str, prepare: Callable[[Any], None] = lambda page: None, **options: Any
+) -> Iterator[Browser]:
+    """A browser with the page open, after `prepare`; options are those of a Playwright page."""
     from playwright.sync_api import sync_playwright
 
     options = {"viewport": {"width": 1440, "height": 1000}} | options
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         browser = Browser(chromium.new_page(**options))
+        prepare(browser.page)
         browser.page.goto(address)
         yield browser
         chromium.close()

@@ -106,6 +106,33 @@ def test_undo_takes_everything_back_in_turn_and_straighten_too():
         bay.undo()
 
 
+def test_a_robot_that_is_started_again_takes_nothing_back():
+    bay = scrambled()
+    do(bay, bay.connect("a", "b", announced=False))
+    bay.see_wiring(SCRAMBLED, "scrambled", new=False)
+    assert bay.undos == 1
+    bay.see_wiring(SCRAMBLED, "scrambled", new=True)
+    assert bay.undos == 0
+
+
+def test_where_the_scrambler_comes_or_goes_nothing_is_taken_back():
+    bay = scrambled()
+    do(bay, bay.cut("a"))
+    bay.see_order(None)
+    assert bay.undos == 0
+    do(bay, Change(parameters={"channels.a.field": "position[b]"}))
+    bay.see_order({one: one for one in IDS})
+    assert bay.undos == 0
+
+
+def test_a_change_of_plugs_or_channels_that_have_gone_is_refused():
+    bay = scrambled()
+    with pytest.raises(Refusal, match="the robot no longer has x"):
+        bay.way_back(Change({"x": "a"}))
+    with pytest.raises(Refusal, match="the robot no longer has y"):
+        bay.way_back(Change(parameters={"channels.y.field": "position[a]"}))
+
+
 def test_without_a_scrambler_fields_are_moved_between_channels_and_nothing_can_be_hidden():
     bay = plain()
     assert bay.signals == ["imu: roll(orientation)", "legs: position[hip]"]

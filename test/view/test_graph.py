@@ -84,6 +84,16 @@ def test_a_robot_is_its_policy_node_with_scrambler_simulator_and_sensors(graph):
     assert find(looker, "/c").policy == ""
 
 
+def test_a_robot_that_is_shown_stays_when_another_one_comes(graph):
+    looker = node(graph, "looker", "/")
+    policy(graph, "/b")
+    shown = until(lambda: find(looker), lambda one: one.policy)
+    policy(graph, "/a")
+    found = until(lambda: find(looker, shown=shown.policy), lambda one: one.others)
+    assert (found.policy, found.others) == ("/b/policy", ("/a/policy",))
+    assert find(looker, shown="/gone/policy").policy == "/a/policy"
+
+
 def test_what_the_policy_publishes_is_no_sensor_and_its_camera_is_what_is_shown(graph):
     looker, seeing = node(graph, "looker", "/"), policy(graph, "/eye")
     camera = node(graph, "camera", "/eye")

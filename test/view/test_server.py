@@ -47,10 +47,25 @@ def test_only_who_has_the_token_and_names_this_host_gets_the_page():
             assert await status_of(address, Host=f"localhost:{server.port}") == 200
             for path in ("", "x/", f"{server.token[:-1]}/", "x/main.js", "x/live", "a/b/c"):
                 assert await status_of(root + path) == 403, path
-            for host in ("evil.example", f"evil.example:{server.port}", "127.0.0.1:1", ""):
+            for host in ("evil.example", f"evil.example:{server.port}", "[", ""):
                 assert await status_of(address, Host=host) in (400, 403), host
             for path in ("../server.py", "%2e%2e/server.py", "nothing.js", "a/b"):
                 assert await status_of(address + path) in (403, 404), path
+
+    asyncio.run(run())
+
+
+def test_the_page_opens_by_any_port_that_leads_to_it_and_its_web_socket_too():
+    """Browsers leave out port 80, and a tunnel or a container has a port of its own."""
+
+    async def run() -> None:
+        async with serving(0) as (server, _):
+            for host in ("127.0.0.1", "localhost:9000", "LOCALHOST", "[::1]:9000", "[::1]"):
+                assert await status_of(server.address, Host=host) == 200, host
+                headers = {"host": host, "origin": f"http://{host}"}
+                (await connected(server.address, **headers)).close()
+                other = headers | {"origin": "http://localhost:1"}
+                assert await refused(server.address, **other) == 403, host
 
     asyncio.run(run())
 
@@ -99,6 +114,24 @@ def test_without_a_robot_it_says_so_and_waits_and_commands_are_refused():
             assert not reply["ok"] and reply["text"] == "no robot runs"
 
     asyncio.run(run())
+
+
+def test_a_command_that_fails_unexpectedly_is_answered_and_logged(caplog):
+    async def run() -> None:
+        async with serving(0) as (server, looking), visiting(server.address) as visitor:
+
+            async def fail(command: schema.Command) -> schema.Reply:
+                raise KeyError("plug")
+
+            server.live.do = fail
+            reply = await visitor.ask("undo")
+            assert (
+                not reply["ok"] and reply["text"] == "undo: an unexpected error: KeyError('plug')"
+            )
+            assert not looking.done()
+
+    asyncio.run(run())
+    assert "Traceback" in caplog.text and "KeyError: 'plug'" in caplog.text
 
 
 def test_ten_thousand_bad_messages_are_counted_and_the_connection_stays():
@@ -152,11 +185,14 @@ def test_a_taken_port_is_named():
 def test_another_host_must_be_asked_for_and_then_only_its_names_and_numbers_are_let_in():
     async def run() -> None:
         async with serving(0, "0.0.0.0") as (server, _):
-            port = server.port
-            for host in (f"192.0.2.1:{port}", f"{socket.gethostname()}:{port}", f"[::1]:{port}"):
+            port, name = server.port, socket.gethostname()
+            local = f"{name.partition('.')[0]}.local"
+            for host in ("192.0.2.1", name, name.upper(), local, socket.getfqdn(), "[::1]"):
+                assert server.allows_host(f"{host}:{port}"), host
                 assert server.allows_host(host), host
-            for host in (f"evil.example:{port}", "192.0.2.1:1", "192.0.2.1"):
+            for host in ("evil.example", f"{local}.evil.example", "", "[", "x.local"):
                 assert not server.allows_host(host), host
+                assert not server.allows_host(f"{host}:{port}"), host
             assert f":{port}/{server.token}/" in server.address
             assert await status_of(f"http://127.0.0.1:{port}/{server.token}/") == 200
 

@@ -14,7 +14,7 @@ function element(name, attributes, parent) {
 export class PatchBay {
   // act(command, values): asks the robot; tool(): the chosen tool; announced(): whether changes are announced.
   constructor(svg, { act, tool, announced }) {
-    Object.assign(this, { svg, act, tool, announced, wires: [], signals: [], plugs: new Map(), weights: {} });
+    Object.assign(this, { svg, act, tool, announced, wires: [], signals: [], plugs: new Map(), cableOf: new Map() });
     svg.addEventListener("pointerdown", (event) => this.grab(event));
     svg.addEventListener("pointermove", (event) => this.drag(event));
     svg.addEventListener("pointerup", (event) => this.drop(event));
@@ -42,6 +42,8 @@ export class PatchBay {
 
   build() {
     const rows = Math.max(this.signals.length, this.wires.length, 1), height = TOP + ROW * rows;
+    this.release();
+    this.untake();
     this.svg.replaceChildren();
     this.svg.setAttribute("viewBox", `0 0 ${WIDTH} ${height}`);
     this.cables = element("g", {}, this.svg);
@@ -142,9 +144,10 @@ export class PatchBay {
   }
 
   release() {
-    this.held?.path.remove();
-    if (this.held?.plug) this.cableOf.get(this.held.plug).style.visibility = "";
+    const held = this.held, cable = this.cableOf.get(held?.plug);
     this.held = undefined;
+    held?.path.remove();
+    if (cable) cable.style.visibility = "";
     for (const { end } of this.plugs.values()) end.classList.remove("over");
   }
 

@@ -72,7 +72,7 @@ function axes(ctx, low, high, y) {
 }
 
 // Hundredths, negative and positive in two colours.
-export function drawMatrix(canvas, { rows, columns, values }) {
+export function drawMatrix(canvas, { rows, columns, values } = { rows: 1, columns: 1, values: [] }) {
   const width = 480, height = 300, ctx = context(canvas, width, height);
   const style = getComputedStyle(document.documentElement);
   const [minus, plus] = ["--minus", "--plus"].map((name) => style.getPropertyValue(name).trim());
@@ -96,6 +96,10 @@ export class Clusters {
       this.pointer = [(event.clientX - box.left) * (480 / box.width), (event.clientY - box.top) * (300 / box.height)];
     });
     canvas.addEventListener("pointerleave", () => (this.pointer = undefined));
+  }
+
+  clear() {
+    this.looks = [];
   }
 
   see(points) {

@@ -7,15 +7,16 @@ export class Connection {
     this.handlers = handlers;
     this.next = 1;
     this.waiting = new Map();
+    this.tries = 0;
     this.open();
   }
 
   open() {
     const socket = new WebSocket(new URL("live", location.href.replace(/^http/, "ws")));
     socket.binaryType = "arraybuffer";
-    socket.onopen = () => this.handlers.connected(true);
+    socket.onopen = () => (this.tries = 0);
     socket.onclose = () => {
-      this.handlers.connected(false);
+      this.handlers.gone(this.tries++);
       for (const done of this.waiting.values()) done({ ok: false, text: "the page's server has gone" });
       this.waiting.clear();
       setTimeout(() => this.open(), AGAIN_MS);

@@ -8,7 +8,7 @@ import { showDiagnostics, showMonitor } from "./panels.js";
 import { RobotView } from "./robot.js";
 
 const byId = (id) => document.getElementById(id);
-const KEPT = 1200;
+const KEPT = 1200, TRIES = 3;
 const state = { ids: [], parts: [], wires: [], signals: [], scores: [], marks: [], robot: {} };
 const robot = new RobotView(byId("robot"), (from, to) => {
   const signal = state.wires.find((one) => one.plug === from)?.signal;
@@ -18,8 +18,10 @@ const clusters = new Clusters(byId("clusters"));
 const dirty = new Set();
 
 const connection = new Connection({
-  connected(open) {
-    if (!open) showState("silent", "the page's server is gone; connecting again");
+  // A server that was started again no longer takes the token in this page's address.
+  gone(tries) {
+    const next = tries < TRIES ? "connecting again" : "if it was started again, open the new address that it printed";
+    showState("silent", `the page's server is gone; ${next}`);
   },
   robot(update) {
     state.robot = update;
@@ -38,6 +40,7 @@ const connection = new Connection({
   },
   channels({ ids }) {
     state.ids = ids;
+    if (!ids.length) clear();
   },
   drawing(update) {
     robot.setDrawing(update);
@@ -86,6 +89,14 @@ const announced = () => document.querySelector("input[name=announced]:checked").
 const act = (command, values) => connection.send(command, values);
 const bay = new PatchBay(byId("bay"), { act, announced, tool: () => byId("tool").value });
 
+// There are no channels: what was drawn of them goes too.
+function clear() {
+  state.tick = state.matrix = undefined;
+  robot.clear();
+  clusters.clear();
+  mark("robot", "figures", "matrix", "clusters");
+}
+
 function showState(kind, text) {
   byId("lamp").dataset.state = kind;
   if (byId("state").textContent !== text) byId("state").textContent = text;
@@ -107,14 +118,18 @@ function showBay(update) {
   showSettings(update.settings);
 }
 
-function showSettings({ jitter = 0, missing = 0, shuffle = 0 }) {
-  const focused = document.activeElement;
-  if (focused !== byId("jitter")) byId("jitter").value = jitter;
-  if (focused !== byId("missing")) byId("missing").value = missing;
-  if (shuffle && focused !== byId("every")) byId("every").value = shuffle;
+// An input that the visitor holds is left alone.
+function showSettings({ jitter = 0, missing = 0, shuffle = 0 }, held = document.activeElement) {
+  for (const [name, value, text] of [
+    ["jitter", jitter, shown(jitter, 2)],
+    ["missing", missing, `${shown(100 * missing)} %`],
+  ]) {
+    if (held === byId(name)) continue;
+    byId(name).value = value;
+    byId(`${name}-value`).textContent = text;
+  }
+  if (shuffle && held !== byId("every")) byId("every").value = shuffle;
   byId("reshuffle").checked = shuffle > 0;
-  byId("jitter-value").textContent = shown(+byId("jitter").value, 2);
-  byId("missing-value").textContent = `${shown(100 * byId("missing").value)} %`;
 }
 
 function mark(...names) {
@@ -147,12 +162,12 @@ function drawClusters() {
   clusters.draw(places, state.signals.length || state.ids.length, state.ids);
 }
 
-function showFigures({ episode, expected }, ids) {
+function showFigures({ episode, expected } = { episode: {} }, ids) {
   byId("episode").textContent = shown(episode.episode);
   byId("step").textContent = shown(episode.step);
   byId("return").textContent = shown(episode.return);
   byId("distance").textContent = episode.distance === undefined ? "–" : `${shown(episode.distance, 1)} m`;
-  byId("present").textContent = `${ids.length} of ${expected}`;
+  byId("present").textContent = expected === undefined ? "–" : `${ids.length} of ${expected}`;
 }
 
 function showStop() {
@@ -168,17 +183,21 @@ byId("restart").addEventListener("click", () => act("restart"));
 byId("undo").addEventListener("click", () => act("undo"));
 byId("straight").addEventListener("click", () => act("straight"));
 byId("shuffle").addEventListener("click", () => act("shuffle", { announced: announced() }));
+// Sets it, or shows what it still is.
+const set = async (name, value) => {
+  if (!(await act("set", { name, value })).ok) showSettings(state.bay?.settings ?? {}, null);
+};
 for (const name of ["jitter", "missing"]) {
-  byId(name).addEventListener("input", () => showSettings({ ...state.bay?.settings, [name]: +byId(name).value }));
-  byId(name).addEventListener("change", () => act("set", { name, value: +byId(name).value }));
+  byId(name).addEventListener("input", () => showSettings({ ...state.bay?.settings, [name]: +byId(name).value }, null));
+  byId(name).addEventListener("change", () => set(name, +byId(name).value));
 }
 const reshuffle = () =>
-  act("set", { name: "shuffle", value: byId("reshuffle").checked ? Math.max(1, Math.round(+byId("every").value)) : 0 });
+  set("shuffle", byId("reshuffle").checked ? Math.max(1, Math.round(+byId("every").value)) : 0);
 byId("reshuffle").addEventListener("change", reshuffle);
 byId("every").addEventListener("change", () => byId("reshuffle").checked && reshuffle());
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || event.repeat) return;
+  act("estop"); // before anything that could fail
   bay.release();
   bay.untake();
-  act("estop");
 });

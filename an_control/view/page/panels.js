@@ -25,7 +25,8 @@ export function showMonitor(parts, wires, scrambled) {
   const text = document.getElementById("monitor-text"), moves = document.getElementById("monitor-moves");
   const figures = document.getElementById("monitor-figures");
   if (!monitor) {
-    text.textContent = "The policy has no monitor.";
+    text.textContent = parts.length ? "The policy has no monitor." : "no monitor";
+    text.className = "";
     figures.replaceChildren();
     moves.replaceChildren();
     return;

@@ -26,6 +26,10 @@ export class RobotView {
     this.canvas.setAttribute("aria-label", `The robot as it stands now, drawn as ${kind}`);
   }
 
+  clear() {
+    this.image = undefined;
+  }
+
   setPicture(data) {
     const [width, height] = new Uint16Array(data, 0, 2);
     const rgb = new Uint8Array(data, 4), pixels = new Uint8ClampedArray(width * height * 4);

@@ -1,0 +1,156 @@
+"""The page's own scripts in a real browser, beside a server that says what a test wants."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+pytest.importorskip("rclpy")
+pytest.importorskip("tornado")
+pytest.importorskip("msgspec")
+pytest.importorskip("playwright")
+from view.browser import CHROMIUM, Browser, browsing
+
+from an_control.view import schema
+from an_control.view.server import PAGE
+
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="needs Chromium (Debian: chromium)")
+ADDRESS = "http://robot.test/token/"
+LIMIT_S = 30.0
+
+
+class Server:
+    """Gives the page's files, says updates, and hears commands."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+        self.tries = 0
+        self.here = True
+        """Whether it takes connections."""
+        self._socket: Any = None
+
+    def route(self, page: Any) -> None:
+        """Be the server of this page of a browser."""
+        page.route(f"{ADDRESS}**", self._give)
+        page.route_web_socket(f"{ADDRESS.replace('http', 'ws')}live", self._connect)
+
+    def _give(self, route: Any) -> None:
+        name = urlsplit(route.request.url).path.rpartition("/")[2] or "index.html"
+        route.fulfill(path=PAGE / name)
+
+    def _connect(self, socket: Any) -> None:
+        self.tries += 1
+        if not self.here:
+            socket.close()
+            return
+        self._socket = socket
+        socket.on_message(lambda text: self.heard.append(json.loads(text)))
+
+    def say(self, update: schema.Update) -> None:
+        self._socket.send(schema.encode(update).decode())
+
+    def end(self) -> None:
+        self.here = False
+        self._socket.close()
+
+
+def until(page: Browser, ready: Callable[[], object], what: str) -> None:
+    end_s = time.monotonic() + LIMIT_S
+    while not ready():
+        assert time.monotonic() < end_s, f"{what}: {page.errors}"
+        page.page.wait_for_timeout(20)
+
+
+def bay(*plugs: str, settings: dict[str, float] | None = None) -> schema.Bay:
+    wires = [schema.Wire(one, one, one) for one in plugs]
+    return schema.Bay(list(plugs), wires, "", "", 0, settings or {})
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def page(server: Server) -> Iterator[Browser]:
+    """The page, with a patch bay of two plugs."""
+    with browsing(ADDRESS, server.route) as opened:
+        until(opened, lambda: server.tries, "the connection")
+        server.say(schema.Robot("running", "", "/r"))
+        server.say(bay("a", "b"))
+        until(opened, lambda: set(opened.wires()) == {"a", "b"}, "the patch bay")
+        yield opened
+
+
+def test_escape_stops_the_robot_also_after_the_plugs_have_changed_during_a_drag(page, server):
+    page.page.mouse.move(*page._middle('.plug[data-plug="a"] .dot'))
+    page.page.mouse.down()
+    server.say(bay("c", "d", "e"))
+    until(page, lambda: set(page.wires()) == {"c", "d", "e"}, "the new patch bay")
+    page.page.keyboard.press("Escape")
+    until(page, lambda: server.heard, "the e-stop")
+    assert [one["do"] for one in server.heard] == ["estop"]
+    page.page.mouse.up()
+    page.drag("c", "d")
+    until(page, lambda: len(server.heard) > 1, "the next drag")
+    assert server.heard[1]["do"] == "connect"
+    assert page.errors == []
+
+
+def test_a_setting_that_is_refused_does_not_stay_on_its_slider(page, server):
+    settings = {"jitter": 0.05, "missing": 0.1, "shuffle": 0.0}
+    server.say(bay("a", "b", settings=settings))
+    until(page, lambda: page.page.text_content("#jitter-value") == "0.05", "the setting")
+    page.page.fill("#jitter", "0.3")
+    page.page.check("#reshuffle")
+    until(page, lambda: len(server.heard) == 2, "both commands")
+    assert page.page.text_content("#jitter-value") == "0.30"
+    for command in server.heard:
+        server.say(schema.Reply(command["id"], False, "no"))
+    until(page, lambda: page.page.text_content("#jitter-value") == "0.05", "as it was")
+    until(page, lambda: not page.page.is_checked("#reshuffle"), "as it was")
+    assert page.page.input_value("#jitter") == "0.05"
+
+
+def test_a_setting_beyond_its_slider_is_shown_as_it_is(page, server):
+    server.say(bay("a", "b", settings={"jitter": 2.0, "missing": 0.33}))
+    until(page, lambda: page.page.text_content("#jitter-value") == "2.00", "the noise")
+    assert page.page.text_content("#missing-value") == "33 %"
+
+
+def test_the_page_clears_when_the_robot_has_gone(page, server):
+    texts = lambda: [page.page.text_content(f"#{one}") for one in ("step", "present")]  # noqa: E731
+    server.say(schema.Drawing("bars", []))
+    server.say(schema.Channels(["a", "b"]))
+    server.say(schema.Diagnostics([schema.Part("e-stop", 2, "e-stop by service", {})]))
+    server.say(schema.Matrix(1, 2, [50, -50]))
+    server.say(schema.Tick([1.0, 0.5], [1.0, 0.5], [], [], {"step": 7.0}, 2))
+    page.page.wait_for_selector("#estop.latched")
+    until(page, lambda: texts() == ["7", "2 of 2"], "the figures")
+    inked = "id => document.getElementById(id).toDataURL()"
+    drawn = page.page.evaluate(inked, "robot")
+    server.say(schema.Diagnostics([]))
+    server.say(schema.Channels([]))
+    server.say(bay())
+    page.page.wait_for_selector("#estop:not(.latched)")
+    until(page, lambda: texts() == ["\u2013", "\u2013"], "no figures")
+    assert page.page.text_content("#diagnostics") == "" and page.wires() == {}
+    assert page.page.evaluate(inked, "robot") != drawn
+    assert page.errors == []
+
+
+def test_a_page_that_cannot_connect_again_asks_to_open_the_new_address(page, server):
+    server.end()
+    until(page, lambda: "is gone" in page.page.text_content("#state"), "it is gone")
+    assert "new address" not in page.page.text_content("#state")
+    until(page, lambda: "open the new address" in page.page.text_content("#state"), "what to do")
+    assert server.tries > 2
+    server.here, tries = True, server.tries
+    until(page, lambda: server.tries > tries, "it still tries")
+    server.say(schema.Robot("running", "", "/r"))
+    until(page, lambda: page.page.text_content("#state") == "running", "it is back")
