@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import safetensors.numpy
-from small_vision import CONVOLUTION
 
 from an_control.policy import (
     AttentionSizes,
@@ -368,13 +367,6 @@ def test_a_model_of_as_many_patches_as_a_wiring_may_have_is_read_again(path):
     ids = [f"patch_{number:05d}" for number in range(MAX_PATCHES)]
     write_model(path, toy(task={**TASK, "channels": ids}))
     assert read_model(path).task["channels"] == ids
-
-
-def test_a_positional_table_that_takes_gigabytes_is_refused(path):
-    huge = replace(CONVOLUTION, grid=64, positions=65_536, message=1)
-    refused_sizes = r"sizes.positions: 65536 is not from 1 to 256, with a grid of 64"
-    with pytest.raises(ModelError, match=refused_sizes):
-        write_model(path, random_model(huge))
 
 
 def test_writing_is_atomic(path, monkeypatch):

@@ -15,7 +15,7 @@ from small_vision import (
     TOP_PATCHES,
 )
 
-from an_control.policy import load_policy, make_policy, read_model, write_model
+from an_control.policy import ModelError, load_policy, make_policy, read_model, write_model
 from an_control.policy.authors import import_authors
 from an_control.policy.positional_encoding import positional_table
 from an_control.policy.random_model import random_model
@@ -288,3 +288,10 @@ def test_the_authors_sizes_have_the_published_numbers_of_parameters():
     """The import adds up the LSTM's two biases, 64 numbers each."""
     assert random_model(CAR_RACING_SIZES).parameters == 7212 - 64
     assert random_model(PONG_SIZES).parameters == 1_687_726
+
+
+def test_a_positional_table_that_takes_gigabytes_is_refused(tmp_path):
+    huge = replace(CONVOLUTION, grid=64, positions=65_536, message=1)
+    wrong = r"sizes.positions: 65536 is not from 1 to 256, with a grid of 64"
+    with pytest.raises(ModelError, match=wrong):
+        write_model(tmp_path / "model.safetensors", random_model(huge))
