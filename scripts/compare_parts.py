@@ -6,7 +6,7 @@ A teacher with ordered channels is evolved first. Then each policy imitates it f
 processor time, with about the same number of parameters, and is evaluated under several protocols.
 What is in the folder already is not made again, so a run that was stopped continues. At the end the
 table and the picture of docs/parts.md are written, from docs/parts/comparison.json, which keeps the
-results of all seeds.
+results of all seeds. Runs with another length, teacher or number of episodes are refused there.
 """
 
 from __future__ import annotations
@@ -22,16 +22,21 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.evaluation.comparison import write_tables
+from an_control.learning.teacher.digest import model_digest
+from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
 from learned_runs import (
     ROOT,
-    ROWS,
+    OtherSettings,
     Results,
+    Settings,
+    begin,
     call,
     collect,
     counts,
     entries,
     evaluate,
+    known,
     markdown,
     spread,
 )
@@ -106,16 +111,27 @@ class Policy:
     def runs(self) -> Path:
         return self.folder / f"{self.pooling} with {self.memory}".replace(" ", "_")
 
+    @property
+    def options(self) -> list[str]:
+        """Of `distill`."""
+        return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron)]
+
+    def settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
+        """What all seeds have in common; a teacher that is not there yet is not known."""
+        hashed = model_digest(read_model(teacher)) if teacher.is_file() else None
+        how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
+        return {**how, "options": self.options}
+
     def make(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
-        """Learn and evaluate; CalledProcessError where a command fails."""
+        """Learn and evaluate; CalledProcessError where a command fails, OtherSettings where the
+        folder is of a run with others."""
         folder = self.runs / str(seed)
-        if (folder / ROWS).exists():
+        if not begin(folder, self.settings(teacher, minutes, episodes)):
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
-        options = [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron)]
         call(
             *("distill", "cartpole", "--teacher", str(teacher), "--minutes", f"{minutes:g}"),
-            *("--seed", str(seed), "--out", str(folder), *options),
+            *("--seed", str(seed), "--out", str(folder), *self.options),
         )
         evaluate(
             *(folder, "cartpole", list(PROTOCOLS), episodes, EVALUATION_SEED),
@@ -141,15 +157,13 @@ def _error(error: float) -> str:
     return "" if math.isnan(error) else f" +- {error:.0f}"
 
 
-def teacher_in(folder: Path) -> Path:
-    """An MLP with ordered channels, evolved from nothing in some five CPU-minutes."""
-    out = folder / "teacher"
+def evolve(out: Path) -> None:
+    """An MLP with ordered channels in this folder, from nothing in some five CPU-minutes."""
     call(
         *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
         *("--optimiser", "cma", "--sigma", "0.1", "--rollouts", "16"),
         *("--validate-every", "50", "--episodes", "1000", "--workers", "1", "--out", str(out)),
     )
-    return out / "model.safetensors"
 
 
 def table(policies: list[Policy], found: Results) -> str:
@@ -206,12 +220,22 @@ def main() -> int:
         parser.error(f"{', '.join(sorted(wrong))}: not one of {', '.join(POOLINGS)}")
     out = given.out.resolve()
     policies = [Policy(*parts, out) for parts in product(POOLINGS, MEMORIES)]
-    if not given.table:
-        teacher = given.teacher or teacher_in(out)
-        for seed, policy in product(given.seeds, policies):
-            if not given.pooling or policy.pooling in given.pooling:
-                policy.make(teacher, seed, given.minutes, given.episodes)
-    found = collect(KEPT, [one.runs for one in policies])
+    teacher = given.teacher or out / "teacher/model.safetensors"
+
+    def settings() -> dict[Path, Settings]:
+        return {one.runs: one.settings(teacher, given.minutes, given.episodes) for one in policies}
+
+    try:
+        known(KEPT, settings())
+        if not given.table:
+            if given.teacher is None:
+                evolve(teacher.parent)
+            for seed, policy in product(given.seeds, policies):
+                if not given.pooling or policy.pooling in given.pooling:
+                    policy.make(teacher, seed, given.minutes, given.episodes)
+        found = collect(KEPT, settings())
+    except OtherSettings as error:
+        parser.error(str(error))
     write_tables(PAGE, {TITLE: table(policies, found)})
     picture(policies, found, PICTURE)
     return 0

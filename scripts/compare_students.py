@@ -6,7 +6,8 @@
 All students of a robot imitate its own teacher at equal cost, and are evaluated under several
 protocols. What is in the folder already is not made again, so a run that was stopped continues. At
 the end the table and the picture of docs/parts.md are written, from docs/parts/pong.json or
-ant.json, which keep the results of all seeds.
+ant.json, which keep the results of all seeds. Runs with another number of episodes or teacher are
+refused there.
 """
 
 from __future__ import annotations
@@ -19,15 +20,19 @@ from itertools import product
 from pathlib import Path
 
 from an_control.learning.evaluation.comparison import write_tables
+from an_control.learning.teacher.teachers import own_teacher
 from learned_runs import (
     ROOT,
-    ROWS,
+    OtherSettings,
     Results,
+    Settings,
+    begin,
     call,
     collect,
     counts,
     entries,
     evaluate,
+    known,
     markdown,
     returns,
 )
@@ -134,14 +139,23 @@ class Student:
     def runs(self) -> Path:
         return self.folder / self.name.replace(", ", "_").replace(" ", "_").replace("%", "percent")
 
-    def make(self, seed: int, episodes: int) -> None:
-        """Learn and evaluate; CalledProcessError where a command fails."""
+    @property
+    def options(self) -> list[str]:
+        """Of `distill`."""
+        return [*self.comparison.cost, *self.comparison.students[self.name]]
+
+    def settings(self, episodes: int, teacher: str | None) -> Settings:
+        """What all seeds have in common; `teacher` is its hash, where it is known."""
+        return {"episodes": episodes, "teacher": teacher, "options": self.options}
+
+    def make(self, seed: int, episodes: int, teacher: str | None = None) -> None:
+        """Learn and evaluate; CalledProcessError where a command fails, OtherSettings where the
+        folder is of a run with others."""
         what, run = self.comparison, self.runs / str(seed)
-        if (run / ROWS).exists():
+        if not begin(run, self.settings(episodes, teacher)):
             return
         print(f"{self.name}, seed {seed}", flush=True)
-        words = [*what.cost, *what.students[self.name]]
-        call("distill", what.task, "--seed", str(seed), "--out", str(run), *words)
+        call("distill", what.task, "--seed", str(seed), "--out", str(run), *self.options)
         protocols, at = list(what.protocols), what.evaluation_seed
         evaluate(run, what.task, protocols, episodes, at, *what.evaluated)
 
@@ -195,10 +209,17 @@ def main() -> int:
     given = parser.parse_args()
     what = COMPARISONS[given.task]
     students = [Student(name, what, given.out.resolve()) for name in what.students]
-    if not given.table:
-        for seed, student in product(given.seeds, students):
-            student.make(seed, given.episodes or what.episodes)
-    found = collect(what.kept, [one.runs for one in students])
+    own = None if given.table else own_teacher(what.task)
+    how = given.episodes or what.episodes, own and own.digest
+    settings = {one.runs: one.settings(*how) for one in students}
+    try:
+        known(what.kept, settings)
+        if not given.table:
+            for seed, student in product(given.seeds, students):
+                student.make(seed, *how)
+        found = collect(what.kept, settings)
+    except OtherSettings as error:
+        parser.error(str(error))
     write_tables(PAGE, {what.title: table(what, students, found)})
     picture(what, students, found, what.picture)
     return 0

@@ -11,7 +11,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,17 @@ from an_control.policy import read_model
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = "rows.json"
 """In a run's folder: the results of its evaluation, there once that has ended."""
+SETTINGS = "settings.json"
+"""In a run's folder: how it is learned and evaluated."""
+Settings = Mapping[str, Any]
+"""By name: what rows of one table must have in common; None where it is not known."""
 Results = dict[str, dict[str, dict[str, Any]]]
-"""By the name of a policy's folder and by seed: parameters, and the figures of each protocol."""
+"""By the name of a policy's folder and by seed: settings where they are known, parameters, and the
+figures of each protocol."""
+
+
+class OtherSettings(ValueError):
+    """A run that does not belong into this table; the message names it and what is different."""
 
 
 def call(*words: str) -> None:
@@ -44,30 +53,73 @@ def evaluate(
     )
 
 
-def collect(kept: Path, policies: Iterable[Path]) -> Results:
+def begin(run: Path, settings: Settings) -> bool:
+    """Note the settings in a run's folder; False where it has been evaluated.
+
+    OtherSettings where the folder is of a run with others.
+    """
+    _check(str(run), _settings_of(run), settings)
+    if (run / ROWS).exists():
+        return False
+    run.mkdir(parents=True, exist_ok=True)
+    (run / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n")
+    return True
+
+
+def known(kept: Path, policies: Mapping[Path, Settings]) -> Results:
     """The figures of the file `kept`, with those of all runs that have been evaluated.
 
     Each policy has a folder, with a folder for each seed. A run takes the place of what was kept
-    of its policy and seed; the file is written anew.
+    of its policy and seed. OtherSettings where a policy has a run with others.
     """
     found: Results = json.loads(kept.read_text()) if kept.exists() else {}
-    for path in (path for policy in policies for path in sorted(policy.glob(f"*/{ROWS}"))):
-        run = path.parent
-        found.setdefault(run.parent.name, {})[run.name] = {
-            "parameters": read_model(run / "model.safetensors").parameters,
-            "protocols": {
-                one["protocol"]: {
-                    "mean": round(one["mean"], 4),
-                    "sd": round(one["sd"], 4),
-                    "success_share": one["success_share"],
-                    "episodes": len(one["episodes"]),
-                }
-                for one in json.loads(path.read_text())["protocols"]
-            },
-        }
+    for policy, settings in policies.items():
+        for path in sorted(policy.glob(f"*/{ROWS}")):
+            _check(str(path.parent), _settings_of(path.parent), settings)
+            found.setdefault(policy.name, {})[path.parent.name] = _entry(path.parent)
+        for seed, one in found.get(policy.name, {}).items():
+            _check(f"{kept}: {policy.name}/{seed}", one.get("settings", {}), settings)
+    return found
+
+
+def collect(kept: Path, policies: Mapping[Path, Settings]) -> Results:
+    """What is `known`, and the file is written anew."""
+    found = known(kept, policies)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return found
+
+
+def _entry(run: Path) -> dict[str, Any]:
+    """What is kept of a run."""
+    settings = _settings_of(run)
+    return {
+        **({"settings": settings} if settings else {}),
+        "parameters": read_model(run / "model.safetensors").parameters,
+        "protocols": {
+            one["protocol"]: {
+                "mean": round(one["mean"], 4),
+                "sd": round(one["sd"], 4),
+                "success_share": one["success_share"],
+                "episodes": len(one["episodes"]),
+            }
+            for one in json.loads((run / ROWS).read_text())["protocols"]
+        },
+    }
+
+
+def _settings_of(run: Path) -> Settings:
+    """Those that a run's folder notes; none where it is older than that."""
+    path = run / SETTINGS
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _check(where: str, there: Settings, asked: Settings) -> None:
+    """OtherSettings where a run was made with others than those that are asked for."""
+    for name, value in asked.items():
+        before = there.get(name)
+        if None not in (before, value) and before != value:
+            raise OtherSettings(f"{where}: {name} was {before}, not {value}")
 
 
 def entries(found: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:

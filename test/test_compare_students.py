@@ -32,15 +32,19 @@ def written(script, student, seed: int, returns: list[float]) -> None:
     write_model(run / "model.safetensors", random_model(PONG_SIZES))
 
 
+def collected(script, kept, *students):
+    return script.collect(kept, {one.runs: one.settings(5, None) for one in students})
+
+
 def test_a_row_has_the_error_over_games_and_with_several_seeds_over_these(script, tmp_path):
     student, kept = student_of(script, 3, tmp_path), tmp_path / "kept.json"
     written(script, student, 1, [20.0, 10.0, 0.0, -10.0, 5.0])
-    assert student.row(script.collect(kept, [student.runs])) == [
+    assert student.row(collected(script, kept, student)) == [
         *("PMA", "1687726", "1"),
         *("20.0 +- 2.0", "10.0 +- 2.0", "0.0 +- 2.0", "-10.0 +- 2.0", "5.0 +- 2.0"),
     ]
     written(script, student, 2, [18.0, 10.0, 0.0, -10.0, 5.0])
-    row = student.row(script.collect(kept, [student.runs]))
+    row = student.row(collected(script, kept, student))
     assert row[2:5] == ["2", "19.0 +- 1.0", "10.0 +- 0.0"]
 
 
@@ -50,7 +54,7 @@ def test_the_table_and_the_picture_have_what_is_there(script, tmp_path, task):
     students = [student_of(script, i, tmp_path, task) for i in range(len(what.students))]
     assert len({one.runs for one in students}) == len(students)
     written(script, students[1], 1, [20.0] * len(what.protocols))
-    found = script.collect(tmp_path / "kept.json", [one.runs for one in students])
+    found = collected(script, tmp_path / "kept.json", *students)
     assert script.table(what, students, found).count("\n") == 2
     script.picture(what, students, found, tmp_path / "students.png")
     assert (tmp_path / "students.png").stat().st_size > 10_000
@@ -73,3 +77,16 @@ def test_a_student_learns_and_is_evaluated_by_the_words_of_its_row(
     learn, evaluate = called
     assert learn[:2] == ("distill", task) and expected <= set(learn)
     assert evaluate[evaluate.index("--table") + 1 :] == tuple(script.COMPARISONS[task].protocols)
+
+
+def test_students_of_another_number_of_episodes_or_teacher_are_refused(
+    script, tmp_path, monkeypatch
+):
+    for place in (vars(script), script.evaluate.__globals__):
+        monkeypatch.setitem(place, "call", lambda *words: None)
+    student = student_of(script, 1, tmp_path, "ant")
+    student.make(seed=3, episodes=2, teacher="a")
+    with pytest.raises(script.OtherSettings, match="PMA/3: episodes was 2, not 20"):
+        student.make(seed=3, episodes=20, teacher="a")
+    with pytest.raises(script.OtherSettings, match="PMA/3: teacher was a, not b"):
+        student.make(seed=3, episodes=2, teacher="b")

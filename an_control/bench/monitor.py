@@ -19,7 +19,8 @@ def monitor_rows(model: Model, engines: list[EngineName], seconds: float) -> lis
     """A row an engine: quantiles in us of what a monitored tick takes longer than one alone.
 
     All signals move every 100 steps. `quiet` are the ticks in which nothing is verified, `move`
-    those in which signals move, `after` the ones in which that is verified.
+    those in which signals move, `after` the ones in which that is verified; None where there was no
+    such tick. At least one episode is played.
     """
     return [_row(model, engine, seconds) for engine in engines]
 
@@ -31,9 +32,9 @@ def _row(model: Model, engine: EngineName, seconds: float) -> dict[str, Any]:
     monitored = make_policy(model, "match", engine=engine)
     taken: dict[str, list[int]] = {"quiet": [], "move": [], "after": []}
     rng, ids = np.random.default_rng(1), monitored.nominal_ids
-    end_ns = time.perf_counter_ns() + int(seconds * 1e9)
     with closing(make_environment(environment_of(str(model.task["name"])))) as env:
-        while time.perf_counter_ns() < end_ns:
+        end_ns = time.perf_counter_ns() + int(seconds * 1e9)
+        while not any(taken.values()) or time.perf_counter_ns() < end_ns:
             observation, _ = env.reset(seed=int(rng.integers(2**31)))
             alone.reset()
             monitored.reset()
@@ -55,5 +56,6 @@ def _row(model: Model, engine: EngineName, seconds: float) -> dict[str, Any]:
     row: dict[str, Any] = {"engine": engine}
     for kind, costs in taken.items():
         for share in (50, 99):
-            row[f"{kind}_p{share}_us"] = float(np.percentile(costs or [0], share)) / 1e3
+            found = float(np.percentile(costs, share)) / 1e3 if costs else None
+            row[f"{kind}_p{share}_us"] = found
     return row

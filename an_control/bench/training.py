@@ -24,6 +24,7 @@ from an_control.system.share import share_path
 POPULATION, ROLLOUTS = 256, 16
 EPISODES = 10
 """Of a rollout tick by tick."""
+SHIPPED = "models/cartpole.safetensors"
 NOISE = 0.02
 """The population's standard deviation about the shipped policy, as in its training."""
 
@@ -70,6 +71,7 @@ def training_benchmark(seconds: float) -> dict[str, Any]:
         evojax = row("EvoJAX, all cores", _evojax_rate(seconds))
     return {
         "rows": rows,
+        "model": str(share_path(SHIPPED)),
         "population": POPULATION,
         "rollouts": ROLLOUTS,
         "over_tick_by_tick": fused[2] / tick,
@@ -111,7 +113,7 @@ def workers_benchmark(task: str, seconds: float) -> dict[str, Any]:
 def _population() -> list[Model]:
     """The shipped policy and candidates about it."""
     form, rng = Authors(), np.random.default_rng(0)
-    centre = form.vector(read_model(share_path("models/cartpole.safetensors")))
+    centre = form.vector(read_model(share_path(SHIPPED)))
     noise = NOISE * rng.standard_normal((POPULATION - 1, form.size))
     vectors = [centre, *(centre + noise)]
     return [form.model(vector, CARTPOLE_TASK, {}) for vector in vectors]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from an_control.cli.common import (
     OutputFolder,
     command,
     need,
+    option,
     write_json,
 )
 from an_control.policy import AttentionSizes, EngineName, VisionSizes, read_model
@@ -67,8 +68,21 @@ SCALING_COLUMNS = {
     "efficiency": "efficiency",
     "bound": "held up by",
 }
+RANDOM = "random"
+"""In place of a model's file, where weights of the size of the authors' policies are measured."""
 ANT_ACTIONS = 8
 MEMORY_SEED = 1
+READS = {
+    "inference": ("model", "seconds"),
+    "parts": ("seconds",),
+    "monitor": ("model", "seconds"),
+    "ros": ("model", "seconds"),
+    "ant": ("seconds",),
+    "training": ("seconds",),
+    "scaling": ("seconds",),
+    "memory": ("out", "markdown", "picture"),
+}
+"""The options of each benchmark, beside --json."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +103,10 @@ class Verb:
     memory: which recurrence learns to remember, on popgym's RepeatPrevious and a T-maze; half an
     hour or more of one core, and the same command continues it."""
     model: Path | None = None
-    """A .safetensors model file; by default random weights of the size of the authors' policies
-    (in lockstep: the Ant policy that ships)."""
+    """inference, monitor, ros: a .safetensors model file; by default random weights of the size of
+    the authors' policies (monitor, and ros in lockstep: the Ant policy that ships)."""
     seconds: float = 1.0
-    """About how many seconds each figure is measured."""
+    """About how many seconds each figure is measured; not of memory."""
     out: OutputFolder | None = None
     """memory: the folder of its trainings."""
     markdown: OutputFile | None = None
@@ -105,6 +119,7 @@ class Verb:
     def run(self) -> int:
         if not 0.0 < self.seconds <= 600.0:
             raise InputError(f"--seconds {self.seconds}: must be over 0 and at most 600")
+        self._check_options()
         if self.model is not None:
             sizes = read_model(self.model).sizes
             vision = isinstance(sizes, VisionSizes) and self.what == "inference"
@@ -133,24 +148,32 @@ class Verb:
                 raise
             print(f"stopped; to continue: {command(self, 'bench')}")
             return INTERRUPTED
-        write_json(self.json, {"bench": self.what, "model": str(self.model or "random"), **result})
+        write_json(self.json, {"bench": self.what, **result})
         return 0
+
+    def _check_options(self) -> None:
+        """InputError for an option that this benchmark would not read."""
+        reads = *READS[self.what], "json"
+        for one in fields(self)[1:]:
+            if one.name not in reads and (value := getattr(self, one.name)) != one.default:
+                allowed = ", ".join(map(option, reads))
+                raise InputError(
+                    f"{option(one.name)} {value}: not for bench {self.what} (allowed: {allowed})"
+                )
 
     def _inference(self) -> dict[str, Any]:
         rows = list(one_core_rows(self.model, self.seconds))
         _show("a tick on one core, us", INFERENCE_COLUMNS, rows)
         ratios = linearity(rows) if any(row["inputs"] == "readings" for row in rows) else {}
         _show_linearity(ratios)
-        return {"rows": rows, "linearity": ratios}
+        return {"model": str(self.model or RANDOM), "rows": rows, "linearity": ratios}
 
     def _parts(self) -> dict[str, Any]:
-        if self.model is not None:
-            raise InputError(f"--model {self.model}: parts are measured with random weights")
         rows = list(one_core_rows(None, self.seconds, parts=True))
         _show("a tick on one core, us", PARTS_COLUMNS, rows)
         ratios = linearity(rows, by="parts")
         _show_linearity(ratios)
-        return {"rows": rows, "linearity": ratios}
+        return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
     def _monitor(self) -> dict[str, Any]:
         need("sim", "gymnasium")
@@ -167,13 +190,14 @@ class Verb:
             engines.append("numba")
         rows = monitor_rows(model, engines, self.seconds)
         _show("what the monitor adds to a tick, us", MONITOR_COLUMNS, rows)
-        return {"rows": rows}
+        return {"model": str(path), "rows": rows}
 
     def _ros(self) -> dict[str, Any]:
         need("ros", "rclpy")
         from an_control.bench.latency import measure_latency, policy_command
 
         latency = measure_latency(self.model, self.seconds)
+        latency["model"] = str(self.model or RANDOM)
         _show("JointState out, answer back, us", LATENCY_COLUMNS, latency["rows"])
         print(f"the node takes {latency['ratio']:.2f} times as long as the echo")
         if importlib.util.find_spec("pybullet") is None:
@@ -184,12 +208,12 @@ class Verb:
         steps = max(round(500 * self.seconds), 20)
         model = self.model or share_path("models/ant.safetensors")
         lockstep = []
-        for name, process in (
-            ("policy", policy_command(share_path("config/ant.yaml"), model)),
-            ("stub", None),
+        for name, used, process in (
+            ("policy", str(model), policy_command(share_path("config/ant.yaml"), model)),
+            ("stub", None, None),
         ):
             figures = lockstep_benchmark(steps=steps, policy_command=process)
-            lockstep.append({"node": name, **figures})
+            lockstep.append({"node": name, "model": used, **figures})
         _show("the Ant in lockstep, two processes, us", LOCKSTEP_COLUMNS, lockstep)
         return {"latency": latency, "lockstep": lockstep}
 
@@ -288,6 +312,8 @@ def _show(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
     if isinstance(value, float):
         return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import Field, dataclass, field, fields, replace
-from functools import partial
+from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, OutputFolder, need, write_json
+from an_control.cli.common import InputError, OutputFile, OutputFolder, need, option, write_json
 from an_control.cli.disturbance import Options, defaults
 from an_control.cli.identification import TABLES, evaluate_identification
 from an_control.disturbance import Shuffle
 from an_control.learning.evaluation.ablation import without
-from an_control.policy import (
-    MlpSizes,
-    Model,
-    Monitor,
-    Policy,
-    make_policy,
-    monitor_of,
-    read_model,
-    recovery_of,
-)
+from an_control.policy import MlpSizes, Model, Monitor, monitor_of, read_model, recovery_of
 from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.files import WriteError
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from an_control.learning.rollout.episode import Result, Watch
-    from an_control.learning.rollout.evaluation_protocol import Part, Protocol
+    from an_control.learning.evaluation.stage import Stage
+    from an_control.learning.rollout.episode import Result
+    from an_control.learning.rollout.evaluation_protocol import Protocol
 
 RESHUFFLE_STEPS = 200
 """Steps between two reshuffles of an identification."""
+USUAL = defaults(shuffle="reset")
+"""What is done to the readings where nobody says."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,7 @@ class Verb:
     """Number of episodes."""
     seed: int = 1
     """Seed of starts and disturbances; not one that training used."""
-    disturbance: Options = field(default_factory=partial(defaults, shuffle="reset"))
+    disturbance: Options = USUAL
     """What is done to the readings. By default they are shuffled at each reset, also those of a
     model that needs them in order; then it is said."""
     memory: Literal["kept", "reset", "zeroed"] = "kept"
@@ -83,8 +75,8 @@ class Verb:
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()
-    """Protocols to compare, instead of the one that options describe; the others are compared with
-    the first."""
+    """Protocols to compare, instead of the one that options describe, which are refused beside it;
+    the others are compared with the first."""
     identification: bool = False
     """Instead of a protocol: how many steps the neurons need to identify their channels after each
     reshuffle (--shuffle reset+K, reset+200 by default), and the return with each channel frozen in
@@ -105,6 +97,8 @@ class Verb:
 
     def run(self) -> int:
         need("sim", "gymnasium")
+        from an_control.learning.evaluation.stage import Stage
+
         if self.plots is not None:
             need("train", "matplotlib")
         if self.episodes < 1:
@@ -133,12 +127,17 @@ class Verb:
             self._check_robot(env, protocols)
             if self.normalise:
                 model = self._normalised(model, env)
-            stage = _Stage(model, env, self.seed, self.plots is not None, recovery)
+            stage = Stage(model, env, self.seed, self._stepwise(protocols), recovery)
             try:
                 self._evaluate(task, protocols, stage)
             except (ValueError, WriteError) as error:
                 raise InputError(str(error)) from error
         return 0
+
+    def _stepwise(self, protocols: dict[str, Protocol]) -> bool:
+        """Whether pictures, or rows that are compared after their last move, want each reward."""
+        ends = any(one.until is not None for one in protocols.values())
+        return ends or self.plots is not None
 
     def _check_robot(self, env: gymnasium.Env[Any, Any], protocols: dict[str, Protocol]) -> None:
         """InputError where a protocol asks for a robot that the environment does not offer."""
@@ -189,7 +188,7 @@ class Verb:
             others |= {"table", "normalise", "success", "title"}
             given += [one.name for one in fields(self) if one.name in others and self._gives(one)]
             if given:
-                raise InputError(f"--{given[0].replace('_', '-')}: not for --identification")
+                raise InputError(f"{option(given[0])}: not for --identification")
             shuffle = disturbance.shuffle
             if not shuffle.at_reset:
                 raise InputError(f"--shuffle {shuffle}: --identification needs reset+K")
@@ -207,9 +206,9 @@ class Verb:
         write_json(self.json, result)
         return 0
 
-    def _gives(self, option: Field[Any]) -> bool:
+    def _gives(self, one: Field[Any]) -> bool:
         """Whether this option is not at its default."""
-        return bool(getattr(self, option.name) != option.default)
+        return bool(getattr(self, one.name) != one.default)
 
     def _environment(self, task: str, model: Model) -> gymnasium.Env[Any, Any]:
         from an_control.learning.environments import environment_of, make_environment
@@ -237,12 +236,29 @@ class Verb:
         from an_control.learning.rollout.evaluation_protocol import Protocol
 
         if self.table:
+            self._check_table()
             parsed = [Protocol.parse(text) for text in self.table]
             return {str(one): replace(one, monitor=one.monitor or self.monitor) for one in parsed}
-        one = Protocol(self.disturbance.settings(), self.memory, self.until, self.monitor)
+        one = self._described()
         return {str(one): one}
 
-    def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: _Stage) -> None:
+    def _check_table(self) -> None:
+        """InputError for an option that the protocols of --table say for themselves."""
+        given = {n: v for n, v in vars(self.disturbance).items() if v != getattr(USUAL, n)}
+        others = [one for one in fields(self) if one.name in ("memory", "until")]
+        given |= {one.name: getattr(self, one.name) for one in others if self._gives(one)}
+        for name, value in given.items():
+            typed = option(name) if value is True else f"{option(name)} {value}"
+            words = self._described()
+            raise InputError(f"{typed}: --table takes it among a protocol's words, as in {words}")
+
+    def _described(self) -> Protocol:
+        """The protocol that the options describe."""
+        from an_control.learning.rollout.evaluation_protocol import Protocol
+
+        return Protocol(self.disturbance.settings(), self.memory, self.until, self.monitor)
+
+    def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: Stage) -> None:
         from an_control.learning.evaluation.comparison import (
             compare,
             lines,
@@ -254,8 +270,8 @@ class Verb:
         runs = {}
         kept = None if self.state is None else KeptRows(self.state, self._played(task))
         for name, protocol in protocols.items():
-            if kept is not None and name in kept.rows:
-                runs[name] = kept.rows[name]
+            if kept is not None and (row := kept.row(name, stepwise=stage.stepwise)):
+                runs[name] = row
             else:
                 runs[name] = stage.play(protocol, self.episodes, None if self.table else _report)
                 if kept is not None:
@@ -265,13 +281,14 @@ class Verb:
         success = SUCCESS.get(task) if self.success is None else self.success
         until = {name: one.until for name, one in protocols.items()}
         rows = compare(runs, success, until, WALK_M.get(task))
-        about = {"task": task, "model": str(self.model), "seed": self.seed}
+        about = {"task": task, "model": str(self.model), "seed": self.seed, **self._for_all()}
         if self.table:
             print(f"\n{markdown(rows)}")
             write_json(self.json, {**about, "protocols": rows})
         else:
             print("\n".join(lines(rows[0], success, WALK_M.get(task))))
-            write_json(self.json, {**about, **self._options(), **_figures(rows[0])})
+            described = {**vars(self.disturbance), "memory": self.memory, "until": self.until}
+            write_json(self.json, {**about, **described, **_figures(rows[0])})
         if self.markdown is not None:
             try:
                 write_tables(self.markdown, {self.title: markdown(rows)})
@@ -289,22 +306,19 @@ class Verb:
             "task": task,
             "episodes": self.episodes,
             "seed": self.seed,
-            "monitor": self.monitor,
-            "recovery": self.recovery,
-            "normalise": self.normalise,
+            **self._for_all(),
         }
 
-    def _options(self) -> dict[str, Any]:
-        """The options that describe one protocol."""
-        others = {name: getattr(self, name) for name in ("memory", "until", "monitor")}
-        return {**vars(self.disturbance), **others}
+    def _for_all(self) -> dict[str, Any]:
+        """The options that also count for the protocols of a table; None: what the model says."""
+        return {name: getattr(self, name) for name in ("monitor", "recovery", "normalise")}
 
     def _draw(
         self,
         folder: Path,
         protocols: dict[str, Protocol],
         runs: dict[str, list[Result]],
-        stage: _Stage,
+        stage: Stage,
     ) -> None:
         from an_control.learning.evaluation import plots
 
@@ -326,58 +340,6 @@ class Verb:
                 print(f"wrote {path}")
         except OSError as error:
             raise InputError(f"--plots: {error}") from error
-
-
-class _Stage:
-    """A policy in an environment, for one protocol after the other.
-
-    Compiled rollouts play what they can, unless every step's reward is wanted (`stepwise`).
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        env: gymnasium.Env[Any, Any],
-        seed: int,
-        stepwise: bool,
-        recovery: float,
-    ) -> None:
-        from an_control.learning.environments import describe
-
-        self.channels: list[str] = describe(env, "", "")["channels"]
-        self._model, self._env, self._seed = model, env, seed
-        self._stepwise, self._recovery = stepwise, recovery
-        self._policies: dict[tuple[Monitor | None, Part | None], Policy] = {}
-
-    def play(
-        self,
-        protocol: Protocol,
-        episodes: int,
-        report: Callable[[Result], None] | None = None,
-        watch: Watch | None = None,
-    ) -> list[Result]:
-        from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
-
-        model, part = self._model, protocol.without
-        model = model if part is None else without(model, part)
-        which = protocol.monitor, part
-        if which not in self._policies:
-            self._policies[which] = make_policy(model, protocol.monitor, recovery=self._recovery)
-        policy = self._policies[which]
-        plain = protocol.memory == "kept" and protocol.until is None and watch is None
-        plain = plain and policy.monitor_report is None and not self._recovery
-        if plain and not self._stepwise and can_fuse(model, self._env, protocol.disturbance):
-            return evaluate_fused(
-                model,
-                self._env,
-                self.channels,
-                episodes,
-                self._seed,
-                protocol.disturbance,
-            )
-        return evaluate(
-            policy, self._env, self.channels, episodes, self._seed, protocol, report, watch
-        )
 
 
 def _line(name: str, results: list[Result]) -> str:

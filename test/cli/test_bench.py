@@ -16,6 +16,7 @@ from an_control.cli import main
 from an_control.policy import AttentionSizes, MlpSizes, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.sizes import CAR_RACING_SIZES
+from an_control.system.share import share_path
 
 
 @pytest.fixture
@@ -62,10 +63,34 @@ def test_parts_shows_every_part_and_what_a_further_channel_costs(monkeypatch, tm
     assert "gtrxl" in capsys.readouterr().out
 
 
-def test_parts_of_a_model_file_are_refused(saved, capsys):
-    model = saved(AttentionSizes(actions=1, neuron=2, queries=3, key=2, inputs=["value"], head=[]))
-    assert main(["bench", "parts", "--model", str(model)]) == 2
-    assert "random weights" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("what", "more", "said"),
+    [
+        ("parts", ["--model", "m"], "--model m: not for bench parts (allowed: --seconds, --json)"),
+        ("ant", ["--model", "m"], "--model m: not for bench ant"),
+        ("monitor", ["--out", "o"], "--out o: not for bench monitor"),
+        ("inference", ["--markdown", "m.md"], "--markdown m.md: not for bench inference"),
+        ("training", ["--picture", "p.png"], "--picture p.png: not for bench training"),
+        ("memory", ["--seconds", "2"], "--seconds 2.0: not for bench memory (allowed: --out, "),
+    ],
+)
+def test_an_option_that_a_benchmark_would_not_read_is_refused(
+    what, more, said, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", what, *more]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_monitor_is_measured_for_an_episode_and_its_model_named(tmp_path, monkeypatch):
+    """However long the environment takes to be made."""
+    pytest.importorskip("pybullet", reason="needs the sim extra")
+    monkeypatch.setattr("an_control.bench.monitor.STEPS", 120)
+    result = tmp_path / "result.json"
+    assert main(["bench", "monitor", "--seconds", "0.000001", "--json", str(result)]) == 0
+    shown = json.loads(result.read_text())
+    assert shown["model"] == str(share_path("models/ant.safetensors"))
+    assert all(row["quiet_p50_us"] > 0.0 and row["move_p50_us"] > 0.0 for row in shown["rows"])
 
 
 def test_inference_is_measured_with_one_thread(monkeypatch):

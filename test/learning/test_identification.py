@@ -11,7 +11,14 @@ pytest.importorskip("matplotlib", reason="needs the train extra")
 
 from an_control.cli import main
 from an_control.learning.environments import ENVIRONMENTS, make_environment
-from an_control.learning.evaluation.identification import Held, identify
+from an_control.learning.evaluation.identification import (
+    Held,
+    Identification,
+    frozen_table,
+    identification_table,
+    identify,
+)
+from an_control.learning.rollout.episode import Result
 from an_control.policy import load_policy, make_policy
 from an_control.policy.random_model import ANT_SIZES, random_model
 
@@ -66,6 +73,37 @@ def test_it_writes_its_picture_and_figures(tmp_path, monkeypatch):
     assert "<!-- table frozen -->\n| frozen |" in page.read_text()
     assert (tmp_path / "identification.png").stat().st_size > 1000
     assert len(json.loads(figures.read_text())["first"]) == 200
+
+
+def test_a_reshuffle_that_never_came_has_no_shares(tmp_path, monkeypatch, capsys):
+    from an_control.learning.evaluation import identification
+
+    monkeypatch.setattr(identification, "freeze_each", lambda *_: {})
+    figures = tmp_path / "figures.json"
+    arguments = ["--episodes", "1", "--shuffle", "reset+1000", "--json", str(figures)]
+    plots = ["--plots", str(tmp_path)]
+    assert main(["evaluate", str(ANT), "--identification", *arguments, *plots]) == 0
+    assert "| a reshuffle on the way | - | - |" in capsys.readouterr().out
+    written = json.loads(figures.read_text())
+    assert written["later"] == [None] * 1000 and all(0 <= one <= 1 for one in written["first"])
+
+
+def test_steps_that_no_episode_reached_have_no_shares():
+    share = np.array([[0.5, 1.0], [0.0, 0.0], [np.nan, np.nan]])
+    found = Identification(share, share, np.zeros((2, 3), np.int64))
+    assert identification_table(found).splitlines()[2:] == [
+        "| the reset | 75% | - |",
+        "| a reshuffle on the way | 75% | - |",
+    ]
+
+
+def test_what_no_environment_measures_is_left_out_of_the_frozen_table():
+    def row(*walked):
+        results = [Result(10.0, 5, 0, False, one, 0.1) for one in walked]
+        return frozen_table({"x": results}).splitlines()[2]
+
+    assert row(None, None) == "| `x` | 10 +- 0 | 10 |  |"
+    assert row(1.0, 4.0) == "| `x` | 10 +- 0 | 10 | 2.5 |"
 
 
 @pytest.mark.parametrize(

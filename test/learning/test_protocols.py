@@ -17,10 +17,9 @@ from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 from an_control.learning.evaluation.evaluate import Result, evaluate
 from an_control.learning.rollout.evaluation_protocol import Protocol
-from an_control.policy import MlpSizes, load_policy, make_policy, write_model
+from an_control.policy import load_policy, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.tasks import ANT_TASK
-from an_control.system.interrupts import INTERRUPTED
 
 
 @pytest.fixture(scope="module")
@@ -186,8 +185,6 @@ def test_the_command_writes_table_json_and_pictures(model, tmp_path, capsys, mon
 
 def test_what_is_lost_makes_a_curve_and_no_other_pictures(model, tmp_path):
     pytest.importorskip("matplotlib")
-    from an_control.learning.evaluation.plots import loss_curves
-
     arguments = [
         "--episodes",
         "1",
@@ -199,14 +196,55 @@ def test_what_is_lost_makes_a_curve_and_no_other_pictures(model, tmp_path):
     ]
     assert main(["evaluate", str(model), *arguments]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["loss.png"]
-    one = [Result(17.0, 20, 1, False, None, 0.1)]
-    runs = {"none": one, "none,missing=0.5": one, "none,missing=0.5,monitor=off": one}
-    figure = loss_curves(
-        runs, {"none": 0.0, "none,missing=0.5": 0.5, "none,missing=0.5,monitor=off": 0.5}
-    )
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert labels == ["none", "none,monitor=off"]
-    assert loss_curves({"none": one}, {"none": 0.0}) is None
+
+
+def loss_of(returns, lost):
+    """The legend and the points of each curve, of returns and shares by protocol."""
+    from an_control.learning.evaluation.plots import loss_curves
+
+    runs = {name: results(one) for name, one in returns.items()}
+    figure = loss_curves(runs, dict(zip(runs, lost, strict=True)))
+    assert figure is not None
+    (axes,) = figure.axes
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    return {
+        label: [tuple(point) for point in curve.lines[0].get_xydata().tolist()]
+        for label, curve in zip(labels, axes.containers, strict=True)
+    }
+
+
+def test_a_curve_of_losses_without_a_whole_row_begins_with_the_first_one():
+    pytest.importorskip("matplotlib")
+    returns = {"none": 90.0, "none,missing=0.5": 60.0, "none,missing=0.5,monitor=off": 30.0}
+    assert loss_of(returns, (0.0, 0.5, 0.5)) == {
+        "channels in their usual order": [(0.0, 90.0), (50.0, 60.0)],
+        "channels in their usual order, monitor off": [(0.0, 90.0), (50.0, 30.0)],
+    }
+    from an_control.learning.evaluation.plots import loss_curves
+
+    assert loss_curves({"none": results(17.0)}, {"none": 0.0}) is None
+
+
+def test_a_curve_of_losses_with_a_whole_row_begins_with_that():
+    pytest.importorskip("matplotlib")
+    returns = {"none": 90.0, "reset": 80.0, "none,missing=0.1": 60.0, "reset,missing=0.1": 50.0}
+    assert loss_of(returns, (0.0, 0.0, 0.1, 0.1)) == {
+        "channels in their usual order": [(0.0, 90.0), (10.0, 60.0)],
+        "order unknown from the start": [(0.0, 80.0), (10.0, 50.0)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ("none,delay=1", "channels in their usual order, delay=1"),
+        ("100", "channels moved every 100 steps"),
+        ("reset+25,swap=2", "order unknown from the start, channels moved every 25 steps, swap=2"),
+    ],
+)
+def test_a_legend_says_a_protocol_to_people_who_do_not_know_its_words(protocol, said):
+    plots = pytest.importorskip("an_control.learning.evaluation.plots")
+    assert plots.in_words(protocol) == said
 
 
 def test_a_page_without_the_tables_marks_is_bad_input(model, tmp_path, capsys):
@@ -273,63 +311,3 @@ def test_keys_that_are_too_few_or_one_number_give_no_clusters(keys):
     trace = plots.Trace(("a", "b", "c"))
     trace.keys = list(keys)
     assert plots.key_clusters(trace) is None
-
-
-@pytest.fixture
-def small(tmp_path):
-    """A policy whose episodes are short."""
-    path = tmp_path / "small.safetensors"
-    task = {"name": "CartPole-v1", "channels": [f"observation.{i}" for i in range(4)]}
-    write_model(path, random_model(MlpSizes(4, 2, [3]), task=task))
-    return path
-
-
-def table_of(model, *more):
-    """The exit status of a table of three rows, and those that it has written, without times."""
-    written = model.with_suffix(".json")
-    written.unlink(missing_ok=True)
-    table = ["--table", "none", "reset", "reset+5", "--episodes", "3", "--json", str(written)]
-    status = main(["evaluate", str(model), *table, *more])
-    rows = json.loads(written.read_text())["protocols"] if written.exists() else []
-    return status, [[row[name] for name in ("protocol", "difference", "episodes")] for row in rows]
-
-
-def interrupted_after(play, rows, played):
-    """`_Stage.play` until that many rows have been noted in `played`."""
-
-    def counted(stage, protocol, *rest):
-        if len(played) == rows:
-            raise KeyboardInterrupt
-        played.append(str(protocol))
-        return play(stage, protocol, *rest)
-
-    return counted
-
-
-def test_a_table_that_was_stopped_plays_only_the_rows_that_it_lacks(tmp_path, small, monkeypatch):
-    state, played, play = tmp_path / "rows", [], evaluate_verb._Stage.play
-    whole = table_of(small)
-    assert whole[0] == 0 and len(whole[1]) == 3
-    monkeypatch.setattr(evaluate_verb._Stage, "play", interrupted_after(play, 2, played))
-    assert table_of(small, "--state", str(state)) == (INTERRUPTED, [])
-    assert played == ["none", "reset"]
-    monkeypatch.setattr(evaluate_verb._Stage, "play", interrupted_after(play, 9, played))
-    assert table_of(small, "--state", str(state)) == whole
-    assert played == ["none", "reset", "reset+5"]
-    assert not state.exists()
-
-
-def test_rows_of_another_table_are_refused(tmp_path, small, capsys, monkeypatch):
-    state = tmp_path / "rows"
-    stage, played = evaluate_verb._Stage, []
-    monkeypatch.setattr(stage, "play", interrupted_after(stage.play, 1, played))
-    assert table_of(small, "--state", str(state))[0] == INTERRUPTED
-    capsys.readouterr()
-    assert table_of(small, "--state", str(state), "--seed", "2") == (2, [])
-    assert f"{state}: seed was 1, not 2" in capsys.readouterr().err
-    state.write_text("notes of mine")
-    assert table_of(small, "--state", str(state)) == (2, [])
-    assert f"{state}: has no rows of a table" in capsys.readouterr().err
-    assert state.read_text() == "notes of mine"
-    assert main(["evaluate", str(small), "--state", str(state)]) == 2
-    assert f"--state {state}: keeps the rows of a --table" in capsys.readouterr().err

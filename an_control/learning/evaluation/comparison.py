@@ -18,7 +18,7 @@ HEAD = "| protocol | return | min | median | max | successes | difference | same
 """Of a table; returns and differences are means +- standard errors over episodes."""
 BACK_STEPS, BACK_SHARE = (150, 350), 0.95
 """An episode is back if, in these steps after the last move, its mean reward is this share of that
-which the first protocol's episodes have there."""
+which the first protocol's episodes, in which nothing moves, have there."""
 BEGIN, END = "<!-- table {} -->", "<!-- end of table -->"
 
 
@@ -31,7 +31,8 @@ def compare(
     """One entry a protocol, by name; the first one is what the others differ from.
 
     `until` says from which step on nothing moved any more; what share of the episodes was back by
-    then is `back`, None where that is not known.
+    then is `back`. It is None where that is not known: of the first protocol itself, and where
+    signals move on the way in that one, or its results lack the rewards of each step.
 
     Of protocols with a stop, `walked_m` has how far the robots came that were up when it ended, and
     `walk_again` how many of them came at least `walk_m`; both are None without a stop.
@@ -65,8 +66,8 @@ def _difference(results: Sequence[Result], first: Sequence[Result]) -> dict[str,
 
 
 def _back(results: Sequence[Result], first: Sequence[Result], until: int | None) -> float | None:
-    """The share of the episodes that walk on as if nothing had been."""
-    if until is None:
+    """The share of the episodes that walk on as if nothing had been, as the first ones do."""
+    if until is None or results is first or any(one.rewired for one in first):
         return None
     begin, end = (until + steps for steps in BACK_STEPS)
     usual = [one.rewards[begin:end].mean() for one in first if len(one.rewards) > begin]
@@ -98,8 +99,6 @@ def lines(row: Mapping[str, Any], success: float | None, walk_m: float | None) -
         text["distance"] = f"{row['distance_m']:.1f} m"
     if row["detected"]:
         text["monitor"] = f"{row['detected']} moves of signals detected"
-    if row["back"] is not None:
-        text["back"] = f"{row['back']:.0%} had their usual reward again after the last move"
     if row["walked_m"]:
         text["stops"] = after_stops(row["walked_m"], walk_m)
     text["speed"] = f"{row['steps_per_s']:.0f} steps/s"

@@ -28,7 +28,8 @@ UNKNOWN = 0.5
 
 @dataclass(frozen=True)
 class Identification:
-    """Counts over episodes that are reshuffled at the reset and every K steps, N channels."""
+    """Counts over episodes that are reshuffled at the reset and every K steps, N channels; shares
+    are NaN where there was no such step."""
 
     first: np.ndarray  # (K, N) share identified, by steps since the reset
     later: np.ndarray  # (K, N) by steps since a reshuffle on the way
@@ -88,7 +89,7 @@ def identify(
         counter.begin()
         disturber = Disturber(channels, DisturbanceSettings(Shuffle(True, every)), start.run)
         play_episode(policy, env, channels, disturber, start, watch=counter)
-    share = counter.right / np.maximum(counter.seen, 1)
+    share = np.where(counter.seen, counter.right / np.maximum(counter.seen, 1), np.nan)
     return Identification(share[0], share[1], counter.confusion)
 
 
@@ -132,26 +133,29 @@ def freeze_each(
 
 
 def frozen_table(frozen: dict[str, list[Result]]) -> str:
-    """One row a channel, worst first, in Markdown."""
+    """One row a channel, worst first, in Markdown; no way walked where a task measures none."""
     rows = ["| frozen | return | min | walked, m |", "|---|---|---|---|"]
     means = {name: np.mean([r.total for r in results]) for name, results in frozen.items()}
     for name in sorted(frozen, key=lambda name: means[name]):
         totals = np.array([result.total for result in frozen[name]])
-        walked = np.mean([result.distance_m or 0.0 for result in frozen[name]])
+        ways = [one.distance_m for one in frozen[name] if one.distance_m is not None]
+        walked = f"{np.mean(ways):.1f}" if ways else ""
         mean = f"{totals.mean():.0f} {error(totals.std(), len(totals))}"
-        rows.append(f"| `{name}` | {mean} | {totals.min():.0f} | {walked:.1f} |")
+        rows.append(f"| `{name}` | {mean} | {totals.min():.0f} | {walked} |")
     return "\n".join(rows)
 
 
 def identification_table(found: Identification) -> str:
-    """Shares identified by steps, over all channels, in Markdown."""
+    """Shares identified by steps, over all channels, in Markdown; "-" where there was none."""
     steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(found.first)]
     rows = [
         "| steps since | " + " | ".join(map(str, steps)) + " |",
         "|---" * (len(steps) + 1) + "|",
     ]
     for place, title in enumerate(("the reset", "a reshuffle on the way")):
-        rows.append(f"| {title} | " + " | ".join(f"{found.at(k)[place]:.0%}" for k in steps) + " |")
+        shares = [found.at(k)[place] for k in steps]
+        cells = ["-" if np.isnan(share) else f"{share:.0%}" for share in shares]
+        rows.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
@@ -165,7 +169,8 @@ def identification_picture(found: Identification, channels: Sequence[str]) -> Fi
         axis.imshow(share.T, aspect="auto", vmin=0.0, vmax=1.0, interpolation="nearest")
         axis.set_title(title)
         axis.set_xlabel("steps")
-    share = found.confusion / np.maximum(found.confusion.sum(1, keepdims=True), 1)
+    times = found.confusion.sum(1, keepdims=True)
+    share = np.where(times, found.confusion / np.maximum(times, 1), np.nan)
     axes[2].imshow(share, aspect="auto", vmin=0.0, vmax=1.0, interpolation="nearest")
     axes[2].set_title("taken for, in the later half of the steps")
     names = [*channels, "none"]

@@ -21,7 +21,7 @@ class KeptRows:
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
-        self.rows: dict[str, list[Result]] = {}
+        self._rows: dict[str, list[Result]] = {}
         self._path, self._about = path, dict(about)
         if not path.exists():
             return
@@ -29,17 +29,25 @@ class KeptRows:
             kept = json.loads(read_regular(path))
             before = {name: kept["about"][name] for name in about}
             for protocol, episodes in kept["rows"].items():
-                self.rows[protocol] = [_result(one) for one in episodes]
+                self._rows[protocol] = [_result(one) for one in episodes]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{path}: has no rows of a table") from error
         for name, value in about.items():
             if before[name] != value:
                 raise ValueError(f"{path}: {name} was {before[name]}, not {value}")
 
+    def row(self, protocol: str, *, stepwise: bool) -> list[Result] | None:
+        """What was kept; None where that is nothing, or lacks each step's reward and `stepwise`
+        asks for that: compiled rollouts played it then."""
+        row = self._rows.get(protocol)
+        if row is None or (stepwise and any(len(one.rewards) < one.steps for one in row)):
+            return None
+        return row
+
     def keep(self, protocol: str, results: Sequence[Result]) -> None:
         """Add a row. WriteError where the file cannot be written; it is as before then."""
-        self.rows[protocol] = list(results)
-        rows = {name: [_plain(one) for one in row] for name, row in self.rows.items()}
+        self._rows[protocol] = list(results)
+        rows = {name: [_plain(one) for one in row] for name, row in self._rows.items()}
         write_whole(self._path, json.dumps({"about": self._about, "rows": rows}))
 
     def drop(self) -> None:

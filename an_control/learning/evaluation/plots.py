@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from an_control.disturbance import Disturber
+from an_control.disturbance import Disturber, Shuffle
 from an_control.learning.rollout.episode import Result
 from an_control.policy import Policy
 from an_control.system.files import replacing
@@ -215,8 +215,8 @@ def recovery_curves(runs: Mapping[str, Sequence[Result]]) -> Figure | None:
 def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float]) -> Figure | None:
     """Return over the share of channels that is missing, a curve for what else a protocol says.
 
-    `lost` is each protocol's share. Where the first protocol loses none, every curve begins with
-    it. None where there are no two shares.
+    `lost` is each protocol's share. Where the first protocol loses none, a curve that has no such
+    row begins with it. None where there are no two shares.
     """
     first = next(iter(runs))
     curves: dict[str, list[str]] = {}
@@ -226,22 +226,32 @@ def loss_curves(runs: Mapping[str, Sequence[Result]], lost: Mapping[str, float])
     shown = {label: names for label, names in curves.items() if any(lost[name] for name in names)}
     if len({lost[name] for name in runs}) < 2:
         return None
-    figure, axis = plt.subplots(figsize=(6, 4))
+    figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
     for label, names in shown.items():
-        whole = names if first in names or lost[first] else [first, *names]
-        ordered = sorted(whole, key=lambda name: lost[name])
+        begins_late = all(lost[name] for name in names)
+        points = [first, *names] if begins_late and not lost[first] else names
+        ordered = sorted(points, key=lambda name: lost[name])
         returns = [np.array([result.total for result in runs[name]]) for name in ordered]
         shares = [100.0 * lost[name] for name in ordered]
         means = [one.mean() for one in returns]
         errors = [one.std() / np.sqrt(max(len(one) - 1, 1)) for one in returns]
-        bars = axis.errorbar(shares, means, errors, label=label)
+        bars = axis.errorbar(shares, means, errors, label=in_words(label))
         bars[0].set_marker("o")
     axis.set_xlabel("channels that are missing, %")
     axis.set_ylabel("return, mean and standard error")
     axis.set_ylim(bottom=0)
-    axis.legend(loc="best", fontsize=8)
-    figure.tight_layout()
+    figure.legend(loc="outside upper left", fontsize=8)
     return figure
+
+
+def in_words(protocol: str) -> str:
+    """A protocol for people who do not know its words: order unknown from the start, delay=1."""
+    first, *others = protocol.split(",")
+    shuffle = Shuffle.parse(first)
+    start = "order unknown from the start" if shuffle.at_reset else ""
+    moves = f"channels moved every {shuffle.every} steps" if shuffle.every else ""
+    order = ", ".join(filter(None, (start, moves))) or "channels in their usual order"
+    return ", ".join([order, *(one.replace("monitor=", "monitor ") for one in others)])
 
 
 def save(figures: Mapping[str, Figure | None], folder: Path) -> list[Path]:
