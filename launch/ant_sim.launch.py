@@ -24,6 +24,7 @@ from an_control.system.share import share_path
 from an_control.view.process import page
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.bridge.pair import check_pair
+from an_control_sim.bridge.policy_link import COMMAND_S, SOURCES_S, START_S
 from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
 
@@ -43,8 +44,10 @@ ARGUMENTS = {
     "camera_hz": (0.0, "pictures per simulated second if looked at, 0 = off"),
     "command_timeout_s": (
         0.0,
-        "after this the simulator's safe command counts; 0 = 1 s, in real time five steps",
+        f"after this the simulator's safe command counts; 0 = {COMMAND_S:g} s, in real time five"
+        " steps",
     ),
+    "start_timeout_s": (START_S, "seconds to wait for the policy"),
     "trigger": (
         "sources",
         "in real time: tick when all sources have sent (sources) or by the clock (timer)",
@@ -53,7 +56,7 @@ ARGUMENTS = {
         -1.0,
         "seconds from the safe command to the policy's; -1 = as the model was trained",
     ),
-    "shadow": (False, "propose on policy/proposed, and command nothing"),
+    "shadow": (False, "in real time: propose on policy/proposed, and command nothing"),
     "monitor": ("model", "what to do about unannounced rewiring: off, reset, match or model"),
     "recovery": (
         -1.0,
@@ -67,7 +70,7 @@ ARGUMENTS = {
 }
 SIMULATOR_PARAMETERS = (
     "simulation", "wiring", "episodes", "seed", "realtime", *(one.name for one in SETTINGS),
-    "schedule", "scrambler", "camera_hz", "command_timeout_s",
+    "schedule", "scrambler", "camera_hz", "command_timeout_s", "start_timeout_s",
 )  # fmt: skip
 
 
@@ -87,18 +90,26 @@ def generate_launch_description() -> LaunchDescription:
 def nodes(context: LaunchContext) -> list[ExecuteProcess]:
     """Both nodes, and the page; a bad argument or file raises before any has started."""
     given = {name: argument(context, name) for name in ARGUMENTS}
+    if given["shadow"] and not given["realtime"]:
+        raise ValueError(
+            "shadow:=true (allowed with realtime:=true): in lockstep each step waits for a command"
+        )
     given["scrambler"] = given["scrambler"] or given["view"]
     wiring = load_wiring(given["wiring"])
     load_policy(given["model"])
     simulation = load_simulation(given["simulation"])
-    check_pair(simulation, wiring, lockstep=not given["realtime"])
+    lockstep, camera_hz = not given["realtime"], given["camera_hz"]
+    check_pair(simulation, wiring, lockstep=lockstep, camera_hz=camera_hz)
+    if lockstep:
+        given["command_timeout_s"] = given["command_timeout_s"] or COMMAND_S
     disturbance = DisturbanceSettings.read({one.name: given[one.name] for one in SETTINGS})
     if given["schedule"]:
         load_schedule(given["schedule"])
     policy = {
         "model": given["model"],
         "wiring": policy_wiring(context, given, wiring, disturbance),
-        "mode": "rate" if given["realtime"] else "lockstep",
+        "mode": "lockstep" if lockstep else "rate",
+        "lockstep_wait_s": SOURCES_S,
         "autostart": True,
         "check_rate": given["check_rate"],
         "engine": given["engine"],

@@ -19,7 +19,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 from an_control.view.process import page
 
 BOOLEANS = ["true", "false"]
-NUMBERS = {"ramp_s", "recovery"}
+NUMBERS = {"ramp_s", "recovery", "watchdog_s", "lockstep_wait_s"}
 PARAMETERS: dict[str, tuple[str, list[str] | None]] = {
     "wiring": ("the robot's wiring YAML", None),
     "model": ("the policy's model file", None),
@@ -30,10 +30,17 @@ PARAMETERS: dict[str, tuple[str, list[str] | None]] = {
     ),
     "shadow": ("propose on ~/proposed, and command nothing", ["", *BOOLEANS]),
     "ramp_s": ("seconds from the safe command to the policy's", None),
+    "watchdog_s": ("seconds without a command after which the safe one goes out, 0 = off", None),
+    "lockstep_wait_s": ("mode lockstep: seconds to wait for the other sources of a stamp", None),
+    "monitor": (
+        "what to do about unannounced rewiring",
+        ["", "model", "off", "reset", "match"],
+    ),
     "recovery": ("push a robot whose readings change by less than this at a tick", None),
     "autostart": ("configure and activate at once", ["", *BOOLEANS]),
     "check_rate": ("refuse a rate that the model was not trained at", ["", *BOOLEANS]),
     "engine": ("what computes the policy", ["", "auto", "numpy", "numba"]),
+    "executor": ("events: quicker, experimental in rclpy", ["", "single_threaded", "events"]),
     "use_sim_time": ("take the time from /clock", ["", *BOOLEANS]),
 }
 

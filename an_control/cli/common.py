@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -114,10 +115,22 @@ def _options(given: Any, some: Iterable[Field[Any]]) -> list[str]:
 
 
 def write_json(path: Path | None, result: dict[str, Any]) -> None:
-    """Write a verb's result where ``--json`` asked for it; InputError where that cannot be."""
+    """Write a verb's result where ``--json`` asked for it; InputError where that cannot be.
+
+    Numbers that are not finite, which JSON does not have, become null.
+    """
     if path is None:
         return
     try:
-        write_whole(path, json.dumps(result, indent=2) + "\n")
+        write_whole(path, json.dumps(_finite(result), indent=2, allow_nan=False) + "\n")
     except WriteError as error:
         raise InputError(f"--json {error}") from error
+
+
+def _finite(value: Any) -> Any:
+    """The same with None in place of numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from an_control.cli.common import InputError, OutputFile, need, write_json
+from an_control.cli.common import InputError, OutputFile, need, option, write_json
 from an_control.cli.disturbance import Options, defaults
 from an_control.cli.run import parameters
 from an_control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
+from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.children import bound
@@ -31,7 +32,10 @@ from an_control.view.process import command as page_command
 from an_control.wiring import Wiring, load_wiring
 
 if TYPE_CHECKING:
+    from an_control_sim.bridge.episodes import Summary
     from an_control_sim.bridge.recorder import Recorder
+    from an_control_sim.bridge.simulation_file import Simulation
+    from an_control_sim.bridge.simulator_node import SimulatorSettings
 
 STOP_S = 5.0
 SIMULATORS = {
@@ -41,11 +45,6 @@ SIMULATORS = {
     "pong": ("ale_py", "cv2"),
 }
 """What each task needs beside gymnasium."""
-COMMAND_S, SOURCES_S = 10.0, 5.0
-"""Lockstep waits this long for a command, and for all sources: on a busy machine too an episode
-depends on its seed alone."""
-START_S = 120.0
-"""So long the policy node may take to start: where nothing is compiled yet, a minute if busy."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +132,8 @@ class Verb:
             _check_disturbance(wiring, disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
+        if not (schedule or self.scrambler or self.view):  # where it cannot change any more
+            _check_read(disturbance)
         silent = self._check_pair(files.simulation, controller.wiring, disturbance)
         name = self.task or controller.wiring.robot
         print(f"{name}: {model.name}, {self.episodes} episodes, {disturbance}", flush=True)
@@ -182,27 +183,17 @@ class Verb:
         schedule: tuple[Change, ...],
     ) -> int:
         from an_control.cli.sim_view import progress
+        from an_control_sim.bridge.episodes import Summary
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
-        from an_control_sim.bridge.recorder import RATE_HZ
-        from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
+        from an_control_sim.bridge.simulation_file import load_simulation
+        from an_control_sim.bridge.simulator_node import simulate
         from an_control_sim.process import ros_node, signals
         from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         wired = load_wiring(files.wiring)
-        settings = SimulatorSettings(
-            simulation=str(files.simulation),
-            wiring=str(files.wiring),
-            episodes=self.episodes,
-            seed=self.seed,
-            realtime=self.realtime,
-            command_timeout_s=0.0 if self.realtime else COMMAND_S,
-            start_timeout_s=START_S,
-            scrambler=self.scrambler or self.view,
-            disturbance=disturbance,
-            schedule=schedule,
-            camera_hz=RATE_HZ if self.video is not None and not wired.images else 0.0,
-        )
+        settings = self._settings(files, wired, disturbance, schedule)
+        summary, failure = Summary(()), ""
         with ExitStack() as stack:
             stopped = stack.enter_context(signals())
             seen = files.wiring
@@ -221,31 +212,58 @@ class Verb:
             if self.view:
                 stack.enter_context(_page(name, self.view_port))
             report = stack.enter_context(progress(self.episodes))
-            recorder = None if self.video is None else _recorder(node, self.video, wired)
-            if stopped():
-                return INTERRUPTED
+            recorder = None
+            if self.video is not None:
+                recorder = _recorder(node, self.video, load_simulation(files.simulation), wired)
             try:
                 with recorder or nullcontext():
                     summary = simulate(node, settings, report)
-            except (BridgeError, OSError) as error:
-                print(f"an-control sim: {error}", file=sys.stderr)
-                return 1
+            except OSError as error:
+                failure = str(error)
         if died:
-            print(
-                f"an-control sim: the policy node ended by itself, status {died[0]}",
-                file=sys.stderr,
-            )
-            return 1
+            failure = f"the policy node ended by itself, status {died[0]}"
+        return self._report(name, files.model, summary, failure or summary.failure)
+
+    def _settings(
+        self,
+        files: _Files,
+        wiring: Wiring,
+        disturbance: DisturbanceSettings,
+        schedule: tuple[Change, ...],
+    ) -> SimulatorSettings:
+        from an_control_sim.bridge.policy_link import COMMAND_S
+        from an_control_sim.bridge.recorder import RATE_HZ
+        from an_control_sim.bridge.simulator_node import SimulatorSettings
+
+        return SimulatorSettings(
+            simulation=str(files.simulation),
+            wiring=str(files.wiring),
+            episodes=self.episodes,
+            seed=self.seed,
+            realtime=self.realtime,
+            command_timeout_s=0.0 if self.realtime else COMMAND_S,
+            scrambler=self.scrambler or self.view,
+            disturbance=disturbance,
+            schedule=schedule,
+            camera_hz=RATE_HZ if self.video is not None and not wiring.images else 0.0,
+        )
+
+    def _report(self, name: str, model: Path, summary: Summary, failure: str) -> int:
+        """Print and write what has finished, which a failure does not take; the exit status."""
         summary = replace(summary, walk_m=WALK_M.get(self.task or ""))
         print("\n".join(summary.lines()))
-        if not summary.episodes:
-            return INTERRUPTED
-        write_json(self.json, self._result(name, files.model, summary))
-        return 0
+        if summary.episodes:
+            write_json(self.json, self._result(name, model, summary))
+        if failure:
+            print(f"an-control sim: {failure}", file=sys.stderr)
+            return 1
+        return 0 if len(summary.episodes) == self.episodes else INTERRUPTED
 
     def _policy_node(
         self, name: str, wiring: Path, model: Path
     ) -> AbstractContextManager[list[int]]:
+        from an_control_sim.bridge.policy_link import SOURCES_S
+
         values = {
             "wiring": wiring,
             "model": model,
@@ -260,7 +278,7 @@ class Verb:
         }
         return _policy_node(name, values)
 
-    def _result(self, name: str, model: Path, summary: Any) -> dict[str, Any]:
+    def _result(self, name: str, model: Path, summary: Summary) -> dict[str, Any]:
         enough = SUCCESS.get(self.task or "")
         success = None if enough is None else float((summary.returns > enough).mean())
         return {
@@ -269,6 +287,7 @@ class Verb:
             "seed": self.seed,
             **vars(self.disturbance),
             "success_share": success,
+            "episodes_asked": self.episodes,
             **summary.as_dict(),
         }
 
@@ -290,14 +309,30 @@ def _check_disturbance(
     scrambled_message(load_wiring(wiring)).check(disturbance, schedule)
 
 
-def _recorder(node: Any, path: Path, wiring: Wiring) -> Recorder:
-    """Of a simulator's picture, or of a camera's images beside what the policy looked at."""
-    from an_control_sim.bridge.recorder import Recorder
+def _check_read(disturbance: DisturbanceSettings) -> None:
+    """InputError naming an option that does nothing without another one."""
+    for one in disturbance.changed:
+        if one.modifies and TABLE[one.modifies] not in disturbance.changed:
+            given = f"{option(one.name)} {getattr(disturbance, one.name)}"
+            raise InputError(f"{given}: does nothing without {option(one.modifies)}")
 
-    if not wiring.images:
-        return Recorder(node, path)
-    topics = wiring.sources[0].topic, "policy/attended"
-    return Recorder(node, path, topics, rate_hz=wiring.rate_hz)
+
+def _recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> Recorder:
+    """Of a simulator's picture, or of the first camera's images beside what the policy looked at.
+
+    At the rate at which they come, so that a video plays as fast as the robot moves.
+    """
+    from an_control_sim.bridge.camera_topic import steps_per_picture
+    from an_control_sim.bridge.recorder import RATE_HZ, Recorder
+
+    if wiring.images:
+        camera = next(one.source for one in wiring.channels if one.image is not None)
+        eye = next(one.topic for one in wiring.sources if one.name == camera)
+        topics, steps = [eye, "policy/attended"], 1
+    else:
+        topics = [] if simulation.camera is None else [simulation.camera.topic]
+        steps = steps_per_picture(RATE_HZ, simulation.step_s)
+    return Recorder(node, path, topics, 1.0 / (steps * simulation.step_s))
 
 
 @contextmanager

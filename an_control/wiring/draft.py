@@ -42,7 +42,7 @@ class Draft(NamedTuple):
     def text(self) -> str:
         """The YAML."""
         lines = [*(f"# {one}" for one in self.about), "an_control_wiring: 1"]
-        lines.append(f"robot: {self.robot}")
+        lines.append(f"robot: {quoted(self.robot)}")
         lines.append(f"rate_hz: {self.rate_hz:.6g}".ljust(26) + f" # {self.rate}")
         lines.append("min_present_share: 0.5     # with fewer present channels: the safe command")
         lines += ["", "sources:", *entries(map(_source, *zip(*self.sources, strict=True)))]

@@ -21,13 +21,19 @@ from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.task import Future
 from rosgraph_msgs.msg import Clock
-from sensor_msgs.msg import Image
 from std_srvs.srv import SetBool, Trigger
 
+from an_control_sim.bridge.camera_topic import CameraTopic
 from an_control_sim.bridge.policy_figures import Figures, PolicyFigures
-from an_control_sim.bridge.policy_link import CALL_S, BridgeError, PolicyLink, others_publish
+from an_control_sim.bridge.policy_link import (
+    ALONE_S,
+    CALL_S,
+    START_S,
+    BridgeError,
+    PolicyLink,
+    others_publish,
+)
 from an_control_sim.bridge.progress_topic import ProgressTopic
-from an_control_sim.bridge.publishers import fill_image
 from an_control_sim.bridge.robot import Robot
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor
 
@@ -87,7 +93,7 @@ class Bridge:
         policy: str = "policy",
         realtime: bool = False,
         command_timeout_s: float | None = None,
-        start_timeout_s: float = 30.0,
+        start_timeout_s: float = START_S,
         camera_hz: float = 0.0,
     ) -> None:
         self.node, self.robot, self.tap = node, robot, tap
@@ -135,13 +141,9 @@ class Bridge:
         node.create_service(SetBool, "~/pause", self._on_pause)
         node.create_service(Trigger, "~/step", self._on_step)
         node.create_service(Trigger, "~/reset", self._on_reset)
-        self._camera_publisher = None
+        self._camera = None
         if camera_hz > 0 and simulation.camera is not None:
-            self._camera_every = max(1, round(1.0 / (camera_hz * simulation.step_s)))
-            self._camera_message = Image()
-            self._camera_message.header.frame_id = simulation.camera.frame_id
-            topic = simulation.camera.topic
-            self._camera_publisher = node.create_publisher(Image, topic, RELIABLE)
+            self._camera = CameraTopic(node, self.robot, simulation.camera, camera_hz)
 
     # A run is one start, then a reset and steps per episode. All raise Stopped and BridgeError.
 
@@ -149,13 +151,14 @@ class Bridge:
         """Wait until the policy is there, active and connected.
 
         In real time nobody is waited for where the policy has no name. Another simulator on the
-        same topics is refused, once it was given until the timeout to end: one that was killed
-        stays in the graph for a while. So is a policy that does not read what the tap publishes.
+        same topics is refused, once it was given ALONE_S to end: one that was killed stays in the
+        graph for a while. So is a policy that does not read what the tap publishes.
         """
         self._refuse_rivals()
         if self._link.named or not self._realtime:
             topics = {publisher.topic_name for _, _, publisher in self._outlets}
-            self._link.wait(topics if self.tap is None else {*topics, self.tap.topic})
+            topics |= set() if self.tap is None else {self.tap.topic}
+            self._link.wait(topics, shadow=self._realtime)
             self._refuse_rivals()
         if self.tap is not None:
             self._link.require_reader(self.tap.topic)
@@ -215,8 +218,15 @@ class Bridge:
         self._link.prepare_stops()
 
     def figures(self) -> Figures | None:
-        """What the policy node says of itself now; None where it says nothing."""
-        return None if self._figures is None else self._figures.read(self._spin)
+        """What the policy node says of itself after the last episode; None where it says nothing.
+
+        Nothing runs any more that a reset could start again, and a stop ends only the waiting.
+        """
+        self._running = False
+        try:
+            return None if self._figures is None else self._figures.read(self._spin)
+        except Stopped:
+            return None
 
     def stop(self) -> None:
         """Let every wait end with Stopped; safe to call from a signal handler."""
@@ -240,11 +250,12 @@ class Bridge:
     # Others
 
     def _refuse_rivals(self) -> None:
-        until_s = time.monotonic() + self._start_timeout_s
+        patience_s = min(ALONE_S, self._start_timeout_s)
+        until_s = time.monotonic() + patience_s
         self._check_for_other_simulators()
         if self._rivals:
             self.node.get_logger().warning(
-                f"waiting up to {self._start_timeout_s:g} s for another simulator to end"
+                f"waiting up to {patience_s:g} s for another simulator to end"
             )
         while self._rivals:
             if not self._spin(until_s):
@@ -273,7 +284,8 @@ class Bridge:
             for topic, message, _ in self._outlets:
                 self.tap.take(topic, message)
             self.tap.prepare(stamp_ns)
-        self._show()
+        if self._camera is not None:
+            self._camera.show(self._count, stamp_ns)
 
     def _publish(self) -> None:
         if self._clock_publisher.get_subscription_count():
@@ -283,18 +295,6 @@ class Bridge:
                 publisher.publish(message)
         if self.tap is not None:
             self.tap.send()
-
-    def _show(self) -> None:
-        """Publish the camera's picture where one is due and somebody subscribes."""
-        publisher = self._camera_publisher
-        if publisher is None or self._count % self._camera_every:
-            return
-        if publisher.get_subscription_count():
-            picture = self._camera_message
-            fill_image(picture, self.robot.picture())
-            stamp = picture.header.stamp
-            stamp.sec, stamp.nanosec = divmod(self._stamp_ns, 1_000_000_000)
-            publisher.publish(picture)
 
     # Commands
 

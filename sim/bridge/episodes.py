@@ -15,6 +15,7 @@ from an_control.disturbance import DisturbanceSettings, Disturber, after_stops, 
 from an_control.system.standard_error import with_error
 from an_control_sim.bridge.bridge import Bridge, Restarted, Stopped
 from an_control_sim.bridge.policy_figures import Figures
+from an_control_sim.bridge.policy_link import BridgeError
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,9 @@ def run_episodes(
 
     An endless run returns the last KEPT of them. Episode e starts from `episode_seed(seed, e)`.
     The reset service starts the running episode again. Of `disturbance` the robot's settings count
-    here, and the stop, for which the policy's e-stop is latched. Raises BridgeError where the
-    policy cannot be reached, ValueError where the environment does not offer such a robot.
+    here, and the stop, for which the policy's e-stop is latched. Raises BridgeError, with what has
+    finished, where the policy cannot be reached, ValueError where the environment does not offer
+    such a robot.
     """
     results: deque[EpisodeResult] = deque(maxlen=None if episodes else KEPT)
     drawn, episode = Disturber((), disturbance, seed), 0
@@ -82,6 +84,9 @@ def run_episodes(
                 continue
     except Stopped:
         pass
+    except BridgeError as error:
+        error.finished = list(results)
+        raise
     return list(results)
 
 
@@ -136,6 +141,8 @@ class Summary:
     """What the policy node said of itself at the end, of a run in real time."""
     walk_m: float | None = None
     """How far a robot must come after a stop for it to count as walking again."""
+    failure: str = ""
+    """Why the run ended before its time; empty where nothing failed."""
 
     @property
     def returns(self) -> NDArray[np.float64]:

@@ -10,13 +10,17 @@ from an_control_sim.bridge.simulation_file import Simulation
 RATE_TOLERANCE = 0.1
 BY_NAME = ("sensor_msgs/msg/JointState", "trajectory_msgs/msg/JointTrajectory")
 """Messages with a name beside each value."""
+IMAGE = "sensor_msgs/msg/Image"
 
 
-def check_pair(simulation: Simulation, wiring: Wiring, *, lockstep: bool) -> None:
+def check_pair(
+    simulation: Simulation, wiring: Wiring, *, lockstep: bool, camera_hz: float = 0.0
+) -> None:
     """WiringError where the wiring commands what the simulation does not take, or at another rate.
 
-    And in lockstep, which waits for every source, where it reads what the simulation does not
-    publish. Topics are those of one namespace.
+    And where it reads a topic as another type than the simulation publishes, or in lockstep, which
+    waits for every source, what the simulation does not publish. Topics are those of one namespace.
+    `camera_hz` is how often the rendered view is published.
     """
     file, takes = wiring.file, {one.topic: one for one in simulation.command.messages}
     for number, sends in enumerate(wiring.command.messages):
@@ -32,10 +36,15 @@ def check_pair(simulation: Simulation, wiring: Wiring, *, lockstep: bool) -> Non
     if abs(wiring.rate_hz * simulation.step_s - 1.0) > RATE_TOLERANCE:
         allowed = f"{1.0 / simulation.step_s:g}, one tick a step of {simulation.file}"
         raise WiringError(file, "rate_hz", wiring.rate_hz, allowed)
-    for source in not_published(simulation, wiring) if lockstep else ():
-        published = ", ".join(one.topic for one in simulation.publish)
-        allowed = f"what {simulation.file} publishes: {published}"
-        raise WiringError(file, f"sources.{source.name}.topic", source.topic, allowed)
+    types = _published(simulation, camera_hz)
+    for source in wiring.sources:
+        key, type_ = f"sources.{source.name}", types.get(source.topic, source.type)
+        if type_ != source.type:
+            allowed = f"{type_}, which {simulation.file} publishes on {source.topic}"
+            raise WiringError(file, f"{key}.type", source.type, allowed)
+        if lockstep and source.topic not in types:
+            allowed = f"what {simulation.file} publishes: {', '.join(types)}"
+            raise WiringError(file, f"{key}.topic", source.topic, allowed)
 
 
 def _check_fields(
@@ -56,8 +65,13 @@ def _places(message: MessageFields) -> list[tuple[str, str | None]]:
 
 
 def not_published(simulation: Simulation, wiring: Wiring) -> list[SourceConfig]:
-    """The sources of the wiring that the simulation does not publish."""
-    topics = {one.topic for one in simulation.publish}
-    if simulation.camera is not None:
-        topics.add(simulation.camera.topic)
-    return [one for one in wiring.sources if one.topic not in topics]
+    """The sources of the wiring that the simulation does not publish, without its camera."""
+    return [one for one in wiring.sources if one.topic not in _published(simulation, 0.0)]
+
+
+def _published(simulation: Simulation, camera_hz: float) -> dict[str, str]:
+    """The simulation's topics and their types."""
+    types = {one.topic: one.type for one in simulation.publish}
+    if simulation.camera is not None and camera_hz > 0.0:
+        types[simulation.camera.topic] = IMAGE
+    return types

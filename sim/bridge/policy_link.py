@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from rclpy.node import Node, NodeNameNonExistentError
@@ -16,6 +16,11 @@ CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
 """How long one call may take, the pause before the next, and when the graph counts as settled."""
 DISCOVERY_S, ALONE_S, LOOK_S = 1.0, 30.0, 0.05
 """By when another simulator is seen, how long it may take to end, and the pause between looks."""
+START_S = 120.0
+"""So long the policy node may take to start: where nothing is compiled yet, a minute if busy."""
+COMMAND_S, SOURCES_S = 10.0, 5.0
+"""Lockstep waits this long for a command, and for all sources, where both nodes are started as a
+pair: on a busy machine too an episode depends on its seed alone."""
 
 Spin = Callable[[float], bool]
 """Works until a time of the steady clock (s), or a little less long; False once that has passed."""
@@ -23,6 +28,9 @@ Spin = Callable[[float], bool]
 
 class BridgeError(RuntimeError):
     """The policy cannot be reached; the text says what was waited for."""
+
+    finished: Sequence[Any] = ()
+    """The results of the episodes that had ended by then."""
 
 
 class PolicyLink:
@@ -59,12 +67,15 @@ class PolicyLink:
         """The policy's full name, for people."""
         return self._service.removesuffix("/reset_state") or "a policy"
 
-    def wait(self, sensor_topics: Collection[str]) -> None:
-        """Wait until the policy is active and connected. Raises BridgeError."""
+    def wait(self, sensor_topics: Collection[str], *, shadow: bool) -> None:
+        """Wait until the policy is active and connected. Raises BridgeError.
+
+        With `shadow` one that only proposes is enough, which has no publishers of commands.
+        """
         until_s = time.monotonic() + self._timeout_s
         self._node.get_logger().info(f"waiting for {self.name}, up to {self._timeout_s:g} s")
         self.reset()
-        while not self._connected(sensor_topics):
+        while not self._connected(sensor_topics, shadow=shadow):
             if not self._spin(until_s):
                 raise BridgeError(
                     f"waited {self._timeout_s:g} s in vain for {self.name} to publish "
@@ -140,16 +151,20 @@ class PolicyLink:
         response = future.result()
         return "" if response.success else f"it says {response.message!r}"
 
-    def _connected(self, sensor_topics: Collection[str]) -> bool:
+    def _connected(self, sensor_topics: Collection[str], *, shadow: bool) -> bool:
         """True once all that the policy subscribes to here has been matched for a while.
 
         Another node may stand between the sensors and the policy. The graph tells of a node's
-        subscriptions one by one: a first lull is no proof.
+        subscriptions one by one: a first lull is no proof. In shadow the policy listens to who
+        commands in its place.
         """
-        ready = all(self._node.count_publishers(topic) for topic in self._command_topics)
+        topics = self._subscribed()
+        ready = all(
+            self._node.count_publishers(topic) or (shadow and topic in topics)
+            for topic in self._command_topics
+        )
         if self._client is None:
             return ready
-        topics = self._subscribed()
         offered = [one for one in self._node.publishers if one.topic_name in topics]
         sensors = [one for one in self._node.publishers if one.topic_name in sensor_topics]
         ready = ready and all(one.get_subscription_count() for one in offered)
@@ -160,6 +175,8 @@ class PolicyLink:
 
     def _subscribed(self) -> set[str]:
         """The topics that the policy subscribes to, as far as the graph knows."""
+        if self._client is None:
+            return set()
         namespace, _, name = self.name.rpartition("/")
         try:
             known = self._node.get_subscriber_names_and_types_by_node(name, namespace or "/")

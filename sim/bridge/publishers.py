@@ -18,6 +18,7 @@ from an_control.wiring.messages import ARRAY_CODES, CASTS, FieldType, field_type
 from an_control_sim.bridge.expressions import Expression
 from an_control_sim.bridge.simulation_file import TopicConfig
 
+JOINTS = "sensor_msgs/msg/JointState"
 Writer = Callable[[Any], None]
 """Writes one value into one field; raises ValueError or TypeError where it does not fit."""
 
@@ -31,7 +32,7 @@ class Outlet:
     def __init__(self, config: TopicConfig, message_class: Any, file: str) -> None:
         self.topic = config.topic
         self.message = message_class()
-        self._where = (file, f"publish.{config.topic}.fields")
+        self._config, self._where = config, (file, f"publish.{config.topic}.fields")
         types = field_types(message_class)
         stamped = "header" in types and types["header"].message == "std_msgs/msg/Header"
         self._stamp = self.message.header.stamp if stamped else None
@@ -62,6 +63,18 @@ class Outlet:
             except (IndexError, TypeError, ValueError, OverflowError) as error:
                 allowed = f"what the field takes from an observation of shape {shape} ({error})"
                 raise self._error(path, expression, allowed) from None
+        self._check_names()
+
+    def _check_names(self) -> None:
+        """WiringError where a JointState names more or fewer joints than it has values for."""
+        if self._config.type != JOINTS:
+            return
+        names = len(self.message.name)
+        for path in ("position", "velocity", "effort"):
+            count = len(getattr(self.message, path))
+            if names and count and names != count:
+                allowed = f"{names} numbers, one for each name, not {count}"
+                raise self._error(path, self._config.fields[path], allowed)
 
     def _compile(self, path: str, value: Any) -> None:
         parent, name, kind = self._field(path, value)

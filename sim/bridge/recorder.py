@@ -23,6 +23,8 @@ ROWS, COLUMNS = 2, 3
 ENOUGH = 2**16
 KEPT = 100
 """Pictures of a topic that wait for those of the others."""
+SHEET = 240
+"""Pictures that a sheet is chosen from: where there would be more, every second one goes."""
 
 
 class Recorder:
@@ -47,6 +49,7 @@ class Recorder:
         self._waiting: list[dict[int, np.ndarray]] = [{} for _ in topics]
         self._writer: Any = None
         self._sheet: list[np.ndarray] = []
+        self._stride = 1
         self._start_s = float("inf")
         self.pictures = 0
         """How many were recorded."""
@@ -68,6 +71,14 @@ class Recorder:
             written, picture = cv2.imencode(".png", sheet)
             assert written, "pictures side by side are an image"
             write_whole(self._path, picture.tobytes())
+
+    def _keep(self, picture: np.ndarray, now_s: float) -> None:
+        """Keep every so many pictures, fewer the longer it lasts, so that memory stays flat."""
+        if self.pictures % self._stride == 0:
+            self._sheet.append(self._captioned(picture, now_s))
+        if len(self._sheet) == SHEET:
+            del self._sheet[1::2]
+            self._stride *= 2
 
     def _captioned(self, picture: np.ndarray, now_s: float) -> np.ndarray:
         """A copy with the seconds since the first picture."""
@@ -96,7 +107,7 @@ class Recorder:
 
     def _write(self, picture: np.ndarray, now_s: float) -> None:
         if self._path.suffix == ".png":
-            self._sheet.append(self._captioned(picture, now_s))
+            self._keep(picture, now_s)
             return
         if self._writer is None:
             codec = cv2.VideoWriter.fourcc(*"mp4v")

@@ -68,6 +68,10 @@ class CameraConfig:
     frame_id: str
 
 
+TAKEN = {"environment", "id", "disable_env_checker"}
+"""What the simulator gives `gymnasium.make` itself."""
+
+
 @dataclass(frozen=True)
 class Simulation:
     """A checked simulation YAML. `step_s` is the simulated time of one environment step."""
@@ -102,6 +106,8 @@ def load_simulation(path: str | Path) -> Simulation:
             allowed = "a topic that is not under publish: the robot would command itself"
             raise WiringError(path, key, topic, allowed)
     options = dict(top["options"].items("gymnasium.make options")) if "options" in top else {}
+    for name in TAKEN & options.keys():
+        raise options[name].error(f"no {name} here: it is set already")
     return Simulation(
         file=str(path),
         environment=top["environment"].text(_ENVIRONMENTS, _ENVIRONMENT),

@@ -16,7 +16,7 @@ from an_control.ros.usage import answers_help
 from an_control.wiring import WiringError, load_wiring
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import Progress, ProgressCallback, Summary, run_episodes
-from an_control_sim.bridge.policy_link import BridgeError
+from an_control_sim.bridge.policy_link import START_S, BridgeError
 from an_control_sim.bridge.robot import Robot
 from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.parameters import (
@@ -45,7 +45,7 @@ class SimulatorSettings:
     realtime: bool = False
     policy: str = "policy"
     command_timeout_s: float = 0.0
-    start_timeout_s: float = 30.0
+    start_timeout_s: float = START_S
     camera_hz: float = 0.0
     scrambler: bool = False
     disturbance: DisturbanceSettings = field(default_factory=DisturbanceSettings)
@@ -81,7 +81,7 @@ def read_settings(node: Node) -> SimulatorSettings:
             (0.0, 3600.0),
         ),
         start_timeout_s=declare(
-            node, "start_timeout_s", 30.0, "seconds to wait for the policy", (0.001, 3600.0)
+            node, "start_timeout_s", START_S, "seconds to wait for the policy", (0.001, 3600.0)
         ),
         camera_hz=declare(
             node,
@@ -101,10 +101,11 @@ def read_settings(node: Node) -> SimulatorSettings:
 def simulate(
     node: Node, settings: SimulatorSettings, progress: ProgressCallback | None = None
 ) -> Summary:
-    """Run the episodes on `node`; SIGINT and SIGTERM end the run with what has finished.
+    """Run the episodes on `node`; what ends the run early leaves what has finished.
 
-    For the main thread of a process whose rclpy was set up by `process.ros`. Raises WiringError
-    for bad files and BridgeError where the policy cannot be reached.
+    That is SIGINT and SIGTERM, or a policy that cannot be reached, which is the summary's failure.
+    For the main thread of a process whose rclpy was set up by `process.ros`. Raises WiringError for
+    bad files.
     """
     running: list[Bridge] = []
 
@@ -127,6 +128,8 @@ def simulate(
             )
             figures = bridge.figures() if settings.realtime and not stopped() else None
             return Summary(tuple(results), figures)
+        except BridgeError as error:
+            return Summary(tuple(error.finished), failure=str(error))
         finally:
             bridge.close()
 
@@ -170,10 +173,13 @@ def main(args: Sequence[str] | None = None) -> int:
                 summary = simulate(node, read_settings(node), partial(_log, node))
             finally:
                 node.destroy_node()
-    except (BridgeError, ValueError, NameValidationException) as error:
+    except (ValueError, NameValidationException) as error:
         print(f"simulator: {error}", file=sys.stderr)
-        return 1 if isinstance(error, BridgeError) else 2
+        return 2
     print("\n".join(summary.lines()), flush=True)
+    if summary.failure:
+        print(f"simulator: {summary.failure}", file=sys.stderr)
+        return 1
     return 0
 
 

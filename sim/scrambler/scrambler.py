@@ -26,6 +26,7 @@ from an_control.disturbance import Change, DisturbanceSettings, Disturber, stage
 from an_control.disturbance.cables import NOISE, NOTHING, Cables
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
+from an_control.ros.quiet_node import QuietNode
 from an_control.ros.usage import answers_help
 from an_control.wiring import ChannelTable, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
@@ -225,7 +226,7 @@ def declare_parameters(
     )
 
 
-class ScramblerNode(Node):
+class ScramblerNode(QuietNode):
     """The scrambler on its own, between a robot's topics and a policy that reads `scrambled`.
 
     Lockstep: a message for every stamp that all sources have. Rate: one at the wiring's rate.

@@ -1,11 +1,12 @@
-"""What verbs print so that it can be typed again."""
+"""What verbs print so that it can be typed again, and the JSON that they write."""
 
+import json
 import shlex
 from dataclasses import asdict
 
 import pytest
 
-from an_control.cli.common import command
+from an_control.cli.common import command, write_json
 from an_control.cli.help import parse
 
 pytest.importorskip("torch", reason="needs the train extra")
@@ -32,3 +33,14 @@ def test_the_command_that_continues_a_run_asks_for_the_same(module, typed):
     printed = shlex.split(command(given, name))
     assert printed[:2] == ["an-control", name]
     assert asdict(parse(module.Verb, name, printed[2:])) == asdict(given)
+
+
+def test_what_a_verb_writes_is_json_whatever_its_numbers_are(tmp_path):
+    path, inf, nan = tmp_path / "result.json", float("inf"), float("nan")
+    write_json(path, {"latency_p50_s": nan, "rows": [{"limits": (-inf, 1.5)}], "seed": 3})
+
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is no JSON")
+
+    written = json.loads(path.read_text(), parse_constant=refuse)
+    assert written == {"latency_p50_s": None, "rows": [{"limits": [None, 1.5]}], "seed": 3}

@@ -256,3 +256,8 @@ def test_an_environment_that_shows_an_image_is_referred_to_the_page_on_cameras()
 )
 def test_places_of_the_observation_are_named_as_shortly_as_they_can_be(places, size, text):
     assert expression(places, size) == text
+
+
+def test_a_robot_may_have_a_name_that_yaml_takes_for_something_else(tmp_path):
+    assert main(["new", "null", "--env", "Pendulum-v1", "--out", str(tmp_path)]) == 0
+    assert load_wiring(tmp_path / "null.yaml").robot == "null"

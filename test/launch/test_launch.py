@@ -274,7 +274,8 @@ POLICY = {
     "wiring": "{ant_wiring}", "model": "{ant_model}", "namespace": "bot", "name": "pilot",
     "params_file": "{params_file}", "mode": "lockstep", "trigger": "timer", "shadow": "true",
     "ramp_s": "0.25", "autostart": "true", "check_rate": "false", "engine": "numpy",
-    "use_sim_time": "true", "recovery": "0.125",
+    "use_sim_time": "true", "recovery": "0.125", "watchdog_s": "0.5", "lockstep_wait_s": "2.5",
+    "monitor": "off", "executor": "events",
 }  # fmt: skip
 SIMULATED = {
     "wiring": "{ant_wiring}", "model": "{ant_model}", "simulation": "{ant_simulation}",
@@ -283,7 +284,7 @@ SIMULATED = {
     **{one.name: {bool: "true", int: "2", float: "0.125", Shuffle: "reset+50", str: "rest"}
        .get(one.kind, "2" if one.whole else "0.25..0.5") for one in SETTINGS},
     "scrambler": "true", "rate": "30.0", "check_rate": "false", "camera_hz": "5.0",
-    "command_timeout_s": "0.5", "engine": "numpy", "monitor": "off",
+    "command_timeout_s": "0.5", "start_timeout_s": "60.0", "engine": "numpy", "monitor": "off",
     "recovery": "0.125",
 }  # fmt: skip
 VALUES = {
@@ -360,7 +361,6 @@ def test_every_argument_reaches_its_node_in_its_type(
     policy = on_node(f"/{given['namespace']}/{given.get('name', 'policy')}")
     found = dict(policy)
     if file == "policy.launch.py":
-        assert policy["lockstep_wait_s"] == 3.5
         found |= {name: given[name] for name in ("params_file", "namespace", "name")}
     else:
         found = {**on_node("/bot/simulator"), **policy, "wiring": given["wiring"]}

@@ -303,6 +303,18 @@ def test_a_policy_gone_silent_for_good_ends_the_run(serve, responder):
         run_episodes(bridge, episodes=0, seed=0)
 
 
+def test_a_policy_gone_silent_leaves_the_episodes_that_had_finished(serve, responder):
+    bridge = serve(command_timeout_s=0.05, start_timeout_s=1.0)
+
+    def fall_silent(progress: Progress) -> None:
+        if progress.finished:
+            responder.answer = lambda joints: None
+
+    with pytest.raises(BridgeError) as raised:
+        run_episodes(bridge, episodes=3, seed=0, progress=fall_silent)
+    assert [one.steps for one in raised.value.finished] == [20]
+
+
 class Tap:
     """Publishes nothing by itself, on a topic of the node that the bridge is made with."""
 

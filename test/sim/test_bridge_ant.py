@@ -6,7 +6,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,9 +58,10 @@ def in_process(model: Path) -> float:
 
 
 @contextmanager
-def policy_node(wiring: Path, model: Path) -> Iterator[None]:
+def policy_node(wiring: Path, model: Path, **more: object) -> Iterator[None]:
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r", "__ns:=/ant"]
     values = {"wiring": wiring, "model": model, "mode": "lockstep", "autostart": "true"}
+    values |= more
     for name, value in values.items():
         command += ["-p", f"{name}:={value}"]
     process = subprocess.Popen(command)
@@ -69,13 +72,14 @@ def policy_node(wiring: Path, model: Path) -> Iterator[None]:
         assert process.wait(20) == 0
 
 
-def walk(scramble: DisturbanceSettings | None = None) -> Summary:
+def walk(scramble: DisturbanceSettings | None = None, **more: Any) -> Summary:
     settings = SimulatorSettings(
         simulation=str(share_path("config/ant_sim.yaml")),
         wiring=str(WIRING),
         seed=1,
         disturbance=scramble or DisturbanceSettings(),
     )
+    settings = replace(settings, **more)
     with ros(["--ros-args", "-r", "__ns:=/ant"]):
         node = Node("simulator")
         try:
@@ -118,3 +122,11 @@ def test_rewiring_announced_at_every_step_changes_no_bit(model, in_process, tmp_
         summary = walk(DisturbanceSettings(Shuffle(True, 1), announce=True))
     assert [one.return_ for one in summary.episodes] == [in_process]
     assert summary.episodes[0].shuffles == 1000
+
+
+def test_in_real_time_a_policy_in_shadow_leaves_the_ant_to_the_safe_command(model):
+    with policy_node(WIRING, model, mode="rate", shadow="true"):
+        summary = walk(realtime=True)
+    assert not summary.failure
+    (result,) = summary.episodes
+    assert result.timeouts == result.steps > 0

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("rclpy")
 from sensor_msgs.msg import JointState
+from std_srvs.srv import Trigger
 from tiny_robot import TinyEnv, begin, command
 
 from an_control_sim.bridge.bridge import Bridge
@@ -60,3 +61,27 @@ def test_in_real_time_the_robot_runs_without_anybody_in_command(serve, responder
     result = run_episodes(bridge, episodes=1, seed=0)[0]
     assert result.timeouts == 20 == result.steps
     assert responder.resets == 0
+
+
+def test_in_real_time_a_policy_that_only_proposes_is_enough_and_the_safe_command_counts(
+    serve, responder
+):
+    responder.destroy_publisher(responder.publisher)
+    responder.create_subscription(JointState, "commands", lambda message: None, 10)
+    responder.answer = lambda joints: None
+    bridge = serve(realtime=True, start_timeout_s=5.0)
+    result = run_episodes(bridge, episodes=1, seed=0)[0]
+    assert result.timeouts == 20 == result.steps
+
+
+@pytest.mark.parametrize("asked", ["stop", "reset"])
+def test_a_stop_or_a_reset_in_the_last_look_at_the_diagnostics_loses_nothing(
+    serve, responder, asked
+):
+    bridge = serve(realtime=True)
+    assert len(run_episodes(bridge, episodes=1, seed=0)) == 1
+    if asked == "stop":
+        bridge.stop()
+    else:
+        responder.reset.call_async(Trigger.Request())
+    assert bridge.figures() is None

@@ -15,9 +15,13 @@ pytest.importorskip("cv2")
 import cv2
 from sensor_msgs.msg import Image
 
+from an_control.cli.sim import _recorder
 from an_control.system.files import WriteError
+from an_control.system.share import share_path
+from an_control.wiring import load_wiring
 from an_control_sim.bridge.publishers import fill_image
-from an_control_sim.bridge.recorder import Recorder
+from an_control_sim.bridge.recorder import SHEET, Recorder
+from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.process import new_executor, ros_node
 
 
@@ -92,3 +96,44 @@ def test_a_video_into_a_folder_that_is_not_there_names_it(tmp_path):
         with recorder:
             recorder._take(recorder._waiting[0], picture(1, np.zeros((24, 24, 3), np.uint8)))
     assert str(refused.value) == f"{path}: No such file or directory"
+
+
+def test_a_sheet_of_a_long_run_is_chosen_from_few_pictures_over_all_of_it(tmp_path):
+    path, pixels = tmp_path / "seen.png", np.zeros((24, 96, 3), np.uint8)
+    with ros_node("recorder", "long") as node, Recorder(node, path, ("eye",)) as recorder:
+        kept = []
+        for stamp in range(1, 3 * SHEET + 1):
+            pixels[0, 0, 0] = stamp * 255 // (3 * SHEET)
+            recorder._take(recorder._waiting[0], picture(stamp, pixels))
+            kept.append(len(recorder._sheet))
+    assert max(kept) < SHEET and kept[-1] > SHEET // 4
+    sheet = cv2.imread(str(path))
+    first, last = sheet[0, 0, 2], sheet[24, 192, 2]
+    assert first == 0 and last > 250
+
+
+@pytest.mark.parametrize(
+    ("task", "added", "topics", "rate_hz"),
+    [
+        ("ant", "", {"/seen/camera/image_raw"}, 1.0 / (2 * 0.0165)),
+        ("pong", "", {"/seen/camera/image_raw", "/seen/policy/attended"}, 15.0),
+        (
+            "pong",
+            "  body: {topic: imu, type: sensor_msgs/msg/Imu, max_age_s: 0.5}\n",
+            {"/seen/camera/image_raw", "/seen/policy/attended"},
+            15.0,
+        ),
+    ],
+)
+def test_a_recording_is_of_the_camera_at_the_rate_at_which_its_pictures_come(
+    tmp_path, task, added, topics, rate_hz
+):
+    text = share_path(f"config/{task}.yaml").read_text()
+    (tmp_path / "robot.yaml").write_text(text.replace("sources:\n", f"sources:\n{added}"))
+    simulation = load_simulation(share_path(f"config/{task}_sim.yaml"))
+    wiring = load_wiring(tmp_path / "robot.yaml")
+    with ros_node("recorder", "seen") as node:
+        recorder = _recorder(node, tmp_path / "seen.mp4", simulation, wiring)
+        listened = {one.topic_name for one in node.subscriptions}
+    assert topics == {one for one in listened if one.startswith("/seen")}
+    assert recorder._rate_hz == pytest.approx(rate_hz)

@@ -326,3 +326,17 @@ def test_what_only_the_simulator_can_do_the_scrambler_alone_refuses(setting, loc
     with pytest.raises(ValueError, match=said):
         _check_alone(DisturbanceSettings(**setting), lockstep=lockstep)
     _check_alone(DisturbanceSettings(lose=0.1, delay=1), lockstep=False)
+
+
+def test_the_scramblers_own_node_handles_no_events_of_the_middleware(ros, tmp_path):
+    from rclpy.parameter import Parameter
+
+    from an_control_sim.scrambler.scrambler import ScramblerNode
+
+    (tmp_path / "tiny.yaml").write_text(WIRING)
+    overrides = [Parameter("wiring", value=str(tmp_path / "tiny.yaml"))]
+    node = ScramblerNode(parameter_overrides=overrides)
+    endpoints = [*node.publishers, *node.subscriptions]
+    assert {"/scrambled", "/joints", "/feet"} < {one.topic_name for one in endpoints}
+    assert [one.topic_name for one in endpoints if one.event_handlers] == []
+    node.destroy_node()
