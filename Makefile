@@ -18,7 +18,7 @@
 # make parts-tables  that of docs/parts.md                            (five hours, one core; resumes)
 # make pong-table  that of docs/parts.md on Pong               (two hours, one core; resumes)
 # make ant-table  that of docs/parts.md on the Ant          (three hours, one core; resumes)
-# make from-nothing  that of docs/from_nothing.md           (8 hours, one core; resumes)
+# make from-nothing  that of docs/from_nothing.md           (9 hours, one core; resumes)
 # make tables  those of docs/rewiring.md, docs/scrambler.md and docs/ant_policy.md, with their pictures
 #                                                                          (two hours, one core)
 # A table that was stopped plays only the rows that it lacks.

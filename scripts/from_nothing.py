@@ -227,7 +227,7 @@ def pictures(folder: Path, out: Path) -> None:
             shown[task.picture].append(task)
     out.mkdir(parents=True, exist_ok=True)
     for name, tasks in shown.items():
-        figure = Figure(figsize=(9, 3.2 * len(tasks)), layout="constrained")
+        figure = Figure(figsize=(12, 3.2 * len(tasks)), layout="constrained")
         grid = figure.subplots(len(tasks), 2, squeeze=False)
         for task, axes in zip(tasks, grid, strict=True):
             _draw(task, folder, *axes)
@@ -244,11 +244,11 @@ def _draw(task: Task, folder: Path, by_time: Any, by_steps: Any) -> None:
     by_steps.set(title=task.name, xlabel="million steps")
     for axes in (by_time, by_steps):
         axes.grid(alpha=0.3)
-        axes.legend(loc="best")
+    by_steps.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))  # beside, it would cover curves
 
 
 def _band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) -> None:
-    """The best validation so far; a run that has ended stays where it was."""
+    """The best validation so far; a run that has ended stays where it was. A dot is the end."""
     if not curves:
         return
     at = np.linspace(0.0, max(x[-1] for x, _ in curves), 200)
@@ -258,7 +258,8 @@ def _band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) ->
         so_far = np.maximum.accumulate(y)
         best.append(np.where(place >= 0, so_far[np.maximum(place, 0)], np.nan))
     together = np.ma.masked_invalid(best)
-    (line,) = axes.plot(at, together.mean(0), label=f"{label}, seeds: {len(curves)}")
+    label = f"{label}, seeds: {len(curves)}"
+    (line,) = axes.plot(at, together.mean(0), marker="o", markevery=[-1], label=label)
     axes.fill_between(at, together.min(0), together.max(0), color=line.get_color(), alpha=0.2)
 
 
