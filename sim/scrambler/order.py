@@ -53,6 +53,8 @@ def follow_order(
             additional_constraints="entries CHANNEL=SIGNAL, CHANNEL=noise or CHANNEL=",
         ),
     )
+    if node.get_parameter_or(PARAMETER).value is None:  # that hides all others from a dump
+        node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
 
     def refuse(parameters: list[Parameter]) -> SetParametersResult:
         try:

@@ -168,6 +168,7 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
     def order(*entries: str) -> str:
         return node.set_parameters([Parameter("order", value=list(entries))])[0].reason
 
+    assert node.get_parameter("order").value == [], "without a value it hides all others"
     assert "none, as no reading has come" in order("a.position=")
     plain = shown()
     a, b = plain["a.position"], plain["b.position"]
