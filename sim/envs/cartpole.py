@@ -147,7 +147,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
 
     Observation (5,) float32 in the order of `CARTPOLE_CHANNELS` (m, m/s, 1, 1, rad/s); reward
     (cos + 1) / 2 * cos(pi/2 * position / 2.4 m) of the new state; ends where the cart leaves
-    +-2.4 m. About two starts in five cannot be saved by any policy.
+    +-2.4 m. About one start in three has not been saved by any policy.
     """
 
     channels = CARTPOLE_CHANNELS
