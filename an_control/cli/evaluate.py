@@ -247,7 +247,8 @@ class Verb:
         given = {n: v for n, v in vars(self.disturbance).items() if v != getattr(USUAL, n)}
         others = [one for one in fields(self) if one.name in ("memory", "until")]
         given |= {one.name: getattr(self, one.name) for one in others if self._gives(one)}
-        for name, value in given.items():
+        if given:
+            name, value = next(iter(given.items()))
             typed = option(name) if value is True else f"{option(name)} {value}"
             words = self._described()
             raise InputError(f"{typed}: --table takes it among a protocol's words, as in {words}")

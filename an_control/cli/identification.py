@@ -27,7 +27,7 @@ def evaluate_identification(
     """Print how soon the neurons identify their channels, and the returns without each of these.
 
     The policy plays without its monitor. `every` is the number of steps between two reshuffles.
-    Returns the figures for JSON, None where there was no such step; ValueError where the policy has
+    Returns the figures for JSON, NaN where there was no such step; ValueError where the policy has
     no softmax attention.
     """
     from an_control.learning.environments import environment_of, make_environment
@@ -56,15 +56,10 @@ def evaluate_identification(
         "model": str(model),
         "task": name,
         "seed": seed,
-        "first": _shares(found.first),
-        "later": _shares(found.later),
+        "first": found.first.mean(1).tolist(),
+        "later": found.later.mean(1).tolist(),
         "frozen": {
             channel: float(np.mean([result.total for result in results]))
             for channel, results in frozen.items()
         },
     }
-
-
-def _shares(found: np.ndarray) -> list[float | None]:
-    """Over all channels, of (K, N); JSON has no NaN."""
-    return [None if np.isnan(share) else float(share) for share in found.mean(1)]

@@ -47,11 +47,12 @@ class MlpPolicy(PreviousAction, Policy):
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as `AttentionNeuron`'s."""
-        values, ids = real_numbers(values, len(ids)).astype(np.float64), distinct(ids)
+        values = real_numbers(values, len(ids)).astype(np.float64)
         values[~(np.abs(values) <= MAX_READING)] = 0.0
-        if self.nominal_ids and ids != self.nominal_ids:
-            given = dict(zip(ids, values, strict=True))
-            values = np.array([given.get(name, 0.0) for name in self.nominal_ids])
+        ids = tuple(ids)
+        if ids != self.nominal_ids:
+            given = dict(zip(distinct(ids), values, strict=True))
+            values = np.array([given.get(name, 0.0) for name in self.nominal_ids or ids])
         if len(values) != self._sizes.channels:
             raise ValueError(f"{len(values)} readings for {self._sizes.channels} inputs in order")
         self._previous = self._head(values)
