@@ -34,7 +34,7 @@ from an_control.system.files import open_regular, write_whole
 FORMAT = 2
 """Written; of format 1 other names are read (`format_1`)."""
 MAX_FILE_BYTES = 256 * 2**20
-MAX_HEADER_BYTES = 2**20
+MAX_HEADER_BYTES = 2**19
 """Parsing it keeps the interpreter from all other threads."""
 MAX_WEIGHT = 1e6
 """Larger weights than any trained one; below it no product in a tick can overflow."""

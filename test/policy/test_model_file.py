@@ -352,7 +352,7 @@ def test_what_could_not_be_read_is_not_written_over_a_good_file(path):
     write_model(path, toy())
     before = path.read_bytes()
     for wrong, reason in (
-        (toy(trained={"note": "x" * 2**20}), "allowed are 1048576"),
+        (toy(trained={"note": "x" * 2**20}), "allowed are 524288"),
         (toy().normalised(-1), "sizes.normalise"),
         (toy().normalised(70_000), "sizes.normalise"),
         (replace(toy(), sizes=replace(SIZES, heads=3)), "heads"),
