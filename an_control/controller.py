@@ -1,6 +1,7 @@
 """One tick, without ROS: readings -> policy -> gate -> command.
 
-The policy steps on the readings that come whether its command goes out or not, with what was
+`tick` reads the channels and steps the policy; `command` says what goes out, at the moment when it
+does. The policy steps on the readings that come whether its command goes out or not, with what was
 really sent as its previous action: after a stop it continues from what it has seen of it. With too
 few channels to act on it waits, which leaves it knowing more than steps on a few do (docs/log). All
 state that a tick needs is here and is thrown away when the node is cleaned up.
@@ -31,6 +32,7 @@ from an_control.wiring import (
     WiringError,
     command_messages,
     load_wiring,
+    sendable_limits,
 )
 from an_control.wiring.attention_picture import attended_picture, shares
 from an_control.wiring.errors import Shown
@@ -93,7 +95,8 @@ class Controller:
         self.step_s = 1.0 / self.wiring.rate_hz
         self._asked_ramp_s = ramp_s
         self.ramp_s = self._ramp_for(self.policy.model)
-        self.gate = Gate(self.wiring.command, self.step_s, self.ramp_s)
+        limits = sendable_limits(self.wiring.command, self.messages)
+        self.gate = Gate(self.wiring.command, self.step_s, self.ramp_s, limits)
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self.safe_reason = ""
         """Why the last command was the safe one, empty where it was the policy's."""
@@ -171,7 +174,7 @@ class Controller:
         Of wildcards what is there now is expected from now on.
         """
         self.table.expect_present()
-        self.gate.reset()
+        self.gate.start()
         if bring_up:
             self.bring_up.begin()
         else:
@@ -197,48 +200,54 @@ class Controller:
         self.new_model = f"watching {model_path}"
         self._given.append(_Newcomer(model_path, policy, order, round(WATCH_S / self.step_s)))
 
-    def tick(
-        self, now_ns: int, stamp_ns: int | None, sent: np.ndarray | None = None
-    ) -> tuple[np.ndarray, Readings]:
-        """The command (A,) in physical units, and the readings it answers.
+    def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
+        """Read the channels and step the policy; return the readings.
 
         Args:
             now_ns: by which readings age.
             stamp_ns: in lockstep the stamp of the readings, else None.
-            sent: the command (A,) that went out last, whoever decided it; None where none did,
-                which the policy takes for the safe one.
-
-        Raises BringUpError where the start pose is not reached in time.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
             self.gate.safe_command.measure(self.table.measured.values)
-        if sent is not None:
-            self.gate.sent(sent)
         too_little = self._too_little(readings)
         if not too_little:
-            self._step(readings, stamp_ns, sent)
+            self._step(readings, stamp_ns)
         self.safe_reason = self.estop.reason or too_little
+        return readings
+
+    def command(self, now_ns: int | None) -> np.ndarray:
+        """Return the command (A,) in physical units that goes out now, by the last tick.
+
+        None as time stands for one period since the last command, as in lockstep. Raises
+        BringUpError where the start pose is not reached in time.
+        """
         if self.safe_reason or self._wanted is None:
             self.bring_up.pause()
-            return self.gate.safe(), readings
+            return self.gate.safe()
         if not self.bring_up.done:
             assert self.table.measured is not None
-            target = self.bring_up(self.table.measured.values)
+            periods = self.gate.periods_since_last(now_ns)
+            target = self.bring_up(self.table.measured.values, periods)
             if not self.bring_up.done:
-                return self.gate(target, ramped=False), readings
-        return self.gate(self._wanted), readings
+                return self.gate(target, now_ns, ramped=False)
+        return self.gate(self._wanted, now_ns)
 
     def prepare(self) -> None:
         """Work ahead for the next tick, once the command is out."""
         self.policy.prepare()
 
-    def _step(self, readings: Readings, stamp_ns: int | None, sent: np.ndarray | None) -> None:
-        """Step the policy on readings that it has not seen, if there are any."""
+    def _step(self, readings: Readings, stamp_ns: int | None) -> None:
+        """Step the policy on readings that it has not seen, if there are any.
+
+        Its previous action is what was sent last, by whoever; where nobody is known to have sent
+        anything, the safe command.
+        """
         if not self._new(readings, stamp_ns):
             self.repeats += 1
             return
         self._stepped_ns = stamp_ns
+        sent = self.gate.last.values
         if self._wanted is not None:
             sent = self.gate.safe_command() if sent is None else sent
             if (sent != self._wanted).any():

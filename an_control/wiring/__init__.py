@@ -2,7 +2,7 @@
 
 from an_control.wiring.channel_table import ChannelTable
 from an_control.wiring.command import ActuatorConfig, CommandConfig, MessageConfig
-from an_control.wiring.command_message import CommandMessage, command_messages
+from an_control.wiring.command_message import CommandMessage, command_messages, sendable_limits
 from an_control.wiring.compile import lists_names
 from an_control.wiring.config import (
     ChannelConfig,
@@ -36,5 +36,6 @@ __all__ = [
     "lists_names",
     "load_wiring",
     "message_class",
+    "sendable_limits",
     "stamp_reader",
 ]
