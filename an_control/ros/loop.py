@@ -228,8 +228,13 @@ class Loop:
 
     def _gather(self, source: str, stamp_ns: int | None) -> None:
         """Real time: act as soon as a set of messages is complete."""
-        if self._pace is not None and self._pace.arrived(source, self._now_ns()):
+        if self._pace is None:
+            return
+        now_ns = self._now_ns()
+        if self._pace.arrived(source, now_ns):
             self._act(None)
+        else:
+            self._plan(self._pace.next_ns(now_ns))
 
     def _act_if_overdue(self) -> None:
         """Lockstep: act on what is there once the wait has run out."""
@@ -262,7 +267,9 @@ class Loop:
         if self._arrivals is not None:
             self._arrivals.ticked(now_ns)
         readings = self.controller.tick(now_ns, stamp_ns)
-        self._plan_next(now_ns)
+        if self._pace is not None:
+            self._pace.ticked(now_ns)
+            self._plan(self._pace.next_ns(now_ns))
         if stamp_ns is not None:
             self._lockstep.acted()
         if not self.active:
@@ -301,13 +308,11 @@ class Loop:
         if self.active:
             self._failed()
 
-    def _plan_next(self, now_ns: int) -> None:
-        """Where the sources set the pace: how long to wait for their next set."""
-        if self._pace is not None:
-            self._pace.ticked(now_ns)
-            wait_ns = self._pace.wait_ns(now_ns)
-            self._planned_ns = now_ns + wait_ns
-            self._wait(wait_ns)
+    def _plan(self, at_ns: int) -> None:
+        """Tick at this time of the clock, where the sources do not make it earlier."""
+        if at_ns != self._planned_ns:
+            self._planned_ns = at_ns
+            self._wait(max(1, at_ns - self._now_ns()))
 
     def _wait(self, wait_ns: int) -> None:
         self._ticker.timer_period_ns = wait_ns

@@ -10,7 +10,7 @@ import pytest
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
-from stand import JOINTS, SAFE, WIRING, RosTime, Stand, stamp_of
+from stand import JOINTS, SAFE, STEP_NS, WIRING, RosTime, Stand, stamp_of
 from std_srvs.srv import Trigger
 
 from an_control.policy import read_model, write_model
@@ -306,3 +306,24 @@ def test_before_a_position_to_hold_is_known_nothing_is_sent(stand):
     assert not stand.commands
     stand.answered(10**6, (0.1, 0.2, 0.0, 0.0))
     assert all(list(one.position) for one in stand.commands)
+
+
+@pytest.mark.parametrize("period", [2.0, 50 / 45, 0.5])
+def test_sensors_at_another_rate_leave_the_commands_at_the_control_rate(stand, period):
+    step_on = RosTime(stand)
+    step_on(1)
+    next_at, step, at = step_on.step + period, 1, []
+    while step_on.step < 80:
+        step_on.advance(0.1)
+        if step_on.step >= next_at:
+            step += 1
+            next_at += period
+            messages = step_on.messages()
+            stand.send(step)
+            stand.until(lambda n=messages: step_on.messages() == n + 2, "the readings")
+        stand.executor.spin_once(timeout_sec=0.0)
+        at.append(stand.node._loop._ticked_ns / STEP_NS)
+    ticks = np.unique(at)
+    ticks = ticks[ticks > ticks[0] + 15]
+    assert np.diff(ticks).min() >= 0.5
+    assert abs((len(ticks) - 1) - (ticks[-1] - ticks[0])) <= 1.0
