@@ -23,7 +23,7 @@ WINDOW = 100
 FOLLOW = 0.25
 """Share of a set's earliness or lateness by which the next tick is due earlier or later."""
 FIRST_SETS, MAX_SHIFT = 10, 0.005
-"""After the first sets, the periods by which each shifts the schedule at most: what comes at another
+"""After so many sets, the periods by which each shifts the schedule at most: what comes at another
 rate must not set it."""
 FOLLOWED = 0.9
 """Mean periods between the messages of sets from which on the schedule follows them."""

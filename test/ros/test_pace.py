@@ -1,4 +1,4 @@
-"""Where the sources set the pace: a tick with each complete set, at the control rate. Time is given."""
+"""Where the sources set the pace: a tick with each complete set, at the control rate."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Event = tuple[float, str]
 
 
 class Tick(NamedTuple):
-    """When (periods), whether every source has come since the last tick, how old the oldest of their
-    newest messages is (periods), and whether the schedule has found the first sets."""
+    """When (periods), whether every source has come since the last tick, how old the oldest of
+    their newest messages is (periods), and whether the schedule has found the first sets."""
 
     at: float
     whole: bool
