@@ -85,6 +85,14 @@ class Arm:
             wait_s = min(0.001, next_s - time.monotonic())
             self._rclpy.spin_once(self._node, timeout_sec=max(0.0, wait_s))
 
+    def wait(self) -> None:
+        """Publish until the node commands; TimeoutError where it does not within a minute."""
+        end_s = time.monotonic() + 60.0
+        while not self.heard:
+            if time.monotonic() > end_s:
+                raise TimeoutError("the policy node sent no command within a minute")
+            self.run(RATE_HZ, 0.5)
+
     def close(self) -> None:
         self._node.destroy_node()
         self._rclpy.shutdown()
@@ -130,6 +138,7 @@ def measure(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
         node = subprocess.Popen([sys.executable, "-m", "an_control.ros.node", "--ros-args", *words])
         rows = []
         try:
+            arm.wait()
             for hz in rates_hz:
                 arm.run(hz, seconds)
                 rows.append(figures(hz, arm.heard, min(SETTLE_S, seconds / 3)))
