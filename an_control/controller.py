@@ -100,6 +100,8 @@ class Controller:
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self.safe_reason = ""
         """Why the last command was the safe one, empty where it was the policy's."""
+        self.safe_cause = ""
+        """The same without figures, which may change at each tick."""
         self.repeats = 0
         """Ticks that had no new reading, and so repeated the last action."""
         self._wanted: np.ndarray | None = None
@@ -191,7 +193,7 @@ class Controller:
         if self._newcomer is not None:
             self._newcomer.policy.reset()
         self.table.reset()
-        self.safe_reason = ""
+        self.safe_reason = self.safe_cause = ""
         self._wanted = self._stepped_ns = None
 
     def swap(self, model_path: str, policy: Policy) -> None:
@@ -210,10 +212,12 @@ class Controller:
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
             self.gate.safe_command.measure(self.table.measured.values)
-        too_little = self._too_little(readings)
-        if not too_little:
+        cause, reason = self._too_little(readings)
+        if not cause:
             self._step(readings, stamp_ns)
-        self.safe_reason = self.estop.reason or too_little
+        if self.estop.reason:
+            cause = reason = self.estop.reason
+        self.safe_cause, self.safe_reason = cause, reason
         return readings
 
     def command(self, now_ns: int | None) -> np.ndarray:
@@ -282,20 +286,25 @@ class Controller:
             policy.step_array(readings.values, readings.ids)
             self._newcomer = new._replace(ticks=ticks - 1)
 
-    def _too_little(self, readings: Readings) -> str:
-        """Why the policy should not act on these readings, or an empty string."""
+    def _too_little(self, readings: Readings) -> tuple[str, str]:
+        """Return why the policy should not act on these readings, without and with figures.
+
+        Empty texts where it should act.
+        """
         if missing := self.table.missing():
-            return f"required source {missing[0]!r} is missing"
+            reason = f"required source {missing[0]!r} is missing"
+            return reason, reason
         if not self._measured():
-            return "no positions of the actuators have been measured yet"
+            reason = "no positions of the actuators have been measured yet"
+            return reason, reason
         needed = self.wiring.min_present_share
         if readings.enough(needed):
-            return ""
+            return "", ""
         present = len(readings.ids)
         here = f"{present} of {readings.expected} channels present"
         if readings.weights is not None:
             here = f"{readings.present_share:.0%} of the channels present by weight"
-        return f"{here}, {needed:.0%} are needed (min_present_share)"
+        return "min_present_share", f"{here}, {needed:.0%} are needed (min_present_share)"
 
     def _measured(self) -> bool:
         """Whether all positions that are held or moved from are known."""

@@ -64,7 +64,9 @@ class EventLog:
         self._throttle = Throttle()
         self._patient_until_s = now_s + START_S
         self._waiting: dict[str, Notice] = {}
-        self._acted = self._said_safe = False
+        self._acted = False
+        self._logged_cause = ""
+        """The cause of the safe command that was logged last; empty once the policy acts."""
 
     def log(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
         """Log what a tick changed."""
@@ -78,15 +80,16 @@ class EventLog:
             for notice in self._waiting.values():
                 self._logger.warning(str(notice))
             self._waiting.clear()
-        reason = self._controller.safe_reason
-        if reason and not self._said_safe and (self._acted or now_s >= self._patient_until_s):
-            if self._throttle.lets("", now_s):
-                self._logger.warning(f"safe command: {reason}")
-            self._said_safe = True
-        elif not reason and (not self._acted or self._said_safe):
+        cause = self._controller.safe_cause
+        if cause:
+            if cause != self._logged_cause and (self._acted or now_s >= self._patient_until_s):
+                if self._throttle.lets("", now_s):
+                    self._logger.warning(f"safe command: {self._controller.safe_reason}")
+                self._logged_cause = cause
+        elif not self._acted or self._logged_cause:
             if self._throttle.lets("", now_s):
                 self._log_acting(readings, shadow)
-            self._acted, self._said_safe = True, False
+            self._acted, self._logged_cause = True, ""
 
     def _log_names(self, now_s: float) -> None:
         """How the names of wiring and model differ, where one of them is another than before."""
