@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from an_control.system.files import read_regular
-from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.errors import Missing, Shown, WiringError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
@@ -171,8 +171,8 @@ class Entry:
                 raise WiringError(
                     self.file,
                     self.key,
-                    Shown(f"a mapping without {name!r}"),
-                    f"one with {', '.join(required)}",
+                    Missing(repr(name)),
+                    ", ".join(required),
                 )
         return found
 

@@ -22,7 +22,7 @@ from an_control.wiring.entries import (
     source_name,
     topic,
 )
-from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.errors import Missing, WiringError
 from an_control.wiring.fields import ALL, parse_field
 from an_control.wiring.messages import MESSAGE_TYPE
 
@@ -125,7 +125,7 @@ def own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str |
     """The path of one actuator's value; None where the one that all share says it."""
     if entry is None:
         if shared is None:
-            raise WiringError(actuator.file, actuator.key, Shown("no field"), f"a field, {_PATH}")
+            raise WiringError(actuator.file, actuator.key, Missing("'field'"), f"a field, {_PATH}")
         return None
     try:
         field = parse_field(entry.value) if isinstance(entry.value, str) else None
@@ -160,13 +160,13 @@ def _check_measured(entry: Entry, config: MessageConfig) -> None:
     without = next((one.name for one in config.actuators if one.start is None), None)
     if config.bring_up is not None and without is not None:
         key = f"{entry.key}.actuators.{without}"
-        raise WiringError(entry.file, key, Shown("no start"), "a start for bring_up")
+        raise WiringError(entry.file, key, Missing("'start'"), "a start for bring_up")
     if config.bring_up is None and any(one.start is not None for one in config.actuators):
-        raise WiringError(entry.file, entry.key, Shown("no bring_up"), "bring_up, for start")
+        raise WiringError(entry.file, entry.key, Missing("'bring_up'"), "bring_up, for start")
     if config.measured is None and (holding or config.bring_up is not None):
         why = "safe: hold" if holding else "bring_up"
         raise WiringError(
-            entry.file, entry.key, Shown("no measured"), f"measured: {{source, field}}, for {why}"
+            entry.file, entry.key, Missing("'measured'"), f"measured: {{source, field}}, for {why}"
         )
     moved = config.actuators if config.bring_up is not None else holding
     for actuator in moved:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from an_control.wiring.command import Actuator, CommandConfig, Constant, MessageFields
 from an_control.wiring.compile import follow, name_list
 from an_control.wiring.config import ChannelConfig
-from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.errors import Missing, WiringError
 from an_control.wiring.fields import ALL, Field, parse_field
 from an_control.wiring.messages import (
     ARRAY_CODES,
@@ -244,7 +244,7 @@ class CommandMessage:
         missing = next((place for place in range(count) if place not in one.elements), None)
         if missing is not None:
             element = one.names[missing] if one.names else missing
-            what = Shown(f"no actuator for {one.hops[-1].name}[{element}]")
+            what = Missing(f"the actuator for {one.hops[-1].name}[{element}]")
             allowed = "an actuator for each element, or none; other ones on another topic"
             raise WiringError(self._file, f"{self._key}.actuators", what, allowed)
         order = np.array([one.elements[place] for place in range(count)], np.intp)
