@@ -26,7 +26,7 @@ from an_control.wiring.errors import Missing, WiringError
 from an_control.wiring.fields import ALL, parse_field
 from an_control.wiring.messages import MESSAGE_TYPE
 
-_WORD = re.compile(r"[!-~]{1,200}")
+_WORD = re.compile(r"\S{1,200}")
 _LEAST = 1e-9
 _PATH = "a path of one number such as data[0], twist.linear.x or position[JOINT]"
 _SHARED_PATH = "a path such as effort, data, points[0].positions, or with one * for the actuator"
@@ -103,8 +103,9 @@ def _constants(entry: Entry) -> dict[str, Constant]:
 
 
 def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
-    if not _WORD.fullmatch(name):
-        raise WiringError(entry.file, entry.key, name, "a name of visible ASCII characters")
+    if not (_WORD.fullmatch(name) and name.isprintable()):
+        allowed = "a name of visible characters without blanks"
+        raise WiringError(entry.file, entry.key, name, allowed)
     fields = entry.fields(("limits", "safe"), ("scale", "offset", "max_rate", "start", "field"))
     limits = fields["limits"].range(LIMITS, LARGEST)
     within = f"a value within the limits {limits[0]:g} to {limits[1]:g}"

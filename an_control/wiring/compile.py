@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.errors import WiringError
-from an_control.wiring.fields import ALL, Field, Step, parse_field
+from an_control.wiring.fields import ALL, ANGLES, Field, Step, parse_field
 from an_control.wiring.listings import Names
 from an_control.wiring.messages import DURATION, TIME, FieldType, Resolver, field_types
 from an_control.wiring.nested_fields import Hop, Walk
@@ -138,7 +138,7 @@ def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> tuple[list[Reader
     for (path, octets, listed), elements in arrays.items():
         channels, keys = zip(*elements, strict=True)
         beside = names[listed] if listed is not None else None
-        readers.append(Elements(array_getter(path, octets), channels, keys, beside))
+        readers.append(Elements(path, array_getter(path, octets), channels, keys, beside))
     return readers + rest, list(names.values())
 
 
@@ -164,7 +164,7 @@ def _open_reader(leaf: Leaf, names: Names | None, taken: set[str]) -> Reader:
     get = array_getter(leaf.path, leaf.base == "octet")
     if leaf.config.pool is not None:
         get = pooled(get, leaf.config)
-    return Elements(get, names=names, wildcard=wildcard)
+    return Elements(leaf.path, get, names=names, wildcard=wildcard)
 
 
 class _Follower:
@@ -182,7 +182,7 @@ class _Follower:
         names = name_list(types)
         step, rest = steps[0], steps[1:]
         if step.name == ALL:
-            if self._function:
+            if self._function in ANGLES:
                 self._fail("an angle of one quaternion")
             yield from self._everything(cls, hops)
             return
@@ -204,12 +204,12 @@ class _Follower:
             cls = self._class(type_.message)
             if rest:
                 yield from self.follow(rest, cls, hops, named)
-            elif self._function and set("xyzw") <= set(cls.get_fields_and_field_types()):
+            elif self._function in ANGLES and set("xyzw") <= set(cls.get_fields_and_field_types()):
                 yield Leaf(self._config, hops, "double", self._function)
             else:
                 inside = ", ".join(field_types(cls))
                 self._fail(f"a number; {hops[-1].name!r} is a message of {inside}")
-        elif self._function:
+        elif self._function in ANGLES:
             self._fail("an angle of a quaternion, a message with x, y, z, w")
         elif rest:
             self._fail(f"nothing after {hops[-1].name!r}, which is no message")

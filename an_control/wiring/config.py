@@ -27,11 +27,12 @@ from an_control.wiring.entries import (
     topic,
 )
 from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.fields import parse_field
 from an_control.wiring.image import ImageConfig, read_image
 from an_control.wiring.messages import MESSAGE_TYPE
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
-_ID = re.compile(r"(?=.{1,200}$)[!-)+-~]*\*?[!-)+-~]*")
+_ID = re.compile(r"(?=.{1,200}$)[^\s*]*\*?[^\s*]*")
 _FLOAT32 = 3.4028234e38
 _A_NAME = "a name (a letter, then letters, digits or _)"
 _REPAIRS = ("nan", "inf", "-inf", "valid", "outside", "pool")
@@ -76,6 +77,7 @@ class ChannelConfig:
 
     nan, inf, minus_inf, outside  what stands for a reading of that kind; None: it is missing
     valid   lowest and highest reading that is not `outside`
+    wrap    whether the reading is an angle (rad) that is brought into -pi..pi before scale
     pool    applied to elements by index after these and before scale, offset and clip
     weight  what the channel counts for min_present_share, with a wildcard all its elements
             together; None: each counts 1
@@ -96,6 +98,12 @@ class ChannelConfig:
     outside: float | None = None
     pool: PoolConfig | None = None
     weight: float | None = None
+    wrap: bool = False
+
+    @property
+    def function(self) -> str | None:
+        """The function in the field's path: roll, pitch, yaw, sin, cos or None."""
+        return parse_field(self.field).function if self.field else None
 
     @property
     def repaired(self) -> bool:
@@ -241,24 +249,20 @@ def _source(name: str, entry: Entry) -> SourceConfig:
     if not _NAME.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, _A_NAME)
     fields = entry.fields(("topic", "type", "max_age_s"), ("required", "weight"))
-    required = fields.get("required")
-    if required is not None and not isinstance(required.value, bool):
-        raise required.error("true or false")
     return SourceConfig(
         name=name,
         topic=topic(fields["topic"]),
         type=fields["type"].text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
         max_age_s=max_age(fields["max_age_s"]),
-        required=required is not None and bool(required.value),
+        required=_flag(fields.get("required")),
         weight=_weight(fields.get("weight")),
     )
 
 
 def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
-    if not _ID.fullmatch(id_):
-        raise WiringError(
-            entry.file, entry.key, id_, "an id of visible ASCII characters, with at most one *"
-        )
+    if not (_ID.fullmatch(id_) and id_.isprintable()):
+        allowed = "an id of visible characters without blanks, with at most one *"
+        raise WiringError(entry.file, entry.key, id_, allowed)
     max_age_s: float | None
     if isinstance(entry.value, dict) and "image" in entry.value:
         if "*" not in id_:
@@ -268,8 +272,13 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         source, image = source_name(fields["source"], sources), read_image(fields["image"])
         return ChannelConfig(id_, source, max_age_s=max_age_s, image=image)
     fields = entry.fields(
-        ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", *_REPAIRS)
+        ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", "wrap", *_REPAIRS)
     )
+    if (
+        _flag(fields.get("wrap"))
+        and parse_field(field_path(fields["field"], many="*" in id_)).function
+    ):
+        raise fields["wrap"].error("no wrap beside a function: sin, cos and angles need none")
     if "outside" in fields and "valid" not in fields:
         raise fields["outside"].error("valid: [lowest, highest] beside it")
     if "pool" in fields and "*" not in id_:
@@ -288,6 +297,7 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         outside=_stand_in(fields.get("outside")),
         pool=_pool(fields["pool"]) if "pool" in fields else None,
         weight=_weight(fields.get("weight")),
+        wrap=_flag(fields.get("wrap")),
         max_age_s=max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
     )
 
@@ -297,6 +307,15 @@ def _stand_in(entry: Entry | None) -> float | None:
     if entry is None or entry.value == "missing":
         return None
     return number(entry, 0.0, "a finite number, or missing")
+
+
+def _flag(entry: Entry | None) -> bool:
+    """Return an optional true or false; false where there is none."""
+    if entry is None:
+        return False
+    if not isinstance(entry.value, bool):
+        raise entry.error("true or false")
+    return entry.value
 
 
 def _weight(entry: Entry | None) -> float | None:

@@ -343,8 +343,20 @@ class Feed:
         if now_ns - arrival_ns > self.limits[index] and arrival_ns > -NEVER_NS:
             what = "no message with it" if self.partial else "no message"
             return f"{what} for more than {self.limits[index] / 1e9:g} s"
+        reader, place = self._reader_of(index)
+        return reader.absence(place) or reader.why_invalid(place)
+
+    def detail(self, index: int) -> str:
+        """Return what else there is to say of a channel, by its place in the source; or ""."""
+        if self.partial and self.arrivals[index] > -NEVER_NS:
+            return ""  # an earlier message had it
+        reader, place = self._reader_of(index)
+        return reader.detail(place) if reader.absence(place) else ""
+
+    def _reader_of(self, index: int) -> tuple[Reader, int]:
+        """Return the reader of a channel and the channel's place in it."""
         for reader in self.readers:
             if index < len(reader.ids):
-                return reader.absence(index) or reader.why_invalid(index)
+                return reader, index
             index -= len(reader.ids)
         raise IndexError(index)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.fields import ALL, ANGLES
-from an_control.wiring.listings import KEPT_LISTINGS, MISSING, TWICE, Names
+from an_control.wiring.listings import KEPT_LISTINGS, MISSING, TWICE, Names, nearest
 from an_control.wiring.repairs import repairs
 from an_control.wiring.wildcards import Presence
 
@@ -85,6 +85,10 @@ class Reader(ABC):
     def absence(self, index: int) -> str | None:
         """Why a channel is not in the message read last, None where it is."""
         return None
+
+    def detail(self, index: int) -> str:
+        """Return what else to say of a channel that is absent, such as the nearest name; or ""."""
+        return ""
 
     def reset(self) -> None:
         """Forget what earlier messages showed: an episode begins."""
@@ -265,10 +269,20 @@ class Growing(Reader):
 
 
 class Elements(Growing):
-    """Elements of one array of numbers, by index or by name."""
+    """Elements of one array of numbers, by index or by name.
+
+    Args:
+        field: the array's path, for reasons.
+        get: gives a message's array.
+        channels, keys: the channels that are known, and the index or name of each.
+        names: the names beside the array; where they are fewer than the elements, it is not known
+            which element has which, and all count as missing.
+        wildcard: takes up the elements that messages show.
+    """
 
     def __init__(
         self,
+        field: str,
         get: Callable[[Any], NDArray[Any]],
         channels: Sequence[Channel] = (),
         keys: Sequence[int | str] = (),
@@ -277,7 +291,7 @@ class Elements(Growing):
     ) -> None:
         super().__init__(channels, keys, wildcard)
         self.merges = names is not None
-        self._get = get
+        self._field, self._get = field, get
         self._names = names
         self._length = 0
         self._grown: tuple[int, int] | None = None
@@ -302,10 +316,10 @@ class Elements(Growing):
         if self._names and self._names.listing.number != self._number:
             self._aim()
         length = self._length = len(data)
-        if length >= self._reach:
+        if self._reach <= length <= self._longest:
             self._put(row, _ALL, data[self._index])
             return None
-        here = (self._index >= 0) & (self._index < length)
+        here = (self._index >= 0) & (self._index < length) & (length <= self._longest)
         self._put(row, here, data[self._index[here]])
         if not self._names:
             return here
@@ -314,12 +328,23 @@ class Elements(Growing):
         return there
 
     def absence(self, index: int) -> str | None:
-        place = self._index[index]
+        place, length, names = self._index[index], self._length, self._longest
         if place < 0:
             return (
                 "the message names it twice" if place == TWICE else "the message does not name it"
             )
-        return f"the array has {self._length} elements" if place >= self._length else None
+        if length > names:
+            return f"{self._field} has {length} elements for {names} names"
+        if place < length:
+            return None
+        of = f" of {names}" if self._names else ""
+        return f"{self._field} has {length}{of} elements" if length else f"{self._field} is empty"
+
+    def detail(self, index: int) -> str:
+        if self._names is None or self._index[index] != MISSING:
+            return ""
+        names = [name for name in self._names.listing.names if isinstance(name, str)]
+        return nearest(str(self._keys[index]), names)
 
     def _changed(self) -> None:
         self._aims: dict[int, NDArray[np.intp]] = {}
@@ -336,6 +361,7 @@ class Elements(Growing):
             index = names.listing.places(self._keys) if names else np.array(self._keys, np.intp)
             self._aims[self._number] = index
         self._index = index
+        self._longest = len(self._names.listing.names) if self._names else sys.maxsize
         whole = index.min(initial=0) >= 0
         self._reach = int(index.max(initial=-1)) + 1 if whole else sys.maxsize
 
