@@ -70,7 +70,7 @@ class Measured:
 
 
 def _named(field: str, name: str) -> str:
-    """Return a field path with the actuator's name in place of the `*`, quoted as `element` does."""
+    """Return a field path with the actuator's name for the `*`, in quotes where it needs them."""
     before, starred, after = field.partition("[*]")
     return element(before, name) + after if starred else field.replace("*", name)
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.fields import ALL, ANGLES
 from an_control.wiring.listings import KEPT_LISTINGS, MISSING, TWICE, Names, nearest
+from an_control.wiring.marks import Mark
 from an_control.wiring.repairs import repairs
 from an_control.wiring.wildcards import Presence
 
@@ -125,6 +126,24 @@ class Angles(Reader):
         x, y, z, w = self._get(message)
         self._put(row, _ALL, [function(x, y, z, w) for function in self._functions])
         return None
+
+
+class Marked(Reader):
+    """Numbers of which a message may say by a mark that it does not have them."""
+
+    def __init__(self, reader: Reader, mark: Mark) -> None:
+        super().__init__(list(zip(reader.ids, reader.configs, strict=True)))
+        self._reader, self._mark, self._absent = reader, mark, False
+
+    def read(self, message: Any, row: Row) -> Mask | None:
+        self._absent = self._mark.absent(message)
+        if not self._absent:
+            return self._reader.read(message, row)
+        row[:] = math.nan
+        return None
+
+    def why_invalid(self, index: int) -> str:
+        return self._mark.reason if self._absent else self._reader.why_invalid(index)
 
 
 class Wildcard:
