@@ -217,7 +217,10 @@ class Gate:
 
         Both ends lie within the limits, and so does what lies between them.
         """
-        last = self._given if self.last.values is None else self.last.values
+        last = self.last.values
+        if last is None:
+            known = np.isfinite(self._given)  # at the start a position to hold may be unknown
+            last = self._given if known.all() else np.where(known, self._given, self.safe_command())
         last = np.minimum(np.maximum(last, self._low), self._high)
         change = self._change * periods
         slowed: Values = np.clip(allowed, last - change, last + change)

@@ -161,14 +161,14 @@ class Report:
     def _watch(self, active: bool) -> DiagnosticStatus:
         watchdog = self._watchdog
         level, text = OK, "commands go out" if active else "inactive"
-        if not watchdog.timeout_s:
+        if active and self._output.shadow:
+            text = "in shadow nothing is commanded"
+        elif not watchdog.timeout_s:
             text = "off"
         elif watchdog.tripped:
             level, text = ERROR, "no command in time: safe command"
         elif active and not watchdog.begun:
-            level, text = WARN, "no command since the activation"
-            if self._node.get_parameter("use_sim_time").value:
-                text += ": is /clock published? (parameter use_sim_time)"
+            level, text = WARN, f"no command since the activation: {self._why_none()}"
             self._found["watchdog"] = text
         values = {
             "timeout [s]": f"{watchdog.timeout_s:.4f}",
@@ -177,6 +177,14 @@ class Report:
             "safe commands": watchdog.sent,
         }
         return self._status("watchdog", level, text, values)
+
+    def _why_none(self) -> str:
+        """Return why no command has gone out yet, and what to do."""
+        if self._controller.safe_reason:
+            return self._controller.safe_reason
+        if self._node.get_parameter("use_sim_time").value:
+            return "no tick has been made; is /clock published? (parameter use_sim_time)"
+        return "no tick has been made: the executor is busy, or the machine is"
 
     def _estop(self) -> DiagnosticStatus:
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"

@@ -152,8 +152,7 @@ class Loop:
         self._log_settings()
         self._events.begin(time.monotonic())
         self.active, self._broken = True, False
-        self._output.open(shadow=self._output.shadow)
-        self._watchdog.start()
+        self._open(shadow=self._output.shadow)
 
     def stand_down(self) -> None:
         """Stop acting; the safe command is the last one."""
@@ -170,11 +169,18 @@ class Loop:
             self._output.shadow = shadow
             return
         if shadow:
+            self._watchdog.stop()
             self._output.publish(self.controller.stop, self._stamp_ns())
         else:
             self.controller.start(bring_up=False)
-        self._output.open(shadow=shadow)
+        self._open(shadow=shadow)
         self._events.begin(time.monotonic())
+
+    def _open(self, *, shadow: bool) -> None:
+        """Publish from now on, watched; nobody gets a safe command in shadow, so nothing watches."""
+        self._output.open(shadow=shadow)
+        if not shadow:
+            self._watchdog.start()
 
     def reset(self) -> None:
         """Start a new episode: policy and monitor forget."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from itertools import groupby
 
@@ -327,3 +328,29 @@ def test_sensors_at_another_rate_leave_the_commands_at_the_control_rate(stand, p
     ticks = ticks[ticks > ticks[0] + 15]
     assert np.diff(ticks).min() >= 0.5
     assert abs((len(ticks) - 1) - (ticks[-1] - ticks[0])) <= 1.0
+
+
+def test_a_robot_that_holds_its_position_gets_proposals_in_shadow_from_the_first_readings_on(
+    stand, capfd
+):
+    """Activated before anything was measured, with a greatest rate, and nobody commands."""
+    text = POSITIONS.replace("safe: hold, start: 0.5", "max_rate: 3.0, safe: hold")
+    text = text.replace("safe: hold, start: -0.5", "max_rate: 3.0, safe: hold")
+    text = re.sub("  bring_up:.*\n", "", text)
+    stand.wiring.write_text(text)
+    node = stand.start(activate=False, shadow=True, watchdog_s=-1.0)
+    node.trigger_configure()
+    heard = proposals(stand)
+    node.trigger_activate()
+    stand.until(lambda: stand.joints.get_subscription_count() == 1, "joint_states matched")
+    stand.until(lambda: stand.tilt.get_subscription_count() == 1, "tilt matched")
+    for step in range(1, 20):
+        before = len(heard)
+        stand.send(step, (0.3, -0.7, *np.sin([0.7 * step, 0.7 * step + 1.0])))
+        stand.until(lambda n=before: len(heard) > n, "a proposal")
+    proposed = np.array([one.position for one in heard])
+    assert np.abs(np.diff(proposed, axis=0)).max() <= 3.0 * 0.01 + 1e-12
+    assert np.abs(proposed - [0.3, -0.7]).max() > 0.1, "it proposes more than to hold"
+    log = capfd.readouterr().err
+    assert "watchdog:" not in log and "safe command" not in log
+    assert not stand.node._loop._watchdog.sent
