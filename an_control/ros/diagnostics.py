@@ -14,6 +14,7 @@ from rclpy.node import Node
 
 from an_control.controller import Controller
 from an_control.ros.graph import of_type, owner, same_name_count, unmatched, wrong_types
+from an_control.ros.inputs import Inputs
 from an_control.ros.outputs import CommandOutput
 from an_control.safety import Watchdog
 from an_control.wiring import SourceStatus
@@ -77,11 +78,11 @@ class Report:
         controller: Controller,
         ticks: TickTimes,
         watchdog: Watchdog,
-        topics: dict[str, str],
+        inputs: Inputs,
         output: CommandOutput,
     ) -> None:
         self._node, self._controller = node, controller
-        self._ticks, self._watchdog, self._topics = ticks, watchdog, topics
+        self._ticks, self._watchdog, self._inputs = ticks, watchdog, inputs
         self._output = output
         self._found: dict[str, str] = {}
         """By part, what others do wrong; as in the last report, and as it was logged."""
@@ -235,7 +236,7 @@ class Report:
         return commanding, errors, warnings
 
     def _source(self, source: SourceStatus, since_s: float) -> DiagnosticStatus:
-        part, topic = f"source {source.name}", self._topics[source.name]
+        part, topic = f"source {source.name}", self._inputs.topics[source.name]
         type_ = self._controller.wiring.source(source.name).type
         infos = self._node.get_publishers_info_by_topic(topic)
         publishers = len(of_type(infos, type_))
@@ -244,6 +245,8 @@ class Report:
             text = "no fresh message" if publishers else "no publisher"
         if other := wrong_types(infos, type_, topic):
             self._found[part] = text = f"publisher of {other}"
+        elif rivals := [_rivals(*pair) for pair in self._inputs.rivals(source.name)]:
+            self._found[part] = text = other = "; ".join(rivals)
         new = source.messages - self._messages.get(source.name, source.messages)
         values = {
             "topic": topic,
@@ -281,6 +284,13 @@ class Report:
             hardware_id="an_control",
             values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
         )
+
+
+def _rivals(one: str, other: str, channels: list[str]) -> str:
+    """Return what two nodes do that send the same channels, and what to do about it."""
+    shown = ", ".join(channels[:SHOWN]) + ", ..." * (len(channels) > SHOWN)
+    who = f"two publishers of {one} both send" if one == other else f"{one} and {other} both send"
+    return f"{who} {shown}: stop one of them, or give it a topic of its own"
 
 
 def _percentile(values: np.ndarray, share: float) -> float:

@@ -126,7 +126,7 @@ class Loop:
             self._ticker = self._make_ticker()
             opened.callback(node.destroy_timer, self._ticker)
             self._report = Report(
-                node, controller, self._ticks, self._watchdog, self._inputs.topics, self._output
+                node, controller, self._ticks, self._watchdog, self._inputs, self._output
             )
             self._opened = opened.pop_all()
 
@@ -177,7 +177,7 @@ class Loop:
         self._events.begin(time.monotonic())
 
     def _open(self, *, shadow: bool) -> None:
-        """Publish from now on, watched; nobody gets a safe command in shadow, so nothing watches."""
+        """Publish from now on, watched but in shadow, where nobody gets a safe command."""
         self._output.open(shadow=shadow)
         if not shadow:
             self._watchdog.start()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import compress
 from operator import is_
@@ -252,6 +252,11 @@ class ChannelTable:
     def expected(self) -> int:
         """How many channels there should be."""
         return sum([feed.expected for feed in self._feeds.values()])
+
+    def ids_named(self, source: str, names: Collection[str]) -> list[str]:
+        """Return a source's channels that messages with these names hold; all without names."""
+        readers = self._feeds[source].readers
+        return [id_ for reader in readers for id_ in reader.ids_named(names)]
 
     def missing(self) -> list[str]:
         """The required sources that did not count at the last read."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from an_control.wiring.config import ChannelConfig
@@ -295,6 +296,19 @@ def name_list(types: dict[str, FieldType]) -> str | None:
         if type_ and type_.array and type_.base.startswith("string"):
             return name
     return None
+
+
+def names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
+    """Return a function that gives what a message of this class names, nothing without names.
+
+    None for a class with lists of messages, each of which may be of another sender.
+    """
+    types = field_types(cls)
+    if names := name_list(types):
+        return attrgetter(names)
+    if any(type_.array and type_.message for type_ in types.values()):
+        return None
+    return lambda message: ()
 
 
 def lists_names(cls: Any) -> bool:

@@ -91,6 +91,10 @@ class Reader(ABC):
         """Return what else to say of a channel that is absent, such as the nearest name; or ""."""
         return ""
 
+    def ids_named(self, names: Collection[str]) -> list[str]:
+        """Return the ids of the channels that messages with these names hold; all without names."""
+        return list(self.ids)
+
     def reset(self) -> None:
         """Forget what earlier messages showed: an episode begins."""
         return
@@ -358,6 +362,11 @@ class Elements(Growing):
             return None
         of = f" of {names}" if self._names else ""
         return f"{self._field} has {length}{of} elements" if length else f"{self._field} is empty"
+
+    def ids_named(self, names: Collection[str]) -> list[str]:
+        if not (self._names and names):
+            return list(self.ids)
+        return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in names]
 
     def detail(self, index: int) -> str:
         if self._names is None or self._index[index] != MISSING:

@@ -108,7 +108,8 @@ def test_a_publisher_of_another_type_is_named_and_does_not_count(stand, other, c
     other.create_publisher(Imu, "policy/estop", 10)
     assert stand.start(activate=False).trigger_configure().to_label() == "transition_success"
     look = stand.node.get_publishers_info_by_topic
-    stand.until(lambda: [owner(one) for one in look("policy/estop")] == ["/other"], "the other")
+    for topic in ("policy/estop", "joint_states"):
+        stand.until(lambda t=topic: [owner(one) for one in look(t)] == ["/other"], "the other")
     parts = Board(stand).read()
     said = "publisher of sensor_msgs/msg/Imu (/other) on {}, expected {}"
     joints = parts["source joints"]

@@ -147,4 +147,4 @@ def test_what_is_lost_is_logged_once_and_what_comes_back_once(stand, capfd):
     lost = [line for line in log.splitlines() if "right.position" in line]
     assert ["lost" in line for line in lost] == [True, False]
     assert "[WARN]" in lost[0] and "[INFO]" in lost[1]
-    assert lost[0].endswith("right.position lost: the message does not name it")
+    assert lost[0].endswith("right.position lost: the message does not name it: it names left")
