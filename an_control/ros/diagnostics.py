@@ -5,6 +5,7 @@ Levels live here; the log has only the edges.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import asdict
 from typing import Any
 
@@ -17,7 +18,7 @@ from an_control.ros.graph import of_type, owner, same_name_count, unmatched, wro
 from an_control.ros.inputs import Inputs
 from an_control.ros.outputs import CommandOutput
 from an_control.safety import Watchdog
-from an_control.wiring import SourceStatus
+from an_control.wiring import SourceConfig, SourceStatus
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 KEPT_TICKS = 1024
@@ -25,6 +26,14 @@ MISSED_PERIODS = 1.5
 SHOWN = 8
 """Absent channels that a status names."""
 ESTOP_TYPE = "std_msgs/msg/Bool"
+RATE_REPORTS = 3
+"""Reports, one a second, over which a source's rate is measured."""
+RATE_RATIO = 1.25
+"""How many times slower or faster than it should a source may send before it is told."""
+NEWS_S = 1.0
+"""Sources whose messages may be older than this send when there is news, and not at a rate."""
+CLOCK_S = 1.0
+"""By how much stamps may differ from the time at which their messages come."""
 
 
 class TickTimes:
@@ -70,7 +79,13 @@ class TickTimes:
 
 
 class Report:
-    """Makes the statuses of one loop; rates are those since the last report."""
+    """Makes the statuses of one loop; rates are those of the last RATE_REPORTS reports.
+
+    Args:
+        node: owns publishers and subscriptions; its graph is looked at.
+        controller, ticks, watchdog, inputs, output: what is reported.
+        real_time: whether sources should send at the control rate, by this machine's clock.
+    """
 
     def __init__(
         self,
@@ -80,22 +95,24 @@ class Report:
         watchdog: Watchdog,
         inputs: Inputs,
         output: CommandOutput,
+        *,
+        real_time: bool,
     ) -> None:
         self._node, self._controller = node, controller
         self._ticks, self._watchdog, self._inputs = ticks, watchdog, inputs
-        self._output = output
-        self._found: dict[str, str] = {}
-        """By part, what others do wrong; as in the last report, and as it was logged."""
-        self._problems: dict[str, str] = {}
-        self._logged: dict[str, str] = {}
-        self._last_ns = 0
-        self._messages: dict[str, int] = {}
+        self._output, self._real_time = output, real_time
+        self._found: dict[tuple[str, str], tuple[bytes, str]] = {}
+        """What others do wrong, by part and kind: level and text, in which figures may change."""
+        self._problems: set[tuple[str, str]] = set()
+        """The same of the last report, without texts; and what of it was logged."""
+        self._logged: set[tuple[str, str]] = set()
+        self._counts: dict[str, deque[tuple[int, int]]] = {}
+        """Of each source the time and the number of messages of the newest reports."""
 
     def make(self, active: bool, now_ns: int) -> DiagnosticArray:
         """All statuses, without a stamp."""
         self._found = {}
         sources = self._controller.table.status(now_ns)
-        since_s = (now_ns - self._last_ns) / 1e9
         statuses = [
             self._policy(active),
             self._gate(),
@@ -103,10 +120,8 @@ class Report:
             self._watch(active),
             self._estop(),
             self._wiring(sources),
-            *(self._source(source, since_s) for source in sources),
+            *(self._source(source, now_ns) for source in sources),
         ]
-        self._last_ns = now_ns
-        self._messages = {source.name: source.messages for source in sources}
         self._log_problems()
         return DiagnosticArray(status=statuses)
 
@@ -170,7 +185,7 @@ class Report:
             level, text = ERROR, "no command in time: safe command"
         elif active and not watchdog.begun:
             level, text = WARN, f"no command since the activation: {self._why_none()}"
-            self._found["watchdog"] = text
+            self._found["watchdog", text] = ERROR, text
         values = {
             "timeout [s]": f"{watchdog.timeout_s:.4f}",
             "trips": watchdog.trips,
@@ -191,7 +206,8 @@ class Report:
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
         deaf = wrong_types(self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic)
         if deaf:
-            self._found["e-stop"] = deaf = f"publisher of {deaf}"
+            deaf = f"publisher of {deaf}"
+            self._found["e-stop", deaf] = ERROR, deaf
         text = reason or deaf
         return self._status("e-stop", ERROR if text else OK, text or "clear", {})
 
@@ -210,7 +226,8 @@ class Report:
         complete = sum(_complete(source) for source in sources)
         text = f"{complete} of {len(sources)} sources complete"
         if errors or warnings:
-            self._found["wiring"] = text = "; ".join(errors + warnings)
+            text = "; ".join(errors + warnings)
+            self._found["wiring", text] = ERROR, text
         level = ERROR if errors else WARN if warnings or complete < len(sources) else OK
         topics = ", ".join(wiring.command.topics)
         values = {"file": wiring.file, "command": topics, "commanding": commanding}
@@ -235,23 +252,31 @@ class Report:
             warnings.append(f"nobody hears commands on {topic}: {why}")
         return commanding, errors, warnings
 
-    def _source(self, source: SourceStatus, since_s: float) -> DiagnosticStatus:
+    def _source(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
         part, topic = f"source {source.name}", self._inputs.topics[source.name]
-        type_ = self._controller.wiring.source(source.name).type
+        config = self._controller.wiring.source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
-        publishers = len(of_type(infos, type_))
+        publishers = len(of_type(infos, config.type))
+        rate_hz = self._rate_hz(source, now_ns)
         text = source.error or f"{source.present} of {source.expected} channels present"
         if not (source.error or source.fresh):
             text = "no fresh message" if publishers else "no publisher"
-        if other := wrong_types(infos, type_, topic):
-            self._found[part] = text = f"publisher of {other}"
-        elif rivals := [_rivals(*pair) for pair in self._inputs.rivals(source.name)]:
-            self._found[part] = text = other = "; ".join(rivals)
-        new = source.messages - self._messages.get(source.name, source.messages)
+            if publishers and source.repeats:
+                text = self._controller.table.why_late(source.name, now_ns)
+        wrong: dict[str, str] = {}
+        if other := wrong_types(infos, config.type, topic):
+            text = f"publisher of {other}"
+            self._found[part, text] = ERROR, text
+        else:
+            rivals = [_rivals(*pair) for pair in self._inputs.rivals(source.name)]
+            wrong = dict(zip(rivals, rivals, strict=True))
+            wrong |= self._wrong_rate(config, source, rate_hz) | self._wrong_clock(source)
+            self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
+            text = "; ".join(wrong.values()) or text
         values = {
             "topic": topic,
             "publishers": publishers,
-            "rate [Hz]": f"{new / since_s:.1f}" if since_s > 0.0 else "unknown",
+            "rate [Hz]": "unknown" if rate_hz is None else f"{rate_hz:.1f}",
             "age [s]": "never" if source.age_s is None else f"{source.age_s:.3f}",
             "messages": source.messages,
             "present": source.present,
@@ -262,17 +287,70 @@ class Report:
             "not yet expected": source.unexpected,
             "dropped": source.dropped,
         }
-        level = OK if _complete(source) and not other else WARN
+        level = OK if _complete(source) and not (other or wrong) else WARN
         return self._status(part, level, text, values)
 
+    def _rate_hz(self, source: SourceStatus, now_ns: int) -> float | None:
+        """Return how often a source sent lately; None at the first report."""
+        counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
+        if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
+            counts.clear()  # the clock was set back, or the source is another one
+        counts.append((now_ns, source.messages))
+        (then_ns, before), (_, messages) = counts[0], counts[-1]
+        return 1e9 * (messages - before) / (now_ns - then_ns) if now_ns > then_ns else None
+
+    def _wrong_rate(
+        self, config: SourceConfig, source: SourceStatus, rate_hz: float | None
+    ) -> dict[str, str]:
+        """Return what to say of a source that sends at another rate than it should, by kind.
+
+        Nothing is said of one whose messages may be old: it sends when there is news.
+        """
+        wanted_hz = config.rate_hz or self._controller.wiring.rate_hz
+        settled = len(self._counts[source.name]) > RATE_REPORTS and source.fresh
+        if not (self._real_time and settled and rate_hz and 0.0 < config.max_age_s <= NEWS_S):
+            return {}
+        if wanted_hz / RATE_RATIO <= rate_hz <= wanted_hz * RATE_RATIO:
+            return {}
+        kind = "fast" if rate_hz > wanted_hz else "slow"
+        if config.rate_hz is not None:
+            text = f"{rate_hz:.3g} messages a second, where its rate_hz is {wanted_hz:.3g}"
+            return {kind: text}
+        what = "some ticks have no new reading of it"
+        if kind == "fast":
+            what = "each tick reads its newest message"
+        return {
+            kind: f"{rate_hz:.3g} messages a second, where the policy runs at {wanted_hz:.3g} Hz:"
+            f" {what}; if that is meant, write rate_hz: {rate_hz:.3g} into the source"
+        }
+
+    def _wrong_clock(self, source: SourceStatus) -> dict[str, str]:
+        """Return what to say of a source whose stamps are of another time, by kind."""
+        if not self._real_time or source.stamp_ns is None or source.age_s is None:
+            return {}
+        now_s = self._node.get_clock().now().nanoseconds / 1e9
+        ahead_s = source.stamp_ns / 1e9 - (now_s - source.age_s)
+        if not source.fresh or abs(ahead_s) <= CLOCK_S:
+            return {}
+        where = "ahead of" if ahead_s > 0.0 else "behind"
+        return {
+            where: f"its stamps are {abs(ahead_s):.1f} s {where} this node's clock: set the clock"
+            " of the machine that sends it, or use_sim_time in both or in neither"
+        }
+
     def _log_problems(self) -> None:
-        """Log what was there a report ago too, since the graph takes a while to settle; once."""
-        for part, text in self._found.items():
-            if self._problems.get(part) == text != self._logged.get(part):
-                self._node.get_logger().error(f"{part}: {text}")
-                self._logged[part] = text
-        self._logged = {part: text for part, text in self._logged.items() if part in self._found}
-        self._problems = self._found
+        """Log what was there a report ago too, since the graph takes a while to settle; once.
+
+        What is gone for one report only is not logged again.
+        """
+        for key, (level, text) in self._found.items():
+            if key in self._problems and key not in self._logged:
+                logger = self._node.get_logger()
+                log = logger.error if level == ERROR else logger.warning
+                log(f"{key[0]}: {text}")
+                self._logged.add(key)
+        self._logged &= self._found.keys() | self._problems
+        self._problems = set(self._found)
 
     def _status(
         self, part: str, level: bytes, text: str, values: dict[str, Any]

@@ -126,7 +126,13 @@ class Loop:
             self._ticker = self._make_ticker()
             opened.callback(node.destroy_timer, self._ticker)
             self._report = Report(
-                node, controller, self._ticks, self._watchdog, self._inputs, self._output
+                node,
+                controller,
+                self._ticks,
+                self._watchdog,
+                self._inputs,
+                self._output,
+                real_time=not lockstep,
             )
             self._opened = opened.pop_all()
 

@@ -258,6 +258,10 @@ class ChannelTable:
         readers = self._feeds[source].readers
         return [id_ for reader in readers for id_ in reader.ids_named(names)]
 
+    def why_late(self, source: str, now_ns: int) -> str:
+        """Return why a source's newest message does not count, in real time."""
+        return self._feeds[source].why_late(now_ns, None)
+
     def missing(self) -> list[str]:
         """The required sources that did not count at the last read."""
         return [feed.config.name for feed in self._required if not feed.fresh]
@@ -327,6 +331,7 @@ class ChannelTable:
                 age_s=(now_ns - feed.arrival_ns) / 1e9 if feed.messages else None,
                 stamp_ns=feed.stamp_ns,
                 fresh=feed.fresh and feed.messages > 0,
+                repeats=feed.repeats,
                 present=int(np.count_nonzero(self._ok[feed.start : feed.stop])),
                 expected=feed.expected,
                 missing=self._missing(feed),

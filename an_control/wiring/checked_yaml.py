@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -157,14 +158,23 @@ class Entry:
         for name, value in self.value.items():
             yield name, Entry(self.file, dotted(self.key, name), value)
 
-    def fields(self, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Entry]:
-        """The entries of a mapping that has all the required keys and none but the optional."""
+    def fields(
+        self,
+        required: tuple[str, ...],
+        optional: tuple[str, ...] = (),
+        unneeded: Mapping[str, str] = MappingProxyType({}),
+    ) -> dict[str, Entry]:
+        """Return the entries of a mapping that has all the required keys and none but the optional.
+
+        `unneeded` are keys that people expect, and why there are none.
+        """
         known = required + optional
         found = dict(self.items(f"a mapping of {', '.join(known)}"))
         for name, entry in found.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
+                hint = f" ({unneeded[name]})" if name in unneeded else hint
                 raise WiringError(self.file, entry.key, Shown("this key"), ", ".join(known) + hint)
         for name in required:
             if name not in found:

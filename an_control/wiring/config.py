@@ -34,6 +34,7 @@ from an_control.wiring.messages import MESSAGE_TYPE
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ID = re.compile(r"(?=.{1,200}$)[^\s*]*\*?[^\s*]*")
 _FLOAT32 = 3.4028234e38
+_RATE, _RATES = "messages per second, 0.001 to 100000", (1e-3, 1e5)
 _A_NAME = "a name (a letter, then letters, digits or _)"
 _REPAIRS = ("nan", "inf", "-inf", "valid", "outside", "pool")
 
@@ -44,6 +45,7 @@ class SourceConfig:
 
     While a required one has no message that counts, the safe command goes out. `weight`, where
     given, is what all its channels together count for min_present_share, instead of 1 each.
+    `rate_hz` is how often it sends, where that is not the control rate; None: at that rate.
     """
 
     name: str
@@ -52,6 +54,7 @@ class SourceConfig:
     max_age_s: float
     required: bool = False
     weight: float | None = None
+    rate_hz: float | None = None
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,7 @@ def load_wiring(path: str | Path) -> Wiring:
     )
     _check_images(top["channels"], channels)
     _check_weights(top["channels"], sources, channels)
-    rate_hz = top["rate_hz"].number("ticks per second, 0.001 to 100000", 1e-3, 1e5)
+    rate_hz = top["rate_hz"].number("ticks per second, 0.001 to 100000", *_RATES)
     command = read_command(top["command"], names, rate_hz)
     check_loops(str(path), sources, command.topics)
     return Wiring(
@@ -248,7 +251,12 @@ def check_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str
 def _source(name: str, entry: Entry) -> SourceConfig:
     if not _NAME.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, _A_NAME)
-    fields = entry.fields(("topic", "type", "max_age_s"), ("required", "weight"))
+    fields = entry.fields(
+        ("topic", "type", "max_age_s"),
+        ("required", "weight", "rate_hz"),
+        {"qos": "the quality of service follows the publishers"},
+    )
+    rate = fields.get("rate_hz")
     return SourceConfig(
         name=name,
         topic=topic(fields["topic"]),
@@ -256,6 +264,7 @@ def _source(name: str, entry: Entry) -> SourceConfig:
         max_age_s=max_age(fields["max_age_s"]),
         required=_flag(fields.get("required")),
         weight=_weight(fields.get("weight")),
+        rate_hz=None if rate is None else rate.number(_RATE, *_RATES),
     )
 
 
