@@ -277,7 +277,7 @@ class Inside:
             if publisher.get_subscription_count():
                 matrix = values()
                 if matrix is not None:
-                    publisher.publish(_matrix(matrix, labels))
+                    publisher.publish(_matrix(matrix, labels, readings.ids, stamp_ns))
         if self._attended is not None and self._attended.get_subscription_count():
             picture = attended()
             if picture is not None:
@@ -306,11 +306,21 @@ def _image(picture: np.ndarray) -> Image:
     return Image(height=height, width=width, encoding="rgb8", step=3 * width, data=data)
 
 
-def _matrix(values: np.ndarray, labels: tuple[str, str]) -> Float64MultiArray:
+def _matrix(
+    values: np.ndarray, labels: tuple[str, str], ids: Sequence[str], stamp_ns: int
+) -> Float64MultiArray:
+    """Return a message of a matrix, one side of which is channels.
+
+    The type has no header. So the label of the channels' side is `channel` and their ids, and that
+    of the other one its own and the stamp in ns, all with a blank between them.
+    """
     rows, columns = values.shape
+    words = [
+        " ".join([label, *ids]) if label == "channel" else f"{label} {stamp_ns}" for label in labels
+    ]
     message = Float64MultiArray(data=doubles(values))
     message.layout.dim = [
-        MultiArrayDimension(label=labels[0], size=rows, stride=rows * columns),
-        MultiArrayDimension(label=labels[1], size=columns, stride=columns),
+        MultiArrayDimension(label=words[0], size=rows, stride=rows * columns),
+        MultiArrayDimension(label=words[1], size=columns, stride=columns),
     ]
     return message
