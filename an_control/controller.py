@@ -15,7 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.bring_up import BringUp
-from an_control.names import ActionOrder, check_channels, compare_channels, notes
+from an_control.names import (
+    ActionOrder,
+    check_channels,
+    compare_channels,
+    notes,
+    unread_sources,
+)
 from an_control.policy import (
     EngineName,
     Model,
@@ -126,7 +132,7 @@ class Controller:
         """
         found = compare_channels(self.wiring, self.table.ids, self.policy.model)
         watched = self.policy.monitor_report is not None
-        return notes(found, self.model_path, watched=watched)
+        return notes(found, self.model_path, watched=watched) + unread_sources(self.wiring)
 
     def _ramp_for(self, model: Model) -> float:
         """How long authority grows with this model."""
@@ -159,7 +165,10 @@ class Controller:
         """The table for `rewire`; WiringError where the wiring cannot take over while running."""
         for name in ("rate_hz", "command"):
             if getattr(wiring, name) != getattr(self.wiring, name):
-                allowed = "what the node was configured with; clean up and configure to change it"
+                allowed = (
+                    "what the node was configured with; to change it clean up and configure the"
+                    " node, or stop it and start it again"
+                )
                 raise WiringError(wiring.file, name, Shown("a change"), allowed)
         _check_images(wiring, self.model_path, self.policy.model)
         table = self.table.rewired(wiring)

@@ -267,6 +267,9 @@ class PolicyNode(QuietNode, LifecycleNode):
         changes = table.wiring.changes(before)
         more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")
+        topics = {one.topic for one in table.wiring.sources} - {one.topic for one in before.sources}
+        if silent := sorted(topic for topic in topics if not self.count_publishers(topic)):
+            self.get_logger().warning(f"nobody publishes on {', '.join(silent)} yet")
 
     def _on_reload_wiring(self, _: Any, response: Any) -> Any:
         """Read the wiring's file again, as if configuring again, and rewire to it."""

@@ -48,8 +48,9 @@ def refused(stand: Stand, said: list[str]) -> str:
     """Why the node does not configure."""
     stand.start(activate=False)
     assert stand.node.trigger_configure().to_label() == "transition_failure"
-    stand.until(lambda: any("not allowed" in line for line in said), "the reason")
-    return next(line for line in said if "not allowed" in line)
+    words = "is not allowed; allowed:", "is missing; needed:"
+    stand.until(lambda: any(one in line for line in said for one in words), "the reason")
+    return next(line for line in said if any(one in line for one in words))
 
 
 def renamed(*ids: str) -> list[tuple[str, str]]:
@@ -182,3 +183,16 @@ def test_what_a_wildcard_finds_beyond_the_models_channels_is_said(stand, said):
     stand.send_tilt(2_000_000_000_000, 0.0, 0.0)
     stand.send_joints(2_000_000_000_000, (0.1, 0.2, 0.3), ("left", "right", "top"))
     stand.until(lambda: any("does not know: top.position" in line for line in said), "the unknown")
+
+
+def test_a_source_that_nothing_reads_is_told_at_the_start(stand, capfd):
+    change(
+        stand,
+        (
+            "sources:\n",
+            "sources:\n  spare: {topic: spare, type: sensor_msgs/msg/Imu, max_age_s: 1}\n",
+        ),
+    )
+    stand.start()
+    log = capfd.readouterr().err
+    assert log.count("source 'spare' feeds no channel: add one, or take the source out of") == 1
