@@ -335,7 +335,7 @@ class Loop:
         logger = self._node.get_logger()
         off = [f"source {s.name!r}" for s in self.controller.wiring.sources if not s.max_age_s]
         if self._wait_s is None and off:
-            logger.warning(f"max_age_s is 0 (off): {', '.join(off)}")
+            logger.info(f"messages of any age count (max_age_s is 0): {', '.join(off)}")
         if not self._watchdog.timeout_s:
             logger.info("the watchdog is off (parameter watchdog_s)")
         if warning := self.controller.ramp_warning():

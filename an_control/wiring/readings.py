@@ -61,4 +61,6 @@ class Notice:
             more = len(self.channels) - _SHOWN_CHANNELS
             shown = ", ".join(self.channels[:_SHOWN_CHANNELS])
             what = f"{what}: {shown}{f' and {more} more' if more > 0 else ''}"
+        if self.never:
+            return f"{what}: {self.reason}"
         return f"{what} {self.kind}" + (f": {self.reason}" if self.reason else "")

@@ -151,18 +151,28 @@ def test_a_model_that_was_trained_with_a_soft_start_gets_it_and_a_longer_one_is_
     assert "[WARN]" in log and "ramp_s: 0.5 s" in log and "trained with up to 0.3 s" in log
 
 
-def test_a_start_without_readings_is_told_once_and_only_after_a_second(stand, capfd, monkeypatch):
+def test_before_the_first_message_a_source_is_waited_for_and_only_later_missed(
+    stand, capfd, monkeypatch
+):
+    monkeypatch.setattr(events, "WAIT_S", 1e9)
     monkeypatch.setattr(events, "START_S", 1e9)
     stand.start(mode="rate")
     stand.until(lambda: len(stand.commands) > 4, "safe commands")
     assert all(list(one.effort) == SAFE for one in stand.commands)
     log = capfd.readouterr().err
     assert "lost" not in log and "safe command" not in log and "[ERROR]" not in log
-    stand.node._loop._events._patient_until_s = 0.0  # a second has passed
+    monkeypatch.setattr(events, "WAIT_S", 0.0)  # a second has passed
     count = len(stand.commands)
     stand.until(lambda: len(stand.commands) > count + 4, "safe commands")
     log = capfd.readouterr().err
-    assert log.count("source 'joints' lost: no message yet") == 1
+    assert log.count("[INFO]") == log.count("waiting for joints, tilt") == 1
+    assert "[WARN]" not in log and "[ERROR]" not in log
+    stand.node._loop._events._patient_until_s = 0.0  # and some more
+    count = len(stand.commands)
+    stand.until(lambda: len(stand.commands) > count + 4, "safe commands")
+    log = capfd.readouterr().err
+    assert log.count("source 'joints': no message yet on joint_states") == 1
+    assert "lost" not in log
     assert log.count("safe command: 0 of 4 channels present") == 1
 
 
@@ -354,3 +364,22 @@ def test_a_robot_that_holds_its_position_gets_proposals_in_shadow_from_the_first
     log = capfd.readouterr().err
     assert "watchdog:" not in log and "safe command" not in log
     assert not stand.node._loop._watchdog.sent
+
+
+def test_a_source_that_is_lost_again_and_again_gets_one_line_with_its_rate_and_the_limit(
+    stand, capfd
+):
+    stand.wiring.write_text(stand.wiring.read_text().replace("max_age_s: 0.05", "max_age_s: 0.015"))
+    step_on = RosTime(stand)
+    for step in range(1, 4):
+        step_on(step)
+    capfd.readouterr()
+    for step in range(4, 20):
+        step_on.advance(1)  # a message every second period, which is too late each time
+        stand.executor.spin_once(timeout_sec=0.02)
+        step_on(step)
+    log = capfd.readouterr().err
+    lines = [line for line in log.splitlines() if "source 'joints'" in line]
+    assert 1 <= len(lines) <= 5
+    (line,) = [one for one in lines if "lost 3 times" in one]
+    assert "messages a second come, and its max_age_s is 0.015; raise it" in line

@@ -195,7 +195,7 @@ def test_lost_and_recovered_are_told_once_each(table: Table) -> None:
         arm.read(now)
         told.append([str(notice) for notice in arm.notices()])
     assert told == [
-        ["source 's' lost: no message yet on s"],
+        ["source 's': no message yet on s"],
         ["source 's' recovered"],
         [],
         ["source 's': b lost: position has 1 of 2 elements"],
