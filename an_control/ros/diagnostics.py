@@ -17,8 +17,9 @@ from an_control.controller import Controller
 from an_control.ros.graph import of_type, owner, same_name_count, unmatched, wrong_types
 from an_control.ros.inputs import Inputs
 from an_control.ros.outputs import CommandOutput
+from an_control.ros.source_problems import wrong_clock, wrong_rate
 from an_control.safety import Watchdog
-from an_control.wiring import SourceConfig, SourceStatus
+from an_control.wiring import SourceStatus
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 KEPT_TICKS = 1024
@@ -28,12 +29,6 @@ SHOWN = 8
 ESTOP_TYPE = "std_msgs/msg/Bool"
 RATE_REPORTS = 3
 """Reports, one a second, over which a source's rate is measured."""
-RATE_RATIO = 1.25
-"""How many times slower or faster than it should a source may send before it is told."""
-NEWS_S = 1.0
-"""Sources whose messages may be older than this send when there is news, and not at a rate."""
-CLOCK_S = 1.0
-"""By how much stamps may differ from the time at which their messages come."""
 
 
 class TickTimes:
@@ -268,9 +263,7 @@ class Report:
             text = f"publisher of {other}"
             self._found[part, text] = ERROR, text
         else:
-            rivals = [_rivals(*pair) for pair in self._inputs.rivals(source.name)]
-            wrong = dict(zip(rivals, rivals, strict=True))
-            wrong |= self._wrong_rate(config, source, rate_hz) | self._wrong_clock(source)
+            wrong = self._wrong(source, rate_hz)
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
             text = "; ".join(wrong.values()) or text
         values = {
@@ -299,44 +292,19 @@ class Report:
         (then_ns, before), (_, messages) = counts[0], counts[-1]
         return 1e9 * (messages - before) / (now_ns - then_ns) if now_ns > then_ns else None
 
-    def _wrong_rate(
-        self, config: SourceConfig, source: SourceStatus, rate_hz: float | None
-    ) -> dict[str, str]:
-        """Return what to say of a source that sends at another rate than it should, by kind.
-
-        Nothing is said of one whose messages may be old: it sends when there is news.
-        """
-        wanted_hz = config.rate_hz or self._controller.wiring.rate_hz
-        settled = len(self._counts[source.name]) > RATE_REPORTS and source.fresh
-        if not (self._real_time and settled and rate_hz and 0.0 < config.max_age_s <= NEWS_S):
-            return {}
-        if wanted_hz / RATE_RATIO <= rate_hz <= wanted_hz * RATE_RATIO:
-            return {}
-        kind = "fast" if rate_hz > wanted_hz else "slow"
-        if config.rate_hz is not None:
-            text = f"{rate_hz:.3g} messages a second, where its rate_hz is {wanted_hz:.3g}"
-            return {kind: text}
-        what = "some ticks have no new reading of it"
-        if kind == "fast":
-            what = "each tick reads its newest message"
-        return {
-            kind: f"{rate_hz:.3g} messages a second, where the policy runs at {wanted_hz:.3g} Hz:"
-            f" {what}; if that is meant, write rate_hz: {rate_hz:.3g} into the source"
-        }
-
-    def _wrong_clock(self, source: SourceStatus) -> dict[str, str]:
-        """Return what to say of a source whose stamps are of another time, by kind."""
-        if not self._real_time or source.stamp_ns is None or source.age_s is None:
-            return {}
-        now_s = self._node.get_clock().now().nanoseconds / 1e9
-        ahead_s = source.stamp_ns / 1e9 - (now_s - source.age_s)
-        if not source.fresh or abs(ahead_s) <= CLOCK_S:
-            return {}
-        where = "ahead of" if ahead_s > 0.0 else "behind"
-        return {
-            where: f"its stamps are {abs(ahead_s):.1f} s {where} this node's clock: set the clock"
-            " of the machine that sends it, or use_sim_time in both or in neither"
-        }
+    def _wrong(self, source: SourceStatus, rate_hz: float | None) -> dict[str, str]:
+        """Return what is wrong with a source although its messages come, by kind."""
+        rivals = self._inputs.rivals(source.name)
+        wrong = dict(zip(rivals, rivals, strict=True))
+        if wrong or not (self._real_time and source.fresh and source.age_s is not None):
+            return wrong
+        if rate_hz is not None and len(self._counts[source.name]) > RATE_REPORTS:
+            config = self._controller.wiring.source(source.name)
+            wrong["rate"] = wrong_rate(config, rate_hz, self._controller.wiring.rate_hz)
+        if source.stamp_ns is not None:
+            now_s = self._node.get_clock().now().nanoseconds / 1e9
+            wrong["clock"] = wrong_clock(source.stamp_ns / 1e9 - (now_s - source.age_s))
+        return {kind: text for kind, text in wrong.items() if text}
 
     def _log_problems(self) -> None:
         """Log what was there a report ago too, since the graph takes a while to settle; once.
@@ -362,13 +330,6 @@ class Report:
             hardware_id="an_control",
             values=[KeyValue(key=key, value=str(value)) for key, value in values.items()],
         )
-
-
-def _rivals(one: str, other: str, channels: list[str]) -> str:
-    """Return what two nodes do that send the same channels, and what to do about it."""
-    shown = ", ".join(channels[:SHOWN]) + ", ..." * (len(channels) > SHOWN)
-    who = f"two publishers of {one} both send" if one == other else f"{one} and {other} both send"
-    return f"{who} {shown}: stop one of them, or give it a topic of its own"
 
 
 def _percentile(values: np.ndarray, share: float) -> float:

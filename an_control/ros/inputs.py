@@ -23,13 +23,15 @@ from rclpy.topic_endpoint_info import TopicEndpointInfo
 from an_control.ros.graph import owner
 from an_control.ros.reading_age import Arrivals
 from an_control.ros.senders import Senders
+from an_control.ros.source_problems import rival_senders
 from an_control.wiring import ChannelTable, WiringError, lists_names, names_reader, stamp_reader
 
 WATCH_S = 0.2
 FETCH_LOOKS = 10
 """For so many looks the subscription stays that fetches what was latched."""
 PARTS_DEPTH = 10
-"""Messages that may wait of a topic whose publishers may each send some of the named elements."""
+"""Messages that may wait of a topic that has several publishers, or whose publishers may each send
+some of the named elements."""
 Stored = Callable[[str, int | None], None]
 
 
@@ -127,8 +129,8 @@ class Inputs:
                 self._table.store(source, *newest)
                 self._stored(source, newest[1])
 
-    def rivals(self, source: str) -> list[tuple[str, str, list[str]]]:
-        """Return the pairs of nodes that send the same channels of a source, and these channels.
+    def rivals(self, source: str) -> list[str]:
+        """Return what to say of each pair of nodes that send the same channels of a source.
 
         Empty where the executor does not say who sent a message.
         """
@@ -137,7 +139,7 @@ class Inputs:
             return []
         nodes = {bytes(one.endpoint_gid): owner(one) for one in self._publishers.get(topic, ())}
         return [
-            (nodes[pair.first], nodes[pair.second], channels)
+            rival_senders(nodes[pair.first], nodes[pair.second], channels)
             for pair in self._senders[topic].rivals(self._now_ns())
             if {pair.first, pair.second} <= nodes.keys()
             and (channels := self._table.ids_named(source, pair.names))
@@ -163,7 +165,7 @@ class Inputs:
 
     def _subscribe(self, topic: str, cls: Any) -> None:
         """Subscribe; while a topic is subscribed already, both are until the new one hears."""
-        qos = publishers_qos(self._node, topic, self._depth_of(cls))
+        qos = publishers_qos(self._node, topic, self._depth_of(topic, cls))
         stamp_of, names_of, arrivals = stamp_reader(cls), names_reader(cls), self._arrivals
 
         def store(message: Any, info: MessageInfo | None) -> None:
@@ -202,12 +204,12 @@ class Inputs:
             cls = mine[-1].msg_type
             before, infos = self._publishers.get(topic, []), publishers_of(self._node, topic)
             self._publishers[topic] = infos
-            if offered_qos(infos, self._depth_of(cls)) != mine[-1].qos_profile:
-                self._subscribe(topic, cls)
             if len(infos) > 1:
                 self._senders.setdefault(topic, Senders())
             else:
                 self._senders.pop(topic, None)
+            if offered_qos(infos, self._depth_of(topic, cls)) != mine[-1].qos_profile:
+                self._subscribe(topic, cls)
             self._fetch(topic, mine[-1], before, infos)
 
     def _fetch(
@@ -251,8 +253,9 @@ class Inputs:
             self._table.store(source, message, stamp_ns, now_ns)
             self._stored(source, stamp_ns)
 
-    def _depth_of(self, cls: Any) -> int:
-        return max(self._depth, PARTS_DEPTH) if lists_names(cls) else self._depth
+    def _depth_of(self, topic: str, cls: Any) -> int:
+        several = topic in self._senders or lists_names(cls)
+        return max(self._depth, PARTS_DEPTH) if several else self._depth
 
     def _drop(self, topic: str) -> None:
         self._newest.pop(topic, None)

@@ -249,6 +249,16 @@ class ChannelTable:
         return self._ids
 
     @property
+    def configs(self) -> dict[str, ChannelConfig]:
+        """The entry of the wiring that each channel comes from, by the channel's id."""
+        readers = [reader for feed in self._feeds.values() for reader in feed.readers]
+        return {
+            id_: config
+            for reader in readers
+            for id_, config in zip(reader.ids, reader.configs, strict=True)
+        }
+
+    @property
     def expected(self) -> int:
         """How many channels there should be."""
         return sum([feed.expected for feed in self._feeds.values()])
@@ -257,6 +267,20 @@ class ChannelTable:
         """Return a source's channels that messages with these names hold; all without names."""
         readers = self._feeds[source].readers
         return [id_ for reader in readers for id_ in reader.ids_named(names)]
+
+    def why_missing(self, now_ns: int) -> dict[str, list[str]]:
+        """Return by reason the channels that should be there and were not at the last read."""
+        found: dict[str, list[str]] = {}
+        for feed in self._feeds.values():
+            late = "" if feed.fresh and feed.messages else feed.why_late(now_ns, None)
+            first: dict[str, str] = {}
+            wanted = feed.listed() & ~self._ok[feed.start : feed.stop]
+            for place in np.flatnonzero(wanted).tolist():
+                reason = late or feed.error or feed.why_missing(place, now_ns)
+                if reason not in first:
+                    first[reason] = reason if late else _with_detail(reason, feed.detail(place))
+                found.setdefault(first[reason], []).append(self._ids[feed.start + place])
+        return found
 
     def why_late(self, source: str, now_ns: int) -> str:
         """Return why a source's newest message does not count, in real time."""
@@ -402,7 +426,7 @@ _CURVES: dict[str, Curve] = {"wrap": _wrapped, "sin": np.sin, "cos": np.cos}
 
 def _curves(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
     """Return the functions that readings pass, each with the places (n,) of those readings."""
-    names = {id(one): "wrap" if one.wrap else one.function for one in configs}
+    names = {id(one): "wrap" if one.wrap else one.wave for one in configs}
     found: list[tuple[Curve, NDArray[np.intp]]] = []
     for name, function in _CURVES.items():
         places = [place for place, one in enumerate(configs) if names[id(one)] == name]

@@ -86,7 +86,7 @@ def shared_field(entry: Entry) -> str:
         steps = parse_field(text).steps if isinstance(text, str) else ()
     except ValueError:
         steps = ()
-    if not steps or parse_field(str(text)).function or any(step.name == ALL for step in steps):
+    if not steps or parse_field(str(text)).computed or any(step.name == ALL for step in steps):
         raise entry.error(_SHARED_PATH)
     if sum(step.key == ALL for step in steps) > 1:
         raise entry.error(_SHARED_PATH)
@@ -132,7 +132,7 @@ def own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str |
         field = parse_field(entry.value) if isinstance(entry.value, str) else None
     except ValueError:
         field = None
-    if field is None or field.many or field.function:
+    if field is None or field.many or field.computed:
         raise entry.error(_PATH)
     return str(entry.value)
 
@@ -142,7 +142,8 @@ def _measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
     field = fields["field"]
     if not isinstance(field.value, str) or field.value.count("*") != 1:
         raise field.error("a field path with one *, for the actuator's name: position[*]")
-    field_path(field, many=True)
+    if parse_field(field_path(field, many=True)).computed:
+        raise field.error("a field of positions, without a function")
     return MeasuredConfig(source_name(fields["source"], sources), field.value)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.errors import WiringError
-from an_control.wiring.fields import ALL, ANGLES, Field, Step, parse_field
+from an_control.wiring.fields import ALL, Field, Step, parse_field
 from an_control.wiring.listings import Names
 from an_control.wiring.marks import Mark, mark_of
 from an_control.wiring.messages import DURATION, TIME, FieldType, Resolver, field_types
@@ -208,7 +208,7 @@ class _Follower:
         names = name_list(types)
         step, rest = steps[0], steps[1:]
         if step.name == ALL:
-            if self._function in ANGLES:
+            if self._function:
                 self._fail("an angle of one quaternion")
             yield from self._everything(cls, hops)
             return
@@ -230,12 +230,12 @@ class _Follower:
             cls = self._class(type_.message)
             if rest:
                 yield from self.follow(rest, cls, hops, named)
-            elif self._function in ANGLES and set("xyzw") <= set(cls.get_fields_and_field_types()):
+            elif self._function and set("xyzw") <= set(cls.get_fields_and_field_types()):
                 yield Leaf(self._config, hops, "double", self._function)
             else:
                 inside = ", ".join(field_types(cls))
                 self._fail(f"a number; {hops[-1].name!r} is a message of {inside}")
-        elif self._function in ANGLES:
+        elif self._function:
             self._fail("an angle of a quaternion, a message with x, y, z, w")
         elif rest:
             self._fail(f"nothing after {hops[-1].name!r}, which is no message")

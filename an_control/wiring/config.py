@@ -104,9 +104,9 @@ class ChannelConfig:
     wrap: bool = False
 
     @property
-    def function(self) -> str | None:
-        """The function in the field's path: roll, pitch, yaw, sin, cos or None."""
-        return parse_field(self.field).function if self.field else None
+    def wave(self) -> str | None:
+        """What is read of an angle: its sin, its cos, or None for the angle itself."""
+        return parse_field(self.field).wave if self.field else None
 
     @property
     def repaired(self) -> bool:
@@ -283,10 +283,8 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
     fields = entry.fields(
         ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", "wrap", *_REPAIRS)
     )
-    if (
-        _flag(fields.get("wrap"))
-        and parse_field(field_path(fields["field"], many="*" in id_)).function
-    ):
+    path = parse_field(field_path(fields["field"], many="*" in id_))
+    if _flag(fields.get("wrap")) and path.computed:
         raise fields["wrap"].error("no wrap beside a function: sin, cos and angles need none")
     if "outside" in fields and "valid" not in fields:
         raise fields["outside"].error("valid: [lowest, highest] beside it")

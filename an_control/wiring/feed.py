@@ -226,6 +226,11 @@ class Feed:
             return f"no message of the step at {stamp_ns / 1e9:.6f} s"
         if now_ns < self.arrival_ns:
             return "the clock was set back"
+        if self.messages == 1:
+            return (
+                f"its only message came {(now_ns - self.arrival_ns) / 1e9:.1f} s ago, and a message"
+                f" counts for {self.longest / 1e9:g} s: max_age_s: 0 lets it count for ever"
+            )
         if self.repeats and self.stamp_ns is not None:
             return (
                 f"{self.repeats} messages repeat the stamp {self.stamp_ns / 1e9:.6f} s, so none"

@@ -7,7 +7,7 @@ position["hip[1]"]         the same in quotes, for a name with brackets or one l
 ranges[*]                  every element
 *   twist.*                every number of the message, or of a part of it, but the stamps
 roll(orientation)          an angle (rad) of a quaternion; also pitch and yaw
-sin(position[wheel])       the sine of an angle (rad); also cos
+sin(position[wheel])       the sine of an angle (rad), also of yaw(orientation); also cos
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _STEP = re.compile(r'([A-Za-z]\w*)(?:\["([^"]+)"\]|\[([^\[\]]+)\])?', re.ASCII)
 _CALL = re.compile(r"(\w+)\((.*)\)", re.ASCII)
@@ -45,10 +45,16 @@ ALL = "*"
 
 @dataclass(frozen=True)
 class Field:
-    """A parsed field path; `function` is roll, pitch, yaw, sin, cos or None."""
+    """A parsed field path; `function` is roll, pitch, yaw or None, `wave` sin, cos or None."""
 
     steps: tuple[Step, ...]
     function: str | None = None
+    wave: str | None = None
+
+    @property
+    def computed(self) -> bool:
+        """Whether a function is applied to what the message holds."""
+        return bool(self.function or self.wave)
 
     @property
     def many(self) -> bool:
@@ -59,8 +65,13 @@ class Field:
 def parse_field(text: str) -> Field:
     """Parse a field path; ValueError where it is none."""
     call = _CALL.fullmatch(text)
+    if call and call[1] in WAVES:
+        inner = parse_field(call[2])
+        if inner.wave:
+            raise ValueError(f"{call[1]} of {inner.wave}")
+        return replace(inner, wave=call[1])
     if call:
-        if call[1] not in ANGLES and call[1] not in WAVES:
+        if call[1] not in ANGLES:
             raise ValueError(f"unknown function {call[1]!r}")
         return Field(_parse_steps(call[2]), call[1])
     if text == ALL:

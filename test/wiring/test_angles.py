@@ -37,6 +37,7 @@ def test_the_sine_and_the_cosine_of_an_angle_are_channels_before_scale_and_offse
             "b": {"source": "s", "field": "cos(position[left])", "scale": 2.0, "offset": 1.0},
             "*.sin": "sin(position[*])",
             "*.angle": "position[*]",
+            "doubled": "sin(position[right])",
         },
     )
     found = read(base, turned(7.0, -0.5))
@@ -47,9 +48,10 @@ def test_the_sine_and_the_cosine_of_an_angle_are_channels_before_scale_and_offse
         "right.sin": math.sin(-0.5),
         "left.angle": 7.0,
         "right.angle": -0.5,
+        "doubled": math.sin(-0.5),
     }
     assert found == {name: pytest.approx(value, rel=1e-6) for name, value in expected.items()}
-    assert read(base, turned(math.inf, 0.0)).keys() == {"right.sin", "right.angle"}
+    assert read(base, turned(math.inf, 0.0)).keys() == {"right.sin", "right.angle", "doubled"}
 
 
 def test_a_wheel_that_turns_on_and_on_is_brought_into_one_turn(table):
@@ -85,3 +87,16 @@ def test_a_function_needs_no_wrap(load, field):
 def test_an_angle_of_a_number_that_is_no_quaternion_is_refused(table):
     with pytest.raises(WiringError, match="an angle of a quaternion"):
         table({"s": JOINTS}, {"a": "yaw(position[left])"})
+
+
+def test_the_sine_of_a_heading_is_read_from_the_quaternion(table, fake):
+    base = table({"s": "geometry_msgs/msg/Transform"}, {"h": "cos(yaw(rotation))"})
+    turn = SimpleNamespace(x=0.0, y=0.0, z=math.sin(1.0), w=math.cos(1.0))
+    found = read(base, SimpleNamespace(rotation=turn))
+    assert found["h"] == pytest.approx(math.cos(2.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("field", ["sin(cos(position[a]))", "yaw(sin(position[a]))", "tan(x)"])
+def test_other_functions_are_no_field_path(load, field):
+    with pytest.raises(WiringError, match="a path such as"):
+        load(channels={"a": {"source": "s", "field": field}})
