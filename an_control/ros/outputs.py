@@ -104,14 +104,15 @@ class CommandOutput:
     def publish(self, values: np.ndarray, stamp_ns: int | None) -> bool:
         """Send finite `values`; whether they could be sent.
 
-        `stamp_ns`, by default the last one, is for types that have a stamp.
+        None for `stamp_ns`: with the last stamp, and only on topics whose type has one. Without a
+        stamp nothing would tell these values from the answer to the next step of a lockstep.
         """
         if not np.isfinite(values).all():
             return False
         with self._lock:
             for message, span in zip(self._messages, self._slices, strict=True):
                 message.fill(values if self._whole else values[span], stamp_ns)
-            self._send()
+            self._send(stamped_only=stamp_ns is None)
             if self._targets and self._targets is self._publishers:
                 self._sent = values if self._exact else self._filled()
         return True
@@ -121,14 +122,16 @@ class CommandOutput:
         return np.concatenate([one.read(one.message) for one in self._messages])
 
     def repeat(self) -> None:
-        """Send the last command once more."""
+        """Send the last command once more, where a stamp tells it from the next one."""
         with self._lock:
-            self._send()
+            self._send(stamped_only=True)
 
-    def _send(self) -> None:
+    def _send(self, *, stamped_only: bool) -> None:
         """Every message on its topic, also where another one cannot be sent; then that raises."""
         failed: Exception | None = None
         for target, message in zip(self._targets, self._messages, strict=False):
+            if stamped_only and not message.stamped:
+                continue
             try:
                 target.publish(message.message)
             except Exception as error:
