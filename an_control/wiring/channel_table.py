@@ -238,6 +238,17 @@ class ChannelTable:
         return self._ids
 
     @property
+    def elements(self) -> dict[str, list[str]]:
+        """The ids of the channels that each entry of the wiring with a `*` stands for so far."""
+        found: dict[str, list[str]] = {c.id: [] for c in self.wiring.channels if "*" in c.id}
+        for feed in self._feeds.values():
+            for reader in feed.readers:
+                for id_, config in zip(reader.ids, reader.configs, strict=True):
+                    if config.id in found:
+                        found[config.id].append(id_)
+        return found
+
+    @property
     def expected(self) -> int:
         """How many channels there should be."""
         return sum([feed.expected for feed in self._feeds.values()])
