@@ -185,10 +185,11 @@ class Verb:
         from an_control.cli.sim_view import progress
         from an_control_sim.bridge.episodes import Summary
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
+        from an_control_sim.bridge.rehearsal import rehearsed_wiring
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.bridge.simulator_node import simulate
         from an_control_sim.process import ros_node, signals
-        from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
+        from an_control_sim.scrambler.wiring import write_wiring
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         wired = load_wiring(files.wiring)
@@ -200,8 +201,7 @@ class Verb:
             if settings.uses_scrambler:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
-                added = disturbance.noise_channels or disturbance.copies or schedule
-                write_wiring(scrambled_wiring(wired, named=self.view and not added), seen)
+                write_wiring(rehearsed_wiring(wired, files.simulation), seen)
             node = stack.enter_context(ros_node("simulator", name))
             try:
                 wait_until_alone(node, stopped)

@@ -119,8 +119,10 @@ class CommandOutput:
         """Send the command (A,) that `decide` returns; return whether it is finite, so was sent.
 
         Only one thread at a time decides and sends, so that what a command may differ from the one
-        before is counted from that which really went out before. `stamp_ns`, by default the last
-        one, is for types that have a stamp.
+        before is counted from that which really went out before.
+
+        None for `stamp_ns`: with the last stamp, and only on topics whose type has one. Without a
+        stamp nothing would tell these values from the answer to the next step of a lockstep.
         """
         with self._lock:
             values = decide()
@@ -128,9 +130,10 @@ class CommandOutput:
                 return False
             for message, span in zip(self._messages, self._slices, strict=True):
                 message.fill(values if self._whole else values[span], stamp_ns)
-            now_ns = self._now_ns()
-            self._send()
-            if self._targets and self._targets is self._publishers:
+            now_ns, stamped_only = self._now_ns(), stamp_ns is None
+            self._send(stamped_only=stamped_only)
+            whole = not stamped_only or all(one.stamped for one in self._messages)
+            if whole and self._targets and self._targets is self._publishers:
                 self._last.record(values if self._exact else self._filled(), now_ns)
         return True
 
@@ -139,14 +142,16 @@ class CommandOutput:
         return np.concatenate([one.read(one.message) for one in self._messages])
 
     def repeat(self) -> None:
-        """Send the last command once more."""
+        """Send the last command once more, where a stamp tells it from the next one."""
         with self._lock:
-            self._send()
+            self._send(stamped_only=True)
 
-    def _send(self) -> None:
+    def _send(self, *, stamped_only: bool) -> None:
         """Every message on its topic, also where another one cannot be sent; then that raises."""
         failed: Exception | None = None
         for target, message in zip(self._targets, self._messages, strict=False):
+            if stamped_only and not message.stamped:
+                continue
             try:
                 target.publish(message.message)
             except Exception as error:

@@ -129,6 +129,11 @@ class CommandMessage:
         return values
 
     @property
+    def stamped(self) -> bool:
+        """Whether `fill` writes a stamp, which says what the message answers."""
+        return self._stamp is not None
+
+    @property
     def exact(self) -> bool:
         """Whether its fields hold all that a float64 says."""
         return all(kind.base == "double" for _, kind in self._kinds())

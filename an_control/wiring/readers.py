@@ -185,6 +185,7 @@ class Growing(Reader):
         if wildcard is not None and wildcard.config.pool is None:
             self._repairs = repairs([wildcard.config])
         self.wildcard = wildcard
+        self._unmatched = 0 if wildcard and wildcard.config.weight == 0.0 else 1
         self._keys = list(keys)
         self._seen: set[Any] = set()
         self._presence = Presence(self.by_name)
@@ -207,7 +208,7 @@ class Growing(Reader):
 
     @property
     def expected(self) -> int:
-        return max(1, self._presence.count if self.wildcard else len(self.ids))
+        return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 
     @property
     def unexpected(self) -> int:
