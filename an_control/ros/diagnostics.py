@@ -21,6 +21,9 @@ from an_control.wiring import SourceStatus
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 KEPT_TICKS = 1024
 MISSED_PERIODS = 1.5
+SETTLING_REPORTS = 5
+"""Reports after configuring whose problems are not logged: a node that misses DDS's first
+announcements hears the next ones after 3 s."""
 SHOWN = 8
 """Absent channels that a status names."""
 ESTOP_TYPE = "std_msgs/msg/Bool"
@@ -87,6 +90,7 @@ class Report:
         """By part, what others do wrong; as in the last report, and as it was logged."""
         self._problems: dict[str, str] = {}
         self._logged: dict[str, str] = {}
+        self._count = 0
         self._last_ns = 0
         self._messages: dict[str, int] = {}
 
@@ -256,7 +260,10 @@ class Report:
 
     def _log_problems(self) -> None:
         """Log what was there a report ago too, since the graph takes a while to settle; once."""
+        self._count += 1
         for part, text in self._found.items():
+            if self._count <= SETTLING_REPORTS:
+                break
             if self._problems.get(part) == text != self._logged.get(part):
                 self._node.get_logger().error(f"{part}: {text}")
                 self._logged[part] = text

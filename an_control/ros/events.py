@@ -14,8 +14,9 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 from an_control.controller import Controller
 from an_control.wiring import Notice, Readings
 
-START_S = 1.0
-"""How long the first messages of the sources may take before the log says that they are missing."""
+START_S = 5.0
+"""How long the first messages of the sources may take before the log says that they are missing:
+a node that misses DDS's first announcements hears the next ones after 3 s."""
 LINES, WINDOW_S = 6, 10.0
 NAMES = "names of channels"
 """The subject of lines about channels that are not the model's."""
