@@ -125,6 +125,17 @@ class Controller:
         ActionOrder(self.wiring, model_path, model)
         check_channels(self.wiring, self.table.ids, model_path, model)
 
+    def summary(self) -> str:
+        """Return model, wiring, channels and rate as text for a log line."""
+        wildcards = sum("*" in one.id for one in self.wiring.channels)
+        channels = f"{len(self.table.ids)} channels"
+        if wildcards:
+            channels += f" and those of {wildcards} wildcard{'s' * (wildcards > 1)}"
+        return (
+            f"{self.model_path} ({self.policy.engine}), {self.wiring.file}, {channels},"
+            f" {self.wiring.rate_hz:g} Hz"
+        )
+
     def name_notes(self) -> tuple[str, ...]:
         """What to say of channels that are not the model's, and of the model's that are not here.
 

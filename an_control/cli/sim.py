@@ -29,6 +29,7 @@ from an_control.system.interrupts import INTERRUPTED, end_at_once
 from an_control.system.share import share_path
 from an_control.view.process import PACKAGES as PAGE_PACKAGES
 from an_control.view.process import command as page_command
+from an_control.view.process import wait_for_page
 from an_control.wiring import Wiring, load_wiring
 
 if TYPE_CHECKING:
@@ -210,7 +211,9 @@ class Verb:
                 return 1
             died = stack.enter_context(self._policy_node(name, seen, files.model))
             if self.view:
-                stack.enter_context(_page(name, self.view_port))
+                page = stack.enter_context(_page(name, self.view_port))
+                if self.realtime:
+                    wait_for_page(page, node, f"/{name}/policy", stopped)
             report = stack.enter_context(progress(self.episodes))
             recorder = None
             if self.video is not None:
@@ -336,11 +339,11 @@ def _recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> 
 
 
 @contextmanager
-def _page(namespace: str, port: int) -> Iterator[None]:
+def _page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """The live page as a process; the simulation runs without it where it cannot start."""
     process = subprocess.Popen(page_command(namespace, port), start_new_session=True)
     try:
-        yield
+        yield process
     finally:
         _end(process)
 

@@ -24,6 +24,9 @@ from an_control.wiring import SourceStatus
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 KEPT_TICKS = 1024
 MISSED_PERIODS = 1.5
+SETTLING_REPORTS = 5
+"""Reports after configuring in which what the graph lacks is not logged: a node that misses DDS's
+first announcements hears the next ones after 3 s."""
 SHOWN = 8
 """Absent channels that a status names."""
 ESTOP_TYPE = "std_msgs/msg/Bool"
@@ -103,6 +106,7 @@ class Report:
         self._logged: set[tuple[str, str]] = set()
         self._counts: dict[str, deque[tuple[int, int]]] = {}
         """Of each source the time and the number of messages of the newest reports."""
+        self._reports = 0
 
     def make(self, active: bool, now_ns: int) -> DiagnosticArray:
         """All statuses, without a stamp."""
@@ -311,8 +315,10 @@ class Report:
 
         What is gone for one report only is not logged again.
         """
+        self._reports += 1
         for key, (level, text) in self._found.items():
-            if key in self._problems and key not in self._logged:
+            settling = level == ERROR and self._reports <= SETTLING_REPORTS
+            if key in self._problems and key not in self._logged and not settling:
                 logger = self._node.get_logger()
                 log = logger.error if level == ERROR else logger.warning
                 log(f"{key[0]}: {text}")

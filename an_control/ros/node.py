@@ -32,10 +32,12 @@ from an_control.ros import parameters
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
 from an_control.ros.quiet_node import QuietNode
+from an_control.ros.readiness import get_ready
 from an_control.ros.swap import Swap
 from an_control.ros.usage import answers_help
 from an_control.ros.wiring_parameters import WiringParameters
 from an_control.safety import EStop
+from an_control.system.compilation import told_compilation
 from an_control.system.garbage import collect_new_garbage, freeze_garbage
 from an_control.wiring import ChannelTable, load_wiring
 
@@ -81,12 +83,14 @@ class PolicyNode(QuietNode, LifecycleNode):
         """Load wiring and model and connect; on bad input say why and stay unconfigured."""
         try:
             self._settings = parameters.settings(self)
-            self._loop = self._make_loop(self._settings)
+            with told_compilation(self.get_logger().warning):
+                self._loop = self._make_loop(self._settings)
         except Exception as error:
             self._disconnect()
             known = isinstance(error, ValueError)
             self.get_logger().error(str(error) if known else f"configure failed: {error!r}")
             return TransitionCallbackReturn.FAILURE
+        get_ready(self.get_logger(), self._loop.controller)
         return super().on_configure(state)
 
     def _make_loop(self, settings: Settings) -> Loop:
@@ -346,9 +350,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rclpy.try_shutdown()
         return 2
     try:
+        freeze_garbage()
         if parameters.settings(node).autostart and not _start(node, stopped):
             return 2
-        freeze_garbage()
         spin(node, stopped)
     except ValueError as error:
         node.get_logger().error(str(error))
