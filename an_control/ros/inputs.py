@@ -46,7 +46,8 @@ class Inputs:
         depth: messages of a topic that may wait for the executor; more where several publishers
             may each send a part.
         arrivals: tells when a message arrived that had to wait; None: when it is heard.
-        informed: whether the executor says when a message was published.
+        informed: whether the executor says who sent a message and when, which the events executor
+            does not: it must not be asked.
 
     Raises ValueError naming the source for a topic that this node uses with another type.
     """
@@ -60,7 +61,7 @@ class Inputs:
         depth: int,
         arrivals: Arrivals | None = None,
         *,
-        informed: bool = True,
+        informed: bool = False,
     ) -> None:
         self._node = node
         self._table = table

@@ -148,7 +148,7 @@ def _listen(
     wiring = table.wiring
     heard = {one.name: Heard(one) for one in wiring.sources}
     ranges: dict[str, Range] = {}
-    inputs = Inputs(node, table, time.monotonic_ns, partial(_note, node, heard), 1)
+    inputs = Inputs(node, table, time.monotonic_ns, partial(_note, node, heard), 1, informed=True)
     find(node, executor, [one.topic for one in wiring.sources])
     until_s, reads, read_s = time.monotonic() + seconds, 0, 0.0
     while (now_s := time.monotonic()) < until_s:

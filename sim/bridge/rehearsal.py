@@ -29,8 +29,13 @@ def rehearsed_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
         table.read(0)
     finally:
         robot.close()
-    elements: dict[str, list[str]] = {one.id: [] for one in wiring.channels if "*" in one.id}
+    return scrambled_wiring(wiring, elements_of(table))
+
+
+def elements_of(table: ChannelTable) -> dict[str, list[str]]:
+    """Return the ids of the channels that each entry of the wiring with a `*` stands for so far."""
+    found: dict[str, list[str]] = {one.id: [] for one in table.wiring.channels if "*" in one.id}
     for id_, config in table.configs.items():
-        if config.id in elements:
-            elements[config.id].append(id_)
-    return scrambled_wiring(wiring, elements)
+        if config.id in found:
+            found[config.id].append(id_)
+    return found

@@ -20,7 +20,7 @@ from sensor_msgs.msg import Imu, JointState
 from stand import LATCHED, STEP_NS, Stand
 from std_srvs.srv import Trigger
 
-from an_control.ros import loop
+from an_control.ros import diagnostics, loop
 from an_control.ros.diagnostics import TickTimes
 from an_control.ros.graph import owner
 
@@ -30,6 +30,7 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "DIAGNOSTICS_S", 0.2)
+    monkeypatch.setattr(diagnostics, "SETTLING_REPORTS", 0)
 
 
 class Board:
