@@ -120,7 +120,7 @@ class Loop:
                 self._follow if lockstep else self._gather,
                 LOCKSTEP_DEPTH if lockstep else 1,
                 self._arrivals,
-                informed=informed,
+                informed=informed and not lockstep,
             )
             opened.callback(self._inputs.close)
             self._ticker = self._make_ticker()
