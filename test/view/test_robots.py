@@ -75,9 +75,14 @@ async def witness(domain: int) -> AsyncIterator[Witness]:
 
 
 async def begin(visitor: Visitor) -> None:
-    """Wait for the robot, straight and with its patch bay."""
+    """Wait for the robot, straight and with the patch bay of its scrambler.
+
+    Until the scrambler is found the page shows the five channels that the policy reads.
+    """
     await visitor.state("running")
-    await visitor.until(lambda: len(visitor.wires()) == 5, "the patch bay")
+    scrambled = lambda: visitor.newest["bay"]["why_not_unannounced"] == ""  # noqa: E731
+    await visitor.until(lambda: len(visitor.wires()) == 5 and scrambled(), "the patch bay")
+    await visitor.until(lambda: visitor.newest["bay"]["settings"], "the scrambler's settings")
     await visitor.until(lambda: "tick" in visitor.newest, "a tick")
     await visitor.done("straight")
 
