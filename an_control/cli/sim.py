@@ -26,6 +26,7 @@ from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.children import bound
 from an_control.system.interrupts import INTERRUPTED, end_at_once
+from an_control.system.priority import take_priority
 from an_control.system.share import share_path
 from an_control.view.process import PACKAGES as PAGE_PACKAGES
 from an_control.view.process import command as page_command
@@ -193,6 +194,8 @@ class Verb:
         from an_control_sim.scrambler.wiring import write_wiring
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+        if self.realtime:
+            take_priority()
         wired = load_wiring(files.wiring)
         settings = self._settings(files, wired, disturbance, schedule)
         summary, failure = Summary(()), ""

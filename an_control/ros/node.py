@@ -39,6 +39,7 @@ from an_control.ros.wiring_parameters import WiringParameters
 from an_control.safety import EStop
 from an_control.system.compilation import told_compilation
 from an_control.system.garbage import collect_new_garbage, freeze_garbage
+from an_control.system.priority import take_priority
 from an_control.wiring import ChannelTable, load_wiring
 
 ABOUT = (
@@ -339,6 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: came.append(signum))
     sys.setswitchinterval(SWITCH_S)
+    take_priority()
     try:
         rclpy.init(
             args=None if arguments is None else list(arguments),

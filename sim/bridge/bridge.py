@@ -44,6 +44,9 @@ LOOK_S = 1.0
 """How often it looks for others that publish what it publishes."""
 TOO_OLD = 5
 """Steps after which a command is too old in real time."""
+LATE_NS = 100_000_000
+"""By how much stamps may be behind the clock in real time: time that a pause or a busy machine
+takes passes for the robot, too."""
 
 
 class Stopped(Exception):
@@ -185,6 +188,8 @@ class Bridge:
         """
         self._wait_while_paused()
         self._stamp_ns += self.robot.simulation.step_ns
+        if self._realtime:
+            self._stamp_ns = max(self._stamp_ns, time.time_ns() - LATE_NS)
         self._stepping = True
         self._fill()
         commands = self._paced() if self._realtime else self._replied()

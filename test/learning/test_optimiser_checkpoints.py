@@ -1,4 +1,4 @@
-"""Checkpoints of optimisers: a resumed search equals an uninterrupted one, and no file runs code."""
+"""Checkpoints of optimisers: a resumed search equals an uninterrupted one, no file runs code."""
 
 import pickle
 from itertools import pairwise
@@ -107,7 +107,7 @@ def crafted(path):
 @pytest.mark.parametrize("name", CMA_NAMES)
 def test_a_pickle_in_the_place_of_the_strategy_is_refused_and_not_run(tmp_path, name):
     trap = tmp_path / "trap"
-    with pytest.raises(CheckpointError, match="pickled strategy.*start the run again"):
+    with pytest.raises(CheckpointError, match=r"pickled strategy.*start the run again"):
         restored({"strategy": crafted(trap)}, name, 3)
     assert not trap.exists()
     pickle.loads(crafted(trap).tobytes())

@@ -50,13 +50,14 @@ stand.close()
 
 def test_the_first_ticks_import_and_compile_nothing_and_their_first_log_line_is_not_slow(tmp_path):
     """rclpy's logger visits all loaded modules, 700 and more, before its first line."""
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=170.0,
         check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])},
+        env=os.environ | {"PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "acting" in done.stderr + done.stdout

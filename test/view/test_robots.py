@@ -141,7 +141,7 @@ def test_the_page_gives_way_to_the_robot(cartpole):
     (page,) = cartpole.children("an_control view")
     (policy,) = cartpole.children("an_control.ros.node")
     nice = [os.getpriority(os.PRIO_PROCESS, pid) for pid in (policy, page)]
-    assert nice[1] == min(19, nice[0] + NICE)
+    assert nice[1] >= min(19, nice[0] + NICE)
 
 
 def test_settings_restart_and_the_e_stop_reach_the_nodes(cartpole):
