@@ -26,3 +26,12 @@ def test_the_rates_of_commands_are_measured(tmp_path):
     run("sensor_rates/run.py", "--hz", "45", "--seconds", "3", "--json", str(tmp_path / "r.json"))
     (row,) = json.loads((tmp_path / "r.json").read_text())
     assert row["sensor_hz"] == 45 and row["commands_per_s"] > 0
+
+
+def test_starts_are_counted(tmp_path):
+    pytest.importorskip("rclpy")
+    pytest.importorskip("pybullet")
+    words = "--times", "1", "--seconds", "1", "--json", str(tmp_path / "s.json")
+    run("starts/run.py", *words)
+    (rows,) = json.loads((tmp_path / "s.json").read_text()).values()
+    assert rows[0]["acts_after_s"] > 0 and rows[0]["longest_gap_ms"] > 0
