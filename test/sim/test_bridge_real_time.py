@@ -98,8 +98,11 @@ def test_in_real_time_stamps_keep_up_with_the_clock_whatever_time_is_lost(
     now_ns = time.time_ns
     for lost_s in (0.0, 5.0, 8.0):
         monkeypatch.setattr(time, "time_ns", lambda lost_s=lost_s: now_ns() + int(lost_s * 1e9))
-        for _ in range(5):
+        for _ in range(1000):
             bridge.step()
-        behind_s = (time.time_ns() - responder.stamps[-1]) / 1e9
-        assert -0.05 < behind_s < 0.5
+            if responder.stamps[-1] > time.time_ns() - 500_000_000:
+                break
+        else:
+            pytest.fail(f"after {lost_s:g} s the stamps never came near the clock again")
+        assert responder.stamps[-1] < time.time_ns() + 50_000_000
     assert (np.diff(responder.stamps) > 0).all()

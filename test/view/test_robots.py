@@ -155,7 +155,12 @@ def test_settings_restart_and_the_e_stop_reach_the_nodes(cartpole):
                 await visitor.done("set", name=name, value=value)
                 read = await seen.calls.parameters("/cartpole/simulator", [name])
                 assert read == {name: expected}
-                assert visitor.newest["bay"]["settings"][name] == value
+                await visitor.until(
+                    lambda name=name, value=value: (
+                        visitor.newest["bay"]["settings"].get(name) == value
+                    ),
+                    f"the page shows {name} {value:g}",
+                )
             refused = await visitor.ask("set", name="missing", value=3.0)
             assert not refused["ok"] and "from 0 to 1" in refused["text"]
             await visitor.done("restart")
