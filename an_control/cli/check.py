@@ -248,7 +248,7 @@ def _list_sources(heard: Listened, found: Findings) -> None:
         if problem:
             found.problems.append(f"source {one.config.name} ({one.topic}): {problem}")
     found.notes += heard.commands
-    found.problems += heard.unheard
+    found.problems += heard.wrong_commands
 
 
 def _show(found: Findings) -> None:

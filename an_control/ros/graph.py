@@ -5,6 +5,7 @@ Each look costs some 0.1 ms: for diagnostics, not for ticks.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 
 from rclpy.node import Node
@@ -52,3 +53,16 @@ def same_name_count(node: Node) -> int:
     """How many nodes have this node's full name, itself among them."""
     own = (node.get_name(), node.get_namespace())
     return node.get_node_names_and_namespaces().count(own)
+
+
+def elsewhere(node: Node, topic: str, type_: str) -> str:
+    """Return where messages of a type are published while nobody publishes `topic`, as text
+    after "no publisher"; or ""."""
+    name = node.resolve_topic_name(topic)
+    others = [
+        other
+        for other, types in node.get_topic_names_and_types()
+        if type_ in types and other != name and node.count_publishers(other)
+    ]
+    near = difflib.get_close_matches(name, others, 1, 0.0)
+    return f"; {near[0]} is published with this type" if near else ""

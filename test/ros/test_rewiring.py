@@ -375,4 +375,4 @@ def test_a_topic_that_nobody_publishes_is_taken_and_told(stand, capfd):
     assert result.successful
     log = capfd.readouterr().err
     assert "rewired: sources.tilt.topic = nowhere" in log
-    assert log.count("nobody publishes on nowhere yet") == 1
+    assert log.count("nobody publishes on nowhere yet; /tilt is published with this type") == 1

@@ -198,7 +198,9 @@ def test_lost_and_recovered_are_told_once_each(table: Table) -> None:
         ["source 's': no message yet on s"],
         ["source 's' recovered"],
         [],
-        ["source 's': b lost: position has 1 of 2 elements"],
+        [
+            "source 's': b lost: position has 1 of 2 elements: the sender must send one for each name"
+        ],
         [],
         [],
         ["source 's': b recovered"],
