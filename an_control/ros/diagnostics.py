@@ -16,9 +16,17 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
 from an_control.controller import Controller
-from an_control.ros.graph import elsewhere, of_type, owner, same_name_count, unmatched, wrong_types
+from an_control.names import unread_sources
+from an_control.ros.graph import (
+    elsewhere,
+    of_type,
+    owner,
+    same_name_count,
+    unheard_commands,
+    wrong_types,
+)
 from an_control.ros.inputs import Inputs
-from an_control.ros.outputs import CommandOutput
+from an_control.ros.outputs import COMMAND_QOS, CommandOutput
 from an_control.ros.source_problems import wrong_clock, wrong_rate
 from an_control.safety import Watchdog
 from an_control.wiring import SourceStatus
@@ -238,7 +246,6 @@ class Report:
         """How many publishers command on a topic; errors, and warnings of who cannot be heard."""
         publishers = self._node.get_publishers_info_by_topic(topic)
         name = self._node.get_fully_qualified_name()
-        own = next((one for one in publishers if owner(one) == name), None)
         subscriptions = [
             one for one in self._node.get_subscriptions_info_by_topic(topic) if owner(one) != name
         ]
@@ -253,8 +260,8 @@ class Report:
             warnings.append(f"publisher of {other}")
         if other := wrong_types(subscriptions, type_, topic):
             warnings.append(f"subscription of {other}")
-        if own and not self._output.shadow and (why := unmatched(subscriptions, own)):
-            warnings.append(f"nobody hears commands on {topic}: {why}")
+        if not self._output.shadow:
+            warnings += filter(None, [unheard_commands(subscriptions, topic, type_, COMMAND_QOS)])
         return commanding, errors, warnings
 
     def _source(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
@@ -277,6 +284,8 @@ class Report:
         else:
             wrong = self._wrong(source, rates_hz if publishers == 1 else [])
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
+            if unread := unread_sources(self._controller.wiring).get(source.name):
+                wrong["unread"] = unread  # logged already
             text = "; ".join(wrong.values()) or text
         values = {
             "topic": topic,

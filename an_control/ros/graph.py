@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from rclpy.node import Node
-from rclpy.qos import QoSCompatibility, qos_check_compatible
+from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
 from rclpy.topic_endpoint_info import TopicEndpointInfo
 
 UNKNOWN = "a node whose name is not known yet"
@@ -38,15 +38,23 @@ def wrong_types(infos: Iterable[TopicEndpointInfo], type_: str, topic: str) -> s
     return f"{', '.join(others)} on {topic}, expected {type_}" if others else ""
 
 
-def unmatched(infos: Sequence[TopicEndpointInfo], publisher: TopicEndpointInfo) -> str:
-    """Why no subscription among `infos` hears `publisher`; empty where one does."""
-    reasons = []
-    for one in of_type(infos, publisher.topic_type):
-        compatible, reason = qos_check_compatible(publisher.qos_profile, one.qos_profile)
-        if compatible != QoSCompatibility.ERROR:
-            return ""
-        reasons.append(f"{owner(one)} asks for another quality of service: {reason.rstrip(';')}")
-    return "; ".join(reasons) or "there is no subscription"
+def unheard_commands(
+    subscriptions: Sequence[TopicEndpointInfo], topic: str, type_: str, qos: QoSProfile
+) -> str:
+    """Return who cannot hear commands that are sent with `qos`, why, and what to do; or ""."""
+    listeners = of_type(subscriptions, type_)
+    deaf = []
+    for one in listeners:
+        compatible, reason = qos_check_compatible(qos, one.qos_profile)
+        if compatible == QoSCompatibility.ERROR:
+            why = reason.replace("ERROR: ", "").strip(";").replace(";", ", ")
+            deaf.append(f"{owner(one)} asks for another quality of service ({why})")
+    if not listeners:
+        return f"nobody hears commands on {topic}: there is no subscription"
+    if not deaf:
+        return ""
+    who = "nobody hears" if len(deaf) == len(listeners) else "not all hear"
+    return f"{who} commands on {topic}: {', '.join(deaf)}: let it subscribe with the default one"
 
 
 def same_name_count(node: Node) -> int:

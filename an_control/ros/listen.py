@@ -15,8 +15,9 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
-from an_control.ros.graph import elsewhere, of_type, owner, wrong_types
+from an_control.ros.graph import elsewhere, of_type, owner, unheard_commands, wrong_types
 from an_control.ros.inputs import Inputs, publishers_qos
+from an_control.ros.outputs import COMMAND_QOS
 from an_control.ros.source_problems import wrong_clock, wrong_rate
 from an_control.ros.survey import ANGULAR, Turning
 from an_control.ros.temporary_node import DISCOVERY_S, temporary_node
@@ -90,7 +91,7 @@ class Heard:
                 f"up to {gap_s:.3g} s without a message, but max_age_s is {limit_s:g}: raise it, or"
                 " find out what delays the messages"
             )
-        elif self.rate_hz and len(self.times_s) >= ENOUGH and len(self.publishers) == 1:
+        if self.rate_hz and len(self.times_s) >= ENOUGH and len(self.publishers) == 1:
             wrong.append(wrong_rate(self.config, [self.rate_hz], control_hz))
         wrong.append(wrong_clock(self.config, -(self.delay_s or 0.0)))
         return "; ".join(filter(None, wrong))
@@ -172,7 +173,7 @@ def _listen(
         missing,
         wiring.rate_hz,
         commands=tuple(text for text, _ in said),
-        wrong_commands=tuple(why for _, why in said if why),
+        wrong_commands=tuple(text for _, wrong in said for text in wrong),
     )
 
 
@@ -226,8 +227,11 @@ def _quality(qos: QoSProfile) -> str:
     return ("best effort" if best_effort else "reliable") + (", transient local" if latched else "")
 
 
-def _command(node: Node, message: MessageFields) -> tuple[str, str]:
-    """Return who hears a topic of the commands and who sends on it, as text, and what is wrong."""
+def _command(node: Node, message: MessageFields) -> tuple[str, list[str]]:
+    """Return who hears a topic of the commands and who sends on it, as text, and what is wrong.
+
+    What is wrong is one text for each problem.
+    """
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
     infos = node.get_subscriptions_info_by_topic(topic)
@@ -235,13 +239,13 @@ def _command(node: Node, message: MessageFields) -> tuple[str, str]:
     senders = sorted(owner(one) for one in node.get_publishers_info_by_topic(topic))
     said = f"{name}: heard by {', '.join(readers) or 'nobody'}"
     said += f"; commanded now by {', '.join(senders)}" if senders else ""
+    wrong = []
     if len(senders) > 1:
-        return (
-            said,
-            f"{len(senders)} publishers command {name} ({', '.join(senders)}): stop one of them",
-        )
-    if readers:
-        return said, ""
-    other = wrong_types(infos, type_, name)
-    why = f": subscription of {other}" if other else ""
-    return said, f"nobody hears commands on {name}{why}"
+        who = ", ".join(senders)
+        wrong.append(f"{len(senders)} publishers command {name} ({who}): stop one of them")
+    other = "" if readers else wrong_types(infos, type_, name)
+    if other:
+        wrong.append(f"nobody hears commands on {name}: subscription of {other}")
+    elif unheard := unheard_commands(infos, name, type_, COMMAND_QOS):
+        wrong.append(unheard)
+    return said, wrong

@@ -146,6 +146,11 @@ def second_imu(base: Base) -> None:
     base.sends.append(lambda now_ns: publisher.publish(Imu()))
 
 
+def latching_driver(base: Base) -> None:
+    driver = base.add("driver")
+    driver.create_subscription(Twist, "cmd_vel", lambda message: None, LATCHED)
+
+
 def teleop(base: Base) -> None:
     for name in ("policy", "teleop"):
         base.add(name).create_publisher(Twist, "cmd_vel", 10)
@@ -203,6 +208,13 @@ MISTAKES: list[tuple[str, tuple[str, str], Callable[[Base], None] | None, str]] 
         "nobody hears commands on /bot/cmd_val",
     ),
     (
+        "a driver that wants latched commands",
+        ("", ""),
+        latching_driver,
+        "not all hear commands on /bot/cmd_vel: /bot/driver asks for another quality of service"
+        " (Volatile publisher and transient local subscription): let it subscribe with the default",
+    ),
+    (
         "two senders of one sensor",
         ("", ""),
         second_imu,
@@ -238,6 +250,19 @@ def test_a_newcomers_mistake_is_named_in_one_line(base, tmp_path, change, happen
     assert status == 1
     assert [one for one in problems if said in one], problems
     assert all("\n" not in one for one in problems)
+
+
+def test_a_source_that_no_channel_reads_is_noted(base, tmp_path):
+    base.begin()
+    text = WIRING.replace(
+        "channels:\n", "  spare: {topic: imu, type: sensor_msgs/msg/Imu, max_age_s: 1}\nchannels:\n"
+    )
+    status, problems, notes = check(tmp_path, text)
+    assert (status, problems) == (0, [])
+    assert (
+        f"source 'spare' feeds no channel: add one, or take the source out of {tmp_path}/base.yaml"
+        in notes
+    )
 
 
 def test_a_gripper_that_shares_the_topic_of_the_wheels_is_no_mistake(base, tmp_path):

@@ -157,7 +157,11 @@ def test_commands_that_nobody_hears_are_a_warning(stand, other, type_, qos, said
     assert "nobody hears commands on commands" in wiring.message
     stand.peer.create_subscription(JointState, "commands", lambda message: None, 10)
     stand.until(lambda: stand.node.count_subscribers("commands") > len(known), "one that hears")
-    assert "nobody" not in Board(stand).read()["wiring"].message
+    told = Board(stand).read()["wiring"].message
+    assert "nobody" not in told
+    deaf = f"not all hear commands on commands: {said} (" in told
+    assert deaf == (type_ is JointState), told
+    assert told.endswith("): let it subscribe with the default one") == deaf
 
 
 def test_without_a_clock_diagnostics_and_log_say_that_none_is_published(stand, capfd):
@@ -309,6 +313,18 @@ def test_publishers_that_share_a_topic_have_no_rate_that_could_be_wrong(stand, c
 
     assert reports(stand, 6, send)[-1].level == OK
     assert "messages a second" not in capfd.readouterr().err
+
+
+def test_a_source_that_nothing_reads_is_a_warning_that_says_what_to_do(stand):
+    text = stand.wiring.read_text()
+    spare = "sources:\n  spare: {topic: spare, type: sensor_msgs/msg/Imu, max_age_s: 1}\n"
+    stand.wiring.write_text(text.replace("sources:\n", spare))
+    stand.start()
+    stand.peer.create_publisher(Imu, "spare", 10).publish(Imu())
+    status = Board(stand).read()["source spare"]
+    assert status.level == WARN
+    todo = "add one, or take the source out of"
+    assert status.message == f"source 'spare' feeds no channel: {todo} {stand.wiring}"
 
 
 def test_a_source_that_should_send_more_slowly_says_so_in_the_wiring(stand, capfd):
