@@ -31,6 +31,7 @@ Channel = tuple[str, ChannelConfig]
 MAX_ELEMENTS = 20_000
 """Channels that one wildcard may grow to; a message with more counts as unreadable."""
 _ALL = slice(None)
+_STANDS_FOR = "the channel's nan, inf, minus_inf or outside may say what it stands for"
 _ONE_EACH = "the sender must send one for each name"
 
 
@@ -41,7 +42,7 @@ class Reader(ABC):
     `read` means that the message is not what its type promises, or larger than allowed.
     """
 
-    invalid = "the value is not finite"
+    invalid = f"the value is not finite: {_STANDS_FOR}"
     """Why a number counts as missing, as a rule."""
     merges = False
     """Whether messages may each hold some of the channels, distinguished by name."""
@@ -73,7 +74,8 @@ class Reader(ABC):
         if config.pool is not None:
             return f"none of its {config.pool.size} elements is valid"
         if config.valid is not None and config.outside is None:
-            return "the value is not finite, or outside {:g} to {:g}".format(*config.valid)
+            low, high = config.valid
+            return f"the value is not finite, or outside {low:g} to {high:g}: {_STANDS_FOR}"
         return self.invalid
 
     def _put(self, row: Row, where: slice | Mask, numbers: Any) -> None:
