@@ -342,8 +342,10 @@ class Report:
             settling = level == ERROR and self._reports <= SETTLING_REPORTS
             if key in self._problems and key not in self._logged and not settling:
                 logger = self._node.get_logger()
-                log = logger.error if level == ERROR else logger.warning
-                log(f"{key[0]}: {text}")
+                if level == ERROR:  # rclpy refuses another severity from one line of code
+                    logger.error(f"{key[0]}: {text}")
+                else:
+                    logger.warning(f"{key[0]}: {text}")
                 self._logged.add(key)
         self._logged &= self._found.keys() | self._problems
         self._problems = set(self._found)

@@ -272,6 +272,24 @@ def test_a_source_at_another_rate_is_told_with_both_rates_and_the_remedy(stand, 
     assert log.count("messages a second") == 1 and "[WARN]" in log
 
 
+def test_an_error_that_comes_after_a_warning_is_logged_and_ends_nothing(stand, capfd):
+    stand.start(mode="rate")
+    table = stand.node._loop.controller.table
+
+    def send(number: int) -> None:
+        for k in range(200):
+            message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
+            table.store("joints", message, None, stand.node._loop._now_ns() + 10**9 * number + k)
+        if number == 6:
+            stand.peer.create_publisher(JointState, "commands", 10)
+            stand.until(lambda: stand.node.count_publishers("commands") == 2, "another commander")
+
+    reports(stand, 10, send)
+    log = capfd.readouterr().err
+    warned, failed = log.index("200 messages a second"), log.index("2 publishers command commands")
+    assert warned < failed and "[ERROR]" in log
+
+
 @pytest.mark.parametrize(
     ("counts", "words"),
     [
