@@ -21,7 +21,7 @@ from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from an_control.system.share import share_path
-from campaign.participants import moved
+from campaign.participants import START_S, moved
 from campaign.policy_process import PolicyProcess, real_executable
 from campaign.robot_under_test import RobotUnderTest
 
@@ -162,12 +162,14 @@ def changed_file(robot: RobotUnderTest, changes: dict[str, Any]) -> Iterator[Non
 
 @contextmanager
 def started(robot: RobotUnderTest, robot_after_s: float = 0.0) -> Iterator[None]:
-    """The policy node is started anew, the robot that much after it."""
+    """The policy node is started anew; the robot comes so long after it is configured."""
     robot.policy.stop()
     robot.begin()
     robot.policy.start()
     if robot_after_s:
         robot.shut()
+        since = robot.log_bytes
+        robot.until(lambda: "configured: " in robot.policy.logged(since), START_S)
         robot.play(robot_after_s)
         robot.open()
     robot.acting()
