@@ -187,7 +187,7 @@ def _once(robot: RobotUnderTest, fault: Fault) -> Seen:
     if robot.motion.falls:
         walks_s = None
     read = judge(robot, fault)
-    broken = [*robot.heard.violations, *robot.complaints, *read.lacking]
+    broken = [*robot.heard.violations, *robot.complaints]
     if lives_on:
         broken.append("the process did not end")
     if recovered_s == inf:
@@ -195,7 +195,7 @@ def _once(robot: RobotUnderTest, fault: Fault) -> Seen:
     lines = robot.policy.logged(robot.log_bytes).count("\n")
     if lines > fault.log_lines:
         broken.append(f"logged {lines} lines, {fault.log_lines} allowed")
-    late = read.unwanted  # as where this process stood still, and so sent nothing
+    late = read.lacking + read.unwanted  # as where this process stood still, and sent nothing
     if safe_s > fault.within_s:
         late.append(f"{fault.commands} only after {safe_s:.3f} s of {fault.within_s:g} s")
     if inf > recovered_s > fault.recovered_s:
