@@ -143,7 +143,9 @@ class Controller:
         """
         found = compare_channels(self.wiring, self.table.ids, self.policy.model)
         watched = self.policy.monitor_report is not None
-        return notes(found, self.model_path, watched=watched) + unread_sources(self.wiring)
+        return notes(found, self.model_path, watched=watched) + tuple(
+            unread_sources(self.wiring).values()
+        )
 
     def _ramp_for(self, model: Model) -> float:
         """How long authority grows with this model."""

@@ -139,15 +139,16 @@ def notes(found: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, 
     return tuple(said)
 
 
-def unread_sources(wiring: Wiring) -> tuple[str, ...]:
-    """Return a note on each source that is subscribed and that nothing reads."""
+def unread_sources(wiring: Wiring) -> dict[str, str]:
+    """Return a note on each source that is subscribed and that nothing reads, by its name."""
     read = {channel.source for channel in wiring.channels}
     read |= {measured.source for measured in wiring.command.measured}
-    return tuple(
-        f"source {source.name!r} feeds no channel: add one, or take the source out of {wiring.file}"
+    todo = f"add one, or take the source out of {wiring.file}"
+    return {
+        source.name: f"source {source.name!r} feeds no channel: {todo}"
         for source in wiring.sources
         if source.name not in read
-    )
+    }
 
 
 def listed(names: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("rclpy")
 pytest.importorskip("pybullet")
 
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.logging import LoggingSeverity, set_logger_level
 from rclpy.node import Node
 
@@ -29,6 +30,8 @@ from campaign.faults import FAULTS
 from campaign.faults_command import PLAN
 from campaign.outcome import HEAD, Outcome, Seen
 from campaign.plan import load_plan
+from campaign.policy_process import PolicyProcess
+from campaign.reading import compare, line, logged
 from campaign.robot_under_test import Motion
 from campaign.run import judged, run_campaign
 from campaign.soak import Sample, Soaked
@@ -41,6 +44,7 @@ walks: 0.5
 walks_on: 0.5
 times: 2
 log_lines: 9
+read_s: 5
 faults:
   one: {fault: late, delay_s: 0.3, commands: acts, within_s: 0.2, recovered_s: 0.2}
 """
@@ -73,7 +77,10 @@ def test_the_plan_that_ships_has_every_kind_of_fault_and_a_promise_for_each() ->
         ("walks: 0.5", "walks: 2", "a share from 0 to 1"),
         ("times: 2", "times: 0", "how often"),
         ("log_lines: 9", "log_lines: many", "a number of lines"),
-        ("delay_s: 0.3", "channels: none", "channels of a wiring"),
+        ("delay_s: 0.3", "wiring: none", "part of a wiring"),
+        ("delay_s: 0.3", "log: WARN", "a list of regular expressions"),
+        ("delay_s: 0.3", "check: ['!(']", "a list of regular expressions"),
+        ("read_s: 5", "read_s: soon", "seconds"),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused_with_place_and_choices(
@@ -83,6 +90,16 @@ def test_a_plan_that_cannot_be_run_is_refused_with_place_and_choices(
     path.write_text(TEXT.replace(right, wrong))
     with pytest.raises(WiringError, match=said):
         load_plan(path)
+
+
+def test_every_wiring_of_the_plan_that_ships_can_be_read(tmp_path: Path) -> None:
+    changed = [fault for fault in load_plan(PLAN) if fault.wiring or "changes" in fault.options]
+    assert len(changed) > 5
+    for fault in changed:
+        policy = PolicyProcess(tmp_path)
+        policy.write_files(fault.wiring)
+        if isinstance(changes := fault.options.get("changes"), dict):
+            policy.change_wiring(changes)
 
 
 def test_a_fault_takes_what_stands_for_all_where_it_does_not_say_otherwise(tmp_path: Path) -> None:
@@ -124,6 +141,54 @@ def test_the_commands_keep_their_promises_under(tmp_path: Path, names: tuple[str
     for outcome in outcomes:
         assert outcome.survived == outcome.tried == 1, outcome
         assert outcome.name in outcome.line()
+
+
+LOG = """
+[INFO] [100.5] [ant.policy]: acting: 28 of 28 channels, 60.6 Hz
+Traceback
+[WARN] [103.0] [ant.policy]: source 'imu' lost: no message for more than 0.1 s
+[WARN] [104.0] [ant.policy]: source 'imu' lost: no message for more than 0.1 s
+"""
+
+
+def test_a_pattern_that_no_line_has_is_lacking_and_the_time_of_the_others_is_the_first() -> None:
+    lines = logged(LOG, 90.0)
+    assert [at_s for at_s, _ in lines] == [10.5, 13.0, 14.0]
+    read = compare("the log", ["^INFO acting", "^WARN .*imu", "^WARN .*scan"], lines)
+    assert (read.at_s, read.unwanted) == (13.0, [])
+    assert read.lacking == ["the log: no line has '^WARN .*scan'"]
+
+
+def test_a_line_that_should_not_be_there_is_shown_once() -> None:
+    read = compare("the log", ["!^WARN"], logged(LOG, 90.0))
+    assert (read.at_s, read.lacking) == (0.0, [])
+    assert read.unwanted == ["the log: \"WARN source 'imu' lost: no message for more than 0.1 s\""]
+    assert compare("the log", ["!^ERROR"], logged(LOG, 90.0)).unwanted == []
+
+
+def test_a_line_that_says_that_the_machine_is_busy_is_no_line_too_many() -> None:
+    busy = "ERROR watchdog: no command for 0.0289 s: safe command ({}); 9 more trips"
+    reasons = (
+        "no tick began: the executor is busy, or the machine is",
+        "a tick has been running for 0.03 s",
+    )
+    for reason in reasons:
+        assert not compare("the log", ["!."], [(0.0, busy.format(reason))]).unwanted
+    assert compare("the log", ["!."], [(0.0, busy.format("the e-stop is latched"))]).unwanted
+
+
+def test_a_status_of_the_diagnostics_is_read_as_one_line() -> None:
+    values = [KeyValue(key="topic", value="imu"), KeyValue(key="publishers", value="1")]
+    name, level = "/ant/policy: source imu", DiagnosticStatus.WARN
+    status = DiagnosticStatus(name=name, level=level, message="late", values=values)
+    assert line(status) == "WARN source imu: late; topic: imu; publishers: 1"
+
+
+def test_every_fault_that_users_must_learn_of_is_read_in_log_and_diagnostics() -> None:
+    for fault in load_plan(PLAN):
+        told = [one for one in fault.log + fault.diagnostics + fault.check if one[0] != "!"]
+        if any(one.startswith(("^WARN", "^ERROR", "^problem")) for one in told):
+            assert fault.log and fault.diagnostics, fault.name
 
 
 def test_mutated_files_are_refused_with_a_reason_or_are_sound(tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ from rich.table import Table
 
 from an_control.cli.common import InputError, OutputFile, need, write_json
 from an_control.controller import Controller
-from an_control.names import ActionOrder, actuators_of, compare_channels, listed, notes
+from an_control.names import (
+    ActionOrder,
+    actuators_of,
+    compare_channels,
+    listed,
+    notes,
+    unread_sources,
+)
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.monitor.forward_model import trained_ranges
 from an_control.system.files import read_regular
@@ -91,6 +98,7 @@ class Verb:
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
             for line, words in undecided(read_regular(self.wiring).decode())
         ]
+        found.notes += unread_sources(wiring).values()
         if model is None:
             found.problems += self._command_problems(wiring)
         else:
@@ -248,7 +256,7 @@ def _list_sources(heard: Listened, found: Findings) -> None:
         if problem:
             found.problems.append(f"source {one.config.name} ({one.topic}): {problem}")
     found.notes += heard.commands
-    found.problems += heard.unheard
+    found.problems += heard.wrong_commands
 
 
 def _show(found: Findings) -> None:

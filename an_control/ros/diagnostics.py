@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict
+from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,17 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
 from an_control.controller import Controller
-from an_control.ros.graph import of_type, owner, same_name_count, unmatched, wrong_types
+from an_control.names import unread_sources
+from an_control.ros.graph import (
+    elsewhere,
+    of_type,
+    owner,
+    same_name_count,
+    unheard_commands,
+    wrong_types,
+)
 from an_control.ros.inputs import Inputs
-from an_control.ros.outputs import CommandOutput
+from an_control.ros.outputs import COMMAND_QOS, CommandOutput
 from an_control.ros.source_problems import wrong_clock, wrong_rate
 from an_control.safety import Watchdog
 from an_control.wiring import SourceStatus
@@ -236,19 +246,22 @@ class Report:
         """How many publishers command on a topic; errors, and warnings of who cannot be heard."""
         publishers = self._node.get_publishers_info_by_topic(topic)
         name = self._node.get_fully_qualified_name()
-        own = next((one for one in publishers if owner(one) == name), None)
         subscriptions = [
             one for one in self._node.get_subscriptions_info_by_topic(topic) if owner(one) != name
         ]
         commanding, errors, warnings = len(of_type(publishers, type_)), [], []
         if commanding > 1 and not self._output.shadow:
-            errors.append(f"{commanding} publishers command {topic}")
+            who = ", ".join(sorted(owner(one) for one in of_type(publishers, type_)))
+            errors.append(
+                f"{commanding} publishers command {topic} ({who}): stop one of them, or set the"
+                " parameter shadow"
+            )
         if other := wrong_types(publishers, type_, topic):
             warnings.append(f"publisher of {other}")
         if other := wrong_types(subscriptions, type_, topic):
             warnings.append(f"subscription of {other}")
-        if own and not self._output.shadow and (why := unmatched(subscriptions, own)):
-            warnings.append(f"nobody hears commands on {topic}: {why}")
+        if not self._output.shadow:
+            warnings += filter(None, [unheard_commands(subscriptions, topic, type_, COMMAND_QOS)])
         return commanding, errors, warnings
 
     def _source(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
@@ -256,24 +269,28 @@ class Report:
         config = self._controller.wiring.source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
         publishers = len(of_type(infos, config.type))
-        rate_hz = self._rate_hz(source, now_ns)
+        rates_hz = self._rates_hz(source, now_ns)
         text = source.error or f"{source.present} of {source.expected} channels present"
         if not (source.error or source.fresh):
-            text = "no fresh message" if publishers else "no publisher"
-            if publishers and source.repeats:
+            text = "no fresh message"
+            if self._real_time:
                 text = self._controller.table.why_late(source.name, now_ns)
+            if not publishers:
+                text = f"no publisher{elsewhere(self._node, topic, config.type)}"
         wrong: dict[str, str] = {}
         if other := wrong_types(infos, config.type, topic):
             text = f"publisher of {other}"
             self._found[part, text] = ERROR, text
         else:
-            wrong = self._wrong(source, rate_hz)
+            wrong = self._wrong(source, rates_hz if publishers == 1 else [])
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
+            if unread := unread_sources(self._controller.wiring).get(source.name):
+                wrong["unread"] = unread  # logged already
             text = "; ".join(wrong.values()) or text
         values = {
             "topic": topic,
             "publishers": publishers,
-            "rate [Hz]": "unknown" if rate_hz is None else f"{rate_hz:.1f}",
+            "rate [Hz]": f"{fmean(rates_hz):.1f}" if rates_hz else "unknown",
             "age [s]": "never" if source.age_s is None else f"{source.age_s:.3f}",
             "messages": source.messages,
             "present": source.present,
@@ -287,27 +304,32 @@ class Report:
         level = OK if _complete(source) and not (other or wrong) else WARN
         return self._status(part, level, text, values)
 
-    def _rate_hz(self, source: SourceStatus, now_ns: int) -> float | None:
-        """Return how often a source sent lately; None at the first report."""
+    def _rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
+        """Return how often a source sent between its newest reports; [] at the first one."""
         counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
         if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
             counts.clear()  # the clock was set back, or the source is another one
         counts.append((now_ns, source.messages))
-        (then_ns, before), (_, messages) = counts[0], counts[-1]
-        return 1e9 * (messages - before) / (now_ns - then_ns) if now_ns > then_ns else None
+        return [
+            1e9 * (messages - before) / (at_ns - then_ns)
+            for (then_ns, before), (at_ns, messages) in pairwise(counts)
+        ]
 
-    def _wrong(self, source: SourceStatus, rate_hz: float | None) -> dict[str, str]:
-        """Return what is wrong with a source although its messages come, by kind."""
+    def _wrong(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
+        """Return what is wrong with a source although its messages come, by kind.
+
+        rates_hz: of its one publisher.
+        """
         rivals = self._inputs.rivals(source.name)
         wrong = dict(zip(rivals, rivals, strict=True))
-        if wrong or not (self._real_time and source.fresh and source.age_s is not None):
+        if wrong or not self._real_time:
             return wrong
-        if rate_hz is not None and len(self._counts[source.name]) > RATE_REPORTS:
-            config = self._controller.wiring.source(source.name)
-            wrong["rate"] = wrong_rate(config, rate_hz, self._controller.wiring.rate_hz)
-        if source.stamp_ns is not None:
+        config = self._controller.wiring.source(source.name)
+        if len(rates_hz) == RATE_REPORTS and min(rates_hz) > 0.0:
+            wrong["rate"] = wrong_rate(config, rates_hz, self._controller.wiring.rate_hz)
+        if source.fresh and source.stamp_ns is not None and source.age_s is not None:
             now_s = self._node.get_clock().now().nanoseconds / 1e9
-            wrong["clock"] = wrong_clock(source.stamp_ns / 1e9 - (now_s - source.age_s))
+            wrong["clock"] = wrong_clock(config, source.stamp_ns / 1e9 - (now_s - source.age_s))
         return {kind: text for kind, text in wrong.items() if text}
 
     def _log_problems(self) -> None:
@@ -320,8 +342,10 @@ class Report:
             settling = level == ERROR and self._reports <= SETTLING_REPORTS
             if key in self._problems and key not in self._logged and not settling:
                 logger = self._node.get_logger()
-                log = logger.error if level == ERROR else logger.warning
-                log(f"{key[0]}: {text}")
+                if level == ERROR:  # rclpy refuses another severity from one line of code
+                    logger.error(f"{key[0]}: {text}")
+                else:
+                    logger.warning(f"{key[0]}: {text}")
                 self._logged.add(key)
         self._logged &= self._found.keys() | self._problems
         self._problems = set(self._found)

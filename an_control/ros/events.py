@@ -1,8 +1,9 @@
 """What the log says of a running loop: one line for each change, nothing twice.
 
 Before its first message a source is not lost: one line says what is waited for after WAIT_S, and a
-warning names what has not come after START_S. What changes again and again is logged LINES times in
-WINDOW_S, and then counted; a source that is lost FLAPS times in it gets one line that says why.
+warning names what has not come after START_S, at the start and where a rewiring adds a source. What
+changes again and again is logged LINES times in WINDOW_S, and then counted; a source that is lost
+FLAPS times in it gets one line that says why.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class EventLog:
 
     def __init__(self, logger: RcutilsLogger, controller: Controller) -> None:
         self._logger, self._controller = logger, controller
-        self._named: tuple[object, object] = (None, None)
+        self._named: tuple[object, ...] = (None, None, None)
         self._noted: tuple[str, ...] = ()
         self.begin(0.0)
         self._log_names(0.0)
@@ -67,8 +68,9 @@ class EventLog:
         self._controller.table.notice_anew()
         self._throttle = Throttle()
         self._begin_s, self._patient_until_s = now_s, now_s + START_S
-        self._waiting: dict[str, Notice] = {}
-        self._said_waiting = False
+        self._waiting: dict[str, tuple[float, Notice]] = {}
+        """Sources without a message yet, with when they began to be waited for."""
+        self._said_waiting: frozenset[str] = frozenset()
         self._losses: dict[str, deque[tuple[float, int]]] = {}
         """When each source was lost, and how many messages it had sent by then."""
         self._flapping_until_s: dict[str, float] = {}
@@ -84,13 +86,8 @@ class EventLog:
         self._log_names(now_s)
         for notice in self._controller.table.notices():
             self._log_source(notice, now_s)
-        if self._waiting and not self._said_waiting and now_s >= self._begin_s + WAIT_S:
-            self._said_waiting = True
-            self._logger.info(f"waiting for {', '.join(sorted(self._waiting))}")
-        if self._waiting and now_s >= self._patient_until_s:
-            for notice in self._waiting.values():
-                self._logger.warning(str(notice))
-            self._waiting.clear()
+        if self._waiting:
+            self._log_waiting(now_s)
         cause = self._controller.safe_cause
         if cause:
             if cause != self._logged_cause and (self._acted or now_s >= self._patient_until_s):
@@ -104,19 +101,21 @@ class EventLog:
 
     def _log_names(self, now_s: float) -> None:
         """How the names of wiring and model differ, where one of them is another than before."""
-        named = self._controller.table.ids, self._controller.policy
-        if named[0] is self._named[0] and named[1] is self._named[1]:
+        controller = self._controller
+        named = controller.table.ids, controller.policy, controller.wiring
+        old, before = self._named, self._noted
+        if named[0] is old[0] and named[1] is old[1] and named[2] is old[2]:
             return
-        self._named, before = named, self._noted
-        self._noted = self._controller.name_notes()
+        self._named = named
+        self._noted = controller.name_notes()
         for note in self._noted:
             if note not in before and self._throttle.lets(NAMES, now_s):
                 self._logger.warning(note)
 
     def _log_source(self, notice: Notice, now_s: float) -> None:
         name = notice.source
-        if notice.kind == "lost" and notice.never and now_s < self._patient_until_s:
-            self._waiting[name] = notice
+        if notice.kind == "lost" and notice.never and not notice.channels:
+            self._waiting[name] = now_s, notice
         elif notice.kind == "recovered" and not notice.channels and name in self._waiting:
             del self._waiting[name]
         elif self._flaps(notice, now_s) or not self._throttle.lets(name, now_s):
@@ -125,6 +124,17 @@ class EventLog:
             self._logger.warning(str(notice))
         else:
             self._logger.info(str(notice))
+
+    def _log_waiting(self, now_s: float) -> None:
+        """Log what is waited for, and warn of what has been waited for too long."""
+        late = {name for name, (then_s, _) in self._waiting.items() if now_s >= then_s + WAIT_S}
+        if late - self._said_waiting:
+            self._logger.info(f"waiting for {', '.join(sorted(late))}")
+        self._said_waiting = frozenset(late)
+        for name, (then_s, notice) in tuple(self._waiting.items()):
+            if now_s >= then_s + START_S:
+                self._logger.warning(str(notice))
+                del self._waiting[name]
 
     def _flaps(self, notice: Notice, now_s: float) -> bool:
         """Return whether a source is lost again and again; log that once, instead of its losses."""

@@ -5,7 +5,6 @@ Nothing is sent, and the topics are read by the very table that the policy node 
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -16,8 +15,9 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
-from an_control.ros.graph import of_type, owner, wrong_types
+from an_control.ros.graph import elsewhere, of_type, owner, unheard_commands, wrong_types
 from an_control.ros.inputs import Inputs, publishers_qos
+from an_control.ros.outputs import COMMAND_QOS
 from an_control.ros.source_problems import wrong_clock, wrong_rate
 from an_control.ros.survey import ANGULAR, Turning
 from an_control.ros.temporary_node import DISCOVERY_S, temporary_node
@@ -87,10 +87,13 @@ class Heard:
         gap_s, limit_s = self.longest_gap_s, self.config.max_age_s
         wrong = []
         if gap_s is not None and 0.0 < limit_s < gap_s:
-            wrong.append(f"up to {gap_s:.3g} s without a message, but max_age_s is {limit_s:g}")
-        elif self.rate_hz is not None and len(self.times_s) >= ENOUGH:
-            wrong.append(wrong_rate(self.config, self.rate_hz, control_hz))
-        wrong.append(wrong_clock(-(self.delay_s or 0.0)))
+            wrong.append(
+                f"up to {gap_s:.3g} s without a message, but max_age_s is {limit_s:g}: raise it, or"
+                " find out what delays the messages"
+            )
+        if self.rate_hz and len(self.times_s) >= ENOUGH and len(self.publishers) == 1:
+            wrong.append(wrong_rate(self.config, [self.rate_hz], control_hz))
+        wrong.append(wrong_clock(self.config, -(self.delay_s or 0.0)))
         return "; ".join(filter(None, wrong))
 
 
@@ -122,8 +125,8 @@ class Listened:
     control_hz: float
     commands: tuple[str, ...]
     """Of each topic of the commands, who hears it and who sends on it now."""
-    unheard: tuple[str, ...]
-    """Why nobody would hear commands."""
+    wrong_commands: tuple[str, ...]
+    """Why nobody would hear commands, or who else commands."""
 
 
 def listen(wiring: Wiring, namespace: str, seconds: float) -> Listened:
@@ -170,7 +173,7 @@ def _listen(
         missing,
         wiring.rate_hz,
         commands=tuple(text for text, _ in said),
-        unheard=tuple(why for _, why in said if why),
+        wrong_commands=tuple(text for _, wrong in said for text in wrong),
     )
 
 
@@ -211,16 +214,10 @@ def _look(node: Node, one: Heard) -> None:
     one.topic = node.resolve_topic_name(one.config.topic)
     infos = node.get_publishers_info_by_topic(one.config.topic)
     right = of_type(infos, one.config.type)
-    one.publishers = tuple(sorted({owner(info) for info in right}))
+    one.publishers = tuple(sorted(owner(info) for info in right))
     one.other_types = wrong_types(infos, one.config.type, one.topic)
     if not infos:
-        others = [
-            name
-            for name, types in node.get_topic_names_and_types()
-            if one.config.type in types and node.count_publishers(name)
-        ]
-        near = difflib.get_close_matches(one.topic, others, len(others) or 1, 0.0)
-        one.elsewhere = f"; {near[0]} is published with this type" if near else ""
+        one.elsewhere = elsewhere(node, one.topic, one.config.type)
     one.quality = _quality(publishers_qos(node, one.config.topic, 1)) if right else ""
 
 
@@ -230,17 +227,25 @@ def _quality(qos: QoSProfile) -> str:
     return ("best effort" if best_effort else "reliable") + (", transient local" if latched else "")
 
 
-def _command(node: Node, message: MessageFields) -> tuple[str, str]:
-    """Who hears a topic of the commands and who sends on it, in words; why nobody would hear."""
+def _command(node: Node, message: MessageFields) -> tuple[str, list[str]]:
+    """Return who hears a topic of the commands and who sends on it, as text, and what is wrong.
+
+    What is wrong is one text for each problem.
+    """
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
     infos = node.get_subscriptions_info_by_topic(topic)
     readers = sorted({owner(one) for one in of_type(infos, type_)})
-    senders = sorted({owner(one) for one in node.get_publishers_info_by_topic(topic)})
+    senders = sorted(owner(one) for one in node.get_publishers_info_by_topic(topic))
     said = f"{name}: heard by {', '.join(readers) or 'nobody'}"
     said += f"; commanded now by {', '.join(senders)}" if senders else ""
-    if readers:
-        return said, ""
-    other = wrong_types(infos, type_, name)
-    why = f": subscription of {other}" if other else ""
-    return said, f"nobody hears commands on {name}{why}"
+    wrong = []
+    if len(senders) > 1:
+        who = ", ".join(senders)
+        wrong.append(f"{len(senders)} publishers command {name} ({who}): stop one of them")
+    other = "" if readers else wrong_types(infos, type_, name)
+    if other:
+        wrong.append(f"nobody hears commands on {name}: subscription of {other}")
+    elif unheard := unheard_commands(infos, name, type_, COMMAND_QOS):
+        wrong.append(unheard)
+    return said, wrong

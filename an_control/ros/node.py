@@ -29,6 +29,7 @@ from std_srvs.srv import Trigger
 
 from an_control.controller import Controller
 from an_control.ros import parameters
+from an_control.ros.graph import elsewhere
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
 from an_control.ros.quiet_node import QuietNode
@@ -272,9 +273,11 @@ class PolicyNode(QuietNode, LifecycleNode):
         changes = table.wiring.changes(before)
         more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")
-        topics = {one.topic for one in table.wiring.sources} - {one.topic for one in before.sources}
-        if silent := sorted(topic for topic in topics if not self.count_publishers(topic)):
-            self.get_logger().warning(f"nobody publishes on {', '.join(silent)} yet")
+        read = {one.topic for one in before.sources}
+        for topic, type_ in sorted({(one.topic, one.type) for one in table.wiring.sources}):
+            if topic not in read and not self.count_publishers(topic):
+                near = elsewhere(self, topic, type_)
+                self.get_logger().warning(f"nobody publishes on {topic} yet{near}")
 
     def _on_reload_wiring(self, _: Any, response: Any) -> Any:
         """Read the wiring's file again, as if configuring again, and rewire to it."""

@@ -15,16 +15,24 @@ from typing import Any
 
 import numpy as np
 from rclpy.clock import Clock, ClockType
-from rclpy.duration import Duration
+from rclpy.duration import Duration, Infinite
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, LivelinessPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
 from an_control.safety import LastCommand
 from an_control.wiring import CommandConfig, CommandMessage, Readings
 
-COMMAND_QOS = QoSProfile(depth=10)
+COMMAND_QOS = QoSProfile(
+    depth=10,
+    reliability=ReliabilityPolicy.RELIABLE,
+    durability=DurabilityPolicy.VOLATILE,
+    deadline=Infinite,
+    liveliness=LivelinessPolicy.AUTOMATIC,
+    liveliness_lease_duration=Infinite,
+)
+"""The default one, written out so that it can be compared with what subscriptions ask for."""
 EAR_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
 """Of subscriptions: these hear reliable publishers too."""
 ARRIVAL_S = 0.5

@@ -7,6 +7,7 @@ and what to do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from an_control.wiring import SourceConfig
 
@@ -20,27 +21,42 @@ SHOWN = 8
 """Channels that one sentence names."""
 
 
-def wrong_rate(config: SourceConfig, rate_hz: float, control_hz: float) -> str:
-    """Return what to say of a source that sends at another rate than it should, else ""."""
-    wanted_hz = config.rate_hz or control_hz
-    if not 0.0 < config.max_age_s <= NEWS_S:
+def sends_at_a_rate(config: SourceConfig) -> bool:
+    """Return whether a source sends again and again, and not only when there is news."""
+    return 0.0 < config.max_age_s <= NEWS_S
+
+
+def wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: float) -> str:
+    """Return what to say of a source that sends at another rate than it should, else "".
+
+    Each of `rates_hz` must be wrong, so that nothing is said of one that starts or changes.
+    """
+    wanted_hz, rate_hz = config.rate_hz or control_hz, median(rates_hz)
+    if not sends_at_a_rate(config):
         return ""
-    if wanted_hz / RATE_RATIO <= rate_hz <= wanted_hz * RATE_RATIO:
+    if not (max(rates_hz) < wanted_hz / RATE_RATIO or min(rates_hz) > wanted_hz * RATE_RATIO):
         return ""
-    if config.rate_hz is not None:
-        return f"{rate_hz:.3g} messages a second, where its rate_hz is {wanted_hz:.3g}"
-    what = "some ticks have no new reading of it"
-    if rate_hz > wanted_hz:
+    where = f"its rate_hz is {wanted_hz:.3g}"
+    if config.rate_hz is None:
         what = "each tick reads its newest message"
+        if rate_hz < wanted_hz:
+            what = "some ticks have no new reading of it"
+        where = f"the policy runs at {wanted_hz:.3g} Hz: {what}"
+    older = ""
+    if rate_hz * config.max_age_s < 1.0:
+        older = f", and raise its max_age_s, which is {config.max_age_s:g}"
     return (
-        f"{rate_hz:.3g} messages a second, where the policy runs at {wanted_hz:.3g} Hz: {what}; if"
-        f" that is meant, write rate_hz: {rate_hz:.3g} into the source"
+        f"{rate_hz:.3g} messages a second, where {where}; if that is meant, write rate_hz:"
+        f" {rate_hz:.3g} into the source{older}"
     )
 
 
-def wrong_clock(ahead_s: float) -> str:
-    """Return what to say of stamps that are ahead of the time at which they come, else ""."""
-    if abs(ahead_s) <= CLOCK_S:
+def wrong_clock(config: SourceConfig, ahead_s: float) -> str:
+    """Return what to say of stamps that are ahead of the time at which they come, else "".
+
+    What is latched comes long after its stamp.
+    """
+    if ahead_s <= CLOCK_S and (-ahead_s <= CLOCK_S or not sends_at_a_rate(config)):
         return ""
     where = "ahead of" if ahead_s > 0.0 else "behind"
     return (

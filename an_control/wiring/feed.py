@@ -367,9 +367,9 @@ class Feed:
 
     def detail(self, index: int) -> str:
         """Return what else there is to say of a channel, by its place in the source; or ""."""
-        if self.partial and self.arrivals[index] > -NEVER_NS:
-            return ""  # an earlier message had it
         reader, place = self._reader_of(index)
+        if self.partial and self.arrivals[index] > -NEVER_NS:  # an earlier message had it
+            return reader.replacement(place)
         return reader.detail(place) if reader.absence(place) else ""
 
     def _reader_of(self, index: int) -> tuple[Reader, int]:

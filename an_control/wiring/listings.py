@@ -71,13 +71,8 @@ def nearest(name: str, names: Sequence[str]) -> str:
 
     Where none is near, the text lists the names that the message has.
     """
-    for alike, difference in _DIFFERENCES:
-        for other in names:
-            if alike(name, other):
-                return f"it names {_quoted(other)}, which differs in {difference}"
-    for other in names:
-        if _ends_with(other, name) or _ends_with(name, other):
-            return f"it names {_quoted(other)}, which differs in its prefix"
+    if other := variant(name, names):
+        return f"it names {other}"
     if close := difflib.get_close_matches(name, names, 1):
         return f"it names {_quoted(close[0])}, which is similar"
     if not names:
@@ -87,6 +82,19 @@ def nearest(name: str, names: Sequence[str]) -> str:
     return f"it names {shown}{f' and {more} more' if more > 0 else ''}"
 
 
+def variant(name: str, names: Sequence[str]) -> str:
+    """Return which of a message's names is meant to be a missing one, and what to do; or ""."""
+    for alike, difference in _DIFFERENCES:
+        for other in names:
+            if alike(name, other):
+                return f"{_quoted(other)}, which differs in {difference}: {_WRITE_IT}"
+    for other in names:
+        if _ends_with(other, name) or _ends_with(name, other):
+            return f"{_quoted(other)}, which differs in its prefix: {_WRITE_IT}"
+    return ""
+
+
+_WRITE_IT = "write it so in the wiring"
 _DIFFERENCES = (
     (lambda one, other: one.strip() == other.strip(), "blanks"),
     (lambda one, other: _plain(one) == _plain(other), "how its characters are encoded"),

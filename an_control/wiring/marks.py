@@ -40,7 +40,8 @@ def _covariance(field: str) -> Mark:
     return Mark(
         (field,),
         lambda message: getattr(message, name)[0] == -1.0,
-        f"{name}[0] is -1, by which the sender says that it has no {field}",
+        f"{name}[0] is -1, by which the sender says that it has no {field}: read it"
+        " from another source, or leave the channel out",
     )
 
 
@@ -52,7 +53,8 @@ _MARKS: dict[str, tuple[Mark, ...]] = {
         Mark(
             ("latitude", "longitude", "altitude"),
             lambda message: message.status.status == -1,
-            "status.status is -1, by which the sender says that it has no fix",
+            "status.status is -1, by which the sender says that it has no fix: it counts again once"
+            " there is one",
         ),
     ),
 }

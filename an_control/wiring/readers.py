@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.fields import ALL, ANGLES
-from an_control.wiring.listings import KEPT_LISTINGS, MISSING, TWICE, Names, nearest
+from an_control.wiring.listings import KEPT_LISTINGS, MISSING, TWICE, Names, nearest, variant
 from an_control.wiring.marks import Mark
 from an_control.wiring.repairs import repairs
 from an_control.wiring.wildcards import Presence
@@ -31,6 +31,8 @@ Channel = tuple[str, ChannelConfig]
 MAX_ELEMENTS = 20_000
 """Channels that one wildcard may grow to; a message with more counts as unreadable."""
 _ALL = slice(None)
+_STANDS_FOR = "the channel's nan, inf, minus_inf or outside may say what it stands for"
+_ONE_EACH = "the sender must send one for each name"
 
 
 class Reader(ABC):
@@ -40,7 +42,7 @@ class Reader(ABC):
     `read` means that the message is not what its type promises, or larger than allowed.
     """
 
-    invalid = "the value is not finite"
+    invalid = f"the value is not finite: {_STANDS_FOR}"
     """Why a number counts as missing, as a rule."""
     merges = False
     """Whether messages may each hold some of the channels, distinguished by name."""
@@ -72,7 +74,8 @@ class Reader(ABC):
         if config.pool is not None:
             return f"none of its {config.pool.size} elements is valid"
         if config.valid is not None and config.outside is None:
-            return "the value is not finite, or outside {:g} to {:g}".format(*config.valid)
+            low, high = config.valid
+            return f"the value is not finite, or outside {low:g} to {high:g}: {_STANDS_FOR}"
         return self.invalid
 
     def _put(self, row: Row, where: slice | Mask, numbers: Any) -> None:
@@ -89,6 +92,10 @@ class Reader(ABC):
 
     def detail(self, index: int) -> str:
         """Return what else to say of a channel that is absent, such as the nearest name; or ""."""
+        return ""
+
+    def replacement(self, index: int) -> str:
+        """Return what the newest message has instead of a channel of an earlier one; or ""."""
         return ""
 
     def ids_named(self, names: Collection[str]) -> list[str]:
@@ -358,11 +365,13 @@ class Elements(Growing):
                 "the message names it twice" if place == TWICE else "the message does not name it"
             )
         if length > names:
-            return f"{self._field} has {length} elements for {names} names"
+            return f"{self._field} has {length} elements for {names} names: {_ONE_EACH}"
         if place < length:
             return None
-        of = f" of {names}" if self._names else ""
-        return f"{self._field} has {length}{of} elements" if length else f"{self._field} is empty"
+        if not length:
+            return f"{self._field} is empty"
+        of, more = (f" of {names}", f": {_ONE_EACH}") if self._names else ("", "")
+        return f"{self._field} has {length}{of} elements{more}"
 
     def ids_named(self, names: Collection[str]) -> list[str]:
         if not (self._names and names):
@@ -372,8 +381,19 @@ class Elements(Growing):
     def detail(self, index: int) -> str:
         if self._names is None or self._index[index] != MISSING:
             return ""
-        names = [name for name in self._names.listing.names if isinstance(name, str)]
-        return nearest(str(self._keys[index]), names)
+        return nearest(str(self._keys[index]), self._named())
+
+    def replacement(self, index: int) -> str:
+        if self._names is None:
+            return ""
+        if self._index[index] != MISSING:
+            return "" if self._length else f"in the newest one {self._field} is empty"
+        other = variant(str(self._keys[index]), self._named())
+        return f"the newest one names {other}" if other else ""
+
+    def _named(self) -> list[str]:
+        names = self._names.listing.names if self._names else ()
+        return [name for name in names if isinstance(name, str)]
 
     def _changed(self) -> None:
         self._aims: dict[int, NDArray[np.intp]] = {}

@@ -32,6 +32,8 @@ class Verb:
     """How often each fault is tried; by default as often as the campaign file says of it."""
     only: str = ""
     """Only the faults whose name has this in it."""
+    read: bool = False
+    """Only the faults of which the user must read something, or nothing."""
     mutations: int = 10_000
     """How many byte-mutated wiring and model files are read."""
     load: int = 0
@@ -57,7 +59,9 @@ class Verb:
         path = self.plan or PLAN
         plan = load_plan(path)
         names = ", ".join(fault.name for fault in plan)
-        plan = tuple(fault for fault in plan if self.only in fault.name)
+        plan = tuple(
+            fault for fault in plan if self.only in fault.name and (fault.is_read or not self.read)
+        )
         if not plan:
             raise InputError(
                 f"--only {self.only!r}: no fault's name has this in it; there are {names}"
@@ -85,7 +89,7 @@ class Verb:
         from campaign.mutations import run_mutations
         from campaign.run import run_campaign
 
-        mutations = 0 if self.only else self.mutations
+        mutations = 0 if self.only or self.read else self.mutations
         if mutations and [one.tried for one in state.files] != [mutations, mutations]:
             state.keep(run_mutations(folder, mutations))
         files = state.files if mutations else []

@@ -21,7 +21,7 @@ from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from an_control.system.share import share_path
-from campaign.participants import moved
+from campaign.participants import START_S, moved
 from campaign.policy_process import PolicyProcess, real_executable
 from campaign.robot_under_test import RobotUnderTest
 
@@ -80,13 +80,13 @@ def hostile_parameters(robot: RobotUnderTest) -> Iterator[None]:
         for value in HOSTILE:
             topic = name.endswith(".topic") and value in ("/dev/zero", "/proc/self/mem")
             if not topic and (name, value) != ("shadow", True):  # which they may well be
-                _set(robot, name, value)
+                set_parameter(robot, name, value)
     yield
     for name, value in (
         ("use_sim_time", False),
         *((f"sources.{source.name}.topic", source.topic) for source in robot.wiring.sources),
     ):
-        _set(robot, name, value)
+        set_parameter(robot, name, value)
 
 
 @contextmanager
@@ -94,13 +94,14 @@ def garbage_model(robot: RobotUnderTest, seed: int = 0) -> Iterator[None]:
     """The model's file turns into noise, and the parameter `model` names it."""
     good = robot.policy.model.read_bytes()
     robot.policy.model.write_bytes(random.Random(seed).randbytes(len(good)))
-    _set(robot, "model", str(robot.policy.model))
+    set_parameter(robot, "model", str(robot.policy.model))
     yield
     robot.policy.model.write_bytes(good)
-    _set(robot, "model", str(robot.policy.model))
+    set_parameter(robot, "model", str(robot.policy.model))
 
 
-def _set(robot: RobotUnderTest, name: str, value: Any) -> None:
+def set_parameter(robot: RobotUnderTest, name: str, value: Any) -> None:
+    """Set a parameter of the policy node while the robot goes on."""
     parameter = Parameter(name, value=value).to_parameter_msg()
     request = SetParameters.Request(parameters=[parameter])
     call(robot, SetParameters, "policy/set_parameters", request)
@@ -131,18 +132,49 @@ def inactive(robot: RobotUnderTest) -> Iterator[None]:
 @contextmanager
 def other_model(robot: RobotUnderTest, name: str) -> Iterator[None]:
     """Another model that ships takes over while the Ant walks, and the Ant keeps walking."""
-    _set(robot, "model", str(share_path(f"models/{name}.safetensors")))
+    set_parameter(robot, "model", str(share_path(f"models/{name}.safetensors")))
     yield
-    _set(robot, "model", str(robot.policy.model))
+    set_parameter(robot, "model", str(robot.policy.model))
 
 
 @contextmanager
 def rewired(robot: RobotUnderTest, source: str) -> Iterator[None]:
     """A source moves to another topic, and the node is told; at the end it moves back."""
     with moved(robot, source) as (topic, other):
-        _set(robot, f"sources.{source}.topic", other)
+        set_parameter(robot, f"sources.{source}.topic", other)
         yield
-        _set(robot, f"sources.{source}.topic", topic)
+        set_parameter(robot, f"sources.{source}.topic", topic)
+
+
+@contextmanager
+def changed_file(robot: RobotUnderTest, changes: dict[str, Any]) -> Iterator[None]:
+    """The wiring's file says something else, and is read again; at the end as before."""
+    content = robot.policy.wiring.read_bytes()
+    robot.policy.change_wiring(changes)
+    robot.begin()
+    answer = call(robot, Trigger, "policy/reload_wiring", Trigger.Request())
+    if answer is None or not answer.success:
+        robot.complaints.append(f"the wiring is not taken: {answer and answer.message}")
+    yield
+    robot.policy.wiring.write_bytes(content)
+    call(robot, Trigger, "policy/reload_wiring", Trigger.Request())
+
+
+@contextmanager
+def started(robot: RobotUnderTest, robot_after_s: float = 0.0) -> Iterator[None]:
+    """The policy node is started anew; the robot comes so long after it is configured."""
+    robot.policy.stop()
+    robot.begin()
+    robot.policy.start()
+    if robot_after_s:
+        robot.shut()
+        since = robot.log_bytes
+        robot.until(lambda: "configured: " in robot.policy.logged(since), START_S)
+        robot.play(robot_after_s)
+        robot.open()
+    robot.acting()
+    robot.broken_s = time.monotonic()
+    yield
 
 
 @contextmanager
@@ -168,7 +200,7 @@ def interrupted_start(
     """The node, as users start it, gets SIGINT while it starts; it must end without a traceback."""
     robot.policy.stop()
     since = robot.policy.log_bytes
-    robot.policy.start(real_executable())
+    robot.policy.start(executable=real_executable())
     after_s = robot.random.uniform(from_s, to_s)
     robot.play(after_s)
     robot.broken_s = time.monotonic()
@@ -194,7 +226,7 @@ def large_model(robot: RobotUnderTest, mb: int) -> Iterator[None]:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + size)
     robot.begin()
-    _set(robot, "model", str(path))
+    set_parameter(robot, "model", str(path))
     yield
     path.unlink()
 

@@ -11,8 +11,8 @@ ROBOT = ("walked on", "slowed", "stood safe", "fell")
 """What a robot does under a fault: it was never below half its speed; it was, under the policy's
 commands; it was, and the safe command was at work; it fell."""
 HEAD = (
-    f"{'fault':<44} {'tried':>6} {'survived':>8} {'to safe':>9} {'to recover':>10} {'memory':>9}"
-    f" {'repeated':>8}  what the robot did"
+    f"{'fault':<44} {'tried':>6} {'survived':>8} {'to safe':>9} {'to recover':>10} {'to read':>9}"
+    f" {'memory':>9} {'repeated':>8}  what the robot did"
 )
 
 
@@ -27,6 +27,7 @@ class Seen:
     robot                one of ROBOT, empty where no robot was there to see
     memory_mb            growth of the node's resident memory since the try before, 0 for a new node
     repeated             how often it was made again, as the campaign's own process had stood still
+    read_s               how soon log and diagnostics had all that was to be read there
     """
 
     safe_s: float
@@ -37,6 +38,7 @@ class Seen:
     robot: str = ""
     memory_mb: float = 0.0
     repeated: int = 0
+    read_s: float = 0.0
 
 
 @dataclass
@@ -45,6 +47,7 @@ class Outcome:
 
     safe_s       until the commands were as they must be, inf where never; for a file: to read it
     recovered_s  from the fault's end until the policy acted again
+    read_s       until log and diagnostics had all that was to be read there
     robot        in how many tries the robot did what (ROBOT)
     walked       tries after which the robot walked again in time, of those in which it was `up`
     walks_s      how soon, the median of those
@@ -57,6 +60,7 @@ class Outcome:
     survived: int = 0
     safe_s: float = 0.0
     recovered_s: float = 0.0
+    read_s: float = 0.0
     robot: dict[str, int] = field(default_factory=dict)
     up: int = 0
     walked: int = 0
@@ -74,6 +78,7 @@ class Outcome:
         self.complaints += complaints
         self.safe_s = max(self.safe_s, seen.safe_s)
         self.recovered_s = max(self.recovered_s, seen.recovered_s)
+        self.read_s = max(self.read_s, seen.read_s)
         self.memory_mb += seen.memory_mb
         self.repeated += seen.repeated
         if seen.robot:
@@ -93,7 +98,8 @@ class Outcome:
         """For people, under HEAD."""
         return (
             f"{self.name:<44} {self.tried:>6} {self.survived:>8} {self.safe_s:>7.3f} s"
-            f" {self.recovered_s:>8.3f} s {self.memory_mb:>6.1f} MB {self.repeated:>8}"
+            f" {self.recovered_s:>8.3f} s {self.read_s:>7.3f} s {self.memory_mb:>6.1f} MB"
+            f" {self.repeated:>8}"
             f"  {self.robot_text()}"
         ).rstrip()
 

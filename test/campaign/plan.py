@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from inspect import signature
@@ -15,7 +16,10 @@ COMMANDS = ("safe", "acts", "silent", "ends")
 WALKS_S = 3.0
 """Within so long after a fault's end a robot that is up walks again, at half its speed."""
 _KEYS = ("fault", "commands", "within_s", "recovered_s")
-_DEFAULTS = ("lasts_s", "walks", "walks_on", "times", "log_lines")
+_DEFAULTS = ("lasts_s", "walks", "walks_on", "times", "log_lines", "read_s")
+_READ = ("log", "diagnostics", "check")
+NOT = "!"
+"""Begins a pattern that no line may have."""
 _SHARE = "a share from 0 to 1"
 
 
@@ -34,7 +38,9 @@ class Fault:
     walks_on     share of tries in which the robot must walk all the time, at half its speed
     times        how often it is tried
     log_lines    how many lines the node may log in one try
-    channels     what the node's wiring has beside the Ant's channels, as a wiring file says it
+    wiring       what the node's wiring has beside the Ant's or otherwise, as a wiring file says it
+    log, diagnostics, check  patterns of what must be read there, or after NOT must not be
+    read_s       how soon after the fault log and diagnostics must have it
     options      what else the kind takes
     """
 
@@ -48,7 +54,17 @@ class Fault:
     walks_on: float = 0.0
     times: int = 1
     log_lines: int = 100
-    channels: dict[str, Any] = field(default_factory=dict)
+    wiring: dict[str, Any] = field(default_factory=dict)
+    log: tuple[str, ...] = ()
+    diagnostics: tuple[str, ...] = ()
+    check: tuple[str, ...] = ()
+    read_s: float = 600.0
+
+    @property
+    def is_read(self) -> bool:
+        """Whether anything of it must be read, or must not be."""
+        return bool(self.log or self.diagnostics or self.check)
+
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -70,6 +86,7 @@ def _common(fields: Mapping[str, Entry]) -> dict[str, Any]:
         "walks_on": fields["walks_on"].number(_SHARE, 0.0, 1.0),
         "times": int(fields["times"].number("how often, 1 or more", 1, 1000)),
         "log_lines": int(fields["log_lines"].number("a number of lines", 0, 10**6)),
+        "read_s": fields["read_s"].number("seconds", 0.0, 600.0),
     }
 
 
@@ -80,20 +97,29 @@ def _fault(name: str, entry: Entry, defaults: Mapping[str, Entry]) -> Fault:
         if kind.value not in FAULTS:
             raise kind.error(" or ".join(FAULTS))
         _, *taken = signature(FAULTS[str(kind.value)]).parameters
-    fields = entry.fields(_KEYS, (*_DEFAULTS, "channels", *taken))
+    fields = entry.fields(_KEYS, (*_DEFAULTS, *_READ, "wiring", *taken))
     commands = fields["commands"]
     if commands.value not in COMMANDS:
         raise commands.error(" or ".join(COMMANDS))
-    channels = (
-        dict(fields["channels"].items("channels of a wiring")) if "channels" in fields else {}
-    )
+    wiring = dict(fields["wiring"].items("part of a wiring")) if "wiring" in fields else {}
     return Fault(
         name=name,
         kind=str(fields["fault"].value),
         commands=str(commands.value),
         within_s=fields["within_s"].number("seconds", 0.0, 600.0),
         recovered_s=fields["recovered_s"].number("seconds", 0.0, 600.0),
-        channels={id_: one.value for id_, one in channels.items()},
+        wiring={key: one.value for key, one in wiring.items()},
+        **{key: _patterns(fields[key]) for key in _READ if key in fields},
         options={key: fields[key].value for key in taken if key in fields},
         **_common({**defaults, **fields}),
     )
+
+
+def _patterns(entry: Entry) -> tuple[str, ...]:
+    patterns = entry.value if isinstance(entry.value, list) else []
+    for pattern in patterns or [None]:
+        try:
+            re.compile(pattern.removeprefix(NOT))
+        except (AttributeError, re.error):
+            raise entry.error(f"a list of regular expressions, perhaps after {NOT}") from None
+    return tuple(patterns)

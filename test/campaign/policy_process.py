@@ -43,17 +43,24 @@ class PolicyProcess:
         self.parameters: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
-    def write_files(self, channels: dict[str, Any] | None = None) -> None:
-        """The Ant's model, and its wiring with these channels beside its own; WiringError."""
+    def write_files(self, changes: dict[str, Any] | None = None) -> None:
+        """Write the Ant's model, and its wiring with these changes; WiringError."""
         shutil.copyfile(share_path("models/ant.safetensors"), self.model)
-        wiring = yaml.safe_load(share_path("config/ant.yaml").read_text())
-        wiring["channels"] |= channels or {}
+        shutil.copyfile(share_path("config/ant.yaml"), self.wiring)
+        self.change_wiring(changes or {})
+
+    def change_wiring(self, changes: dict[str, Any]) -> None:
+        """Write the wiring's file again with what `changes` adds or says otherwise; WiringError."""
+        wiring = _merged(yaml.safe_load(self.wiring.read_text()), changes)
         self.wiring.write_text(yaml.safe_dump(wiring, sort_keys=False))
         load_wiring(self.wiring)
 
-    def start(self, executable: Sequence[str] = BREAKABLE) -> None:
-        """Start it, activated."""
-        values = {"wiring": self.wiring, "model": self.model, "autostart": "true"} | self.parameters
+    def start(
+        self, parameters: dict[str, Any] | None = None, executable: Sequence[str] = BREAKABLE
+    ) -> None:
+        """Start it, activated, with these parameters beside its own."""
+        values = {"wiring": self.wiring, "model": self.model, "autostart": "true"}
+        values |= self.parameters | (parameters or {})
         arguments = [part for key, value in values.items() for part in ("-p", f"{key}:={value}")]
         remaps = ["-r", "__ns:=/ant", "-r", f"__node:={self.name}"]
         with self.log.open("ab") as log:
@@ -106,3 +113,10 @@ class PolicyProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """Return `old` with what `new` has beside it or otherwise, at every level of mappings."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return old | {key: _merged(old.get(key), value) for key, value in new.items()}

@@ -16,6 +16,7 @@ from math import inf
 from typing import Any
 
 import numpy as np
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
@@ -32,6 +33,8 @@ from an_control_sim.process import RELIABLE, SLICE_S, new_executor
 from campaign.policy_process import PolicyProcess
 
 NAMESPACE = "/ant"
+OTHER = "another controller"
+"""The frame_id of commands that are not the policy node's."""
 ACTING = 10
 """So many commands of the policy in a row, and it acts."""
 WALKING_M_S, WINDOW_S = 1.5, 0.5
@@ -110,9 +113,17 @@ class RobotUnderTest:
         node.create_subscription(
             JointState, command.messages[0].topic, self._receive, QoSProfile(depth=1000)
         )
+        self.diagnosed: list[tuple[float, DiagnosticStatus]] = []
+        """What the policy node's diagnostics said, and when, on the steady clock."""
+        self.troubles: list[DiagnosticStatus] = []
+        """What was not OK in its newest diagnostics, and when something was so."""
+        self.troubled_s = 0.0
+        node.create_subscription(DiagnosticArray, "/diagnostics", self._diagnose, 100)
         self.deliver: Deliver = self.publish
         self.broken_s = 0.0
         """When the fault began, on the steady clock."""
+        self.log_bytes = 0
+        """How long the policy node's log was then."""
         self.executor = new_executor(node.context)
         self.executor.add_node(node)
         self.motion = Motion()
@@ -127,8 +138,10 @@ class RobotUnderTest:
 
     def begin(self) -> None:
         """From here on it counts what is heard and seen: a try begins."""
-        for kept in (self.heard.violations, self.heard.at_s, self.heard.safe, self.complaints):
+        heard = self.heard
+        for kept in (heard.violations, heard.at_s, heard.safe, self.complaints, self.diagnosed):
             kept.clear()
+        self.log_bytes = self.policy.log_bytes
         self.motion = Motion()
         self.broken_s = time.monotonic()
 
@@ -173,6 +186,11 @@ class RobotUnderTest:
         mark = len(self.heard.safe) + ACTING
         if not self.until(lambda: len(self.heard.safe) >= mark and self.heard.acting(), limit_s):
             raise RuntimeError(f"the policy does not act within {limit_s:g} s")
+
+    @property
+    def step_s(self) -> float:
+        """How long a step of the robot takes."""
+        return self._step_s
 
     @property
     def speed_m_s(self) -> float:
@@ -235,7 +253,16 @@ class RobotUnderTest:
             self._track.popleft()
         self.motion.slowest_m_s = min(self.motion.slowest_m_s, self.speed_m_s)
 
+    def _diagnose(self, message: DiagnosticArray) -> None:
+        prefix, now_s = f"{NAMESPACE}/{self.policy.name}: ", time.monotonic()
+        if found := [one for one in message.status if one.name.startswith(prefix)]:
+            self.diagnosed += [(now_s, one) for one in found]
+            self.troubles = [one for one in found if one.level != DiagnosticStatus.OK]
+            self.troubled_s = now_s if self.troubles else self.troubled_s
+
     def _receive(self, message: Any) -> None:
+        if message.header.frame_id == OTHER:
+            return
         values = np.array(message.effort)
         self.heard.at_s.append(time.monotonic())
         self.heard.safe.append(np.array_equal(values, self._safe))

@@ -20,6 +20,7 @@ from campaign.hiccups import Hiccups
 from campaign.outcome import Outcome, Seen
 from campaign.plan import WALKS_S, Fault
 from campaign.policy_process import PolicyProcess
+from campaign.reading import judge, run_check, wait_for_calm
 from campaign.robot_under_test import NAMESPACE, WINDOW_S, RobotUnderTest
 from campaign.state import State
 
@@ -107,12 +108,12 @@ def judged(fault: Fault, tries: Iterable[Seen]) -> Outcome:
 def _prepare(robot: RobotUnderTest, fault: Fault) -> None:
     """Have a node run with the wiring and the parameters that this fault takes."""
     parameters = {"use_sim_time": fault.kind in SIMULATED_TIME}
-    setting = parameters, fault.channels
+    setting = parameters, fault.wiring
     if not robot.policy.running or setting != robot.setting:
         robot.policy.stop()
         robot.setting = setting
         robot.policy.parameters = parameters
-        robot.policy.write_files(fault.channels)
+        robot.policy.write_files(fault.wiring)
         robot.policy.start()
 
 
@@ -136,6 +137,9 @@ def _try(robot: RobotUnderTest, hiccups: Hiccups, fault: Fault, number: int) -> 
         if not spoilt or repeated == REPEATS:
             break
         repeated += 1
+    if fault.check and not number:  # seconds, in which the robot must do nothing
+        with FAULTS[fault.kind](robot, **fault.options):
+            seen = replace(seen, broken=[*seen.broken, *run_check(robot, fault)])
     grown_mb = robot.policy.memory_mb - before_mb if robot.policy.pid == pid else 0.0
     return replace(seen, memory_mb=grown_mb, repeated=repeated)
 
@@ -150,6 +154,8 @@ def _ready(robot: RobotUnderTest, fault: Fault) -> bool:
         robot.acting(RECOVERY_S)
     except RuntimeError:
         _restart(robot)
+    if fault.is_read:
+        wait_for_calm(robot)
     try:
         robot.walking(lambda: node_faults.reset(robot), RECOVERY_S)
     except RuntimeError:
@@ -168,7 +174,6 @@ def _restart(robot: RobotUnderTest) -> None:
 
 def _once(robot: RobotUnderTest, fault: Fault) -> Seen:
     """One time, and what was seen of it."""
-    log_bytes = robot.policy.log_bytes
     robot.begin()
     with FAULTS[fault.kind](robot, **fault.options):
         robot.play(fault.lasts_s)
@@ -181,20 +186,24 @@ def _once(robot: RobotUnderTest, fault: Fault) -> Seen:
     robot.play(end_s + WINDOW_S - time.monotonic())
     if robot.motion.falls:
         walks_s = None
+    read = judge(robot, fault)
     broken = [*robot.heard.violations, *robot.complaints]
     if lives_on:
         broken.append("the process did not end")
     if recovered_s == inf:
         broken.append(f"did not act again within {RECOVERY_S:g} s")
-    lines = robot.policy.logged(log_bytes).count("\n")
+    lines = robot.policy.logged(robot.log_bytes).count("\n")
     if lines > fault.log_lines:
         broken.append(f"logged {lines} lines, {fault.log_lines} allowed")
-    late = []
+    late = read.lacking + read.unwanted  # as where this process stood still, and sent nothing
     if safe_s > fault.within_s:
         late.append(f"{fault.commands} only after {safe_s:.3f} s of {fault.within_s:g} s")
     if inf > recovered_s > fault.recovered_s:
         late.append(f"acted again after {recovered_s:.3f} s of {fault.recovered_s:g} s")
-    return Seen(safe_s, recovered_s, broken, late, walks_s, robot.motion.in_words())
+    if read.at_s > fault.read_s:
+        late.append(f"all was read only after {read.at_s:.1f} s of {fault.read_s:g} s")
+    did = robot.motion.in_words()
+    return Seen(safe_s, recovered_s, broken, late, walks_s, did, read_s=read.at_s)
 
 
 def _recovered(robot: RobotUnderTest, end_s: float) -> float:

@@ -61,7 +61,14 @@ class Base(Robot):
         self.ahead_ns = 0
         self.goal = Vector3Stamped()
         self.goal.vector.x = 3.0
+        set_stamp(self.goal.header.stamp, time.time_ns() - 3600 * 10**9)
         self.listens: Any = Twist
+        self.others: list[QuietNode] = []
+
+    def add(self, name: str) -> QuietNode:
+        """Have another node beside the base's own."""
+        self.others.append(QuietNode(name, namespace="/bot", context=self.context))
+        return self.others[-1]
 
     def begin(self) -> None:
         for topic, message in (
@@ -135,10 +142,18 @@ def stamped_twist(base: Base) -> None:
 
 
 def second_imu(base: Base) -> None:
-    other = QuietNode("imu_filter", namespace="/bot", context=base.context)
-    publisher = other.create_publisher(Imu, "imu", 10)
+    publisher = base.add("imu_filter").create_publisher(Imu, "imu", 10)
     base.sends.append(lambda now_ns: publisher.publish(Imu()))
-    base.other = other
+
+
+def latching_driver(base: Base) -> None:
+    driver = base.add("driver")
+    driver.create_subscription(Twist, "cmd_vel", lambda message: None, LATCHED)
+
+
+def teleop(base: Base) -> None:
+    for name in ("policy", "teleop"):
+        base.add(name).create_publisher(Twist, "cmd_vel", 10)
 
 
 MISTAKES: list[tuple[str, tuple[str, str], Callable[[Base], None] | None, str]] = [
@@ -193,10 +208,32 @@ MISTAKES: list[tuple[str, tuple[str, str], Callable[[Base], None] | None, str]] 
         "nobody hears commands on /bot/cmd_val",
     ),
     (
+        "a driver that wants latched commands",
+        ("", ""),
+        latching_driver,
+        "not all hear commands on /bot/cmd_vel: /bot/driver asks for another quality of service"
+        " (Volatile publisher and transient local subscription): let it subscribe with the default",
+    ),
+    (
         "two senders of one sensor",
         ("", ""),
         second_imu,
         "both send gyro, yaw: stop one of them, or give it a topic of its own",
+    ),
+    (
+        "two that command",
+        ("", ""),
+        teleop,
+        "2 publishers command /bot/cmd_vel (/bot/policy, /bot/teleop): stop one of them",
+    ),
+    (
+        "a scan older than it may be",
+        (
+            "scan, type: sensor_msgs/msg/LaserScan, max_age_s: 0.5",
+            "scan, type: sensor_msgs/msg/LaserScan, max_age_s: 0.03",
+        ),
+        None,
+        "s without a message, but max_age_s is 0.03: raise it, or find out what delays the",
     ),
 ]
 
@@ -213,6 +250,27 @@ def test_a_newcomers_mistake_is_named_in_one_line(base, tmp_path, change, happen
     assert status == 1
     assert [one for one in problems if said in one], problems
     assert all("\n" not in one for one in problems)
+
+
+def test_a_source_that_no_channel_reads_is_noted(base, tmp_path):
+    base.begin()
+    text = WIRING.replace(
+        "channels:\n", "  spare: {topic: imu, type: sensor_msgs/msg/Imu, max_age_s: 1}\nchannels:\n"
+    )
+    status, problems, notes = check(tmp_path, text)
+    assert (status, problems) == (0, [])
+    assert (
+        f"source 'spare' feeds no channel: add one, or take the source out of {tmp_path}/base.yaml"
+        in notes
+    )
+
+
+def test_a_gripper_that_shares_the_topic_of_the_wheels_is_no_mistake(base, tmp_path):
+    publisher = base.add("gripper").create_publisher(JointState, "joint_states", 10)
+    finger = JointState(name=["finger"], velocity=array("d", [0.0]))
+    base.sends.append(lambda now_ns: publisher.publish(finger))
+    base.begin()
+    assert check(tmp_path)[:2] == (0, [])
 
 
 @pytest.mark.parametrize("wrapped", [True, False])

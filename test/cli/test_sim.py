@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("rclpy")
 pytest.importorskip("pybullet")
 
+from an_control.system.share import share_path
+
 
 def test_a_seed_gives_the_same_returns_in_separate_processes_and_json_holds_them(
     program, ant_model, tmp_path
@@ -37,6 +39,35 @@ def test_a_seed_gives_the_same_returns_in_separate_processes_and_json_holds_them
     assert first["episodes"][:1] == second["episodes"]
     assert first["mean"] == sum(one["return"] for one in first["episodes"]) / 2
     assert not program.processes()
+
+
+BASE = [
+    f"--{name}={share_path(path)}"
+    for name, path in (
+        ("simulation", "config/mobile_base_sim.yaml"),
+        ("wiring", "config/mobile_base.yaml"),
+        ("model", "models/mobile_base.safetensors"),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    "robot",
+    [
+        ["cartpole"],
+        BASE,
+        pytest.param(["ant"], marks=pytest.mark.slow),
+        pytest.param(["pong"], marks=pytest.mark.slow),
+        pytest.param(["car_racing"], marks=pytest.mark.slow),
+    ],
+    ids=["cartpole", "base", "ant", "pong", "car_racing"],
+)
+def test_a_normal_run_of_a_robot_that_ships_logs_no_warning(program, robot):
+    ended = program.run("sim", *robot, "--episodes", 1)
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stderr.splitlines()
+    told = [line for line in lines if line.startswith(("[WARN]", "[ERROR]", "[FATAL]"))]
+    assert [line for line in told if "compil" not in line] == []  # with a cold cache it compiles
 
 
 def test_over_ros_the_returns_are_those_of_evaluate_under_every_disturbance(

@@ -84,7 +84,8 @@ def test_what_is_wrong_shows_in_its_status_and_once_in_the_log(stand, capfd):
     assert parts["wiring"].level == ERROR and values(parts["wiring"])["commanding"] == "2"
     board.read()
     log = capfd.readouterr().err
-    assert log.count("2 publishers command commands") == 1
+    who = "(/policy, /robot): stop one of them, or set the parameter shadow"
+    assert log.count(f"2 publishers command commands {who}") == 1
     assert log.count("e-stop by service") == 1
     stand.peer.destroy_publisher(twin)
     stand.call(Trigger, "policy/reset_estop")
@@ -156,7 +157,11 @@ def test_commands_that_nobody_hears_are_a_warning(stand, other, type_, qos, said
     assert "nobody hears commands on commands" in wiring.message
     stand.peer.create_subscription(JointState, "commands", lambda message: None, 10)
     stand.until(lambda: stand.node.count_subscribers("commands") > len(known), "one that hears")
-    assert "nobody" not in Board(stand).read()["wiring"].message
+    told = Board(stand).read()["wiring"].message
+    assert "nobody" not in told
+    deaf = f"not all hear commands on commands: {said} (" in told
+    assert deaf == (type_ is JointState), told
+    assert told.endswith("): let it subscribe with the default one") == deaf
 
 
 def test_without_a_clock_diagnostics_and_log_say_that_none_is_published(stand, capfd):
@@ -267,6 +272,79 @@ def test_a_source_at_another_rate_is_told_with_both_rates_and_the_remedy(stand, 
     assert log.count("messages a second") == 1 and "[WARN]" in log
 
 
+def test_an_error_that_comes_after_a_warning_is_logged_and_ends_nothing(stand, capfd):
+    stand.start(mode="rate")
+    table = stand.node._loop.controller.table
+
+    def send(number: int) -> None:
+        for k in range(200):
+            message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
+            table.store("joints", message, None, stand.node._loop._now_ns() + 10**9 * number + k)
+        if number == 6:
+            stand.peer.create_publisher(JointState, "commands", 10)
+            stand.until(lambda: stand.node.count_publishers("commands") == 2, "another commander")
+
+    reports(stand, 10, send)
+    log = capfd.readouterr().err
+    warned, failed = log.index("200 messages a second"), log.index("2 publishers command commands")
+    assert warned < failed and "[ERROR]" in log
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ([0, 0, 30, 100, 100, 100, 100], ""),
+        ([100, 100, 100, 70, 0, 0, 0, 60, 100, 100, 100], ""),
+        ([100, 100, 150, 200, 100, 100, 100], ""),
+        ([100, 100, 150, 200, 200, 200, 200], "200 messages a second"),
+        ([10, 10, 10, 10, 10], "write rate_hz: 10 into the source, and raise its max_age_s"),
+    ],
+)
+def test_a_rate_that_only_begins_or_changes_is_no_wrong_rate(stand, capfd, counts, words):
+    stand.start(mode="rate")
+    table = stand.node._loop.controller.table
+
+    def send(number: int) -> None:
+        for k in range(counts[number]):
+            message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
+            table.store("joints", message, None, stand.node._loop._now_ns() + 10**9 * number + k)
+        table.read(stand.node._loop._now_ns() + 10**9 * number)
+
+    told = [one for one in reports(stand, len(counts), send) if "messages a sec" in one.message]
+    log = capfd.readouterr().err
+    assert bool(told) == bool(words) and log.count("messages a second") == bool(words)
+    assert words in log
+
+
+def test_publishers_that_share_a_topic_have_no_rate_that_could_be_wrong(stand, capfd):
+    stand.start(mode="rate")
+    stand.peer.create_publisher(JointState, "joint_states", 10)
+    look = stand.node.get_publishers_info_by_topic
+    stand.until(lambda: len(look("joint_states")) == 2, "both publishers")
+    table = stand.node._loop.controller.table
+
+    def send(number: int) -> None:
+        for k in range(200):
+            message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
+            table.store("joints", message, None, stand.node._loop._now_ns() + 10**9 * number + k)
+        table.read(stand.node._loop._now_ns() + 10**9 * number)
+
+    assert reports(stand, 6, send)[-1].level == OK
+    assert "messages a second" not in capfd.readouterr().err
+
+
+def test_a_source_that_nothing_reads_is_a_warning_that_says_what_to_do(stand):
+    text = stand.wiring.read_text()
+    spare = "sources:\n  spare: {topic: spare, type: sensor_msgs/msg/Imu, max_age_s: 1}\n"
+    stand.wiring.write_text(text.replace("sources:\n", spare))
+    stand.start()
+    stand.peer.create_publisher(Imu, "spare", 10).publish(Imu())
+    status = Board(stand).read()["source spare"]
+    assert status.level == WARN
+    todo = "add one, or take the source out of"
+    assert status.message == f"source 'spare' feeds no channel: {todo} {stand.wiring}"
+
+
 def test_a_source_that_should_send_more_slowly_says_so_in_the_wiring(stand, capfd):
     text = stand.wiring.read_text()
     stand.wiring.write_text(
@@ -300,6 +378,22 @@ def test_stamps_of_another_day_are_told_once_with_what_to_do(stand, capfd):
     last = reports(stand, 5, send)[-1]
     assert last.level == WARN and "s ahead of this node's clock" in last.message
     assert capfd.readouterr().err.count("ahead of this node's clock") == 1
+
+
+@pytest.mark.parametrize("max_age_s", [0, 5])
+def test_what_was_latched_long_ago_has_no_wrong_clock(stand, capfd, max_age_s):
+    text = stand.wiring.read_text()
+    stand.wiring.write_text(
+        text.replace("JointState, max_age_s: 0.05", f"JointState, max_age_s: {max_age_s}")
+    )
+    stand.start(mode="rate")
+    loop = stand.node._loop
+    table, now_ns = loop.controller.table, loop._now_ns()
+    message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
+    table.store("joints", message, loop._stamp_ns() - 3600 * 10**9, now_ns)
+    table.read(now_ns)
+    assert reports(stand, 4, lambda number: None)[-1].level == OK
+    assert "clock" not in capfd.readouterr().err
 
 
 def test_a_stamp_that_never_changes_is_told_as_that_and_not_as_silence(stand):

@@ -56,7 +56,8 @@ def test_what_an_imu_marks_as_not_measured_is_missing_and_not_zero(tmp_path, fie
     assert found == set(IMU) - lost
     (line,) = said
     assert line.endswith(
-        f"lost: {field}_covariance[0] is -1, by which the sender says that it has no {field}"
+        f"lost: {field}_covariance[0] is -1, by which the sender says that it has no {field}: read"
+        " it from another source, or leave the channel out"
     )
     assert all(name in line for name in lost)
 
@@ -84,4 +85,6 @@ def test_without_a_fix_there_is_no_position(tmp_path):
     assert read(tmp_path, type_, fields, fixed) == (set(fields), [])
     found, said = read(tmp_path, type_, fields, lost)
     assert found == {"status"}
-    assert said[0].endswith("by which the sender says that it has no fix")
+    assert said[0].endswith(
+        "by which the sender says that it has no fix: it counts again once there is one"
+    )

@@ -17,6 +17,7 @@ from an_control.wiring.listings import nearest
 
 Table = Callable[..., ChannelTable]
 JOINTS = "sensor_msgs/msg/JointState"
+SO, ONE_EACH = "write it so in the wiring", "the sender must send one for each name"
 
 
 def joints(names: Sequence[str], position: Sequence[float], velocity: Sequence[float] = ()) -> Any:
@@ -36,10 +37,10 @@ def read(table: ChannelTable, message: Any) -> tuple[dict[str, float], list[str]
 @pytest.mark.parametrize(
     ("listed", "words"),
     [
-        (["J6"], "it names J6, which differs in case"),
-        (["j6 "], "it names 'j6 ', which differs in blanks"),
-        (["robot1/j6"], "it names robot1/j6, which differs in its prefix"),
-        (["arm_j6", "x"], "it names arm_j6, which differs in its prefix"),
+        (["J6"], f"it names J6, which differs in case: {SO}"),
+        (["j6 "], f"it names 'j6 ', which differs in blanks: {SO}"),
+        (["robot1/j6"], f"it names robot1/j6, which differs in its prefix: {SO}"),
+        (["arm_j6", "x"], f"it names arm_j6, which differs in its prefix: {SO}"),
         (["j66", "q"], "it names j66, which is similar"),
         (["a", "b"], "it names a, b"),
         (list("abcdefgh"), "it names a, b, c, d, e and 3 more"),
@@ -54,6 +55,34 @@ def test_a_missing_name_is_told_with_the_nearest_that_the_message_has(
     assert found == {}
     assert said == [f"source 's': six lost: the message does not name it: {words}"]
     assert arm.status(0)[0].reasons == (f"the message does not name it: {words}",)
+
+
+@pytest.mark.parametrize(
+    ("listed", "velocity", "words"),
+    [
+        (["J6"], [1.0], f": the newest one names J6, which differs in case: {SO}"),
+        (
+            ["robot1/j6"],
+            [1.0],
+            f": the newest one names robot1/j6, which differs in its prefix: {SO}",
+        ),
+        (["j6"], [], ": in the newest one velocity is empty"),
+        (["finger"], [1.0], ""),
+    ],
+)
+def test_what_messages_have_no_longer_is_told_with_what_they_have_instead(
+    table: Table, listed: list[str], velocity: list[float], words: str
+) -> None:
+    arm = table({"s": JOINTS}, {"six": "velocity[j6]"})
+    read(arm, joints(["j6"], [0.0], [1.0]))
+    said: list[str] = []
+    for now_ns in range(0, 300_000_000, 10_000_000):
+        arm.store("s", joints(listed, [0.0], velocity), None, now_ns)
+        arm.read(now_ns)
+        said += [str(notice) for notice in arm.notices()]
+    reason = f"no message with it for more than 0.1 s{words}"
+    assert said == [f"source 's': six lost: {reason}"]
+    assert arm.status(300_000_000)[0].reasons == (reason,)
 
 
 def test_names_that_differ_in_their_encoding_are_told_apart() -> None:
@@ -91,8 +120,8 @@ def test_a_name_with_blanks_is_no_id(table: Table) -> None:
 @pytest.mark.parametrize(
     ("velocity", "words"),
     [
-        ([1.0, 2.0], "velocity has 2 of 3 elements"),
-        ([1.0] * 4, "velocity has 4 elements for 3 names"),
+        ([1.0, 2.0], f"velocity has 2 of 3 elements: {ONE_EACH}"),
+        ([1.0] * 4, f"velocity has 4 elements for 3 names: {ONE_EACH}"),
         ([], "velocity is empty"),
     ],
 )
@@ -117,4 +146,4 @@ def test_the_same_holds_of_wildcards(table: Table) -> None:
     arm.store("s", joints("ab", [], [1.0, 2.0, 3.0]), 999, now_ns)
     assert arm.read(now_ns).ids == ()
     (notice,) = arm.notices()
-    assert str(notice).endswith("a.v, b.v lost: velocity has 3 elements for 2 names")
+    assert str(notice).endswith(f"a.v, b.v lost: velocity has 3 elements for 2 names: {ONE_EACH}")

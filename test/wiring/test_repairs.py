@@ -20,6 +20,7 @@ JOINTS = "sensor_msgs/msg/JointState"
 VECTOR = "geometry_msgs/msg/Vector3"
 SCAN = "fake_msgs/msg/Scan"
 INF, NAN = math.inf, math.nan
+STANDS_FOR = "the channel's nan, inf, minus_inf or outside may say what it stands for"
 
 
 def scan(*ranges: float) -> Any:
@@ -46,7 +47,7 @@ def test_free_space_reads_as_far_and_what_is_too_near_for_the_scanner_is_missing
     laser = table({"s": SCAN}, beams(inf=10.0, valid=[0.1, 9.0], scale=0.5, offset=1, clip=[0, 4]))
     laser.store("s", scan(2.0, INF, 0.0, -INF, NAN, 9.5), None, 0)
     assert present(laser) == {"scan.0": 2.0, "scan.1": 4.0}
-    assert reasons(laser) == ("the value is not finite, or outside 0.1 to 9",)
+    assert reasons(laser) == ("the value is not finite, or outside 0.1 to 9: " + STANDS_FOR,)
 
 
 def test_each_kind_of_number_has_a_value_of_its_own_that_is_not_checked_again(
