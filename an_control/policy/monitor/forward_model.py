@@ -26,6 +26,8 @@ NETWORKS = ("forward.", "identity.", "imputation.")
 """What the names of their arrays begin with."""
 LEAST_CHANGE = F32(1e-4)
 """Added to the mean size of a channel's changes, its usual step."""
+DEFAULT_STEP_S = 0.02
+"""The period of a task's ticks where it names none."""
 LOWEST, HIGHEST = -6.0, 3.0
 """Bounds of an error's log scale, in units of the channel's usual step."""
 
@@ -77,6 +79,10 @@ class ForwardModel:
         self._common = np.ascontiguousarray(arrays["identity.common"].T, F32)
         self._units = arrays["identity.units"]
         self.actions = len(self._forward[0][0]) - len(self.channels)
+        self.products = sum(weight.size for weight, _ in self._forward)
+        """Multiplications that one prediction takes."""
+        self.step_s = float(model.task.get("step_s", DEFAULT_STEP_S))
+        """The period of the task's ticks."""
         self.imputes = self.sizes.imputation > 0
         """Whether it can impute missing channels."""
         self._usual_change = arrays["forward.step"].astype(F32)

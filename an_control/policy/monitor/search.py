@@ -7,10 +7,13 @@ all ticks, fading, is reviewed now and then for channels that were confused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from an_control.policy.monitor.assignment import cost_moves, swap_gains
 from an_control.policy.monitor.belief import Belief
+from an_control.policy.monitor.budget import Budget
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import Move
 from an_control.policy.monitor.evidence import Candidate, Evidence, Record
@@ -54,13 +57,15 @@ class AssignmentSearch:
     Args:
         forward: predicts N channels.
         costs: compares predictions with readings.
+        budget: says when a tick has computed enough.
     """
 
     _costs: np.ndarray  # (slots, channels) under the present assignment
 
-    def __init__(self, forward: ForwardModel, costs: Costs) -> None:
-        self._evidence = Evidence(forward, costs, VERIFY_TICKS)
-        self._newest = Evidence(forward, costs, NEWEST_TICKS)
+    def __init__(self, forward: ForwardModel, costs: Costs, budget: Budget) -> None:
+        self._budget = budget
+        self._evidence = Evidence(forward, costs, VERIFY_TICKS, budget)
+        self._newest = Evidence(forward, costs, NEWEST_TICKS, budget)
         """The same records, the newest alone."""
         self._assign = costs.assign
         self._all = np.arange(len(forward.channels))
@@ -83,6 +88,8 @@ class AssignmentSearch:
         self._swapped: np.ndarray | None = None
         """The assignment with two channels swapped that the last tick has left to compare."""
         self._surprising = False
+        self._candidates: Iterator[Candidate] | None = None
+        """What `seek` has left to compare with the belief."""
         self._ticks, self._age, self._moving = 0, VERIFY_TICKS, False
 
     def next_tick(self) -> bool:
@@ -100,6 +107,11 @@ class AssignmentSearch:
     def due(self) -> bool:
         """Whether the evidence is reviewed in this tick, where nothing is verified."""
         return self._ticks % REVIEW_TICKS == 0
+
+    @property
+    def seeking(self) -> bool:
+        """Whether `seek` has not finished."""
+        return self._candidates is not None
 
     @property
     def following(self) -> bool:
@@ -126,7 +138,7 @@ class AssignmentSearch:
         self._surprising = False
         self._age, self._moving, self._counted = 0, True, belief.lost
         self._tried: dict[bytes, int] = {}
-        self._to_swap = self._swapped = None
+        self._to_swap = self._swapped = self._candidates = None
         belief = belief._replace(previous=belief.slots, previous_outputs=belief.outputs)
         return self._choose(belief, [self._evidence.under(one) for one in (belief.slots, slots)])
 
@@ -138,33 +150,62 @@ class AssignmentSearch:
             self._evidence.reckon(record)
 
     def verify(self, belief: Belief) -> Belief:
-        """Compare, by everything since the move, what is believed and what follows from it."""
+        """Compare, by everything since the move, what is believed and what follows from it.
+
+        What the budget does not allow is left out: the next tick verifies again.
+        """
         evidence = self._evidence
         identity = evidence.classify()
-        found = [evidence.under(belief.previous), *self._turns(belief.slots)]
-        if self._moving and self._age <= RECKONING_TICKS:
-            found += self._turns(self._assign(identity + evidence.reckoning))
-        elif self._age % 3 == 0:
-            found += self._turns(self._assign(identity + evidence.link))
-        if self._swapped is not None:
-            found.append(evidence.under(self._swapped))
+        found = [evidence.under(belief.previous)]
+        for candidate in self._rivals(belief, identity):
+            found.append(candidate)
+            if self._budget.is_spent:
+                break
         if self._age < VERIFY_TICKS:
             best = min(found, key=lambda one: one.total)
             self._to_swap = found[0] if self._age % 2 else best
         return self._choose(belief, found)
 
-    def seek(self, belief: Belief) -> Belief:
-        """The belief does not hold: look for any other that explains the newest ticks."""
+    def _rivals(self, belief: Belief, identity: np.ndarray) -> Iterator[Candidate]:
+        """Yield what is believed, and what else may explain the ticks since the move."""
         evidence = self._evidence
-        evidence.unlink()
-        self._counted = False
-        identity = evidence.classify()
-        found = [evidence.under(belief.slots)]
-        for start in (identity, identity + found[0].costs):
-            found += self._turns(self._assign(start))
+        yield from self._turns(evidence, belief.slots)
+        if self._swapped is not None:
+            yield evidence.under(self._swapped)
+        if self._moving and self._age <= RECKONING_TICKS:
+            yield from self._turns(evidence, self._assign(identity + evidence.reckoning))
+        elif self._age % 3 == 0:
+            yield from self._turns(evidence, self._assign(identity + evidence.link))
+
+    def seek(self, belief: Belief) -> Belief:
+        """The belief does not hold: look for any other that explains the newest ticks.
+
+        It takes no more than the average of the budget: the rest is compared at the next ticks, on
+        the same evidence.
+        """
+        if self._candidates is None:
+            self._counted = False
+            self._sought: list[Candidate] = []
+            self._candidates = self._others(belief.slots)
+        for candidate in self._candidates:
+            self._sought.append(candidate)
+            if self._budget.average_is_spent:
+                return belief
+        self._candidates = None
+        present, *others = self._sought
         newest = self._newest.identity_costs()
-        agreed = [one for one in found[1:] if self._agrees(newest, belief.slots, one.slots)]
-        return self._choose(belief, [found[0], *agreed])
+        agreed = [one for one in others if self._agrees(newest, belief.slots, one.slots)]
+        return self._choose(belief, [present, *agreed])
+
+    def _others(self, slots: np.ndarray) -> Iterator[Candidate]:
+        """Yield this assignment, and others that may explain the newest ticks better."""
+        evidence = self._evidence.copy()
+        evidence.unlink()
+        identity = evidence.classify()
+        present = evidence.under(slots)
+        yield present
+        for start in (identity, identity + present.costs):
+            yield from self._turns(evidence, self._assign(start))
 
     def review(self, belief: Belief, prediction: Prediction, *, surprising: bool) -> Belief:
         """Nothing is verified: add to the evidence, and see if channels were confused.
@@ -172,7 +213,7 @@ class AssignmentSearch:
         Where the readings are `surprising`, two signals may have swapped slots without a jump.
         Where no later step of this tick depends on it, that is put off for `catch_up`.
         """
-        self._surprising = surprising
+        self._surprising, self._candidates = surprising, None
         if self._swapped is not None:
             belief = self._take_swap(belief, self._swapped)
             self._swapped = None
@@ -194,6 +235,8 @@ class AssignmentSearch:
 
     def catch_up(self, belief: Belief) -> None:
         """Do what the last tick has put off: add its evidence, or try swaps of two channels."""
+        if self._budget.is_spent:
+            self._to_swap, self._surprising = None, False
         if self._to_swap is not None:
             best, self._to_swap = self._to_swap, None
             self._swapped = self._best_swap(best, self._evidence, self._next_swaps(best.slots))
@@ -246,13 +289,13 @@ class AssignmentSearch:
         costs -= costs[belief.slots, self._all]
         self._costs = costs
 
-    def _turns(self, slots: np.ndarray) -> list[Candidate]:
-        """What follows from an assignment, and from what follows from it, and so on."""
+    def _turns(self, evidence: Evidence, slots: np.ndarray) -> Iterator[Candidate]:
+        """Yield an assignment, what follows from it, what follows from that, and so on."""
         found: list[Candidate] = []
         while len(found) < TURNS and not any((one.slots == slots).all() for one in found):
-            found.append(self._evidence.under(slots))
+            found.append(evidence.under(slots))
+            yield found[-1]
             slots = self._assign(found[-1].costs)
-        return found
 
     def _take_swap(self, belief: Belief, slots: np.ndarray) -> Belief:
         """The belief with two channels swapped, where predictions and classifier say so."""
