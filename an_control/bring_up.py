@@ -53,18 +53,20 @@ class BringUp:
         """Other commands go out: continue from wherever the robot is by then."""
         self._target = None
 
-    def __call__(self, measured: Values) -> Values:
-        """The next command (A,) with the robot at `measured` (A,); `done` once it is there.
+    def __call__(self, measured: Values, periods: float = 1.0) -> Values:
+        """Return the next command (A,) with the robot at `measured` (A,); `done` once it is there.
 
-        Raises BringUpError once it takes too long.
+        `periods` is the time since the last command, in periods. Raises BringUpError once it takes
+        too long.
         """
         if self._target is None:
             held = self._moved | np.isnan(self._pose)
             self._target = np.where(held, measured, self._pose)
-        change = self._rate * self._step_s
+        passed_s = periods * self._step_s
+        change = self._rate * passed_s
         step = np.clip(self._pose - self._target, -change, change)
         self._target = self._target + np.where(self._moved, step, 0.0)
-        self._waited_s += self._step_s
+        self._waited_s += passed_s
         away = np.where(self._moved, np.abs(measured - self._pose), 0.0)
         there = away <= self._tolerance
         self.done = bool(there.all())

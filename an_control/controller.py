@@ -1,6 +1,7 @@
 """One tick, without ROS: readings -> policy -> gate -> command.
 
-The policy steps on the readings that come whether its command goes out or not, with what was
+`tick` reads the channels and steps the policy; `command` says what goes out, at the moment when it
+does. The policy steps on the readings that come whether its command goes out or not, with what was
 really sent as its previous action: after a stop it continues from what it has seen of it. With too
 few channels to act on it waits, which leaves it knowing more than steps on a few do (docs/log). All
 state that a tick needs is here and is thrown away when the node is cleaned up.
@@ -14,7 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.bring_up import BringUp
-from an_control.names import ActionOrder, check_channels, compare_channels, notes
+from an_control.names import (
+    ActionOrder,
+    check_channels,
+    compare_channels,
+    notes,
+    unread_sources,
+)
 from an_control.policy import (
     EngineName,
     Model,
@@ -31,6 +38,7 @@ from an_control.wiring import (
     WiringError,
     command_messages,
     load_wiring,
+    sendable_limits,
 )
 from an_control.wiring.attention_picture import attended_picture, shares
 from an_control.wiring.errors import Shown
@@ -93,10 +101,13 @@ class Controller:
         self.step_s = 1.0 / self.wiring.rate_hz
         self._asked_ramp_s = ramp_s
         self.ramp_s = self._ramp_for(self.policy.model)
-        self.gate = Gate(self.wiring.command, self.step_s, self.ramp_s)
+        limits = sendable_limits(self.wiring.command, self.messages)
+        self.gate = Gate(self.wiring.command, self.step_s, self.ramp_s, limits)
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self.safe_reason = ""
         """Why the last command was the safe one, empty where it was the policy's."""
+        self.safe_cause = ""
+        """The same without figures, which may change at each tick."""
         self.repeats = 0
         """Ticks that had no new reading, and so repeated the last action."""
         self._wanted: np.ndarray | None = None
@@ -114,6 +125,17 @@ class Controller:
         ActionOrder(self.wiring, model_path, model)
         check_channels(self.wiring, self.table.ids, model_path, model)
 
+    def summary(self) -> str:
+        """Return model, wiring, channels and rate as text for a log line."""
+        wildcards = sum("*" in one.id for one in self.wiring.channels)
+        channels = f"{len(self.table.ids)} channels"
+        if wildcards:
+            channels += f" and those of {wildcards} wildcard{'s' * (wildcards > 1)}"
+        return (
+            f"{self.model_path} ({self.policy.engine}), {self.wiring.file}, {channels},"
+            f" {self.wiring.rate_hz:g} Hz"
+        )
+
     def name_notes(self) -> tuple[str, ...]:
         """What to say of channels that are not the model's, and of the model's that are not here.
 
@@ -121,7 +143,7 @@ class Controller:
         """
         found = compare_channels(self.wiring, self.table.ids, self.policy.model)
         watched = self.policy.monitor_report is not None
-        return notes(found, self.model_path, watched=watched)
+        return notes(found, self.model_path, watched=watched) + unread_sources(self.wiring)
 
     def _ramp_for(self, model: Model) -> float:
         """How long authority grows with this model."""
@@ -154,7 +176,10 @@ class Controller:
         """The table for `rewire`; WiringError where the wiring cannot take over while running."""
         for name in ("rate_hz", "command"):
             if getattr(wiring, name) != getattr(self.wiring, name):
-                allowed = "what the node was configured with; clean up and configure to change it"
+                allowed = (
+                    "what the node was configured with; to change it clean up and configure the"
+                    " node, or stop it and start it again"
+                )
                 raise WiringError(wiring.file, name, Shown("a change"), allowed)
         _check_images(wiring, self.model_path, self.policy.model)
         table = self.table.rewired(wiring)
@@ -171,7 +196,7 @@ class Controller:
         Of wildcards what is there now is expected from now on.
         """
         self.table.expect_present()
-        self.gate.reset()
+        self.gate.start()
         if bring_up:
             self.bring_up.begin()
         else:
@@ -188,7 +213,7 @@ class Controller:
         if self._newcomer is not None:
             self._newcomer.policy.reset()
         self.table.reset()
-        self.safe_reason = ""
+        self.safe_reason = self.safe_cause = ""
         self._wanted = self._stepped_ns = None
 
     def swap(self, model_path: str, policy: Policy) -> None:
@@ -197,48 +222,56 @@ class Controller:
         self.new_model = f"watching {model_path}"
         self._given.append(_Newcomer(model_path, policy, order, round(WATCH_S / self.step_s)))
 
-    def tick(
-        self, now_ns: int, stamp_ns: int | None, sent: np.ndarray | None = None
-    ) -> tuple[np.ndarray, Readings]:
-        """The command (A,) in physical units, and the readings it answers.
+    def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
+        """Read the channels and step the policy; return the readings.
 
         Args:
             now_ns: by which readings age.
             stamp_ns: in lockstep the stamp of the readings, else None.
-            sent: the command (A,) that went out last, whoever decided it; None where none did,
-                which the policy takes for the safe one.
-
-        Raises BringUpError where the start pose is not reached in time.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
             self.gate.safe_command.measure(self.table.measured.values)
-        if sent is not None:
-            self.gate.sent(sent)
-        too_little = self._too_little(readings)
-        if not too_little:
-            self._step(readings, stamp_ns, sent)
-        self.safe_reason = self.estop.reason or too_little
+        cause, reason = self._too_little(readings)
+        if not cause:
+            self._step(readings, stamp_ns)
+        if self.estop.reason:
+            cause = reason = self.estop.reason
+        self.safe_cause, self.safe_reason = cause, reason
+        return readings
+
+    def command(self, now_ns: int | None) -> np.ndarray:
+        """Return the command (A,) in physical units that goes out now, by the last tick.
+
+        None as time stands for one period since the last command, as in lockstep. Raises
+        BringUpError where the start pose is not reached in time.
+        """
         if self.safe_reason or self._wanted is None:
             self.bring_up.pause()
-            return self.gate.safe(), readings
+            return self.gate.safe()
         if not self.bring_up.done:
             assert self.table.measured is not None
-            target = self.bring_up(self.table.measured.values)
+            periods = self.gate.periods_since_last(now_ns)
+            target = self.bring_up(self.table.measured.values, periods)
             if not self.bring_up.done:
-                return self.gate(target, ramped=False), readings
-        return self.gate(self._wanted), readings
+                return self.gate(target, now_ns, ramped=False)
+        return self.gate(self._wanted, now_ns)
 
     def prepare(self) -> None:
         """Work ahead for the next tick, once the command is out."""
         self.policy.prepare()
 
-    def _step(self, readings: Readings, stamp_ns: int | None, sent: np.ndarray | None) -> None:
-        """Step the policy on readings that it has not seen, if there are any."""
+    def _step(self, readings: Readings, stamp_ns: int | None) -> None:
+        """Step the policy on readings that it has not seen, if there are any.
+
+        Its previous action is what was sent last, by whoever; where nobody is known to have sent
+        anything, the safe command.
+        """
         if not self._new(readings, stamp_ns):
             self.repeats += 1
             return
         self._stepped_ns = stamp_ns
+        sent = self.gate.last.values
         if self._wanted is not None:
             sent = self.gate.safe_command() if sent is None else sent
             if (sent != self._wanted).any():
@@ -273,20 +306,25 @@ class Controller:
             policy.step_array(readings.values, readings.ids)
             self._newcomer = new._replace(ticks=ticks - 1)
 
-    def _too_little(self, readings: Readings) -> str:
-        """Why the policy should not act on these readings, or an empty string."""
+    def _too_little(self, readings: Readings) -> tuple[str, str]:
+        """Return why the policy should not act on these readings, without and with figures.
+
+        Empty texts where it should act.
+        """
         if missing := self.table.missing():
-            return f"required source {missing[0]!r} is missing"
+            reason = f"required source {missing[0]!r} is missing"
+            return reason, reason
         if not self._measured():
-            return "no positions of the actuators have been measured yet"
+            reason = "no positions of the actuators have been measured yet"
+            return reason, reason
         needed = self.wiring.min_present_share
         if readings.enough(needed):
-            return ""
+            return "", ""
         present = len(readings.ids)
         here = f"{present} of {readings.expected} channels present"
         if readings.weights is not None:
             here = f"{readings.present_share:.0%} of the channels present by weight"
-        return f"{here}, {needed:.0%} are needed (min_present_share)"
+        return "min_present_share", f"{here}, {needed:.0%} are needed (min_present_share)"
 
     def _measured(self) -> bool:
         """Whether all positions that are held or moved from are known."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from an_control.policy import MlpSizes, Model
 from an_control.wiring import CommandConfig, Wiring, WiringError
-from an_control.wiring.errors import Shown
+from an_control.wiring.errors import Missing, Shown
 
 SHOWN = 5
 """Names that one sentence lists."""
@@ -116,7 +116,7 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
         )
         raise WiringError(wiring.file, "channels", Shown(listed(found.unknown)), allowed)
     if found.missing:
-        without = Shown(f"no {listed(found.missing)}")
+        without = Missing(listed(found.missing))
         allowed = f"all {found.of} channels of {model_path}, an ordered model"
         raise WiringError(wiring.file, "channels", without, allowed)
 
@@ -137,6 +137,17 @@ def notes(found: ChannelNames, model_path: str, *, watched: bool) -> tuple[str, 
             f" {listed(found.missing)}; the policy acts without them{monitor}"
         )
     return tuple(said)
+
+
+def unread_sources(wiring: Wiring) -> tuple[str, ...]:
+    """Return a note on each source that is subscribed and that nothing reads."""
+    read = {channel.source for channel in wiring.channels}
+    read |= {measured.source for measured in wiring.command.measured}
+    return tuple(
+        f"source {source.name!r} feeds no channel: add one, or take the source out of {wiring.file}"
+        for source in wiring.sources
+        if source.name not in read
+    )
 
 
 def listed(names: Iterable[str]) -> str:

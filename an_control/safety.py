@@ -1,10 +1,11 @@
 """What stands between the policy and the robot: the gate, the e-stop and the watchdog.
 
-Every command of the policy passes the gate: finite, within limits, not too far from the last one
-and, where a ramp is asked for, with authority that grows after every safe command. Safe commands go
-out at once, however far they are from the last one. The e-stop latches. The watchdog runs on a
-thread of its own and on the steady clock, and asserts the safe command while nothing else goes
-out. Units are the wiring's physical ones.
+Every command of the policy passes the gate, which makes it finite and within limits, whatever was
+sent before and by whom. The gate also bounds how fast commands change and, where a ramp is asked
+for, lets authority grow after every safe command. Safe commands go out at once, however far they
+are from the last one. The e-stop latches. The watchdog runs on a thread of its own and on the
+steady clock, and asserts the safe command while nothing else goes out. Units are the wiring's
+physical ones.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 from an_control.wiring import CommandConfig
 
 Values = NDArray[np.float64]
+Limits = tuple[Values, Values]
+"""The lowest and the highest value (A,) of each actuator."""
 
 
 @dataclass
@@ -32,18 +35,53 @@ class GateCounts:
     ramped: int = 0
 
 
+class LastCommand:
+    """The newest command (A,) on the robot's topics, whoever sent it, and when that was.
+
+    This is the only place that keeps it: from it the gate counts how far a command may change, and
+    the policy takes it for its previous action. Calls may come from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[Values, int] | None = None
+
+    @property
+    def values(self) -> Values | None:
+        """The command (A,), not to be written to; None while none is known."""
+        known = self._known
+        return None if known is None else known[0]
+
+    def record(self, values: Values, now_ns: int) -> None:
+        """Remember a command (A,) that went out now; ignore one that is not finite."""
+        if np.isfinite(values).all():
+            self._known = values, now_ns
+
+    def forget(self) -> None:
+        """Forget the command, as it was part of an episode that has ended."""
+        self._known = None
+
+    def age_ns(self, now_ns: int) -> int | None:
+        """Return the command's age, negative after a clock was set back; None while unknown."""
+        known = self._known
+        return None if known is None else now_ns - known[1]
+
+
 class SafeCommand:
     """The command that does no harm: fixed values, and for "hold" the positions measured last.
 
     What is held is measured when the safe command begins, and stays until `release`. Calls may
     come from any thread.
+
+    Args:
+        command: the safe values of each actuator.
+        limits: what its values stay within.
     """
 
-    def __init__(self, command: CommandConfig) -> None:
-        self._fixed = command.safe_command()
+    def __init__(self, command: CommandConfig, limits: Limits | None = None) -> None:
+        self._low, self._high = limits or limits_of(command)
+        self._fixed = np.clip(command.safe_command(), self._low, self._high)
         self._holds = np.isnan(self._fixed)
         self._moves = bool(self._holds.any())
-        self._low, self._high = _limits(command)
         self._measured = np.full(len(self._fixed), np.nan)
         self._held: Values | None = None
 
@@ -75,77 +113,122 @@ class SafeCommand:
 class Gate:
     """Holds commands (A,) within what the wiring allows.
 
-    The last command is its memory; at the start it is the safe command, which is also what goes
+    Changes count from the last command that went out, whoever sent it (`last`); where that is
+    outside the limits, from the border. Where nobody is known to command, as in shadow mode, they
+    count from what the gate itself gave last, at the start the safe command. That is also what goes
     out where a command is not finite.
 
     Args:
         command: limits, greatest rates and safe values of each actuator.
-        step_s: time between two commands, for the greatest change of each.
+        step_s: time between two commands.
         ramp_s: how long authority grows from none (the safe command) to all (the policy's), from
             the start and from every safe command on; 0 = off.
+        limits: narrower ones than the wiring's, where the messages cannot carry its exact limits
+            (`sendable_limits`).
     """
 
-    def __init__(self, command: CommandConfig, step_s: float, ramp_s: float = 0.0) -> None:
-        self._low, self._high = _limits(command)
+    def __init__(
+        self,
+        command: CommandConfig,
+        step_s: float,
+        ramp_s: float = 0.0,
+        limits: Limits | None = None,
+    ) -> None:
+        self._low, self._high = limits or limits_of(command)
         rate = np.array([actuator.max_rate for actuator in command.actuators])
-        self._change = np.where(rate > 0, rate * step_s, np.inf)
-        self._rated = bool((rate > 0).any())
+        self._rated = rate > 0
+        self._any_rated = bool(self._rated.any())
+        self._change = rate * step_s
+        """The greatest change (A,) in a period, of those that are rated."""
         self._step_s = step_s
         self.set_ramp(ramp_s)
-        self.safe_command = SafeCommand(command)
+        self.last = LastCommand()
+        self.safe_command = SafeCommand(command, (self._low, self._high))
         self.counts = GateCounts()
         self.reset()
 
     def set_ramp(self, ramp_s: float) -> None:
-        """How long authority grows from the next safe command on."""
-        self._next_ramp_ticks = max(1, round(ramp_s / self._step_s))
+        """Let authority grow for this long from the next safe command on."""
+        self._next_ramp_periods = max(0, round(ramp_s / self._step_s))
 
     def reset(self) -> None:
         """Start again from the safe command, and with the ramp."""
-        self._last = self.safe_command()
-        self._ticks, self._ramp_ticks = 0, self._next_ramp_ticks
-
-    @property
-    def authority(self) -> float:
+        self._given = self.safe_command()
+        self._ramped_periods, self._ramp_periods = 0.0, self._next_ramp_periods
+        self.authority = 0.0
         """The policy's share (0..1) in the last command; the rest is the safe command."""
-        return self._ticks / self._ramp_ticks
 
-    def sent(self, command: Values) -> None:
-        """What went out last (A,); the next command's change is counted from it."""
-        self._last = command
+    def start(self) -> None:
+        """Begin to command: the same, with a safe command that holds where the robot is now."""
+        self.safe_command.release()
+        self.reset()
 
     def safe(self) -> Values:
-        """The safe command (A,); the next command's change is counted from it."""
+        """Return the safe command (A,), from which the next command's change is counted."""
         self.reset()
-        return self._last.copy()
+        return self._given.copy()
 
-    def __call__(self, command: Values, *, ramped: bool = True) -> Values:
-        """The command (A,) as it may go out, a new array; not `ramped`: with full authority."""
+    def periods_since_last(self, now_ns: int | None) -> float:
+        """Return the time since the last command in periods, 1 at most; 1 where it is unknown.
+
+        None as time stands for one period, as from step to step of a simulator in lockstep.
+        """
+        age_ns = None if now_ns is None else self.last.age_ns(now_ns)
+        return 1.0 if age_ns is None else min(max(age_ns / 1e9 / self._step_s, 0.0), 1.0)
+
+    def __call__(
+        self, command: Values, now_ns: int | None = None, *, ramped: bool = True
+    ) -> Values:
+        """Return the command (A,) as it may go out, a new array.
+
+        Args:
+            command: what is wanted; the safe command goes out where it is not finite.
+            now_ns: the time, which bounds how far the command may be from the last one: by the
+                greatest rate times the time since then, and by that of one period at most. None:
+                one period has passed.
+            ramped: whether authority grows; else all of it counts at once.
+        """
         allowed = np.minimum(np.maximum(command, self._low), self._high)
         if not (allowed == command).all():
             if not np.isfinite(command).all():
                 self.counts.not_finite += 1
                 return self.safe()
             self.counts.limited += 1
-        if self._ticks < self._ramp_ticks:
-            self._ticks += 1
-        if ramped and (authority := self.authority) < 1.0:
-            mixed = authority * allowed + (1.0 - authority) * self.safe_command()
+        periods = self.periods_since_last(now_ns)
+        self._ramped_periods = min(self._ramped_periods + periods, self._ramp_periods)
+        self.authority = 1.0
+        if ramped and self._ramped_periods < self._ramp_periods:
+            self.authority = self._ramped_periods / self._ramp_periods
+            mixed = self.authority * allowed + (1.0 - self.authority) * self.safe_command()
             allowed = np.clip(mixed, self._low, self._high)
             self.counts.ramped += 1
         else:
             self.safe_command.release()
-        if self._rated:
-            slowed = np.clip(allowed, self._last - self._change, self._last + self._change)
+        if self._any_rated:
+            slowed = self._slowed(allowed, periods)
             if (slowed != allowed).any():
                 self.counts.rate_limited += 1
             allowed = slowed
-        self._last = allowed
+        self._given = allowed
         return allowed.copy()
 
+    def _slowed(self, allowed: Values, periods: float) -> Values:
+        """Return `allowed` (A,), of rated actuators no further from the last command than it may.
 
-def _limits(command: CommandConfig) -> tuple[Values, Values]:
-    """The lowest and highest values (A,)."""
+        Both ends lie within the limits, and so does what lies between them.
+        """
+        last = self.last.values
+        if last is None:
+            known = np.isfinite(self._given)  # at the start a position to hold may be unknown
+            last = self._given if known.all() else np.where(known, self._given, self.safe_command())
+        last = np.minimum(np.maximum(last, self._low), self._high)
+        change = self._change * periods
+        slowed: Values = np.clip(allowed, last - change, last + change)
+        return np.where(self._rated, slowed, allowed)
+
+
+def limits_of(command: CommandConfig) -> Limits:
+    """Return the wiring's limits."""
     low, high = np.array([actuator.limits for actuator in command.actuators]).T
     return low.copy(), high.copy()
 
@@ -177,20 +260,22 @@ class Watchdog:
     `start` and the first command the safe one goes out too, but that is no trip.
 
     Args:
-        send_safe: sends the safe command; called from the watchdog's thread.
+        send_safe: sends the safe command and returns whether it could be sent, which it cannot
+            while a position to hold is unknown; called from the watchdog's thread.
         period_s: time between two commands.
         timeout_s: the greatest age of the last command; 0 = off, only the e-stop is asserted.
         estop: the latch.
-        tripped: called from the watchdog's thread after the first safe command of each trip.
+        tripped: called from the watchdog's thread after the first safe command of each trip, with
+            whether that could be sent.
     """
 
     def __init__(
         self,
-        send_safe: Callable[[], None],
+        send_safe: Callable[[], bool],
         period_s: float,
         timeout_s: float,
         estop: EStop,
-        tripped: Callable[[], None] = lambda: None,
+        tripped: Callable[[bool], None] = lambda sent: None,
     ) -> None:
         self._send_safe, self._on_trip = send_safe, tripped
         self._period_s, self.timeout_s, self._estop = period_s, timeout_s, estop
@@ -204,7 +289,7 @@ class Watchdog:
         self.longest_s = 0.0
         """The longest time between two commands that was over `timeout_s`, tripped or not."""
         self.sent = 0
-        """Safe commands that it has sent."""
+        """Safe commands that it has sent, without those that could not be sent."""
 
     def start(self) -> None:
         """Watch from now on."""
@@ -240,12 +325,12 @@ class Watchdog:
         if left_s > 0.0:
             return min(left_s, self._period_s)
         self._last_s = now_s
-        self._send_safe()
-        self.sent += 1
+        sent = self._send_safe()
+        self.sent += sent
         if not (asserting or starting):
             self.tripped = True
             self.trips += 1
-            self._on_trip()
+            self._on_trip(sent)
         return self._period_s
 
     def _run(self) -> None:

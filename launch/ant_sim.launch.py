@@ -2,8 +2,8 @@
 
     ros2 launch an_control ant_sim.launch.py episodes:=2 shuffle:=reset
 
-Where the readings are disturbed the policy reads the scrambler's one topic, by a wiring that is
-derived from the robot's; otherwise it reads the robot's own topics.
+Where the readings are disturbed the policy reads the scrambler's topic, by a wiring that is derived
+from the robot's; otherwise it reads the robot's own topics.
 """
 
 from dataclasses import replace
@@ -25,8 +25,9 @@ from an_control.view.process import page
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.bridge.pair import check_pair
 from an_control_sim.bridge.policy_link import COMMAND_S, SOURCES_S, START_S
+from an_control_sim.bridge.rehearsal import rehearsed_wiring
 from an_control_sim.bridge.simulation_file import load_simulation
-from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
+from an_control_sim.scrambler.wiring import write_wiring
 
 SHARE = share_path("config").parent
 ARGUMENTS = {
@@ -141,8 +142,7 @@ def policy_wiring(
     """The path of the wiring that the policy reads, which is the robot's unless it must differ."""
     scrambled = disturbance.active_on("readings") or given["schedule"] or given["scrambler"]
     if scrambled:
-        added = disturbance.noise_channels or disturbance.copies or given["schedule"]
-        wiring = scrambled_wiring(wiring, named=given["view"] and not added)
+        wiring = rehearsed_wiring(wiring, given["simulation"])
     if given["rate"]:
         wiring = replace(wiring, rate_hz=given["rate"])
     if not (scrambled or given["rate"]):

@@ -220,12 +220,28 @@ class RosTime:
         self._stand.until(lambda: clock.now().nanoseconds == now_ns, f"the clock at {self.step}")
 
     def __call__(self, step: int) -> None:
-        """One period later, a set of readings; returns once the policy has stepped on it."""
-        self.advance(1)
+        """One period later, a set of readings; returns once the policy has stepped on it.
+
+        The first set comes before the first tick without readings is due. Later, such a tick may
+        have come just before the set, which then waits for the next one.
+        """
+        self.advance(1 if self.step else 0.5)
         controller = self._stand.node._loop.controller
-        before = controller._wanted
+        before, heard = controller._wanted, self.messages()
         self._stand.send(step)
-        self._stand.until(lambda: controller._wanted is not before, f"a tick on step {step}")
+        self._stand.until(lambda: self.messages() == heard + 2, f"the readings of step {step}")
+        self.until(lambda: controller._wanted is not before)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Let time pass until the condition holds."""
+        while not condition():
+            self.advance(0.5)
+            self._stand.executor.spin_once(timeout_sec=0.02)
+
+    def messages(self) -> int:
+        """How many messages the node has received."""
+        table = self._stand.node._loop.controller.table
+        return sum(source.messages for source in table.status(0))
 
 
 def stamp_of(step: int) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from an_control.bring_up import BringUp, BringUpError
-from an_control.safety import Gate, SafeCommand
+from an_control.safety import Gate, SafeCommand, limits_of
 from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
 from an_control.wiring.command import BringUpConfig, MeasuredConfig
 
@@ -107,7 +107,7 @@ def test_what_it_gave_can_be_changed_without_changing_the_gate():
 def test_changes_count_from_what_really_went_out():
     gate = Gate(command(actuator(max_rate=100.0)), STEP_S)
     gate(np.array([1.0]))
-    gate.sent(np.array([-3.0]))
+    gate.last.record(np.array([-3.0]), 0)
     np.testing.assert_array_equal(gate(np.array([8.0])), [-2.0])
 
 
@@ -221,3 +221,136 @@ def test_while_an_arm_is_brought_up_the_base_gets_its_safe_command():
     with pytest.raises(BringUpError, match="bring-up: b is"):
         for _ in range(10_000):
             up(np.array([np.nan, 0.5, 0.0]))
+
+
+RATE = 2.0
+FOREIGN = st.one_of(
+    st.floats(-1e3, 1e3), st.sampled_from([20.0, -20.0, 1e308, np.nan, np.inf, -np.inf])
+)
+
+
+@st.composite
+def gates(draw: st.DrawFn) -> tuple[CommandConfig, float]:
+    """A command of one to three actuators, and the seconds of a ramp."""
+    config = command(*draw(st.lists(actuators(), min_size=1, max_size=3)))
+    return config, draw(st.sampled_from([0.0, STEP_S, 7 * STEP_S]))
+
+
+@st.composite
+def histories(draw: st.DrawFn):
+    """A gate, and what happens to it: (event, values (A,), seconds since the event before)."""
+    config, ramp_s = draw(gates())
+    count = len(config.actuators)
+    wanted = st.one_of(
+        arrays(np.float64, count, elements=ANYTHING), arrays(np.float64, count, elements=FOREIGN)
+    )
+    events = st.sampled_from(
+        ["command", "command", "command", "foreign", "safe", "start", "ramp", "unsent", "forget"]
+    )
+    passed_s = st.sampled_from([0.0, 0.3 * STEP_S, STEP_S, 1.2 * STEP_S, 30.0, -5.0])
+    return config, ramp_s, draw(st.lists(st.tuples(events, wanted, passed_s), max_size=15))
+
+
+def check_limits_and_rates(history) -> None:
+    """Play a history, of foreign commands too, and check every command that the gate gives."""
+    config, ramp_s, events = history
+    gate, now_ns = Gate(config, STEP_S, ramp_s), 10**12
+    low, high = limits_of(config)
+    last, last_ns, known = config.safe_command(), None, False
+    for event, values, passed_s in events:
+        now_ns += round(passed_s * 1e9)
+        if event == "foreign":
+            gate.last.record(values, now_ns)
+            if np.isfinite(values).all():
+                last, last_ns, known = values, now_ns, True
+        elif event == "forget":
+            gate.last.forget()
+            known, last = False, gate.safe_command()
+            gate.reset()
+        elif event in ("start", "safe"):
+            sent = gate.safe()
+            if event == "start":
+                gate.start()
+            np.testing.assert_array_equal(sent, config.safe_command())
+            gate.last.record(sent, now_ns)
+            last, last_ns, known = sent, now_ns, True
+        elif event == "ramp":
+            gate.set_ramp(ramp_s * 2)
+        else:
+            with np.errstate(over="ignore"):
+                out = gate(values, now_ns, ramped=bool(passed_s))
+            assert np.isfinite(out).all() and (low <= out).all() and (out <= high).all()
+            if np.isfinite(values).all():
+                passed = STEP_S
+                if known:
+                    passed = min(max((now_ns - last_ns) / 1e9, 0.0), STEP_S)
+                within = np.clip(last, low, high)
+                for i, one in enumerate(config.actuators):
+                    if one.max_rate:
+                        change = abs(out[i] - within[i])
+                        assert change <= one.max_rate * passed * (1 + 1e-9) + 1e-9 * abs(within[i])
+            if event == "command":
+                gate.last.record(out, now_ns)
+                last, last_ns, known = out, now_ns, True
+            elif not known:
+                last = out
+
+
+@given(histories())
+def test_whatever_anybody_sent_before_commands_stay_within_limits_and_within_the_rate(history):
+    check_limits_and_rates(history)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@settings(max_examples=10_000)
+@given(histories())
+def test_ten_thousand_histories_leave_commands_within_limits_and_within_the_rate(history):
+    check_limits_and_rates(history)
+
+
+def test_after_a_command_outside_the_limits_ours_start_at_the_border_and_keep_the_rate():
+    gate = Gate(command(actuator(-1.0, 1.0, max_rate=2.0)), STEP_S)
+    gate.last.record(np.array([20.0]), 0)
+    step_ns = round(STEP_S * 1e9)
+    sent = []
+    for tick in range(1, 120):
+        (value,) = gate(np.array([-1.0]), tick * step_ns)
+        gate.last.record(np.array([value]), tick * step_ns)
+        sent.append(value)
+    np.testing.assert_allclose(sent[:3], [0.98, 0.96, 0.94])
+    assert min(sent) == -1.0 and max(sent) <= 1.0
+
+
+@given(st.lists(st.sampled_from([0.2, 0.5, 0.9, 1.0, 1.4, 3.0]), min_size=1, max_size=200))
+def test_the_greatest_rate_counts_seconds_and_not_ticks(gaps):
+    gate, now_ns, values, times_s = Gate(command(actuator(max_rate=RATE)), STEP_S), 0, [], []
+    gate.last.record(gate.safe(), now_ns)
+    for gap in gaps:
+        now_ns += round(gap * STEP_S * 1e9)
+        sent = gate(np.array([8.0]), now_ns)
+        gate.last.record(sent, now_ns)
+        values.append(sent[0])
+        times_s.append(now_ns / 1e9)
+    rates = np.diff(values, prepend=0.0) / np.diff(times_s, prepend=0.0)
+    assert rates.max() <= RATE * (1 + 1e-9)
+    assert values[-1] <= RATE * STEP_S * len(gaps) * (1 + 1e-9)
+
+
+def test_a_ramp_counts_seconds_and_not_ticks():
+    gate, half_ns = Gate(command(actuator()), STEP_S, ramp_s=4 * STEP_S), round(STEP_S * 1e9 / 2)
+    gate.last.record(gate.safe(), 0)
+    sent = []
+    for tick in range(1, 10):
+        sent.append(gate(np.array([8.0]), tick * half_ns)[0])
+        gate.last.record(np.array(sent[-1:]), tick * half_ns)
+    np.testing.assert_allclose(sent, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 8.0])
+
+
+def test_after_a_start_the_safe_command_holds_where_the_robot_is_by_then():
+    gate = Gate(held(), STEP_S)
+    gate.safe_command.measure(np.array([0.3, 0.0]))
+    gate.safe()
+    gate.safe_command.measure(np.array([1.2, 0.0]))
+    gate.start()
+    np.testing.assert_array_equal(gate.safe(), [1.2, -0.5])

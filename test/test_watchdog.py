@@ -81,14 +81,17 @@ class Watched:
 
     def __init__(self, timeout_s: float = 0.0175) -> None:
         self.estop, self.sent, self.trips = EStop(), 0, 0
+        self.sendable, self.told = True, []
         self.dog = Watchdog(self._send, STEP_S, timeout_s, self.estop, self._trip)
         self.dog.fed(0.0)
 
-    def _send(self) -> None:
-        self.sent += 1
+    def _send(self) -> bool:
+        self.sent += self.sendable
+        return self.sendable
 
-    def _trip(self) -> None:
+    def _trip(self, sent: bool) -> None:
         self.trips += 1
+        self.told.append(sent)
 
     def run(self, start_s: float, end_s: float) -> None:
         """Look as often as the thread would."""
@@ -135,6 +138,16 @@ def test_a_command_ends_what_the_watchdog_does_and_the_next_silence_starts_it_ag
     assert watched.trips == 2 and watched.dog.trips == 2
 
 
+def test_a_safe_command_that_cannot_be_sent_is_a_trip_and_not_counted_as_sent():
+    watched = Watched()
+    watched.sendable = False
+    watched.run(0.0, 1.0)
+    assert (watched.trips, watched.dog.sent, watched.told) == (1, 0, [False])
+    watched.sendable = True
+    watched.run(1.0, 1.1)
+    assert watched.dog.sent == watched.sent > 0
+
+
 def test_a_silence_that_held_the_watchdog_up_too_counts_as_the_longest():
     watched = Watched()
     watched.dog.fed(0.3)  # it could not look meanwhile, so it has not tripped
@@ -143,7 +156,7 @@ def test_a_silence_that_held_the_watchdog_up_too_counts_as_the_longest():
 
 
 def test_the_time_before_the_first_command_is_no_silence():
-    dog = Watchdog(lambda: None, STEP_S, 0.0175, EStop())
+    dog = Watchdog(lambda: True, STEP_S, 0.0175, EStop())
     dog.start()
     dog.stop()
     dog.fed(dog._fed_s + 1.0)
@@ -165,7 +178,7 @@ def test_a_timeout_of_zero_watches_nothing_but_a_latched_estop():
 
 def test_the_watchdogs_thread_works_while_another_is_busy_and_ends_when_told():
     sent = threading.Event()
-    dog = Watchdog(sent.set, STEP_S, 0.0175, EStop())
+    dog = Watchdog(lambda: sent.set() or True, STEP_S, 0.0175, EStop())
     threads = threading.active_count()
     dog.start()
     assert sent.wait(30.0)
@@ -175,7 +188,7 @@ def test_the_watchdogs_thread_works_while_another_is_busy_and_ends_when_told():
 
 @pytest.mark.parametrize("started", [False, True])
 def test_stopping_a_watchdog_twice_does_nothing(started):
-    dog = Watchdog(lambda: None, STEP_S, 1.0, EStop())
+    dog = Watchdog(lambda: True, STEP_S, 1.0, EStop())
     if started:
         dog.start()
     dog.stop()

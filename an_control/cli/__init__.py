@@ -19,6 +19,7 @@ from an_control import __version__
 from an_control.cli.common import InputError, check_outputs
 from an_control.cli.help import SHELLS, VERBS, completion, module_of, parse, unknown, usage
 from an_control.policy.model_file import ModelError
+from an_control.system.compilation import told_compilation
 from an_control.system.files import WriteError
 from an_control.system.interrupts import INTERRUPTED, interruptible
 from an_control.wiring import WiringError
@@ -37,10 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_verb(verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str]) -> int:
     """Run the verb that `verb` gives, a dataclass as described above; returns the exit status."""
 
+    def say(text: str) -> None:
+        print(f"{prog}: {text}", file=sys.stderr)
+
     def run() -> int:
         work = parse(verb(), prog, arguments)
         check_outputs(work)
-        with interruptible():
+        with interruptible(), told_compilation(say):
             status: int = work.run()
             sys.stdout.flush()
         return status

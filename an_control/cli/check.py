@@ -170,9 +170,9 @@ def _list_channels(
         if heard is not None:
             row |= _read(id_, heard, ranges, found)
         found.channels.append(row)
-    if heard is not None and heard.missing:
-        silent = listed(heard.missing)
-        found.problems.append(f"channels without a reading in {heard.seconds:g} s: {silent}")
+    if heard is not None:
+        for reason, missing in heard.missing.items():
+            found.problems.append(f"missing at the end: {listed(missing)}: {reason}")
 
 
 def _read(
@@ -183,6 +183,8 @@ def _read(
     if one is None:
         return {"present": 0.0, "low": None, "high": None}
     row = {"present": one.count / max(1, heard.reads), "low": one.low, "high": one.high}
+    if one.turns:
+        found.notes.append(f"channel {id_}: {one.turns}")
     if one.clipped > one.count / 2:
         found.problems.append(f"channel {id_}: at the ends of its clip most of the time")
     if id_ in ranges:
@@ -228,7 +230,7 @@ def _list_actuators(wiring: Wiring, model_path: str, model: Model | None, found:
 
 def _list_sources(heard: Listened, found: Findings) -> None:
     for one in heard.sources:
-        problem = one.problem(heard.seconds)
+        problem = one.problem(heard.seconds, heard.control_hz)
         found.sources.append(
             {
                 "source": one.config.name,

@@ -26,9 +26,11 @@ from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.children import bound
 from an_control.system.interrupts import INTERRUPTED, end_at_once
+from an_control.system.priority import take_priority
 from an_control.system.share import share_path
 from an_control.view.process import PACKAGES as PAGE_PACKAGES
 from an_control.view.process import command as page_command
+from an_control.view.process import wait_for_page
 from an_control.wiring import Wiring, load_wiring
 
 if TYPE_CHECKING:
@@ -185,12 +187,15 @@ class Verb:
         from an_control.cli.sim_view import progress
         from an_control_sim.bridge.episodes import Summary
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
+        from an_control_sim.bridge.rehearsal import rehearsed_wiring
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.bridge.simulator_node import simulate
         from an_control_sim.process import ros_node, signals
-        from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
+        from an_control_sim.scrambler.wiring import write_wiring
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+        if self.realtime:
+            take_priority()
         wired = load_wiring(files.wiring)
         settings = self._settings(files, wired, disturbance, schedule)
         summary, failure = Summary(()), ""
@@ -200,8 +205,7 @@ class Verb:
             if settings.uses_scrambler:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
-                added = disturbance.noise_channels or disturbance.copies or schedule
-                write_wiring(scrambled_wiring(wired, named=self.view and not added), seen)
+                write_wiring(rehearsed_wiring(wired, files.simulation), seen)
             node = stack.enter_context(ros_node("simulator", name))
             try:
                 wait_until_alone(node, stopped)
@@ -210,7 +214,9 @@ class Verb:
                 return 1
             died = stack.enter_context(self._policy_node(name, seen, files.model))
             if self.view:
-                stack.enter_context(_page(name, self.view_port))
+                page = stack.enter_context(_page(name, self.view_port))
+                if self.realtime:
+                    wait_for_page(page, node, f"/{name}/policy", stopped)
             report = stack.enter_context(progress(self.episodes))
             recorder = None
             if self.video is not None:
@@ -336,11 +342,11 @@ def _recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> 
 
 
 @contextmanager
-def _page(namespace: str, port: int) -> Iterator[None]:
+def _page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """The live page as a process; the simulation runs without it where it cannot start."""
     process = subprocess.Popen(page_command(namespace, port), start_new_session=True)
     try:
-        yield
+        yield process
     finally:
         _end(process)
 

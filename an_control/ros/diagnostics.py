@@ -5,6 +5,7 @@ Levels live here; the log has only the edges.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import asdict
 from typing import Any
 
@@ -14,16 +15,23 @@ from rclpy.node import Node
 
 from an_control.controller import Controller
 from an_control.ros.graph import of_type, owner, same_name_count, unmatched, wrong_types
+from an_control.ros.inputs import Inputs
 from an_control.ros.outputs import CommandOutput
+from an_control.ros.source_problems import wrong_clock, wrong_rate
 from an_control.safety import Watchdog
 from an_control.wiring import SourceStatus
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 KEPT_TICKS = 1024
 MISSED_PERIODS = 1.5
+SETTLING_REPORTS = 5
+"""Reports after configuring in which what the graph lacks is not logged: a node that misses DDS's
+first announcements hears the next ones after 3 s."""
 SHOWN = 8
 """Absent channels that a status names."""
 ESTOP_TYPE = "std_msgs/msg/Bool"
+RATE_REPORTS = 3
+"""Reports, one a second, over which a source's rate is measured."""
 
 
 class TickTimes:
@@ -69,7 +77,13 @@ class TickTimes:
 
 
 class Report:
-    """Makes the statuses of one loop; rates are those since the last report."""
+    """Makes the statuses of one loop; rates are those of the last RATE_REPORTS reports.
+
+    Args:
+        node: owns publishers and subscriptions; its graph is looked at.
+        controller, ticks, watchdog, inputs, output: what is reported.
+        real_time: whether sources should send at the control rate, by this machine's clock.
+    """
 
     def __init__(
         self,
@@ -77,24 +91,27 @@ class Report:
         controller: Controller,
         ticks: TickTimes,
         watchdog: Watchdog,
-        topics: dict[str, str],
+        inputs: Inputs,
         output: CommandOutput,
+        *,
+        real_time: bool,
     ) -> None:
         self._node, self._controller = node, controller
-        self._ticks, self._watchdog, self._topics = ticks, watchdog, topics
-        self._output = output
-        self._found: dict[str, str] = {}
-        """By part, what others do wrong; as in the last report, and as it was logged."""
-        self._problems: dict[str, str] = {}
-        self._logged: dict[str, str] = {}
-        self._last_ns = 0
-        self._messages: dict[str, int] = {}
+        self._ticks, self._watchdog, self._inputs = ticks, watchdog, inputs
+        self._output, self._real_time = output, real_time
+        self._found: dict[tuple[str, str], tuple[bytes, str]] = {}
+        """What others do wrong, by part and kind: level and text, in which figures may change."""
+        self._problems: set[tuple[str, str]] = set()
+        """The same of the last report, without texts; and what of it was logged."""
+        self._logged: set[tuple[str, str]] = set()
+        self._counts: dict[str, deque[tuple[int, int]]] = {}
+        """Of each source the time and the number of messages of the newest reports."""
+        self._reports = 0
 
     def make(self, active: bool, now_ns: int) -> DiagnosticArray:
         """All statuses, without a stamp."""
         self._found = {}
         sources = self._controller.table.status(now_ns)
-        since_s = (now_ns - self._last_ns) / 1e9
         statuses = [
             self._policy(active),
             self._gate(),
@@ -102,10 +119,8 @@ class Report:
             self._watch(active),
             self._estop(),
             self._wiring(sources),
-            *(self._source(source, since_s) for source in sources),
+            *(self._source(source, now_ns) for source in sources),
         ]
-        self._last_ns = now_ns
-        self._messages = {source.name: source.messages for source in sources}
         self._log_problems()
         return DiagnosticArray(status=statuses)
 
@@ -161,15 +176,15 @@ class Report:
     def _watch(self, active: bool) -> DiagnosticStatus:
         watchdog = self._watchdog
         level, text = OK, "commands go out" if active else "inactive"
-        if not watchdog.timeout_s:
+        if active and self._output.shadow:
+            text = "in shadow nothing is commanded"
+        elif not watchdog.timeout_s:
             text = "off"
         elif watchdog.tripped:
             level, text = ERROR, "no command in time: safe command"
         elif active and not watchdog.begun:
-            level, text = WARN, "no command since the activation"
-            if self._node.get_parameter("use_sim_time").value:
-                text += ": is /clock published? (parameter use_sim_time)"
-            self._found["watchdog"] = text
+            level, text = WARN, f"no command since the activation: {self._why_none()}"
+            self._found["watchdog", text] = ERROR, text
         values = {
             "timeout [s]": f"{watchdog.timeout_s:.4f}",
             "trips": watchdog.trips,
@@ -178,11 +193,20 @@ class Report:
         }
         return self._status("watchdog", level, text, values)
 
+    def _why_none(self) -> str:
+        """Return why no command has gone out yet, and what to do."""
+        if self._controller.safe_reason:
+            return self._controller.safe_reason
+        if self._node.get_parameter("use_sim_time").value:
+            return "no tick has been made; is /clock published? (parameter use_sim_time)"
+        return "no tick has been made: the executor is busy, or the machine is"
+
     def _estop(self) -> DiagnosticStatus:
         reason, topic = self._controller.estop.reason, f"{self._node.get_name()}/estop"
         deaf = wrong_types(self._node.get_publishers_info_by_topic("~/estop"), ESTOP_TYPE, topic)
         if deaf:
-            self._found["e-stop"] = deaf = f"publisher of {deaf}"
+            deaf = f"publisher of {deaf}"
+            self._found["e-stop", deaf] = ERROR, deaf
         text = reason or deaf
         return self._status("e-stop", ERROR if text else OK, text or "clear", {})
 
@@ -201,7 +225,8 @@ class Report:
         complete = sum(_complete(source) for source in sources)
         text = f"{complete} of {len(sources)} sources complete"
         if errors or warnings:
-            self._found["wiring"] = text = "; ".join(errors + warnings)
+            text = "; ".join(errors + warnings)
+            self._found["wiring", text] = ERROR, text
         level = ERROR if errors else WARN if warnings or complete < len(sources) else OK
         topics = ", ".join(wiring.command.topics)
         values = {"file": wiring.file, "command": topics, "commanding": commanding}
@@ -226,21 +251,29 @@ class Report:
             warnings.append(f"nobody hears commands on {topic}: {why}")
         return commanding, errors, warnings
 
-    def _source(self, source: SourceStatus, since_s: float) -> DiagnosticStatus:
-        part, topic = f"source {source.name}", self._topics[source.name]
-        type_ = self._controller.wiring.source(source.name).type
+    def _source(self, source: SourceStatus, now_ns: int) -> DiagnosticStatus:
+        part, topic = f"source {source.name}", self._inputs.topics[source.name]
+        config = self._controller.wiring.source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
-        publishers = len(of_type(infos, type_))
+        publishers = len(of_type(infos, config.type))
+        rate_hz = self._rate_hz(source, now_ns)
         text = source.error or f"{source.present} of {source.expected} channels present"
         if not (source.error or source.fresh):
             text = "no fresh message" if publishers else "no publisher"
-        if other := wrong_types(infos, type_, topic):
-            self._found[part] = text = f"publisher of {other}"
-        new = source.messages - self._messages.get(source.name, source.messages)
+            if publishers and source.repeats:
+                text = self._controller.table.why_late(source.name, now_ns)
+        wrong: dict[str, str] = {}
+        if other := wrong_types(infos, config.type, topic):
+            text = f"publisher of {other}"
+            self._found[part, text] = ERROR, text
+        else:
+            wrong = self._wrong(source, rate_hz)
+            self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
+            text = "; ".join(wrong.values()) or text
         values = {
             "topic": topic,
             "publishers": publishers,
-            "rate [Hz]": f"{new / since_s:.1f}" if since_s > 0.0 else "unknown",
+            "rate [Hz]": "unknown" if rate_hz is None else f"{rate_hz:.1f}",
             "age [s]": "never" if source.age_s is None else f"{source.age_s:.3f}",
             "messages": source.messages,
             "present": source.present,
@@ -251,17 +284,47 @@ class Report:
             "not yet expected": source.unexpected,
             "dropped": source.dropped,
         }
-        level = OK if _complete(source) and not other else WARN
+        level = OK if _complete(source) and not (other or wrong) else WARN
         return self._status(part, level, text, values)
 
+    def _rate_hz(self, source: SourceStatus, now_ns: int) -> float | None:
+        """Return how often a source sent lately; None at the first report."""
+        counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
+        if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
+            counts.clear()  # the clock was set back, or the source is another one
+        counts.append((now_ns, source.messages))
+        (then_ns, before), (_, messages) = counts[0], counts[-1]
+        return 1e9 * (messages - before) / (now_ns - then_ns) if now_ns > then_ns else None
+
+    def _wrong(self, source: SourceStatus, rate_hz: float | None) -> dict[str, str]:
+        """Return what is wrong with a source although its messages come, by kind."""
+        rivals = self._inputs.rivals(source.name)
+        wrong = dict(zip(rivals, rivals, strict=True))
+        if wrong or not (self._real_time and source.fresh and source.age_s is not None):
+            return wrong
+        if rate_hz is not None and len(self._counts[source.name]) > RATE_REPORTS:
+            config = self._controller.wiring.source(source.name)
+            wrong["rate"] = wrong_rate(config, rate_hz, self._controller.wiring.rate_hz)
+        if source.stamp_ns is not None:
+            now_s = self._node.get_clock().now().nanoseconds / 1e9
+            wrong["clock"] = wrong_clock(source.stamp_ns / 1e9 - (now_s - source.age_s))
+        return {kind: text for kind, text in wrong.items() if text}
+
     def _log_problems(self) -> None:
-        """Log what was there a report ago too, since the graph takes a while to settle; once."""
-        for part, text in self._found.items():
-            if self._problems.get(part) == text != self._logged.get(part):
-                self._node.get_logger().error(f"{part}: {text}")
-                self._logged[part] = text
-        self._logged = {part: text for part, text in self._logged.items() if part in self._found}
-        self._problems = self._found
+        """Log what was there a report ago too, since the graph takes a while to settle; once.
+
+        What is gone for one report only is not logged again.
+        """
+        self._reports += 1
+        for key, (level, text) in self._found.items():
+            settling = level == ERROR and self._reports <= SETTLING_REPORTS
+            if key in self._problems and key not in self._logged and not settling:
+                logger = self._node.get_logger()
+                log = logger.error if level == ERROR else logger.warning
+                log(f"{key[0]}: {text}")
+                self._logged.add(key)
+        self._logged &= self._found.keys() | self._problems
+        self._problems = set(self._found)
 
     def _status(
         self, part: str, level: bytes, text: str, values: dict[str, Any]

@@ -110,7 +110,9 @@ def _channels(source: str, topic: Topic) -> Iterator[Entry]:
         channel = ChannelConfig(_id(source, path, topic), source, path)
         if topic.type == LASER_SCAN and path == BEAMS:
             channel = _beams(channel, topic)
-        yield channel, f"{low:.4g} .. {high:.4g}"
+        turning = topic.turning.get(path)
+        hint = turning.hint(path) if turning is not None else ""
+        yield channel, f"{low:.4g} .. {high:.4g}" + (f"; {hint}" if hint else "")
 
 
 def _beams(channel: ChannelConfig, topic: Topic) -> ChannelConfig:

@@ -1,12 +1,13 @@
 """What the log says of a running loop: one line for each change, nothing twice.
 
-Right after the start what has not come yet is no loss: it is logged once START_S have passed. What
-changes again and again is logged LINES times in WINDOW_S, and then counted.
+Before its first message a source is not lost: one line says what is waited for after WAIT_S, and a
+warning names what has not come after START_S. What changes again and again is logged LINES times in
+WINDOW_S, and then counted; a source that is lost FLAPS times in it gets one line that says why.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 
 from rclpy.impl.rcutils_logger import RcutilsLogger
@@ -14,8 +15,11 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 from an_control.controller import Controller
 from an_control.wiring import Notice, Readings
 
-START_S = 1.0
-"""How long the first messages of the sources may take before the log says that they are missing."""
+WAIT_S, START_S = 1.0, 5.0
+"""How long the first messages of the sources may take before the log says that they are waited for,
+and that they are missing: a node that misses DDS's first announcements hears the next ones after
+3 s."""
+FLAPS = 3
 LINES, WINDOW_S = 6, 10.0
 NAMES = "names of channels"
 """The subject of lines about channels that are not the model's."""
@@ -62,9 +66,15 @@ class EventLog:
         """The loop starts to act now, on the steady clock."""
         self._controller.table.notice_anew()
         self._throttle = Throttle()
-        self._patient_until_s = now_s + START_S
+        self._begin_s, self._patient_until_s = now_s, now_s + START_S
         self._waiting: dict[str, Notice] = {}
-        self._acted = self._said_safe = False
+        self._said_waiting = False
+        self._losses: dict[str, deque[tuple[float, int]]] = {}
+        """When each source was lost, and how many messages it had sent by then."""
+        self._flapping_until_s: dict[str, float] = {}
+        self._acted = False
+        self._logged_cause = ""
+        """The cause of the safe command that was logged last; empty once the policy acts."""
 
     def log(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
         """Log what a tick changed."""
@@ -74,19 +84,23 @@ class EventLog:
         self._log_names(now_s)
         for notice in self._controller.table.notices():
             self._log_source(notice, now_s)
+        if self._waiting and not self._said_waiting and now_s >= self._begin_s + WAIT_S:
+            self._said_waiting = True
+            self._logger.info(f"waiting for {', '.join(sorted(self._waiting))}")
         if self._waiting and now_s >= self._patient_until_s:
             for notice in self._waiting.values():
                 self._logger.warning(str(notice))
             self._waiting.clear()
-        reason = self._controller.safe_reason
-        if reason and not self._said_safe and (self._acted or now_s >= self._patient_until_s):
-            if self._throttle.lets("", now_s):
-                self._logger.warning(f"safe command: {reason}")
-            self._said_safe = True
-        elif not reason and (not self._acted or self._said_safe):
+        cause = self._controller.safe_cause
+        if cause:
+            if cause != self._logged_cause and (self._acted or now_s >= self._patient_until_s):
+                if self._throttle.lets("", now_s):
+                    self._logger.warning(f"safe command: {self._controller.safe_reason}")
+                self._logged_cause = cause
+        elif not self._acted or self._logged_cause:
             if self._throttle.lets("", now_s):
                 self._log_acting(readings, shadow)
-            self._acted, self._said_safe = True, False
+            self._acted, self._logged_cause = True, ""
 
     def _log_names(self, now_s: float) -> None:
         """How the names of wiring and model differ, where one of them is another than before."""
@@ -105,12 +119,39 @@ class EventLog:
             self._waiting[name] = notice
         elif notice.kind == "recovered" and not notice.channels and name in self._waiting:
             del self._waiting[name]
-        elif not self._throttle.lets(name, now_s):
+        elif self._flaps(notice, now_s) or not self._throttle.lets(name, now_s):
             return
         elif notice.kind == "lost":
             self._logger.warning(str(notice))
         else:
             self._logger.info(str(notice))
+
+    def _flaps(self, notice: Notice, now_s: float) -> bool:
+        """Return whether a source is lost again and again; log that once, instead of its losses."""
+        name = notice.source
+        if notice.channels:
+            return False
+        if now_s < self._flapping_until_s.get(name, 0.0):
+            return True
+        if notice.kind != "lost":
+            return False
+        losses = self._losses.setdefault(name, deque(maxlen=FLAPS))
+        losses.append((now_s, self._messages(name)))
+        (then_s, before), (_, messages) = losses[0], losses[-1]
+        if len(losses) < FLAPS or not 0.0 < now_s - then_s < WINDOW_S:
+            return False
+        self._flapping_until_s[name] = now_s + WINDOW_S
+        max_age_s = self._controller.wiring.source(name).max_age_s
+        self._logger.warning(
+            f"source {name!r} was lost {FLAPS} times in {now_s - then_s:.1f} s:"
+            f" {(messages - before) / (now_s - then_s):.3g} messages a second come, and its"
+            f" max_age_s is {max_age_s:g}; raise it, or find out what delays the messages"
+        )
+        return True
+
+    def _messages(self, source: str) -> int:
+        statuses = self._controller.table.status(0)
+        return next((one.messages for one in statuses if one.name == source), 0)
 
     def _log_acting(self, readings: Readings, shadow: bool) -> None:
         present = f"{len(readings.ids)} of {readings.expected} channels"

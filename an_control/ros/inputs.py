@@ -2,26 +2,36 @@
 
 A subscription takes the publishers' quality of service over, as far as it is known, and is made
 again when that has changed; the old one goes when the new one has heard its first message, so none
-is lost. A timer looks for changes, since the events executor crashes where a subscription with
-event callbacks is destroyed (rclpy issue 1644). Everything here runs on the executor's thread.
+is lost. What a publisher has latched is fetched by a subscription of its own where others on its
+topic are volatile. A timer looks for changes, since the events executor crashes where a
+subscription with event callbacks is destroyed (rclpy issue 1644). Everything here runs on the
+executor's thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import MessageInfo, Subscription
+from rclpy.topic_endpoint_info import TopicEndpointInfo
 
+from an_control.ros.graph import owner
 from an_control.ros.reading_age import Arrivals
-from an_control.wiring import ChannelTable, WiringError, lists_names, stamp_reader
+from an_control.ros.senders import Senders
+from an_control.ros.source_problems import rival_senders
+from an_control.wiring import ChannelTable, WiringError, lists_names, names_reader, stamp_reader
 
 WATCH_S = 0.2
+FETCH_LOOKS = 10
+"""For so many looks the subscription stays that fetches what was latched."""
 PARTS_DEPTH = 10
-"""Messages that may wait of a topic whose publishers may each send some of the named elements."""
+"""Messages that may wait of a topic that has several publishers, or whose publishers may each send
+some of the named elements."""
 Stored = Callable[[str, int | None], None]
 
 
@@ -36,7 +46,8 @@ class Inputs:
         depth: messages of a topic that may wait for the executor; more where several publishers
             may each send a part.
         arrivals: tells when a message arrived that had to wait; None: when it is heard.
-        informed: whether the executor says when a message was published.
+        informed: whether the executor says who sent a message and when, which the events executor
+            does not: it must not be asked.
 
     Raises ValueError naming the source for a topic that this node uses with another type.
     """
@@ -50,7 +61,7 @@ class Inputs:
         depth: int,
         arrivals: Arrivals | None = None,
         *,
-        informed: bool = True,
+        informed: bool = False,
     ) -> None:
         self._node = node
         self._table = table
@@ -64,6 +75,12 @@ class Inputs:
         self._newest: dict[str, tuple[Any, int | None, int]] = {}
         self._unread: set[str] = set()
         self._subscriptions: dict[str, list[Subscription[Any]]] = {}
+        self._publishers: dict[str, list[TopicEndpointInfo]] = {}
+        """The publishers of each topic, as of the last look."""
+        self._senders: dict[str, Senders] = {}
+        """Who sends on each topic that has several publishers."""
+        self._fetching: dict[str, tuple[Subscription[Any], int]] = {}
+        """By topic what fetches latched messages, and the looks that it stays."""
         self.rewire(table)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._watch = node.create_timer(WATCH_S, self._follow_publishers, clock=steady)
@@ -113,6 +130,22 @@ class Inputs:
                 self._table.store(source, *newest)
                 self._stored(source, newest[1])
 
+    def rivals(self, source: str) -> list[str]:
+        """Return what to say of each pair of nodes that send the same channels of a source.
+
+        Empty where the executor does not say who sent a message.
+        """
+        topic = self.topics[source]
+        if topic not in self._senders:
+            return []
+        nodes = {bytes(one.endpoint_gid): owner(one) for one in self._publishers.get(topic, ())}
+        return [
+            rival_senders(nodes[pair.first], nodes[pair.second], channels)
+            for pair in self._senders[topic].rivals(self._now_ns())
+            if {pair.first, pair.second} <= nodes.keys()
+            and (channels := self._table.ids_named(source, pair.names))
+        ]
+
     def close(self) -> None:
         """Drop all subscriptions."""
         self._node.destroy_timer(self._watch)
@@ -133,10 +166,13 @@ class Inputs:
 
     def _subscribe(self, topic: str, cls: Any) -> None:
         """Subscribe; while a topic is subscribed already, both are until the new one hears."""
-        qos = publishers_qos(self._node, topic, self._depth_of(cls))
-        stamp_of, arrivals = stamp_reader(cls), self._arrivals
+        qos = publishers_qos(self._node, topic, self._depth_of(topic, cls))
+        stamp_of, names_of, arrivals = stamp_reader(cls), names_reader(cls), self._arrivals
 
         def store(message: Any, info: MessageInfo | None) -> None:
+            if info is not None and topic in self._senders and names_of is not None:
+                publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
+                self._senders[topic].note(publisher, names_of(message), self._now_ns())
             while len(mine) > 1 and mine[-1] is new:
                 self._node.destroy_subscription(mine.pop(0))
             stamp_ns, now_ns = stamp_of(message), self._now_ns()
@@ -149,7 +185,7 @@ class Inputs:
         def store_uninformed(message: Any) -> None:
             store(message, None)
 
-        callback = store if arrivals is not None and self._informed else store_uninformed
+        callback = store if self._informed else store_uninformed
         new = self._node.create_subscription(cls, topic, callback, qos)
         mine = self._subscriptions.setdefault(topic, [])
         mine.append(new)
@@ -166,25 +202,94 @@ class Inputs:
             self._drop(topic)
         self._unread = unread
         for topic, mine in self._subscriptions.items():
-            depth = self._depth_of(mine[-1].msg_type)
-            if publishers_qos(self._node, topic, depth) != mine[-1].qos_profile:
-                self._subscribe(topic, mine[-1].msg_type)
+            cls = mine[-1].msg_type
+            before, infos = self._publishers.get(topic, []), publishers_of(self._node, topic)
+            self._publishers[topic] = infos
+            if len(infos) > 1:
+                self._senders.setdefault(topic, Senders())
+            else:
+                self._senders.pop(topic, None)
+            if offered_qos(infos, self._depth_of(topic, cls)) != mine[-1].qos_profile:
+                self._subscribe(topic, cls)
+            self._fetch(topic, mine[-1], before, infos)
 
-    def _depth_of(self, cls: Any) -> int:
-        return max(self._depth, PARTS_DEPTH) if lists_names(cls) else self._depth
+    def _fetch(
+        self,
+        topic: str,
+        mine: Subscription[Any],
+        before: Iterable[TopicEndpointInfo],
+        infos: Iterable[TopicEndpointInfo],
+    ) -> None:
+        """Fetch what new publishers have latched, where the topic's subscription is volatile.
+
+        A volatile subscription hears every publisher, but not what was sent before it was there.
+        """
+        known = {bytes(one.endpoint_gid) for one in before}
+        new = [one for one in infos if is_latched(one) and bytes(one.endpoint_gid) not in known]
+        fetcher, looks = self._fetching.pop(topic, (None, 0))
+        if new and not is_latched(mine):
+            if fetcher is None:
+                qos = QoSProfile(
+                    depth=mine.qos_profile.depth,
+                    reliability=mine.qos_profile.reliability,
+                    durability=DurabilityPolicy.TRANSIENT_LOCAL,
+                )
+                fetcher = self._node.create_subscription(
+                    mine.msg_type, topic, partial(self._store_latched, topic), qos
+                )
+            looks = FETCH_LOOKS
+        if fetcher is not None and looks:
+            self._fetching[topic] = fetcher, looks - 1
+        elif fetcher is not None:
+            self._node.destroy_subscription(fetcher)
+
+    def _store_latched(self, topic: str, message: Any) -> None:
+        """Store what was latched, where nothing newer has come."""
+        stamp_ns, now_ns = stamp_reader(type(message))(message), self._now_ns()
+        newest = self._newest.get(topic)
+        if newest is not None and (stamp_ns is None or (newest[1] or 0) >= stamp_ns):
+            return
+        self._newest[topic] = message, stamp_ns, now_ns
+        for source in self._readers.get(topic, ()):
+            self._table.store(source, message, stamp_ns, now_ns)
+            self._stored(source, stamp_ns)
+
+    def _depth_of(self, topic: str, cls: Any) -> int:
+        several = topic in self._senders or lists_names(cls)
+        return max(self._depth, PARTS_DEPTH) if several else self._depth
 
     def _drop(self, topic: str) -> None:
         self._newest.pop(topic, None)
+        self._publishers.pop(topic, None)
+        self._senders.pop(topic, None)
+        fetcher, _ = self._fetching.pop(topic, (None, 0))
+        if fetcher is not None:
+            self._node.destroy_subscription(fetcher)
         for subscription in self._subscriptions.pop(topic):
             self._node.destroy_subscription(subscription)
 
 
+def publishers_of(node: Node, topic: str) -> list[TopicEndpointInfo]:
+    """Return the publishers of a topic."""
+    return list(node.get_publishers_info_by_topic(topic))
+
+
+def is_latched(one: TopicEndpointInfo | Subscription[Any]) -> bool:
+    """Return whether a publisher keeps messages for later subscriptions, or one asks for these."""
+    return bool(one.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL)
+
+
 def publishers_qos(node: Node, topic: str, depth: int) -> QoSProfile:
-    """The strongest profile that every present publisher of `topic` offers.
+    """Return the strongest profile that every present publisher of `topic` offers."""
+    return offered_qos(publishers_of(node, topic), depth)
+
+
+def offered_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
+    """Return the strongest profile that all these publishers offer.
 
     Reliable and volatile, the ROS default, while there is none.
     """
-    offered = [info.qos_profile for info in node.get_publishers_info_by_topic(topic)]
+    offered = [info.qos_profile for info in infos]
     qos = QoSProfile(depth=depth)
     if any(one.reliability == ReliabilityPolicy.BEST_EFFORT for one in offered):
         qos.reliability = ReliabilityPolicy.BEST_EFFORT

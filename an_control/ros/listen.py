@@ -5,6 +5,7 @@ Nothing is sent, and the topics are read by the very table that the policy node 
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -17,11 +18,15 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 from an_control.ros.graph import of_type, owner, wrong_types
 from an_control.ros.inputs import Inputs, publishers_qos
+from an_control.ros.source_problems import wrong_clock, wrong_rate
+from an_control.ros.survey import ANGULAR, Turning
 from an_control.ros.temporary_node import DISCOVERY_S, temporary_node
 from an_control.wiring import ChannelTable, SourceConfig, Wiring
 from an_control.wiring.command import MessageFields
 
 SLICE_S = 0.05
+ENOUGH = 5
+"""Messages from which on a rate is judged."""
 KEPT = 100_000
 """Messages of a source whose times are kept."""
 
@@ -37,6 +42,10 @@ class Heard:
     quality: str = ""
     other_types: str = ""
     """Publishers of other types, in words."""
+    elsewhere: str = ""
+    """Where messages of its type are to be had, in words."""
+    rivals: tuple[str, ...] = ()
+    """What to say of nodes that send the same channels."""
     times_s: list[float] = field(default_factory=list)
     stamps_ns: list[int | None] = field(default_factory=list)
     delays_s: list[float] = field(default_factory=list)
@@ -59,21 +68,30 @@ class Heard:
         """The usual one; None without stamps."""
         return float(np.median(self.delays_s)) if self.delays_s else None
 
-    def problem(self, seconds: float) -> str:
-        """What is wrong with it, or nothing."""
+    def problem(self, seconds: float, control_hz: float) -> str:
+        """Return what is wrong with it for a policy at `control_hz`, or ""."""
         if self.other_types:
             return f"publisher of {self.other_types}"
         if not self.publishers:
-            return "no publisher"
+            return f"no publisher{self.elsewhere}"
         if not self.times_s:
             return f"no message in {seconds:g} s"
         stamps = [one for one in self.stamps_ns if one is not None]
         if len(stamps) > 2 and len(set(stamps)) == 1:
-            return "every message has the same stamp, and so only the first one counts"
+            return (
+                "every message has the same stamp, and so only the first one counts: the sender"
+                " must stamp each message anew, or leave the stamp 0"
+            )
+        if self.rivals:
+            return "; ".join(self.rivals)
         gap_s, limit_s = self.longest_gap_s, self.config.max_age_s
+        wrong = []
         if gap_s is not None and 0.0 < limit_s < gap_s:
-            return f"up to {gap_s:.3g} s without a message, but max_age_s is {limit_s:g}"
-        return ""
+            wrong.append(f"up to {gap_s:.3g} s without a message, but max_age_s is {limit_s:g}")
+        elif self.rate_hz is not None and len(self.times_s) >= ENOUGH:
+            wrong.append(wrong_rate(self.config, self.rate_hz, control_hz))
+        wrong.append(wrong_clock(-(self.delay_s or 0.0)))
+        return "; ".join(filter(None, wrong))
 
 
 @dataclass
@@ -84,6 +102,9 @@ class Range:
     low: float = np.inf
     high: float = -np.inf
     clipped: int = 0
+    turning: Turning = field(default_factory=Turning)
+    turns: str = ""
+    """What to say of an angle that turns on and on."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +117,9 @@ class Listened:
     """By channel id; a camera's patches are not among them."""
     reads: int
     """How often the readings were taken."""
-    missing: tuple[str, ...]
-    """Channels that should be there and are not, at the end."""
+    missing: dict[str, list[str]]
+    """By reason, the channels that should be there and are not, at the end."""
+    control_hz: float
     commands: tuple[str, ...]
     """Of each topic of the commands, who hears it and who sends on it now."""
     unheard: tuple[str, ...]
@@ -126,7 +148,7 @@ def _listen(
     wiring = table.wiring
     heard = {one.name: Heard(one) for one in wiring.sources}
     ranges: dict[str, Range] = {}
-    inputs = Inputs(node, table, time.monotonic_ns, partial(_note, node, heard), 1)
+    inputs = Inputs(node, table, time.monotonic_ns, partial(_note, node, heard), 1, informed=True)
     find(node, executor, [one.topic for one in wiring.sources])
     until_s, reads, read_s = time.monotonic() + seconds, 0, 0.0
     while (now_s := time.monotonic()) < until_s:
@@ -136,7 +158,8 @@ def _listen(
             _range(table, ranges)
     for one in heard.values():
         _look(node, one)
-    missing = tuple(id_ for status in table.status(0) for id_ in status.missing)
+        one.rivals = tuple(inputs.rivals(one.config.name))
+    missing = table.why_missing(time.monotonic_ns())
     said = [_command(node, message) for message in wiring.command.messages]
     inputs.close()
     return Listened(
@@ -145,6 +168,7 @@ def _listen(
         ranges,
         reads,
         missing,
+        wiring.rate_hz,
         commands=tuple(text for text, _ in said),
         unheard=tuple(why for _, why in said if why),
     )
@@ -170,11 +194,15 @@ def _range(table: ChannelTable, ranges: dict[str, Range]) -> None:
     readings = table.read(time.monotonic_ns())
     if readings.values.ndim > 1:
         return
-    clips = {one.id: one.clip for one in table.wiring.channels}
+    configs = table.configs
     for id_, value in zip(readings.ids, readings.values.tolist(), strict=True):
         one = ranges.setdefault(id_, Range())
         one.count, one.low, one.high = one.count + 1, min(one.low, value), max(one.high, value)
-        clip = clips.get(id_)
+        config = configs[id_]
+        if ANGULAR.search(config.field) and not (config.wave or config.wrap):
+            one.turning.note((value - config.offset) / config.scale)
+            one.turns = one.turning.hint(config.field.replace("*", "NAME"))
+        clip = config.clip
         one.clipped += clip is not None and not clip[0] < value < clip[1]
 
 
@@ -185,6 +213,14 @@ def _look(node: Node, one: Heard) -> None:
     right = of_type(infos, one.config.type)
     one.publishers = tuple(sorted({owner(info) for info in right}))
     one.other_types = wrong_types(infos, one.config.type, one.topic)
+    if not infos:
+        others = [
+            name
+            for name, types in node.get_topic_names_and_types()
+            if one.config.type in types and node.count_publishers(name)
+        ]
+        near = difflib.get_close_matches(one.topic, others, len(others) or 1, 0.0)
+        one.elsewhere = f"; {near[0]} is published with this type" if near else ""
     one.quality = _quality(publishers_qos(node, one.config.topic, 1)) if right else ""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from math import nan
 from typing import Literal
 
@@ -98,7 +99,12 @@ class Loop:
         self._events, self._trips = EventLog(node.get_logger(), controller), Throttle()
         with ExitStack() as opened:
             self._output = CommandOutput(
-                node, controller.wiring.command, controller.messages, shadow=shadow
+                node,
+                controller.wiring.command,
+                controller.messages,
+                controller.gate.last,
+                self._now_ns,
+                shadow=shadow,
             )
             opened.callback(self._output.close)
             self._inside = Inside(node, sees=bool(controller.wiring.images))
@@ -114,13 +120,19 @@ class Loop:
                 self._follow if lockstep else self._gather,
                 LOCKSTEP_DEPTH if lockstep else 1,
                 self._arrivals,
-                informed=informed,
+                informed=informed and not lockstep,
             )
             opened.callback(self._inputs.close)
             self._ticker = self._make_ticker()
             opened.callback(node.destroy_timer, self._ticker)
             self._report = Report(
-                node, controller, self._ticks, self._watchdog, self._inputs.topics, self._output
+                node,
+                controller,
+                self._ticks,
+                self._watchdog,
+                self._inputs,
+                self._output,
+                real_time=not lockstep,
             )
             self._opened = opened.pop_all()
 
@@ -136,7 +148,7 @@ class Loop:
     @property
     def sent(self) -> np.ndarray | None:
         """The command (A,) that went out last, of whoever commands; None where none is known."""
-        return self._output.sent
+        return self.controller.gate.last.values
 
     def activate(self) -> None:
         """Start to act; the policy remembers what it has watched."""
@@ -146,14 +158,13 @@ class Loop:
         self._log_settings()
         self._events.begin(time.monotonic())
         self.active, self._broken = True, False
-        self._output.open(shadow=self._output.shadow)
-        self._watchdog.start()
+        self._open(shadow=self._output.shadow)
 
     def stand_down(self) -> None:
         """Stop acting; the safe command is the last one."""
         self.active = False
         self._watchdog.stop()
-        self._output.publish(self.controller.stop(), self._stamp_ns())
+        self._output.publish(self.controller.stop, self._stamp_ns())
         self._output.shut()
 
     def shadow(self, shadow: bool) -> None:
@@ -164,11 +175,18 @@ class Loop:
             self._output.shadow = shadow
             return
         if shadow:
-            self._output.publish(self.controller.stop(), self._stamp_ns())
+            self._watchdog.stop()
+            self._output.publish(self.controller.stop, self._stamp_ns())
         else:
             self.controller.start(bring_up=False)
-        self._output.open(shadow=shadow)
+        self._open(shadow=shadow)
         self._events.begin(time.monotonic())
+
+    def _open(self, *, shadow: bool) -> None:
+        """Publish from now on, watched but in shadow, where nobody gets a safe command."""
+        self._output.open(shadow=shadow)
+        if not shadow:
+            self._watchdog.start()
 
     def reset(self) -> None:
         """Start a new episode: policy and monitor forget."""
@@ -181,8 +199,7 @@ class Loop:
     def halt(self) -> None:
         """The e-stop was latched: the safe command goes out at once."""
         if self.active:
-            self.controller.gate.safe()
-            self._send_safe()
+            self._send_safe(self.controller.gate.safe)
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
         """The table for `rewire`; ValueError saying why this wiring cannot take over."""
@@ -223,8 +240,13 @@ class Loop:
 
     def _gather(self, source: str, stamp_ns: int | None) -> None:
         """Real time: act as soon as a set of messages is complete."""
-        if self._pace is not None and self._pace.arrived(source, self._now_ns()):
+        if self._pace is None:
+            return
+        now_ns = self._now_ns()
+        if self._pace.arrived(source, now_ns):
             self._act(None)
+        else:
+            self._plan(self._pace.next_ns(now_ns))
 
     def _act_if_overdue(self) -> None:
         """Lockstep: act on what is there once the wait has run out."""
@@ -256,17 +278,19 @@ class Loop:
         self._ticked_ns = now_ns = self._now_ns()
         if self._arrivals is not None:
             self._arrivals.ticked(now_ns)
-        command, readings = self.controller.tick(now_ns, stamp_ns, self.sent)
-        self._plan_next(now_ns)
+        readings = self.controller.tick(now_ns, stamp_ns)
+        if self._pace is not None:
+            self._pace.ticked(now_ns)
+            self._plan(self._pace.next_ns(now_ns))
         if stamp_ns is not None:
             self._lockstep.acted()
         if not self.active:
             return
         took_s = time.perf_counter() - begin_s
-        if 0.0 < self._watchdog.timeout_s < took_s:  # what it was decided on is too old by now
-            command = self.controller.gate.safe()
+        too_late = 0.0 < self._watchdog.timeout_s < took_s  # what it was decided on is too old
+        decide = self.controller.gate.safe if too_late else partial(self._command, stamp_ns)
         sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
-        if self._output.publish(command, sent_ns):
+        if self._output.publish(decide, sent_ns):
             self._watchdog.fed(time.monotonic())
         end_s = time.perf_counter()
         self._log_blocked(end_s - begin_s - took_s)
@@ -282,6 +306,10 @@ class Loop:
         )
         self._events.log(readings, time.monotonic(), shadow=self._output.shadow)
 
+    def _command(self, stamp_ns: int | None) -> np.ndarray:
+        """Return the command (A,) to send now; from step to step of lockstep one period passes."""
+        return self.controller.command(self._now_ns() if stamp_ns is None else None)
+
     def _fail(self, error: Exception) -> None:
         """A tick raised: deactivate, and do not tick again before the next activation."""
         why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
@@ -292,13 +320,11 @@ class Loop:
         if self.active:
             self._failed()
 
-    def _plan_next(self, now_ns: int) -> None:
-        """Where the sources set the pace: how long to wait for their next set."""
-        if self._pace is not None:
-            self._pace.ticked(now_ns)
-            wait_ns = self._pace.wait_ns(now_ns)
-            self._planned_ns = now_ns + wait_ns
-            self._wait(wait_ns)
+    def _plan(self, at_ns: int) -> None:
+        """Tick at this time of the clock, where the sources do not make it earlier."""
+        if at_ns != self._planned_ns:
+            self._planned_ns = at_ns
+            self._wait(max(1, at_ns - self._now_ns()))
 
     def _wait(self, wait_ns: int) -> None:
         self._ticker.timer_period_ns = wait_ns
@@ -309,7 +335,7 @@ class Loop:
         logger = self._node.get_logger()
         off = [f"source {s.name!r}" for s in self.controller.wiring.sources if not s.max_age_s]
         if self._wait_s is None and off:
-            logger.warning(f"max_age_s is 0 (off): {', '.join(off)}")
+            logger.info(f"messages of any age count (max_age_s is 0): {', '.join(off)}")
         if not self._watchdog.timeout_s:
             logger.info("the watchdog is off (parameter watchdog_s)")
         if warning := self.controller.ramp_warning():
@@ -323,27 +349,45 @@ class Loop:
                 throttle_duration_sec=TOLD_S,
             )
 
-    def _log_trip(self) -> None:
-        """On the watchdog's thread, once the safe command has gone out."""
-        limit_s, began_s, now_s = self._watchdog.timeout_s, self._began_s, time.monotonic()
+    def _log_trip(self, sent: bool) -> None:
+        """On the watchdog's thread, once the safe command has gone out, if it could be sent."""
+        limit_s, now_s = self._watchdog.timeout_s, time.monotonic()
         before = sum(count for _, count in self._trips.ended(now_s))
         more = f"; {before} more trips since the line before" if before else ""
         if not self._trips.lets("", now_s):
             return
-        why = "no tick began: the executor is busy, or the machine is"
-        if began_s is not None:
-            why = f"a tick has been running for {time.perf_counter() - began_s:.3f} s"
-        elif self._simulated and self._now_ns() - self._ticked_ns < 1e9 * limit_s:
-            why = "ROS time stands still or is slow: /clock, or the executor that reads it, is late"
+        done = "safe command" if sent else "no safe command either: a position to hold is unknown"
         self._node.get_logger().error(
-            f"watchdog: no command for {limit_s:.3g} s: safe command ({why}){more}"
+            f"watchdog: no command for {limit_s:.3g} s: {done} ({self._why_silent()}){more}"
         )
 
-    def _send_safe(self) -> None:
-        """From any thread; in lockstep with the stamp of the last command."""
+    def _why_silent(self) -> str:
+        """Return the reason why no command went out for longer than the watchdog allows."""
+        began_s, limit_s = self._began_s, self._watchdog.timeout_s
+        if began_s is None:
+            if self._simulated and self._now_ns() - self._ticked_ns < 1e9 * limit_s:
+                return (
+                    "ROS time stands still or is slow: /clock, or the executor that reads it, is"
+                    " late"
+                )
+            return "no tick began: the executor is busy, or the machine is"
+        runs_s = time.perf_counter() - began_s
+        if runs_s > limit_s / 2:
+            return f"a tick has been running for {runs_s:.3f} s"
+        return (
+            f"a tick began only {limit_s - runs_s:.3f} s after the last command: the executor is"
+            " busy, or the machine is"
+        )
+
+    def _send_safe(self, safe: Callable[[], np.ndarray] | None = None) -> bool:
+        """Send the safe command from any thread; return whether it could be sent.
+
+        In lockstep it has the stamp of the last command.
+        """
         stamp_ns = None if self._wait_s is not None else self._stamp_ns()
         with suppress(RuntimeError):  # rclpy was shut down under the watchdog's feet
-            self._output.publish(self._safe_command(), stamp_ns)
+            return self._output.publish(safe or self._safe_command, stamp_ns)
+        return False
 
     def _diagnose(self) -> None:
         message = self._report.make(self.active, self._now_ns())

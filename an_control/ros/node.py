@@ -32,11 +32,14 @@ from an_control.ros import parameters
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
 from an_control.ros.quiet_node import QuietNode
+from an_control.ros.readiness import get_ready
 from an_control.ros.swap import Swap
 from an_control.ros.usage import answers_help
 from an_control.ros.wiring_parameters import WiringParameters
 from an_control.safety import EStop
+from an_control.system.compilation import told_compilation
 from an_control.system.garbage import collect_new_garbage, freeze_garbage
+from an_control.system.priority import take_priority
 from an_control.wiring import ChannelTable, load_wiring
 
 ABOUT = (
@@ -81,12 +84,14 @@ class PolicyNode(QuietNode, LifecycleNode):
         """Load wiring and model and connect; on bad input say why and stay unconfigured."""
         try:
             self._settings = parameters.settings(self)
-            self._loop = self._make_loop(self._settings)
+            with told_compilation(self.get_logger().warning):
+                self._loop = self._make_loop(self._settings)
         except Exception as error:
             self._disconnect()
             known = isinstance(error, ValueError)
             self.get_logger().error(str(error) if known else f"configure failed: {error!r}")
             return TransitionCallbackReturn.FAILURE
+        get_ready(self.get_logger(), self._loop.controller)
         return super().on_configure(state)
 
     def _make_loop(self, settings: Settings) -> Loop:
@@ -267,6 +272,9 @@ class PolicyNode(QuietNode, LifecycleNode):
         changes = table.wiring.changes(before)
         more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")
+        topics = {one.topic for one in table.wiring.sources} - {one.topic for one in before.sources}
+        if silent := sorted(topic for topic in topics if not self.count_publishers(topic)):
+            self.get_logger().warning(f"nobody publishes on {', '.join(silent)} yet")
 
     def _on_reload_wiring(self, _: Any, response: Any) -> Any:
         """Read the wiring's file again, as if configuring again, and rewire to it."""
@@ -332,6 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: came.append(signum))
     sys.setswitchinterval(SWITCH_S)
+    take_priority()
     try:
         rclpy.init(
             args=None if arguments is None else list(arguments),
@@ -343,9 +352,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rclpy.try_shutdown()
         return 2
     try:
+        freeze_garbage()
         if parameters.settings(node).autostart and not _start(node, stopped):
             return 2
-        freeze_garbage()
         spin(node, stopped)
     except ValueError as error:
         node.get_logger().error(str(error))

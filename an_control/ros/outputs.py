@@ -14,12 +14,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from rclpy.clock import Clock, ClockType
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
+from an_control.safety import LastCommand
 from an_control.wiring import CommandConfig, CommandMessage, Readings
 
 COMMAND_QOS = QoSProfile(depth=10)
@@ -27,6 +29,8 @@ EAR_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
 """Of subscriptions: these hear reliable publishers too."""
 ARRIVAL_S = 0.5
 """How long the last command may take to arrive; a subscriber that hangs cannot hold up more."""
+RETIRE_S = 0.01
+"""How often to look whether it has arrived."""
 
 
 def doubles(values: np.ndarray) -> array[float]:
@@ -45,6 +49,13 @@ class CommandOutput:
     Of several topics all messages of a command go out together, in the wiring's order. In shadow
     they go out on `proposed_topics` instead, and this node has no publisher that could command.
     While it does not command, it listens to who does.
+
+    Args:
+        node: owns publishers and subscriptions.
+        command, messages: what carries a command.
+        last: where each command is recorded that goes out, or that others send.
+        now_ns: reads the clock of that record.
+        shadow: whether to propose instead of command.
     """
 
     def __init__(
@@ -52,10 +63,13 @@ class CommandOutput:
         node: Node,
         command: CommandConfig,
         messages: Sequence[CommandMessage],
+        last: LastCommand,
+        now_ns: Callable[[], int],
         *,
         shadow: bool,
     ) -> None:
         self._node, self._messages, self._slices = node, tuple(messages), command.slices
+        self._last, self._now_ns = last, now_ns
         self._whole = len(self._messages) == 1
         self._exact = all(one.exact for one in self._messages)
         self._lock = threading.Lock()
@@ -64,10 +78,14 @@ class CommandOutput:
             for one, topic in zip(self._messages, proposed_topics(command), strict=True)
         ]
         self._publishers: list[Any] = []
+        self._retiring: list[tuple[Any, float]] = []
+        """Publishers that command no more, and until when their last command may arrive."""
         self._targets: list[Any] = []
         self._ears: list[Any] = []
         self._heard = np.full(len(command.actuators), np.nan)
-        self._sent: np.ndarray | None = None
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._retirer = node.create_timer(RETIRE_S, self._destroy_retired, clock=steady)
+        self._retirer.cancel()
         self.shadow = shadow
         if not shadow:
             self._create()
@@ -78,12 +96,13 @@ class CommandOutput:
         self.shadow = shadow
         if shadow:
             self._listen()
-            self._destroy()
         else:
             self._create()
             self._close_ears()
         with self._lock:
             self._targets = self._proposed if shadow else self._publishers
+        if shadow:
+            self._retire()
 
     def shut(self) -> None:
         """Publish nothing any more."""
@@ -91,29 +110,31 @@ class CommandOutput:
             self._targets = []
         self._listen()
 
-    @property
-    def sent(self) -> np.ndarray | None:
-        """The command (A,) that went out last, of whoever commands; None where none is known."""
-        return self._sent
-
     def forget(self) -> None:
-        """What was sent belongs to an episode that is over."""
-        self._sent = None
+        """Forget what was sent, as it belongs to an episode that is over."""
+        self._last.forget()
         self._heard[:] = np.nan
 
-    def publish(self, values: np.ndarray, stamp_ns: int | None) -> bool:
-        """Send finite `values`; whether they could be sent.
+    def publish(self, decide: Callable[[], np.ndarray], stamp_ns: int | None) -> bool:
+        """Send the command (A,) that `decide` returns; return whether it is finite, so was sent.
 
-        `stamp_ns`, by default the last one, is for types that have a stamp.
+        Only one thread at a time decides and sends, so that what a command may differ from the one
+        before is counted from that which really went out before.
+
+        None for `stamp_ns`: with the last stamp, and only on topics whose type has one. Without a
+        stamp nothing would tell these values from the answer to the next step of a lockstep.
         """
-        if not np.isfinite(values).all():
-            return False
         with self._lock:
+            values = decide()
+            if not np.isfinite(values).all():
+                return False
             for message, span in zip(self._messages, self._slices, strict=True):
                 message.fill(values if self._whole else values[span], stamp_ns)
-            self._send()
-            if self._targets and self._targets is self._publishers:
-                self._sent = values if self._exact else self._filled()
+            now_ns, stamped_only = self._now_ns(), stamp_ns is None
+            self._send(stamped_only=stamped_only)
+            whole = not stamped_only or all(one.stamped for one in self._messages)
+            if whole and self._targets and self._targets is self._publishers:
+                self._last.record(values if self._exact else self._filled(), now_ns)
         return True
 
     def _filled(self) -> np.ndarray:
@@ -121,14 +142,16 @@ class CommandOutput:
         return np.concatenate([one.read(one.message) for one in self._messages])
 
     def repeat(self) -> None:
-        """Send the last command once more."""
+        """Send the last command once more, where a stamp tells it from the next one."""
         with self._lock:
-            self._send()
+            self._send(stamped_only=True)
 
-    def _send(self) -> None:
+    def _send(self, *, stamped_only: bool) -> None:
         """Every message on its topic, also where another one cannot be sent; then that raises."""
         failed: Exception | None = None
         for target, message in zip(self._targets, self._messages, strict=False):
+            if stamped_only and not message.stamped:
+                continue
             try:
                 target.publish(message.message)
             except Exception as error:
@@ -139,7 +162,17 @@ class CommandOutput:
     def close(self) -> None:
         """Let go of the topics, once the last command has arrived where it can."""
         self._close_ears()
-        self._destroy()
+        with self._lock:
+            self._targets = []
+        self._retire()
+        self._retirer.cancel()
+        for publisher, until_s in self._retiring:
+            with suppress(RuntimeError):  # rclpy was shut down already
+                left_s = max(0.0, until_s - time.monotonic())
+                publisher.wait_for_all_acked(Duration(seconds=left_s))
+            self._node.destroy_publisher(publisher)
+        self._retiring = []
+        self._node.destroy_timer(self._retirer)
         for publisher in self._proposed:
             self._node.destroy_publisher(publisher)
 
@@ -150,19 +183,29 @@ class CommandOutput:
                 for one in self._messages
             ]
 
-    def _destroy(self) -> None:
-        """Give the publishers of commands up, once the last one has arrived where it can."""
-        if not self._publishers:
-            return
+    def _retire(self) -> None:
+        """Give the publishers of commands up once the last command has arrived.
+
+        A timer looks whether it has, so that the executor does not wait.
+        """
         until_s = time.monotonic() + ARRIVAL_S
-        for publisher in self._publishers:
-            with suppress(RuntimeError):  # rclpy was shut down already
-                left_s = max(0.0, until_s - time.monotonic())
-                publisher.wait_for_all_acked(Duration(seconds=left_s))
-        with self._lock:
-            publishers, self._publishers, self._targets = self._publishers, [], []
-        for publisher in publishers:
-            self._node.destroy_publisher(publisher)
+        self._retiring += [(publisher, until_s) for publisher in self._publishers]
+        self._publishers = []
+        self._destroy_retired()
+
+    def _destroy_retired(self) -> None:
+        """Destroy the publishers whose last command has arrived, or has had its time."""
+        kept = []
+        for publisher, until_s in self._retiring:
+            if time.monotonic() >= until_s or _arrived(publisher):
+                self._node.destroy_publisher(publisher)
+            else:
+                kept.append((publisher, until_s))
+        self._retiring = kept
+        if kept:
+            self._retirer.reset()
+        else:
+            self._retirer.cancel()
 
     def _listen(self) -> None:
         if self._ears:
@@ -183,11 +226,19 @@ class CommandOutput:
         self._ears = []
 
     def _receive(self, carrier: CommandMessage, span: slice, message: Any) -> None:
-        """Somebody commands the robot; what does not fit its actuators says nothing."""
+        """Record the command of another node; ignore one that does not fit the actuators."""
         with suppress(ValueError):
             self._heard[span] = carrier.read(message)
             if np.isfinite(self._heard).all():
-                self._sent = self._heard.copy()
+                self._last.record(self._heard.copy(), self._now_ns())
+
+
+def _arrived(publisher: Any) -> bool:
+    """Return whether everything that was published has arrived, where the middleware knows."""
+    try:
+        return bool(publisher.wait_for_all_acked(Duration()))
+    except RuntimeError:  # rclpy was shut down already
+        return True
 
 
 def proposed_topics(command: CommandConfig) -> tuple[str, ...]:
@@ -231,7 +282,7 @@ class Inside:
             if publisher.get_subscription_count():
                 matrix = values()
                 if matrix is not None:
-                    publisher.publish(_matrix(matrix, labels))
+                    publisher.publish(_matrix(matrix, labels, readings.ids, stamp_ns))
         if self._attended is not None and self._attended.get_subscription_count():
             picture = attended()
             if picture is not None:
@@ -260,11 +311,21 @@ def _image(picture: np.ndarray) -> Image:
     return Image(height=height, width=width, encoding="rgb8", step=3 * width, data=data)
 
 
-def _matrix(values: np.ndarray, labels: tuple[str, str]) -> Float64MultiArray:
+def _matrix(
+    values: np.ndarray, labels: tuple[str, str], ids: Sequence[str], stamp_ns: int
+) -> Float64MultiArray:
+    """Return a message of a matrix, one side of which is channels.
+
+    The type has no header. So the label of the channels' side is `channel` and their ids, and that
+    of the other one its own and the stamp in ns, all with a blank between them.
+    """
     rows, columns = values.shape
+    words = [
+        " ".join([label, *ids]) if label == "channel" else f"{label} {stamp_ns}" for label in labels
+    ]
     message = Float64MultiArray(data=doubles(values))
     message.layout.dim = [
-        MultiArrayDimension(label=labels[0], size=rows, stride=rows * columns),
-        MultiArrayDimension(label=labels[1], size=columns, stride=columns),
+        MultiArrayDimension(label=words[0], size=rows, stride=rows * columns),
+        MultiArrayDimension(label=words[1], size=columns, stride=columns),
     ]
     return message

@@ -6,6 +6,7 @@ Nothing is sent.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from rclpy.node import Node
 from an_control.ros.graph import owner
 from an_control.ros.inputs import publishers_qos
 from an_control.ros.temporary_node import DISCOVERY_S, temporary_node
-from an_control.wiring.fields import ANGLES
+from an_control.wiring.fields import ANGLES, element
 from an_control.wiring.messages import DURATION, TIME, field_types, message_class, stamp_reader
 
 SLICE_S, LOOK_S = 0.05, 0.5
@@ -32,7 +33,39 @@ COMMANDS = re.compile(r"cmd|command|setpoint|target", re.IGNORECASE)
 """In a topic's last name: it carries commands, and so is nothing to read."""
 INSIDE = ("channels", "attention", "keys", "attended", "proposed")
 """What a policy node says of itself."""
+ANGULAR = re.compile(r"position\[|yaw\(|roll\(|theta|angle|heading", re.IGNORECASE)
+"""In the path of a number that may be an angle."""
+JUMP, STRAIGHT = 0.5, 0.95
+"""By how much a jump may differ from 2 pi, in rad; the share of all changes that go one way where
+an angle grows."""
 IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
+
+
+class Turning:
+    """Whether the values of a number jump by a turn, or grow over more than one, as angles may."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self._last = self._travelled = 0.0
+        self._jumps = False
+
+    def note(self, value: float) -> None:
+        """Note the next value."""
+        if self._first is None:
+            self._first = self._last = value
+        change = value - self._last
+        self._jumps |= abs(abs(change) - math.tau) < JUMP
+        self._travelled += abs(change)
+        self._last = value
+
+    def hint(self, path: str) -> str:
+        """Return what to read in place of the field at this path, or ""."""
+        moved = abs(self._last - (self._first or 0.0))
+        grows = moved > math.tau and moved > STRAIGHT * self._travelled
+        if not (self._jumps or grows):
+            return ""
+        what = "jumps by 2 pi" if self._jumps else "grows over more than a turn"
+        return f"{what}: read sin({path}) and cos({path}) instead"
 
 
 @dataclass
@@ -52,6 +85,8 @@ class Topic:
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     joints: tuple[str, ...] = ()
     """The names of a JointState."""
+    turning: dict[str, Turning] = field(default_factory=dict)
+    """By field path, whether a number may be an angle that turns on and on."""
 
     @property
     def rate_hz(self) -> float:
@@ -141,6 +176,8 @@ def _listen(node: Node, topic: Topic, cls: Any) -> None:
         for path, low, high in numbers(message):
             before = topic.ranges.get(path, (low, high))
             topic.ranges[path] = min(low, before[0]), max(high, before[1])
+            if low == high and ANGULAR.search(path):
+                topic.turning.setdefault(path, Turning()).note(low)
 
     qos = publishers_qos(node, topic.name, 10)
     node.create_subscription(cls, topic.name, hear, qos)
@@ -215,7 +252,7 @@ def _elements(
         return
     for key, value, there in zip(keys, values.tolist(), finite, strict=True):
         if there:
-            yield f"{path}[{key}]", value, value
+            yield element(path, key) if isinstance(key, str) else f"{path}[{key}]", value, value
 
 
 def _angles(value: Any) -> tuple[float, ...]:

@@ -23,7 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from numba import njit
+from numba.core import event
 from numba.core.caching import CacheImpl
+
+from an_control.system.compilation import Compilation, innermost_block
 
 __all__ = ["njit", "sources_hash"]
 
@@ -98,8 +101,34 @@ def _remove_old(folder: Path) -> None:
             shutil.rmtree(entry.path, ignore_errors=True)
 
 
+class _Reporter(event.Listener):
+    """Reports each function of our packages that numba compiles, for want of it on disk."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Compilation | None] = []
+
+    def on_start(self, compiled: event.Event) -> None:
+        """Report the beginning; numba holds its compiler's lock until the end."""
+        function = compiled.data["dispatcher"].py_func
+        ours = function.__module__.partition(".")[0] in PACKAGES
+        block = innermost_block() if ours else None
+        self._blocks.append(block)
+        if block is not None:
+            block.begin()
+
+    def on_end(self, compiled: event.Event) -> None:
+        """Report the end."""
+        block = self._blocks.pop()
+        if block is not None:
+            block.end()
+
+
 def _install() -> None:
-    """Let numba ask locators by hash first; they decline the functions of other packages."""
+    """Let numba ask locators by hash first; they decline the functions of other packages.
+
+    And let it report what it compiles.
+    """
+    event.register("numba:compile", _Reporter())
     known: list[Any] = CacheImpl._locator_classes
     by_hash: list[Any] = [
         type(f"{locator.__name__}ByHash", (_ByHash, locator), {}) for locator in known

@@ -10,9 +10,16 @@ def freeze_garbage() -> None:
     counts what is left: Python looks at everything new only once that has grown by a quarter, and
     keeps the memory of tuples that are gone until then.
     """
+    gc.unfreeze()  # what was frozen before may be garbage by now
     gc.collect()
     gc.freeze()
     gc.collect()
+
+
+def freeze_garbage_again() -> None:
+    """Freeze what has come since `freeze_garbage` too, while nothing waits; else do nothing."""
+    if gc.get_freeze_count():
+        freeze_garbage()
 
 
 def collect_new_garbage() -> None:

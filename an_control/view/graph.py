@@ -15,8 +15,14 @@ from std_msgs.msg import Float64MultiArray
 from an_control.ros.graph import UNKNOWN, owner
 from an_control.view.listener import LATCHED, NEWEST, SEVERAL, Topic
 
-POLICY, SCRAMBLER, SIMULATOR = "/reload_wiring", "/shuffle", "/pause"
-"""The services by which a node is known to be one."""
+TRIGGER = "std_srvs/srv/Trigger"
+KINDS = {
+    "policy": {"/reload_wiring": TRIGGER},
+    "scrambler": {"/shuffle": TRIGGER},
+    "simulator": {"/pause": "std_srvs/srv/SetBool", "/reset": TRIGGER},
+}
+"""The services, with their types, by which a node is known to be one. A name alone would take a
+player of recordings, which can be paused too, for a simulator."""
 SCRAMBLED = "scrambled"
 """The scrambler's topic, in the robot's namespace."""
 FIXED = {
@@ -54,22 +60,17 @@ def find(node: Node, robot: str = "", shown: str = "") -> Found:
     shown: the policy node that was found before; it stays while it is there, so that nobody who
     operates a robot is moved to another one that comes.
     """
-    offers: dict[str, list[str]] = {POLICY: [], SCRAMBLER: [], SIMULATOR: []}
-    for service, _ in node.get_service_names_and_types():
-        for ending, names in offers.items():
-            if service.endswith(ending):
-                names.append(service.removesuffix(ending))
-    policies = sorted(offers[POLICY])
+    offers = _offers(node)
+    policies = offers["policy"]
     mine = [one for one in policies if not robot or _space(one) == robot.rstrip("/")]
     if not mine:
         return Found(others=tuple(policies), topics=FIXED)
     policy = shown if shown in mine else mine[0]
     space = _space(policy)
-    near = {
-        ending: next((one for one in sorted(names) if _space(one) == space), "")
-        for ending, names in offers.items()
-    }
-    scrambler, simulator = near[SCRAMBLER], near[SIMULATOR]
+    scrambler, simulator = (
+        next((one for one in offers[kind] if _space(one) == space), "")
+        for kind in ("scrambler", "simulator")
+    )
     topics = dict(FIXED)
     topics |= {name: Topic(f"{policy}/{name}", type_, NEWEST) for name, type_ in _INSIDE.items()}
     if scrambler:
@@ -79,6 +80,22 @@ def find(node: Node, robot: str = "", shown: str = "") -> Found:
     topics |= _sensors(node, space, policy)
     others = tuple(one for one in policies if one != policy)
     return Found(policy, scrambler, simulator, others, topics)
+
+
+def _offers(node: Node) -> dict[str, list[str]]:
+    """Return the full names of the nodes of each kind, in order."""
+    types: dict[str, dict[str, list[str]]] = {}
+    for service, offered in node.get_service_names_and_types():
+        name, _, ending = service.rpartition("/")
+        types.setdefault(name, {})[f"/{ending}"] = offered
+    return {
+        kind: sorted(
+            name
+            for name, there in types.items()
+            if all(type_ in there.get(ending, ()) for ending, type_ in services.items())
+        )
+        for kind, services in KINDS.items()
+    }
 
 
 def _sensors(node: Node, space: str, policy: str) -> dict[str, Topic]:

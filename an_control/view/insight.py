@@ -24,6 +24,15 @@ def matrix(message: Any) -> NDArray[np.float64] | None:
     return data.reshape(sizes)
 
 
+def channel_ids(message: Any) -> list[str]:
+    """Return the ids of the channels that a matrix of the policy node is about."""
+    for one in message.layout.dim:
+        label, *ids = one.label.split(" ")
+        if label == "channel" and len(ids) == one.size:
+            return list(ids)
+    return []
+
+
 def weights(attention: NDArray[np.float64]) -> NDArray[np.float64]:
     """(N,) from 0 to 1: how strongly each channel is attended to, the strongest is 1."""
     strength = np.abs(attention).mean(axis=0)

@@ -12,6 +12,7 @@ from rclpy.context import Context
 from rclpy.signals import SignalHandlerOptions
 
 from an_control.ros.quiet_node import QuietNode
+from an_control.ros.shared_memory import without_shared_memory
 from an_control.view.live import Live
 from an_control.view.server import LOOPBACK, Server, listen
 
@@ -47,11 +48,12 @@ async def serving(
     """The server while the block runs, and what looks at the robot, which ends only by an error."""
     listening = listen(port, host)
     context = Context()
-    rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
-    calls, listener = (
-        QuietNode(name, context=context, start_parameter_services=False, enable_rosout=False)
-        for name in ("an_control_view", "an_control_view_listener")
-    )
+    with without_shared_memory():
+        rclpy.init(args=[], context=context, signal_handler_options=SignalHandlerOptions.NO)
+        calls, listener = (
+            QuietNode(name, context=context, start_parameter_services=False, enable_rosout=False)
+            for name in ("an_control_view", "an_control_view_listener")
+        )
     live = Live(calls, listener, robot)
     try:
         server = Server(live, listening, host)

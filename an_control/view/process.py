@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from an_control.system.children import bound
 
 if TYPE_CHECKING:
     from launch.actions import ExecuteProcess
+    from rclpy.node import Node
 
 PACKAGES = ("tornado", "msgspec")
 """What it needs beside ROS 2."""
 NICE = 10
 """By so much the page's process gives way to the robot's, where cores are few."""
+
+START_S, SETTLE_S, LOOK_S = 30.0, 1.0, 0.05
+"""How long the page may take to find the policy, and then to read the parameters of its nodes."""
 
 
 def command(namespace: str, port: int | str) -> list[str]:
@@ -22,6 +29,22 @@ def command(namespace: str, port: int | str) -> list[str]:
     robot = f"/{namespace.strip('/')}" if namespace.strip("/") else ""
     arguments = ["--namespace", robot] if robot else []
     return bound([sys.executable, "-m", "an_control", "view", *arguments, "--port", str(port)])
+
+
+def wait_for_page(
+    page: subprocess.Popen[bytes], node: Node, policy: str, stopped: Callable[[], bool]
+) -> None:
+    """Wait until the page watches the policy node of that name, START_S at most.
+
+    What a robot does in real time meanwhile would suffer: the page's start takes a processor for
+    seconds, and joining and calling delay the nodes that are there. Ends where the page has ended.
+    """
+    until_s = time.monotonic() + START_S
+    while not stopped() and page.poll() is None and time.monotonic() < until_s:
+        if node.count_subscribers(f"{policy}/channels"):
+            time.sleep(SETTLE_S)
+            return
+        time.sleep(LOOK_S)
 
 
 def page(namespace: str, port: int | str) -> ExecuteProcess:

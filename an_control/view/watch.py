@@ -11,7 +11,7 @@ import numpy as np
 
 from an_control.view import schema
 from an_control.view.graph import Found
-from an_control.view.insight import KeyMap, hundredths, matrix, weights
+from an_control.view.insight import KeyMap, channel_ids, hundredths, matrix, weights
 from an_control.view.listener import Listener
 from an_control.view.picture import picture
 
@@ -48,7 +48,8 @@ class Watch:
         """Nodes whose parameters have changed since somebody emptied this."""
         self._heard_s = -np.inf
         self._ids: list[str] = []
-        self._strength: list[float] = []
+        self._strength: dict[str, float] = {}
+        """How strongly each channel was attended to last, by id."""
         self._drawing: schema.Drawing | None = None
         self._joints: list[float] = []
         self._pose: list[float] = []
@@ -93,8 +94,9 @@ class Watch:
         self._see_order()
         attention = self._listener.newest("attention")
         values = None if attention is None else matrix(attention)
-        if values is not None:
-            self._strength = np.round(weights(values), 3).tolist()
+        if attention is not None and values is not None:
+            strength = np.round(weights(values), 3).tolist()
+            self._strength = dict(zip(channel_ids(attention), strength, strict=False))
         yield from self._draw()
         yield from self._tick()
         if slow and values is not None:
@@ -177,10 +179,10 @@ class Watch:
         if list(channels.name) != self._ids:
             self._ids = list(channels.name)
             yield schema.Channels(self._ids)
-        same = len(self._strength) == len(self._ids)
+        attention = [self._strength[id_] for id_ in self._ids if id_ in self._strength]
         yield schema.Tick(
             values=_finite(channels.position, 3),
-            attention=self._strength if same else [],
+            attention=attention if len(attention) == len(self._ids) else [],
             joints=self._joints,
             pose=self._pose,
             episode=self._episode,

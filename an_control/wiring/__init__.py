@@ -2,8 +2,8 @@
 
 from an_control.wiring.channel_table import ChannelTable
 from an_control.wiring.command import ActuatorConfig, CommandConfig, MessageConfig
-from an_control.wiring.command_message import CommandMessage, command_messages
-from an_control.wiring.compile import lists_names
+from an_control.wiring.command_message import CommandMessage, command_messages, sendable_limits
+from an_control.wiring.compile import lists_names, names_reader
 from an_control.wiring.config import (
     ChannelConfig,
     PoolConfig,
@@ -36,5 +36,7 @@ __all__ = [
     "lists_names",
     "load_wiring",
     "message_class",
+    "names_reader",
+    "sendable_limits",
     "stamp_reader",
 ]

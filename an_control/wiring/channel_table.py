@@ -7,7 +7,9 @@ What has not come, is stale, or is not finite counts as missing, never as zero.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import compress
 from operator import is_
@@ -121,6 +123,7 @@ class ChannelTable:
         self._ids = tuple(id_ for reader in readers for id_ in reader.ids)
         self._raw = np.full(len(self._ids), np.nan)
         self._values = np.empty(len(self._ids))
+        self._curves = _curves(configs)
         self._scale = np.array([config.scale for config in configs])
         self._offset = np.array([config.offset for config in configs])
         self._low, self._high = np.array(clips).reshape(-1, 2).T.copy()
@@ -216,8 +219,16 @@ class ChannelTable:
             feed.reset()
 
     def _convert(self) -> NDArray[np.bool_]:
-        """Scale, offset and clip all channels in float64; which ones are finite float32."""
-        values = np.multiply(self._raw, self._scale, out=self._values)
+        """Scale, offset and clip all channels in float64; which ones are finite float32.
+
+        Angles whose sine or cosine is read, or that are brought into -pi..pi, are that before.
+        """
+        raw = self._raw
+        if self._curves:
+            raw = raw.copy()
+            for function, places in self._curves:
+                raw[places] = function(raw[places])
+        values = np.multiply(raw, self._scale, out=self._values)
         values += self._offset
         ok = np.abs(values) <= self._bound
         np.maximum(values, self._low, out=values)
@@ -238,9 +249,42 @@ class ChannelTable:
         return self._ids
 
     @property
+    def configs(self) -> dict[str, ChannelConfig]:
+        """The entry of the wiring that each channel comes from, by the channel's id."""
+        readers = [reader for feed in self._feeds.values() for reader in feed.readers]
+        return {
+            id_: config
+            for reader in readers
+            for id_, config in zip(reader.ids, reader.configs, strict=True)
+        }
+
+    @property
     def expected(self) -> int:
         """How many channels there should be."""
         return sum([feed.expected for feed in self._feeds.values()])
+
+    def ids_named(self, source: str, names: Collection[str]) -> list[str]:
+        """Return a source's channels that messages with these names hold; all without names."""
+        readers = self._feeds[source].readers
+        return [id_ for reader in readers for id_ in reader.ids_named(names)]
+
+    def why_missing(self, now_ns: int) -> dict[str, list[str]]:
+        """Return by reason the channels that should be there and were not at the last read."""
+        found: dict[str, list[str]] = {}
+        for feed in self._feeds.values():
+            late = "" if feed.fresh and feed.messages else feed.why_late(now_ns, None)
+            first: dict[str, str] = {}
+            wanted = feed.listed() & ~self._ok[feed.start : feed.stop]
+            for place in np.flatnonzero(wanted).tolist():
+                reason = late or feed.error or feed.why_missing(place, now_ns)
+                if reason not in first:
+                    first[reason] = reason if late else _with_detail(reason, feed.detail(place))
+                found.setdefault(first[reason], []).append(self._ids[feed.start + place])
+        return found
+
+    def why_late(self, source: str, now_ns: int) -> str:
+        """Return why a source's newest message does not count, in real time."""
+        return self._feeds[source].why_late(now_ns, None)
 
     def missing(self) -> list[str]:
         """The required sources that did not count at the last read."""
@@ -287,14 +331,18 @@ class ChannelTable:
         span = slice(feed.start, feed.stop)
         ok, fine = self._ok[span], self._fine[span]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
+        details: dict[str, str] = {}
         for index in np.flatnonzero((ok != fine) & feed.listed()).tolist():
             id_ = self._ids[feed.start + index]
             if ok[index]:
                 groups["recovered", ""].append(id_)
             else:
-                groups["lost", feed.why_missing(index, now_ns)].append(id_)
+                reason = feed.why_missing(index, now_ns)
+                details.setdefault(reason, feed.detail(index))
+                groups["lost", reason].append(id_)
         fine[:] = ok
         for (kind, reason), ids in groups.items():
+            reason = _with_detail(reason, details.get(reason, ""))
             self._notices.append(Notice(kind, feed.config.name, tuple(ids), reason))
 
     def status(self, now_ns: int) -> list[SourceStatus]:
@@ -307,6 +355,7 @@ class ChannelTable:
                 age_s=(now_ns - feed.arrival_ns) / 1e9 if feed.messages else None,
                 stamp_ns=feed.stamp_ns,
                 fresh=feed.fresh and feed.messages > 0,
+                repeats=feed.repeats,
                 present=int(np.count_nonzero(self._ok[feed.start : feed.stop])),
                 expected=feed.expected,
                 missing=self._missing(feed),
@@ -329,8 +378,12 @@ class ChannelTable:
             return ()
         read_ns = feed.arrival_ns if self._read_ns is None else self._read_ns
         missing = feed.explained() & ~self._ok[feed.start : feed.stop]
-        places = np.flatnonzero(missing)[:_EXPLAINED].tolist()
-        return tuple(dict.fromkeys(feed.why_missing(place, read_ns) for place in places))
+        found: dict[str, str] = {}
+        for place in np.flatnonzero(missing)[:_EXPLAINED].tolist():
+            reason = feed.why_missing(place, read_ns)
+            if reason not in found:
+                found[reason] = _with_detail(reason, feed.detail(place))
+        return tuple(found.values())
 
     def rewired(self, wiring: Wiring) -> ChannelTable:
         """A table of another wiring, which keeps the message of each source of the same type.
@@ -354,3 +407,29 @@ class ChannelTable:
         known = dict(zip(self._ids, self._fine.tolist(), strict=True))
         table._fine = np.array([known.get(id_, True) for id_ in table._ids], bool)
         return table
+
+
+def _with_detail(reason: str, detail: str) -> str:
+    return f"{reason}: {detail}" if detail else reason
+
+
+def _wrapped(angles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return angles (n,) in -pi..pi; those that lie there keep every bit."""
+    wrapped: NDArray[np.float64] = angles - math.tau * np.round(angles / math.tau)
+    return wrapped
+
+
+Curve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+_CURVES: dict[str, Curve] = {"wrap": _wrapped, "sin": np.sin, "cos": np.cos}
+"""What an entry of the wiring may make of angles, before scale."""
+
+
+def _curves(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
+    """Return the functions that readings pass, each with the places (n,) of those readings."""
+    names = {id(one): "wrap" if one.wrap else one.wave for one in configs}
+    found: list[tuple[Curve, NDArray[np.intp]]] = []
+    for name, function in _CURVES.items():
+        places = [place for place, one in enumerate(configs) if names[id(one)] == name]
+        if places:
+            found.append((function, np.array(places, np.intp)))
+    return found

@@ -10,14 +10,15 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
 from an_control.system.files import read_regular
-from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.errors import Missing, Shown, WiringError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
@@ -157,22 +158,31 @@ class Entry:
         for name, value in self.value.items():
             yield name, Entry(self.file, dotted(self.key, name), value)
 
-    def fields(self, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Entry]:
-        """The entries of a mapping that has all the required keys and none but the optional."""
+    def fields(
+        self,
+        required: tuple[str, ...],
+        optional: tuple[str, ...] = (),
+        unneeded: Mapping[str, str] = MappingProxyType({}),
+    ) -> dict[str, Entry]:
+        """Return the entries of a mapping that has all the required keys and none but the optional.
+
+        `unneeded` are keys that people expect, and why there are none.
+        """
         known = required + optional
         found = dict(self.items(f"a mapping of {', '.join(known)}"))
         for name, entry in found.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
+                hint = f" ({unneeded[name]})" if name in unneeded else hint
                 raise WiringError(self.file, entry.key, Shown("this key"), ", ".join(known) + hint)
         for name in required:
             if name not in found:
                 raise WiringError(
                     self.file,
                     self.key,
-                    Shown(f"a mapping without {name!r}"),
-                    f"one with {', '.join(required)}",
+                    Missing(repr(name)),
+                    ", ".join(required),
                 )
         return found
 

@@ -22,11 +22,11 @@ from an_control.wiring.entries import (
     source_name,
     topic,
 )
-from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.errors import Missing, WiringError
 from an_control.wiring.fields import ALL, parse_field
 from an_control.wiring.messages import MESSAGE_TYPE
 
-_WORD = re.compile(r"[!-~]{1,200}")
+_WORD = re.compile(r"\S{1,200}")
 _LEAST = 1e-9
 _PATH = "a path of one number such as data[0], twist.linear.x or position[JOINT]"
 _SHARED_PATH = "a path such as effort, data, points[0].positions, or with one * for the actuator"
@@ -86,7 +86,7 @@ def shared_field(entry: Entry) -> str:
         steps = parse_field(text).steps if isinstance(text, str) else ()
     except ValueError:
         steps = ()
-    if not steps or parse_field(str(text)).function or any(step.name == ALL for step in steps):
+    if not steps or parse_field(str(text)).computed or any(step.name == ALL for step in steps):
         raise entry.error(_SHARED_PATH)
     if sum(step.key == ALL for step in steps) > 1:
         raise entry.error(_SHARED_PATH)
@@ -103,8 +103,9 @@ def _constants(entry: Entry) -> dict[str, Constant]:
 
 
 def _actuator(name: str, entry: Entry, shared: str | None) -> ActuatorConfig:
-    if not _WORD.fullmatch(name):
-        raise WiringError(entry.file, entry.key, name, "a name of visible ASCII characters")
+    if not (_WORD.fullmatch(name) and name.isprintable()):
+        allowed = "a name of visible characters without blanks"
+        raise WiringError(entry.file, entry.key, name, allowed)
     fields = entry.fields(("limits", "safe"), ("scale", "offset", "max_rate", "start", "field"))
     limits = fields["limits"].range(LIMITS, LARGEST)
     within = f"a value within the limits {limits[0]:g} to {limits[1]:g}"
@@ -125,13 +126,13 @@ def own_field(actuator: Entry, entry: Entry | None, shared: str | None) -> str |
     """The path of one actuator's value; None where the one that all share says it."""
     if entry is None:
         if shared is None:
-            raise WiringError(actuator.file, actuator.key, Shown("no field"), f"a field, {_PATH}")
+            raise WiringError(actuator.file, actuator.key, Missing("'field'"), f"a field, {_PATH}")
         return None
     try:
         field = parse_field(entry.value) if isinstance(entry.value, str) else None
     except ValueError:
         field = None
-    if field is None or field.many or field.function:
+    if field is None or field.many or field.computed:
         raise entry.error(_PATH)
     return str(entry.value)
 
@@ -141,7 +142,8 @@ def _measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
     field = fields["field"]
     if not isinstance(field.value, str) or field.value.count("*") != 1:
         raise field.error("a field path with one *, for the actuator's name: position[*]")
-    field_path(field, many=True)
+    if parse_field(field_path(field, many=True)).computed:
+        raise field.error("a field of positions, without a function")
     return MeasuredConfig(source_name(fields["source"], sources), field.value)
 
 
@@ -160,13 +162,13 @@ def _check_measured(entry: Entry, config: MessageConfig) -> None:
     without = next((one.name for one in config.actuators if one.start is None), None)
     if config.bring_up is not None and without is not None:
         key = f"{entry.key}.actuators.{without}"
-        raise WiringError(entry.file, key, Shown("no start"), "a start for bring_up")
+        raise WiringError(entry.file, key, Missing("'start'"), "a start for bring_up")
     if config.bring_up is None and any(one.start is not None for one in config.actuators):
-        raise WiringError(entry.file, entry.key, Shown("no bring_up"), "bring_up, for start")
+        raise WiringError(entry.file, entry.key, Missing("'bring_up'"), "bring_up, for start")
     if config.measured is None and (holding or config.bring_up is not None):
         why = "safe: hold" if holding else "bring_up"
         raise WiringError(
-            entry.file, entry.key, Shown("no measured"), f"measured: {{source, field}}, for {why}"
+            entry.file, entry.key, Missing("'measured'"), f"measured: {{source, field}}, for {why}"
         )
     moved = config.actuators if config.bring_up is not None else holding
     for actuator in moved:

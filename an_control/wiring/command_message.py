@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from an_control.wiring.command import Actuator, CommandConfig, Constant, MessageFields
 from an_control.wiring.compile import follow, name_list
 from an_control.wiring.config import ChannelConfig
-from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.errors import Missing, WiringError
 from an_control.wiring.fields import ALL, Field, parse_field
 from an_control.wiring.messages import (
     ARRAY_CODES,
@@ -129,20 +129,36 @@ class CommandMessage:
         return values
 
     @property
+    def stamped(self) -> bool:
+        """Whether `fill` writes a stamp, which says what the message answers."""
+        return self._stamp is not None
+
+    @property
     def exact(self) -> bool:
         """Whether its fields hold all that a float64 says."""
         return all(kind.base == "double" for _, kind in self._kinds())
 
-    def check_limits(self, command: CommandConfig) -> None:
-        """WiringError where an actuator's limits are beyond what its field can hold."""
+    def sendable_limits(self, command: CommandConfig) -> tuple[Values, Values]:
+        """Return the lowest and highest value (A,) within the limits that each field can hold.
+
+        A field rounds what it is given: without this a limit of 0.1 would be sent as the next
+        float32 above it, and 1.6 as the whole number 2. Raises WiringError where limits are beyond
+        what a field can hold, or hold none of its values.
+        """
         (message,) = [one for one in command.messages if one.topic == self.topic]
+        low, high = np.array([actuator.limits for actuator in message.actuators]).T
         for number, kind in self._kinds():
-            low, high = _RANGES.get(kind.base, (-np.inf, np.inf))
+            least, greatest = _RANGES.get(kind.base, (-np.inf, np.inf))
             actuator = message.actuators[number]
-            if actuator.limits[0] < low or actuator.limits[1] > high:
+            within = least <= actuator.limits[0] and actuator.limits[1] <= greatest
+            low[number], high[number] = _inwards(actuator.limits, kind.base)
+            if not within or low[number] > high[number]:
                 key = f"{self._key}.actuators.{actuator.name}.limits"
-                allowed = f"{low:g} to {high:g}, which its field, a {kind.base}, can hold"
+                allowed = f"limits with a value that its field, a {kind.base}, can hold"
+                if not within:
+                    allowed = f"{least:g} to {greatest:g}, which its field, a {kind.base}, can hold"
                 raise WiringError(self._file, key, list(actuator.limits), allowed)
+        return low, high
 
     def _kinds(self) -> list[tuple[int, FieldType]]:
         kinds = [(n, one.kind) for one in self._arrays.values() for n in one.elements.values()]
@@ -233,7 +249,7 @@ class CommandMessage:
         missing = next((place for place in range(count) if place not in one.elements), None)
         if missing is not None:
             element = one.names[missing] if one.names else missing
-            what = Shown(f"no actuator for {one.hops[-1].name}[{element}]")
+            what = Missing(f"the actuator for {one.hops[-1].name}[{element}]")
             allowed = "an actuator for each element, or none; other ones on another topic"
             raise WiringError(self._file, f"{self._key}.actuators", what, allowed)
         order = np.array([one.elements[place] for place in range(count)], np.intp)
@@ -316,9 +332,32 @@ def command_messages(
                 file, f"{key}.type", config.type, f"an installed type ({error})"
             ) from None
         message = CommandMessage(config, cls, resolve, file, key)
-        message.check_limits(command)
+        message.sendable_limits(command)
         messages.append(message)
     return tuple(messages)
+
+
+def sendable_limits(
+    command: CommandConfig, messages: Sequence[CommandMessage]
+) -> tuple[Values, Values]:
+    """Return the lowest and highest value (A,) within the limits that the messages can carry."""
+    low, high = zip(*(message.sendable_limits(command) for message in messages), strict=True)
+    return np.concatenate(low), np.concatenate(high)
+
+
+def _inwards(limits: tuple[float, float], base: str) -> tuple[float, float]:
+    """Return limits rounded to values of this field type that lie within them."""
+    low, high = limits
+    if base == "double":
+        return low, high
+    if base != "float":
+        return float(np.ceil(low)), float(np.floor(high))
+    lowest, highest = np.float32(low), np.float32(high)
+    if float(lowest) < low:
+        lowest = np.nextafter(lowest, np.float32(np.inf))
+    if float(highest) > high:
+        highest = np.nextafter(highest, np.float32(-np.inf))
+    return float(lowest), float(highest)
 
 
 def _misfit(number: float, base: str) -> str:

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.errors import WiringError
 from an_control.wiring.fields import ALL, Field, Step, parse_field
 from an_control.wiring.listings import Names
+from an_control.wiring.marks import Mark, mark_of
 from an_control.wiring.messages import DURATION, TIME, FieldType, Resolver, field_types
 from an_control.wiring.nested_fields import Hop, Walk
 from an_control.wiring.readers import (
     Angles,
     Channel,
     Elements,
+    Marked,
     Reader,
     Scalars,
     Wildcard,
@@ -44,6 +47,8 @@ class Leaf:
     hops: tuple[Hop, ...]
     base: str
     function: str | None = None
+    mark: Mark | None = None
+    """How a message says that it has no reading of it."""
 
     @cached_property
     def path(self) -> str:
@@ -86,7 +91,10 @@ def follow(
     field: the path, where it is parsed already.
     """
     field = field or parse_field(config.field)
-    leaves = list(_Follower(config, field, resolve, file).follow(field.steps, cls, ()))
+    leaves = [
+        replace(leaf, mark=_mark_on(leaf.hops, cls, resolve))
+        for leaf in _Follower(config, field, resolve, file).follow(field.steps, cls, ())
+    ]
     if config.pool is not None and not all(leaf.pools for leaf in leaves):
         allowed = "a list of numbers known by their places, such as ranges[*]"
         raise WiringError(file, f"channels.{config.id}.pool", config.field, allowed)
@@ -100,14 +108,26 @@ def follow(
     return leaves
 
 
+def _mark_on(hops: Sequence[Hop], cls: Any, resolve: Resolver) -> Mark | None:
+    """Return the mark of a field on the way to a number; None where no field has one."""
+    for place, hop in enumerate(hops):
+        if mark := mark_of(cls, hop.name):
+            return mark.inside(".".join(before.name for before in hops[:place]))
+        type_ = field_types(cls)[hop.name]
+        if type_.array or type_.message is None:
+            return None
+        cls = resolve(type_.message)
+    return None
+
+
 def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> tuple[list[Reader], list[Names]]:
     """The readers for a source's leaves, and the lists of names that they look at.
 
     taken holds the ids that other channels have, those of all channels without a `*` among them;
     a wildcard leaves these out, and adds its own.
     """
-    scalars: list[tuple[Channel, str]] = []
-    angles: dict[str, list[tuple[Channel, str]]] = defaultdict(list)
+    scalars: dict[Mark | None, list[tuple[Channel, str]]] = defaultdict(list)
+    angles: dict[tuple[Mark | None, str], list[tuple[Channel, str]]] = defaultdict(list)
     arrays: dict[_Array, list[tuple[Channel, int | str]]] = defaultdict(list)
     rest: list[Reader] = []
     names: dict[str, Names] = {}
@@ -126,20 +146,26 @@ def compile_source(leaves: Sequence[Leaf], taken: set[str]) -> tuple[list[Reader
         if leaf.nested:
             rest.append(Walk(leaf.hops, leaf.function, [channel]))
         elif leaf.function:
-            angles[leaf.path].append((channel, leaf.function))
+            angles[leaf.mark, leaf.path].append((channel, leaf.function))
         elif last.key is None:
-            scalars.append((channel, leaf.path))
+            scalars[leaf.mark].append((channel, leaf.path))
         else:
             arrays[leaf.path, leaf.base == "octet", listed].append((channel, last.key))
-    readers: list[Reader] = [Scalars(*zip(*scalars, strict=True))] if scalars else []
-    for path, members in angles.items():
+    readers: list[Reader] = []
+    for mark, numbers in scalars.items():
+        readers.append(_marked(Scalars(*zip(*numbers, strict=True)), mark))
+    for (mark, path), members in angles.items():
         channels, functions = zip(*members, strict=True)
-        readers.append(Angles(channels, path, functions))
+        readers.append(_marked(Angles(channels, path, functions), mark))
     for (path, octets, listed), elements in arrays.items():
         channels, keys = zip(*elements, strict=True)
         beside = names[listed] if listed is not None else None
-        readers.append(Elements(array_getter(path, octets), channels, keys, beside))
+        readers.append(Elements(path, array_getter(path, octets), channels, keys, beside))
     return readers + rest, list(names.values())
+
+
+def _marked(reader: Reader, mark: Mark | None) -> Reader:
+    return reader if mark is None else Marked(reader, mark)
 
 
 def _take(leaf: Leaf, taken: set[str]) -> Channel | None:
@@ -164,7 +190,7 @@ def _open_reader(leaf: Leaf, names: Names | None, taken: set[str]) -> Reader:
     get = array_getter(leaf.path, leaf.base == "octet")
     if leaf.config.pool is not None:
         get = pooled(get, leaf.config)
-    return Elements(get, names=names, wildcard=wildcard)
+    return Elements(leaf.path, get, names=names, wildcard=wildcard)
 
 
 class _Follower:
@@ -270,6 +296,19 @@ def name_list(types: dict[str, FieldType]) -> str | None:
         if type_ and type_.array and type_.base.startswith("string"):
             return name
     return None
+
+
+def names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
+    """Return a function that gives what a message of this class names, nothing without names.
+
+    None for a class with lists of messages, each of which may be of another sender.
+    """
+    types = field_types(cls)
+    if names := name_list(types):
+        return attrgetter(names)
+    if any(type_.array and type_.message for type_ in types.values()):
+        return None
+    return lambda message: ()
 
 
 def lists_names(cls: Any) -> bool:

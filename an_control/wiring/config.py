@@ -27,12 +27,14 @@ from an_control.wiring.entries import (
     topic,
 )
 from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.fields import parse_field
 from an_control.wiring.image import ImageConfig, read_image
 from an_control.wiring.messages import MESSAGE_TYPE
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
-_ID = re.compile(r"(?=.{1,200}$)[!-)+-~]*\*?[!-)+-~]*")
+_ID = re.compile(r"(?=.{1,200}$)[^\s*]*\*?[^\s*]*")
 _FLOAT32 = 3.4028234e38
+_RATE, _RATES = "messages per second, 0.001 to 100000", (1e-3, 1e5)
 _A_NAME = "a name (a letter, then letters, digits or _)"
 _REPAIRS = ("nan", "inf", "-inf", "valid", "outside", "pool")
 
@@ -43,6 +45,7 @@ class SourceConfig:
 
     While a required one has no message that counts, the safe command goes out. `weight`, where
     given, is what all its channels together count for min_present_share, instead of 1 each.
+    `rate_hz` is how often it sends, where that is not the control rate; None: at that rate.
     """
 
     name: str
@@ -51,6 +54,7 @@ class SourceConfig:
     max_age_s: float
     required: bool = False
     weight: float | None = None
+    rate_hz: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class ChannelConfig:
 
     nan, inf, minus_inf, outside  what stands for a reading of that kind; None: it is missing
     valid   lowest and highest reading that is not `outside`
+    wrap    whether the reading is an angle (rad) that is brought into -pi..pi before scale
     pool    applied to elements by index after these and before scale, offset and clip
     weight  what the channel counts for min_present_share, with a wildcard all its elements
             together; None: each counts 1
@@ -96,6 +101,12 @@ class ChannelConfig:
     outside: float | None = None
     pool: PoolConfig | None = None
     weight: float | None = None
+    wrap: bool = False
+
+    @property
+    def wave(self) -> str | None:
+        """What is read of an angle: its sin, its cos, or None for the angle itself."""
+        return parse_field(self.field).wave if self.field else None
 
     @property
     def repaired(self) -> bool:
@@ -212,7 +223,7 @@ def load_wiring(path: str | Path) -> Wiring:
     )
     _check_images(top["channels"], channels)
     _check_weights(top["channels"], sources, channels)
-    rate_hz = top["rate_hz"].number("ticks per second, 0.001 to 100000", 1e-3, 1e5)
+    rate_hz = top["rate_hz"].number("ticks per second, 0.001 to 100000", *_RATES)
     command = read_command(top["command"], names, rate_hz)
     check_loops(str(path), sources, command.topics)
     return Wiring(
@@ -240,25 +251,27 @@ def check_loops(file: str, sources: Iterable[SourceConfig], outputs: Mapping[str
 def _source(name: str, entry: Entry) -> SourceConfig:
     if not _NAME.fullmatch(name):
         raise WiringError(entry.file, entry.key, name, _A_NAME)
-    fields = entry.fields(("topic", "type", "max_age_s"), ("required", "weight"))
-    required = fields.get("required")
-    if required is not None and not isinstance(required.value, bool):
-        raise required.error("true or false")
+    fields = entry.fields(
+        ("topic", "type", "max_age_s"),
+        ("required", "weight", "rate_hz"),
+        {"qos": "the quality of service follows the publishers"},
+    )
+    rate = fields.get("rate_hz")
     return SourceConfig(
         name=name,
         topic=topic(fields["topic"]),
         type=fields["type"].text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
         max_age_s=max_age(fields["max_age_s"]),
-        required=required is not None and bool(required.value),
+        required=_flag(fields.get("required")),
         weight=_weight(fields.get("weight")),
+        rate_hz=None if rate is None else rate.number(_RATE, *_RATES),
     )
 
 
 def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
-    if not _ID.fullmatch(id_):
-        raise WiringError(
-            entry.file, entry.key, id_, "an id of visible ASCII characters, with at most one *"
-        )
+    if not (_ID.fullmatch(id_) and id_.isprintable()):
+        allowed = "an id of visible characters without blanks, with at most one *"
+        raise WiringError(entry.file, entry.key, id_, allowed)
     max_age_s: float | None
     if isinstance(entry.value, dict) and "image" in entry.value:
         if "*" not in id_:
@@ -268,8 +281,11 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         source, image = source_name(fields["source"], sources), read_image(fields["image"])
         return ChannelConfig(id_, source, max_age_s=max_age_s, image=image)
     fields = entry.fields(
-        ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", *_REPAIRS)
+        ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", "wrap", *_REPAIRS)
     )
+    path = parse_field(field_path(fields["field"], many="*" in id_))
+    if _flag(fields.get("wrap")) and path.computed:
+        raise fields["wrap"].error("no wrap beside a function: sin, cos and angles need none")
     if "outside" in fields and "valid" not in fields:
         raise fields["outside"].error("valid: [lowest, highest] beside it")
     if "pool" in fields and "*" not in id_:
@@ -288,6 +304,7 @@ def _channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
         outside=_stand_in(fields.get("outside")),
         pool=_pool(fields["pool"]) if "pool" in fields else None,
         weight=_weight(fields.get("weight")),
+        wrap=_flag(fields.get("wrap")),
         max_age_s=max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
     )
 
@@ -297,6 +314,15 @@ def _stand_in(entry: Entry | None) -> float | None:
     if entry is None or entry.value == "missing":
         return None
     return number(entry, 0.0, "a finite number, or missing")
+
+
+def _flag(entry: Entry | None) -> bool:
+    """Return an optional true or false; false where there is none."""
+    if entry is None:
+        return False
+    if not isinstance(entry.value, bool):
+        raise entry.error("true or false")
+    return entry.value
 
 
 def _weight(entry: Entry | None) -> float | None:

@@ -21,7 +21,10 @@ class WiringError(ValueError):
         self.file, self.key, self.allowed = str(file), key, allowed
         self.value = shown(value)
         place = f"{self.file}: {_short(key)}" if key else self.file
-        super().__init__(f"{place}: {self.value} is not allowed; allowed: {allowed}")
+        problem = f"{self.value} is not allowed; allowed"
+        if isinstance(value, Missing):
+            problem = f"{self.value} is missing; needed"
+        super().__init__(f"{place}: {problem}: {allowed}")
 
 
 def shown(value: object) -> str:
@@ -41,5 +44,11 @@ def _short(text: str) -> str:
 
 class Shown(str):
     """Words that describe a value, as against the value itself."""
+
+    __slots__ = ()
+
+
+class Missing(Shown):
+    """The name of a key, or words for something, that should be there and is not."""
 
     __slots__ = ()

@@ -47,8 +47,9 @@ class SourceStatus:
 
     age_s is None before the first message; `present` of `expected` channels as of the last read,
     `missing` the ids of the others and `reasons` why, each once; `unexpected` elements of wildcards
-    have not come long enough to be expected yet, `dropped` ones came only briefly; `error` says why
-    the newest message could not be read, empty where it could.
+    have not come long enough to be expected yet, `dropped` ones came only briefly; `repeats`
+    messages have come since the newest one whose stamp was new; `error` says why the newest message
+    could not be read, empty where it could.
     """
 
     name: str
@@ -57,6 +58,7 @@ class SourceStatus:
     age_s: float | None
     stamp_ns: int | None
     fresh: bool
+    repeats: int
     present: int
     expected: int
     missing: tuple[str, ...]
@@ -103,6 +105,8 @@ class Feed:
         self.stamp_ns: int | None = None
         self.arrival_ns = 0
         self.messages = 0
+        self.repeats = 0
+        """Messages since the newest one whose stamp was new."""
         self.messages_read = 0
         self.new = False
         """Whether a message that repeats no stamp has come since the last read."""
@@ -116,6 +120,9 @@ class Feed:
         if stamp_ns is None or stamp_ns != self.stamp_ns:
             self.arrival_ns = arrival_ns
             self.new = True
+            self.repeats = 0
+        else:
+            self.repeats += 1
         self.stamp_ns = stamp_ns or None
         self.messages += 1
         self.unread.append((message, self.stamp_ns, self.arrival_ns))
@@ -163,6 +170,7 @@ class Feed:
         """Continue with the newest messages of another feed of the same message type."""
         self.stamp_ns, self.arrival_ns = old.stamp_ns, old.arrival_ns
         self.messages, self.messages_read = old.messages, old.messages_read
+        self.repeats = old.repeats
         self.new, self.fresh = old.new, old.fresh
         self.unread.extend([*old._kept.values(), *old.unread])
         for mine, theirs in zip(self.readers, old.readers, strict=False):
@@ -218,6 +226,17 @@ class Feed:
             return f"no message of the step at {stamp_ns / 1e9:.6f} s"
         if now_ns < self.arrival_ns:
             return "the clock was set back"
+        if self.messages == 1:
+            return (
+                f"its only message came {(now_ns - self.arrival_ns) / 1e9:.1f} s ago, and a message"
+                f" counts for {self.longest / 1e9:g} s: max_age_s: 0 lets it count for ever"
+            )
+        if self.repeats and self.stamp_ns is not None:
+            return (
+                f"{self.repeats} messages repeat the stamp {self.stamp_ns / 1e9:.6f} s, so none"
+                f" has been new for more than {self.longest / 1e9:g} s: the sender must stamp each"
+                " message anew, or leave the stamp 0"
+            )
         return f"no message for more than {self.longest / 1e9:g} s"
 
     def scan(self, lockstep: bool) -> bool:
@@ -343,8 +362,20 @@ class Feed:
         if now_ns - arrival_ns > self.limits[index] and arrival_ns > -NEVER_NS:
             what = "no message with it" if self.partial else "no message"
             return f"{what} for more than {self.limits[index] / 1e9:g} s"
+        reader, place = self._reader_of(index)
+        return reader.absence(place) or reader.why_invalid(place)
+
+    def detail(self, index: int) -> str:
+        """Return what else there is to say of a channel, by its place in the source; or ""."""
+        if self.partial and self.arrivals[index] > -NEVER_NS:
+            return ""  # an earlier message had it
+        reader, place = self._reader_of(index)
+        return reader.detail(place) if reader.absence(place) else ""
+
+    def _reader_of(self, index: int) -> tuple[Reader, int]:
+        """Return the reader of a channel and the channel's place in it."""
         for reader in self.readers:
             if index < len(reader.ids):
-                return reader.absence(index) or reader.why_invalid(index)
+                return reader, index
             index -= len(reader.ids)
         raise IndexError(index)

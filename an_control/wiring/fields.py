@@ -3,9 +3,11 @@
 pose.pose.position.z       a number
 data[3]                    an element, by index
 position[hip_1]            an element, by the name beside it in the message
+position["hip[1]"]         the same in quotes, for a name with brackets or one like a number
 ranges[*]                  every element
 *   twist.*                every number of the message, or of a part of it, but the stamps
 roll(orientation)          an angle (rad) of a quaternion; also pitch and yaw
+sin(position[wheel])       the sine of an angle (rad), also of yaw(orientation); also cos
 """
 
 from __future__ import annotations
@@ -13,16 +15,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-_STEP = re.compile(r"([A-Za-z]\w*)(?:\[([^\[\]]+)\])?", re.ASCII)
+_STEP = re.compile(r'([A-Za-z]\w*)(?:\["([^"]+)"\]|\[([^\[\]]+)\])?', re.ASCII)
 _CALL = re.compile(r"(\w+)\((.*)\)", re.ASCII)
 _GIMBAL = 0.99999
 """Sine of pitch from which roll and yaw cannot be distinguished (PyBullet's threshold)."""
 
 SYNTAX = (
-    "a path such as pose.position.z, data[3], position[JOINT], ranges[*], twist.*, * "
-    "or roll|pitch|yaw(orientation)"
+    "a path such as pose.position.z, data[3], position[JOINT], ranges[*], twist.*, *, "
+    "roll|pitch|yaw(orientation) or sin|cos(position[JOINT])"
 )
 
 
@@ -43,10 +45,16 @@ ALL = "*"
 
 @dataclass(frozen=True)
 class Field:
-    """A parsed field path; `function` is roll, pitch, yaw or None."""
+    """A parsed field path; `function` is roll, pitch, yaw or None, `wave` sin, cos or None."""
 
     steps: tuple[Step, ...]
     function: str | None = None
+    wave: str | None = None
+
+    @property
+    def computed(self) -> bool:
+        """Whether a function is applied to what the message holds."""
+        return bool(self.function or self.wave)
 
     @property
     def many(self) -> bool:
@@ -57,6 +65,11 @@ class Field:
 def parse_field(text: str) -> Field:
     """Parse a field path; ValueError where it is none."""
     call = _CALL.fullmatch(text)
+    if call and call[1] in WAVES:
+        inner = parse_field(call[2])
+        if inner.wave:
+            raise ValueError(f"{call[1]} of {inner.wave}")
+        return replace(inner, wave=call[1])
     if call:
         if call[1] not in ANGLES:
             raise ValueError(f"unknown function {call[1]!r}")
@@ -71,17 +84,28 @@ def parse_field(text: str) -> Field:
 def _parse_steps(text: str) -> tuple[Step, ...]:
     steps, position = [], 0
     while match := _STEP.match(text, position):
-        name, key = match.groups()
+        name, in_quotes, key = match.groups()
         is_index = key is not None and key.isdecimal() and key.isascii()
         if is_index and len(key) > 9:
             raise ValueError(f"index {key} is too large")
-        steps.append(Step(name, int(key) if is_index else key))
+        steps.append(Step(name, int(key) if is_index else in_quotes or key))
         position = match.end() + 1
         if match.end() == len(text):
             return tuple(steps)
         if text[match.end()] != ".":
             break
     raise ValueError(f"{text!r} is no field path")
+
+
+def element(field: str, name: str) -> str:
+    """Return the path of the element of that name, in quotes where it needs them.
+
+    Example:
+        >>> element("position", "hip_1"), element("position", "hip[1]")
+        ('position[hip_1]', 'position["hip[1]"]')
+    """
+    plain = not (name.isdecimal() or set(name) & set("[]"))
+    return f"{field}[{name}]" if plain else f'{field}["{name}"]'
 
 
 def roll(x: float, y: float, z: float, w: float) -> float:
@@ -123,6 +147,9 @@ def _sine_of_pitch(x: float, y: float, z: float, w: float) -> float:
         return math.nan
     return 2.0 * (w * y - x * z) / square
 
+
+WAVES = ("sin", "cos")
+"""Functions of a number that is an angle (rad)."""
 
 ANGLES: dict[str, Callable[[float, float, float, float], float]] = {
     "roll": roll,

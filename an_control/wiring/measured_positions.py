@@ -12,6 +12,7 @@ from an_control.wiring.command import CommandConfig
 from an_control.wiring.compile import compile_source, follow
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.errors import WiringError
+from an_control.wiring.fields import element
 from an_control.wiring.listings import Names
 from an_control.wiring.messages import Resolver
 from an_control.wiring.readers import Reader
@@ -40,7 +41,7 @@ class Measured:
                 continue
             places = {command.names[i]: i for i in range(span.start, span.stop) if self.needed[i]}
             channels = [
-                ChannelConfig(name, measured.source, measured.field.replace("*", name))
+                ChannelConfig(name, measured.source, _named(measured.field, name))
                 for name in places
             ]
             cls = classes[measured.source]
@@ -66,6 +67,12 @@ class Measured:
         """Take what this message of a source says; what it does not say, or not finitely, stays."""
         for positions in self._readers[source]:
             self.values = positions.read(message, self.values)
+
+
+def _named(field: str, name: str) -> str:
+    """Return a field path with the actuator's name for the `*`, in quotes where it needs them."""
+    before, starred, after = field.partition("[*]")
+    return element(before, name) + after if starred else field.replace("*", name)
 
 
 class _Positions:

@@ -98,7 +98,12 @@ def _by_name(hops: Sequence[Hop]) -> bool:
 
 
 def _items(field: Any, key: int | str | None, names: Any) -> Iterator[tuple[int | str | None, Any]]:
-    """The elements of a field that a key means, each with its own name or index."""
+    """The elements of a field that a key means, each with its own name or index.
+
+    Of a list that is longer than its names it is not known which element has which: none.
+    """
+    if isinstance(key, str) and names is not None and len(field) > len(names):
+        return
     if key is None:
         yield None, field
     elif isinstance(key, int):

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.fields import ALL, ANGLES
-from an_control.wiring.listings import KEPT_LISTINGS, MISSING, TWICE, Names
+from an_control.wiring.listings import KEPT_LISTINGS, MISSING, TWICE, Names, nearest
+from an_control.wiring.marks import Mark
 from an_control.wiring.repairs import repairs
 from an_control.wiring.wildcards import Presence
 
@@ -86,6 +87,14 @@ class Reader(ABC):
         """Why a channel is not in the message read last, None where it is."""
         return None
 
+    def detail(self, index: int) -> str:
+        """Return what else to say of a channel that is absent, such as the nearest name; or ""."""
+        return ""
+
+    def ids_named(self, names: Collection[str]) -> list[str]:
+        """Return the ids of the channels that messages with these names hold; all without names."""
+        return list(self.ids)
+
     def reset(self) -> None:
         """Forget what earlier messages showed: an episode begins."""
         return
@@ -123,6 +132,24 @@ class Angles(Reader):
         return None
 
 
+class Marked(Reader):
+    """Numbers of which a message may say by a mark that it does not have them."""
+
+    def __init__(self, reader: Reader, mark: Mark) -> None:
+        super().__init__(list(zip(reader.ids, reader.configs, strict=True)))
+        self._reader, self._mark, self._absent = reader, mark, False
+
+    def read(self, message: Any, row: Row) -> Mask | None:
+        self._absent = self._mark.absent(message)
+        if not self._absent:
+            return self._reader.read(message, row)
+        row[:] = math.nan
+        return None
+
+    def why_invalid(self, index: int) -> str:
+        return self._mark.reason if self._absent else self._reader.why_invalid(index)
+
+
 class Wildcard:
     """What an open reader takes up: ids made from the channel's pattern, each only once a table.
 
@@ -158,6 +185,7 @@ class Growing(Reader):
         if wildcard is not None and wildcard.config.pool is None:
             self._repairs = repairs([wildcard.config])
         self.wildcard = wildcard
+        self._unmatched = 0 if wildcard and wildcard.config.weight == 0.0 else 1
         self._keys = list(keys)
         self._seen: set[Any] = set()
         self._presence = Presence(self.by_name)
@@ -180,7 +208,7 @@ class Growing(Reader):
 
     @property
     def expected(self) -> int:
-        return max(1, self._presence.count if self.wildcard else len(self.ids))
+        return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 
     @property
     def unexpected(self) -> int:
@@ -265,10 +293,20 @@ class Growing(Reader):
 
 
 class Elements(Growing):
-    """Elements of one array of numbers, by index or by name."""
+    """Elements of one array of numbers, by index or by name.
+
+    Args:
+        field: the array's path, for reasons.
+        get: gives a message's array.
+        channels, keys: the channels that are known, and the index or name of each.
+        names: the names beside the array; where they are fewer than the elements, it is not known
+            which element has which, and all count as missing.
+        wildcard: takes up the elements that messages show.
+    """
 
     def __init__(
         self,
+        field: str,
         get: Callable[[Any], NDArray[Any]],
         channels: Sequence[Channel] = (),
         keys: Sequence[int | str] = (),
@@ -277,7 +315,7 @@ class Elements(Growing):
     ) -> None:
         super().__init__(channels, keys, wildcard)
         self.merges = names is not None
-        self._get = get
+        self._field, self._get = field, get
         self._names = names
         self._length = 0
         self._grown: tuple[int, int] | None = None
@@ -302,10 +340,10 @@ class Elements(Growing):
         if self._names and self._names.listing.number != self._number:
             self._aim()
         length = self._length = len(data)
-        if length >= self._reach:
+        if self._reach <= length <= self._longest:
             self._put(row, _ALL, data[self._index])
             return None
-        here = (self._index >= 0) & (self._index < length)
+        here = (self._index >= 0) & (self._index < length) & (length <= self._longest)
         self._put(row, here, data[self._index[here]])
         if not self._names:
             return here
@@ -314,12 +352,28 @@ class Elements(Growing):
         return there
 
     def absence(self, index: int) -> str | None:
-        place = self._index[index]
+        place, length, names = self._index[index], self._length, self._longest
         if place < 0:
             return (
                 "the message names it twice" if place == TWICE else "the message does not name it"
             )
-        return f"the array has {self._length} elements" if place >= self._length else None
+        if length > names:
+            return f"{self._field} has {length} elements for {names} names"
+        if place < length:
+            return None
+        of = f" of {names}" if self._names else ""
+        return f"{self._field} has {length}{of} elements" if length else f"{self._field} is empty"
+
+    def ids_named(self, names: Collection[str]) -> list[str]:
+        if not (self._names and names):
+            return list(self.ids)
+        return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in names]
+
+    def detail(self, index: int) -> str:
+        if self._names is None or self._index[index] != MISSING:
+            return ""
+        names = [name for name in self._names.listing.names if isinstance(name, str)]
+        return nearest(str(self._keys[index]), names)
 
     def _changed(self) -> None:
         self._aims: dict[int, NDArray[np.intp]] = {}
@@ -336,6 +390,7 @@ class Elements(Growing):
             index = names.listing.places(self._keys) if names else np.array(self._keys, np.intp)
             self._aims[self._number] = index
         self._index = index
+        self._longest = len(self._names.listing.names) if self._names else sys.maxsize
         whole = index.min(initial=0) >= 0
         self._reach = int(index.max(initial=-1)) + 1 if whole else sys.maxsize
 

@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 from numpy.typing import NDArray
 
 _SHOWN_CHANNELS = 5
+_ROUNDING = 1e-10
+"""By so much, as a share, less than what is needed is enough: sums of weights are rounded."""
 
 
 class Readings(NamedTuple):
@@ -38,7 +40,7 @@ class Readings(NamedTuple):
     def enough(self, share: float) -> bool:
         """Whether at least this share (0..1) of the expected channels is present, and any is."""
         there, of = self.weights or (len(self.ids), self.expected)
-        return bool(self.ids) and there >= share * of
+        return bool(self.ids) and there >= (share - _ROUNDING) * of
 
 
 @dataclass(frozen=True)
@@ -61,4 +63,6 @@ class Notice:
             more = len(self.channels) - _SHOWN_CHANNELS
             shown = ", ".join(self.channels[:_SHOWN_CHANNELS])
             what = f"{what}: {shown}{f' and {more} more' if more > 0 else ''}"
+        if self.never:
+            return f"{what}: {self.reason}"
         return f"{what} {self.kind}" + (f": {self.reason}" if self.reason else "")

@@ -43,7 +43,7 @@ class Weights:
                 self._add_entries(feed)
 
     def _add_entries(self, feed: Feed) -> None:
-        """One group an entry of the wiring."""
+        """One group an entry of the wiring, and one for all channels that each weigh 1."""
         places: dict[int, list[int]] = {}
         weights: dict[int, float | None] = {}
         readers: dict[int, list[Reader]] = {}
@@ -55,8 +55,9 @@ class Weights:
                 readers.setdefault(id(config), []).append(reader)
                 places.setdefault(id(config), [])
             for place, config in enumerate(reader.configs, start):
-                weights[id(config)] = config.weight
-                places.setdefault(id(config), []).append(place)
+                key = 0 if config.weight is None and id(config) not in readers else id(config)
+                weights[key] = config.weight
+                places.setdefault(key, []).append(place)
             start += len(reader.ids)
         for key, weight in weights.items():
             mine = tuple(readers.get(key, ()))

@@ -1,7 +1,7 @@
 """Serves a simulated robot over ROS 2: lockstep (a request and its reply) or real time.
 
-Lockstep: all messages of step k carry stamp k, the environment steps when the command with stamp
-k has come. A late command gets the same step published again, then the safe command goes in.
+Lockstep: all messages of step k carry stamp k, the environment steps when the command that answers
+step k has come (`Exchange`). After the timeout the safe command goes in.
 Stamps grow by the step over the whole run and start at the wall clock's second, so none comes
 twice, not even after a restart. Everything here runs on one thread, and every wait is on the
 steady clock: nothing ever waits on the ROS time that this node itself makes.
@@ -10,8 +10,9 @@ steady clock: nothing ever waits on the ROS time that this node itself makes.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from rosgraph_msgs.msg import Clock
 from std_srvs.srv import SetBool, Trigger
 
 from an_control_sim.bridge.camera_topic import CameraTopic
+from an_control_sim.bridge.exchange import Exchange
 from an_control_sim.bridge.policy_figures import Figures, PolicyFigures
 from an_control_sim.bridge.policy_link import (
     ALONE_S,
@@ -35,14 +37,16 @@ from an_control_sim.bridge.policy_link import (
 )
 from an_control_sim.bridge.progress_topic import ProgressTopic
 from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.tap import Tap
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor
 
-ATTEMPTS = 3
-"""How often one step is published within the command timeout."""
 LOOK_S = 1.0
 """How often it looks for others that publish what it publishes."""
 TOO_OLD = 5
 """Steps after which a command is too old in real time."""
+LATE_NS = 100_000_000
+"""By how much stamps may be behind the clock in real time: time that a pause or a busy machine
+takes passes for the robot, too."""
 
 
 class Stopped(Exception):
@@ -51,21 +55,6 @@ class Stopped(Exception):
 
 class Restarted(Exception):
     """The reset service was called: the episode starts again."""
-
-
-class Tap(Protocol):
-    """Something that reads the robot's messages inside this process, e.g. the scrambler."""
-
-    topic: str
-
-    @property
-    def shuffles(self) -> int: ...
-    @property
-    def lost(self) -> bool: ...
-    def reset(self, episode: int) -> None: ...
-    def take(self, topic: str, message: Any) -> None: ...
-    def prepare(self, stamp_ns: int) -> None: ...
-    def send(self) -> None: ...
 
 
 class Bridge:
@@ -131,6 +120,14 @@ class Bridge:
             node.create_subscription(cls, topic, partial(self._on_command, number), RELIABLE)
             for number, (topic, cls) in enumerate(self.robot.commands.topics)
         ]
+        self.exchange = Exchange(
+            [one.topic_name for one in self._commands],
+            self.robot.commands.stamped,
+            self._publish,
+            self._spin,
+            self._command_timeout_s,
+            lambda text: node.get_logger().warning(text),
+        )
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(LOOK_S, self._check_for_other_simulators, clock=steady)
         self._link = PolicyLink(
@@ -168,6 +165,8 @@ class Bridge:
         """Start an episode: the environment, the tap and the policy's memory."""
         self._running = False
         self._end_step()
+        if not self._realtime:
+            self.exchange.close()
         if self._latched:  # the episode before was ended during a stop
             self.estop(False)
         self.robot.reset(seed)
@@ -189,6 +188,8 @@ class Bridge:
         """
         self._wait_while_paused()
         self._stamp_ns += self.robot.simulation.step_ns
+        if self._realtime:
+            self._stamp_ns = max(self._stamp_ns, time.time_ns() - LATE_NS)
         self._stepping = True
         self._fill()
         commands = self._paced() if self._realtime else self._replied()
@@ -201,6 +202,13 @@ class Bridge:
         self._end_step()
         if self._steps_asked:
             self._steps_asked.pop(0).set_result("")
+
+    def finish(self) -> None:
+        """End an episode: find commands that answer none of its steps (`exchange.unmatched`)."""
+        self._running = False
+        with suppress(Stopped):  # the episode is complete without it
+            if not self._realtime:
+                self.exchange.finish()
 
     def _end_step(self) -> None:
         """Nothing moves until the next step: answer who has asked for a pause."""
@@ -304,21 +312,16 @@ class Bridge:
         A step of which the tap's message is lost is answered by the last command; while the e-stop
         is latched, by the safe one.
         """
-        answer, commands = None, self.robot.commands
+        commands = self.robot.commands
         if self.tap is not None and self.tap.lost:
             self._publish()
             return commands.safe if self._latched else commands.answer
         commands.forget()
-        begin_s = time.monotonic()
-        for attempt in range(1, ATTEMPTS + 1):
-            until = begin_s + self._command_timeout_s * attempt / ATTEMPTS
-            self._publish()
-            while (answer := commands.answer) is None and self._spin(until):
-                pass
-            if answer is not None:
-                self._heard_s = time.monotonic()
-                self.latency_s.append(self._heard_s - begin_s)
-                return answer
+        took_s = self.exchange.ask(self._stamp_ns, lambda: commands.answer is not None)
+        if took_s is not None:
+            self._heard_s = time.monotonic()
+            self.latency_s.append(took_s)
+            return commands.answer
         if time.monotonic() - self._heard_s > self._start_timeout_s:
             topics = ", ".join(one.topic_name for one in self._commands)
             raise BridgeError(
@@ -340,7 +343,7 @@ class Bridge:
 
     def _on_command(self, number: int, message: Any) -> None:
         stamp_ns = self.robot.commands.stamp_ns(message, number)
-        if not self._realtime and stamp_ns is not None and stamp_ns != self._stamp_ns:
+        if not (self._realtime or self.exchange.answers(number, stamp_ns)):
             return
         try:
             self.robot.commands.take(message, time.monotonic(), number)

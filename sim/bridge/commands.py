@@ -55,6 +55,11 @@ class Commands:
         """Each topic that commands, and its message class."""
         return [(one.topic, type(one.message)) for one in self._messages]
 
+    @property
+    def stamped(self) -> list[bool]:
+        """Return of each topic whether its type has a stamp that names the step."""
+        return [one.stamped for one in self._messages]
+
     def stamp_ns(self, message: Any, number: int = 0) -> int | None:
         """The stamp of the readings that a message of a topic answers; None where it has none."""
         return self._stamps[number](message)

@@ -27,6 +27,8 @@ class EpisodeResult:
     shuffles: int
     distance_m: float | None
     timeouts: int
+    unmatched: int
+    """Commands that no step had asked for, and those that never came, see `Exchange.unmatched`."""
     wall_s: float
     walked_m: float | None
     """How far it came in the seconds after a stop, see `Stop`; None without one."""
@@ -101,9 +103,9 @@ def _run(
     drawn.reset(episode)
     stop = drawn.stop(bridge.robot.simulation.step_s)
     bridge.robot.vary(drawn.settings)
+    timeouts, unmatched = bridge.timeouts, bridge.exchange.unmatched
     bridge.reset(episode_seed(seed, episode), episode)
     robot, tell = bridge.robot, progress or (lambda progress: None)
-    timeouts = bridge.timeouts
     bridge.latency_s.clear()
     begin_s, return_, steps = time.monotonic(), 0.0, 0
     while not robot.over:
@@ -118,13 +120,16 @@ def _run(
             stop.follow(steps, robot.distance_m)
     if stop is not None and stop.begin <= steps <= stop.end:  # the robot fell while stopped
         bridge.estop(False)
+    wall_s = time.monotonic() - begin_s
+    bridge.finish()
     result = EpisodeResult(
         return_=return_,
         steps=steps,
         shuffles=bridge.tap.shuffles if bridge.tap is not None else 0,
         distance_m=robot.distance_m,
         timeouts=bridge.timeouts - timeouts,
-        wall_s=time.monotonic() - begin_s,
+        unmatched=bridge.exchange.unmatched - unmatched,
+        wall_s=wall_s,
         walked_m=None if stop is None else stop.walked_m,
         latency_s=np.array(bridge.latency_s),
     )
@@ -166,6 +171,10 @@ class Summary:
         return sum(one.timeouts for one in self.episodes)
 
     @property
+    def unmatched(self) -> int:
+        return sum(one.unmatched for one in self.episodes)
+
+    @property
     def walked_m(self) -> list[float]:
         """How far it came after each stop that did not leave it fallen."""
         return [one.walked_m for one in self.episodes if one.walked_m is not None]
@@ -196,6 +205,11 @@ class Summary:
             lines.append(f"stops     {after_stops(walked, self.walk_m)}")
         if self.timeouts:
             lines.append(f"timeouts  {self.timeouts} steps under the safe command")
+        if self.unmatched:
+            lines.append(
+                f"unmatched {self.unmatched} commands without a step or steps without a command:"
+                " steps may have got the command of another one"
+            )
         return lines
 
     def as_dict(self) -> dict[str, Any]:
@@ -208,6 +222,7 @@ class Summary:
                     "shuffles": one.shuffles,
                     "distance_m": one.distance_m,
                     "timeouts": one.timeouts,
+                    "unmatched": one.unmatched,
                     "walked_m": one.walked_m,
                 }
                 for one in self.episodes

@@ -1,10 +1,10 @@
 """Rewires a robot behind its topics: reads all its channels, disturbs them, publishes one topic.
 
 The robot's readings are made by the wiring, the one translation there is; what goes out is a
-stamped JointState with the channel ids as names and the readings as positions, for a camera an
-image with its patches moved. The policy reads that with the derived wiring (`scrambled_wiring`).
-Inside the simulator the bridge hands over its messages directly; as an executable of its own the
-same object is fed by subscriptions.
+stamped JointState with the channel ids as names and the readings as positions (NaN where one is
+missing), for a camera an image with its patches moved. The policy reads that with the derived
+wiring (`scrambled_wiring`). Inside the simulator the bridge hands over its messages directly; as an
+executable of its own the same object is fed by subscriptions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.ros.quiet_node import QuietNode
 from an_control.ros.usage import answers_help
-from an_control.wiring import ChannelTable, Wiring, load_wiring
+from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
 from an_control_sim.parameters import (
     declare,
@@ -48,6 +48,11 @@ ABOUT = (
     " ~/shuffle permutes the signals at once, the parameter order says where single ones go, the"
     " topic ~/order where they all are. ~/reset starts an episode."
 )
+
+
+LOCKSTEP_WAIT_S = 0.25
+"""How long the scrambler of its own waits in lockstep for the sources of a stamp: half as long as
+the policy node behind it does by default."""
 
 
 class Scrambler:
@@ -85,6 +90,10 @@ class Scrambler:
             self._sources.setdefault(topic, []).append((source.name, stamp_of))
         self._node = node
         self._ids: tuple[str, ...] = ()
+        self._scalar = not wiring.images
+        self._present: tuple[str, ...] = ()
+        self._places = np.zeros(0, np.intp)
+        self._idle = False
         self._publisher = node.create_publisher(type(self._out.message), TOPIC, RELIABLE)
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
@@ -167,21 +176,43 @@ class Scrambler:
             self._table.store(source, message, stamp_ns, stamp_ns or 0)
 
     def prepare(self, stamp_ns: int, now_ns: int | None = None) -> None:
-        """Disturb one tick's readings; now_ns reads by age (a robot), without it by stamp."""
+        """Disturb one tick's readings; now_ns reads by age (a robot), without it by stamp.
+
+        By age there is nothing to send where nothing has come since the last tick.
+        """
         if now_ns is None:
             readings = self._table.read(stamp_ns, stamp_ns)
         else:
             readings = self._table.read(now_ns)
-        if readings.ids is not self._ids:
-            self._know(readings.ids)
-        self._out.fill(readings, self, stamp_ns)
+            self._idle = not readings.new and readings.ids == self._present
+        if not self._idle:
+            readings = self._whole(readings)
+            if readings.ids is not self._ids:
+                self._know(readings.ids)
+            self._out.fill(readings, self, stamp_ns)
         version = self._episode, self._disturber.shuffles, self._cables.version
         self._order_topic.tell(version, lambda: self.order)
 
     def send(self) -> None:
         """Publish what was prepared; again for the same step changes nothing."""
-        if not self.lost:
+        if not (self.lost or self._idle):
             self._publisher.publish(self._out.message)
+
+    def _whole(self, readings: Readings) -> Readings:
+        """Return the readings with NaN for every scalar channel that is missing.
+
+        Whoever reads the messages would else keep the channel's last value until that is too old.
+        """
+        ids, present = self._table.ids, readings.ids
+        changed, self._present = present is not self._present, present
+        if len(present) == len(ids) or not self._scalar:
+            return readings
+        if changed:
+            place = {name: number for number, name in enumerate(ids)}
+            self._places = np.array([place[name] for name in present], np.intp)
+        values = np.full(len(ids), np.nan, np.float32)
+        values[self._places] = readings.values
+        return readings._replace(values=values, ids=ids)
 
     def _check(self, settings: DisturbanceSettings) -> None:
         self._out.check(settings)
@@ -229,7 +260,8 @@ def declare_parameters(
 class ScramblerNode(QuietNode):
     """The scrambler on its own, between a robot's topics and a policy that reads `scrambled`.
 
-    Lockstep: a message for every stamp that all sources have. Rate: one at the wiring's rate.
+    Lockstep: a message for every stamp that all sources have, or some where the wait runs out.
+    Rate: one at the wiring's rate, where anything has come.
     Raises WiringError or ValueError for bad parameters.
     """
 
@@ -244,25 +276,37 @@ class ScramblerNode(QuietNode):
         lockstep = mode == "lockstep"
         accept = partial(_check_alone, lockstep=lockstep)
         self._scrambler = Scrambler(self, wiring, settings, seed, schedule, accept)
-        self._lockstep = Lockstep((source.name for source in wiring.sources), 0)
+        names = (source.name for source in wiring.sources)
+        self._lockstep = Lockstep(names, int(LOCKSTEP_WAIT_S * 1e9))
         self._episode = 0
         self._inputs = Inputs(
             self, self._scrambler.table, time.monotonic_ns,
             self._follow if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
         )  # fmt: skip
-        if not lockstep:
-            steady = Clock(clock_type=ClockType.STEADY_TIME)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        if lockstep:
+            self.create_timer(LOCKSTEP_WAIT_S / 2, self._act_if_overdue, clock=steady)
+        else:
             self.create_timer(1.0 / wiring.rate_hz, self._tick, clock=steady)
         self.create_service(Trigger, "~/reset", self._on_reset)
 
     def _follow(self, source: str, stamp_ns: int | None) -> None:
-        ready_ns = self._lockstep.arrived(source, stamp_ns, 0)
+        ready_ns = self._lockstep.arrived(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
-            self._lockstep.acted()
-            self._scrambler.prepare(ready_ns)
-            self._scrambler.send()
+            self._act(ready_ns)
         elif self._lockstep.repeated(stamp_ns):
             self._scrambler.send()
+
+    def _act_if_overdue(self) -> None:
+        overdue_ns = self._lockstep.overdue(time.monotonic_ns())
+        if overdue_ns is not None:
+            self._act(overdue_ns)
+
+    def _act(self, stamp_ns: int) -> None:
+        """Lockstep: send the readings of a step."""
+        self._lockstep.acted()
+        self._scrambler.prepare(stamp_ns)
+        self._scrambler.send()
 
     def _tick(self) -> None:
         stamp_ns = int(self.get_clock().now().nanoseconds)

@@ -1,7 +1,13 @@
-"""The wiring of a policy behind the scrambler, derived from the robot's own."""
+"""Derives the wiring of a policy behind the scrambler from the robot's own.
+
+What is rehearsed is what runs: the node must decide behind the scrambler as it does on the robot.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,41 +25,84 @@ from an_control.wiring import (
 )
 
 TOPIC = "scrambled"
+_NAMED = re.compile(r"(?![0-9]+$)[^][*]+")
+"""Ids that may stand in a field path: another one would be an index, or no path."""
 
 
-def scrambled_wiring(wiring: Wiring, *, named: bool = False) -> Wiring:
-    """All channels from the one topic `scrambled`, by name; the same robot, rate and command.
+def scrambled_wiring(wiring: Wiring, elements: Mapping[str, Sequence[str]] | None = None) -> Wiring:
+    """Return the wiring of a policy that reads the robot's channels from the topic `scrambled`.
 
-    `named`: each channel that the wiring names is a channel of its own here too, so that it can be
-    rewired, and counts for min_present_share from the start; what a disturbance adds is not read
-    then, unless the robot's own wiring has wildcards. Readings come scaled and clipped
-    already, images cropped, gray and blackened. They may be as old as the oldest source may be.
+    The node decides by it as it does on the robot. Each channel is read by its name, is as old as
+    it may be on the robot, and weighs the same. Readings come repaired, scaled and clipped
+    already, images cropped, gray and blackened. The sources that are required, and those that
+    measure the actuators' positions, the node reads from the robot itself. The command is the same.
+
+    elements: by entry with a `*` the ids that it stands for. Without them, and for ids that a field
+    path cannot name, the entry `*` takes what comes, and each element counts 1. Otherwise `*` takes
+    the channels that a disturbance adds, which weigh nothing.
     """
-    ages = [source.max_age_s for source in wiring.sources]
-    oldest_s = max(ages) if all(ages) else 0.0
-    required = any(source.required for source in wiring.sources)
+    sources = {one.name: one for one in wiring.sources}
+    ages = {
+        one.id: sources[one.source].max_age_s if one.max_age_s is None else one.max_age_s
+        for one in wiring.channels
+    }
+    oldest_s = max(ages.values()) if all(ages.values()) else 0.0
     type_ = "sensor_msgs/msg/Image" if wiring.images else "sensor_msgs/msg/JointState"
-    measured = {one.source for one in wiring.command.measured}
-    sources = (
-        SourceConfig(TOPIC, TOPIC, type_, oldest_s, required),
-        *(one for one in wiring.sources if one.name in measured),
+    measuring = {one.source for one in wiring.command.measured}
+    kept = [one for one in wiring.sources if one.required or one.name in measuring]
+    return replace(
+        wiring,
+        sources=(
+            SourceConfig(TOPIC, TOPIC, type_, oldest_s),
+            *(replace(one, weight=None) for one in kept),
+        ),
+        channels=tuple(
+            replace(one, max_age_s=None if one.max_age_s == oldest_s else one.max_age_s)
+            for one in _channels(wiring, elements or {}, ages)
+        ),
     )
-    channels: tuple[ChannelConfig, ...] = (ChannelConfig("*", TOPIC, "position[*]"),)
-    if named:
-        ids = [one.id for one in wiring.channels if "*" not in one.id]
-        own = tuple(ChannelConfig(id_, TOPIC, f"position[{id_}]") for id_ in ids)
-        channels = own if len(ids) == len(wiring.channels) else (*own, *channels)
+
+
+def _channels(
+    wiring: Wiring, elements: Mapping[str, Sequence[str]], ages: Mapping[str, float]
+) -> Iterator[ChannelConfig]:
+    """Yield the channels as the scrambler publishes them, with the ages of their entries."""
     if wiring.images:
-        channels = tuple(_seen(channel) for channel in wiring.channels)
-    return replace(wiring, sources=sources, channels=channels)
+        for one in wiring.channels:
+            yield _seen(one, ages[one.id])
+        return
+    stands_for = {
+        one.id: elements.get(one.id) or [one.id.replace("*", "?")]
+        for one in wiring.channels
+        if "*" not in one.id or one.id in elements
+    }
+    counts: Counter[str] = Counter()
+    for one in wiring.channels:
+        counts[one.source] += len(stands_for.get(one.id, ()))
+    shared = {one.name: one.weight for one in wiring.sources}
+    all_named = len(stands_for) == len(wiring.channels)
+    for one in wiring.channels:
+        ids, weight = stands_for.get(one.id, ()), shared[one.source]
+        if weight is not None:
+            weight /= counts[one.source] or 1
+        elif one.weight is not None:
+            weight = one.weight / (len(ids) or 1)
+        for id_ in ids:
+            if _NAMED.fullmatch(id_):
+                field = f"position[{id_}]"
+                yield ChannelConfig(id_, TOPIC, field, max_age_s=ages[one.id], weight=weight)
+            else:
+                all_named = False
+    yield ChannelConfig("*", TOPIC, "position[*]", weight=0.0 if all_named else None)
 
 
-def _seen(channel: ChannelConfig) -> ChannelConfig:
-    """A camera's channel whose images come as the policy sees them."""
+def _seen(channel: ChannelConfig, max_age_s: float) -> ChannelConfig:
+    """Return a camera's channel whose images come as the policy sees them."""
     assert channel.image is not None
     image, (rows, columns) = channel.image, channel.image.grid
     size = rows * image.patch, columns * image.patch
-    return ChannelConfig(channel.id, TOPIC, image=ImageConfig(size, image.patch, image.stack))
+    seen = ImageConfig(size, image.patch, image.stack)
+    return ChannelConfig(channel.id, TOPIC, max_age_s=max_age_s, image=seen)
 
 
 def write_wiring(wiring: Wiring, path: str | Path) -> None:

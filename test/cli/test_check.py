@@ -208,7 +208,7 @@ def test_what_is_wrong_with_a_running_robot_is_named(tmp_path, robot):
     status, found = checked([*files(tmp_path), *LIVE], tmp_path)
     assert status == 1
     said = "\n".join(found["problems"])
-    assert "channels without a reading in 2 s: right.position" in said
+    assert "missing at the end: right.position: the message does not name it: it names left" in said
     assert "std_msgs/msg/Float64MultiArray (/bot/robot) on /bot/tilt" in said
     assert "nobody hears commands on /bot/commands" in said
 

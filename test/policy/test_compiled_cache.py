@@ -39,8 +39,8 @@ def package(tmp_path):
     package = tmp_path / "an_control"
     package.mkdir()
     (package / "system").mkdir()
-    for name in ("__init__.py", "system/__init__.py", "system/compiled_cache.py"):
-        shutil.copy(PACKAGE / name, package / name)
+    for name in ("__init__", "system/__init__", "system/compilation", "system/compiled_cache"):
+        shutil.copy(PACKAGE / f"{name}.py", package / f"{name}.py")
     (package / "number.py").write_text("FACTOR = 2\n")
     (package / "inlined.py").write_text(INLINED)
     (package / "caller.py").write_text(CALLER)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("rclpy")
 from geometry_msgs.msg import TwistStamped
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from stand import WIRING, Stand, nanoseconds, stamp_of
+from stand import SAFE, WIRING, Stand, nanoseconds, stamp_of
 from std_msgs.msg import Float64MultiArray
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
@@ -91,6 +91,50 @@ def test_estop_and_shutdown_send_the_safe_command_on_every_topic(stand):
     stand.until(lambda: len(heard.all) >= 6, "the last command")
     assert heard.on("cmd_vel")[-1].twist.linear.x == 0.5
     assert heard.on("arm")[-1].data.tolist() == [-0.25]
+
+
+@pytest.mark.parametrize("arm", [ARRAY, TRAJECTORY])
+def test_in_lockstep_a_repeated_step_gets_no_second_command_of_a_type_without_a_stamp(
+    stand, reference, arm
+):
+    """Nothing would tell it from the command of the next step."""
+    wire(stand, arm)
+    types = TYPES | ({"arm": JointTrajectory} if arm is TRAJECTORY else {})
+    heard = Heard(stand, types)
+    start(stand, types)
+    stand.send(1)
+    stand.until(lambda: len(heard.all) == 2, "both commands of step 1")
+    stand.send(1)
+    stand.until(lambda: len(heard.on("cmd_vel")) == 3, "the stamped command again, twice")
+    stand.send(2)
+    stand.until(lambda: len(heard.on("arm")) == 2, "the command of step 2")
+    first, second = reference.step(1), reference.step(2)
+    assert [one.twist.linear.x for one in heard.on("cmd_vel")] == [first[0]] * 3 + [second[0]]
+    values = [one.data if arm is ARRAY else one.points[0].positions for one in heard.on("arm")]
+    assert [one[0] for one in values] == [first[1], second[1]]
+
+
+def test_in_lockstep_an_estop_sends_a_type_without_a_stamp_as_the_answer_to_a_step_alone(
+    stand, reference
+):
+    wire(stand)
+    heard = Heard(stand, TYPES)
+    start(stand, TYPES)
+    stand.send(1)
+    stand.until(lambda: len(heard.all) == 2, "the command")
+    stand.call(Trigger, "policy/estop")
+    stand.until(lambda: len(heard.on("cmd_vel")) > 3, "the safe command again and again")
+    stand.send(2)
+    stand.until(lambda: len(heard.on("arm")) == 2, "the safe command of step 2")
+    assert heard.on("arm")[1].data.tolist() == SAFE[1:]
+    stand.call(Trigger, "policy/reset_estop")
+    stand.send(3)
+    stand.until(lambda: heard.on("cmd_vel")[-1].twist.linear.x != SAFE[0], "the policy again")
+    stand.until(lambda: len(heard.on("arm")) == 3, "the command of step 3")
+    reference.step(1, SAFE)
+    reference.step(2, SAFE)
+    last = [heard.on("cmd_vel")[-1].twist.linear.x, heard.on("arm")[-1].data[0]]
+    assert last == reference.step(3), "the policy knows of the stop"
 
 
 def test_shadow_proposes_below_one_topic_each_and_commands_nothing(stand, reference):

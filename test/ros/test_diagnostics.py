@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -19,7 +20,7 @@ from sensor_msgs.msg import Imu, JointState
 from stand import LATCHED, STEP_NS, Stand
 from std_srvs.srv import Trigger
 
-from an_control.ros import loop
+from an_control.ros import diagnostics, loop
 from an_control.ros.diagnostics import TickTimes
 from an_control.ros.graph import owner
 
@@ -29,6 +30,7 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "DIAGNOSTICS_S", 0.2)
+    monkeypatch.setattr(diagnostics, "SETTLING_REPORTS", 0)
 
 
 class Board:
@@ -108,7 +110,8 @@ def test_a_publisher_of_another_type_is_named_and_does_not_count(stand, other, c
     other.create_publisher(Imu, "policy/estop", 10)
     assert stand.start(activate=False).trigger_configure().to_label() == "transition_success"
     look = stand.node.get_publishers_info_by_topic
-    stand.until(lambda: [owner(one) for one in look("policy/estop")] == ["/other"], "the other")
+    for topic in ("policy/estop", "joint_states"):
+        stand.until(lambda t=topic: [owner(one) for one in look(t)] == ["/other"], "the other")
     parts = Board(stand).read()
     said = "publisher of sensor_msgs/msg/Imu (/other) on {}, expected {}"
     joints = parts["source joints"]
@@ -213,8 +216,8 @@ def test_a_busy_node_reports_once_a_period_and_not_in_bursts(tmp_path, monkeypat
     monkeypatch.setattr(loop.Loop, "_act", slowly)
     with closing(Stand(tmp_path, "events")) as stand:
         stand.start(mode="rate")
-        end_s, step = time.monotonic() + 3.0, 0
-        while time.monotonic() < end_s:
+        end_s, step = time.monotonic() + 20.0, 0
+        while len(times) < 8 and time.monotonic() < end_s:
             step += 1
             stand.send(step)
             for _ in range(3):
@@ -222,3 +225,91 @@ def test_a_busy_node_reports_once_a_period_and_not_in_bursts(tmp_path, monkeypat
     gaps_s = np.diff(times)
     assert len(gaps_s) > 5 and gaps_s.max() < 1.0, gaps_s
     assert np.median(gaps_s) > 0.1, gaps_s
+
+
+def reports(stand, count: int, between) -> list:
+    """The statuses of source joints of so many reports, a second of the node's clock apart."""
+    loop, found = stand.node._loop, []
+    now_ns = loop._now_ns()
+    for number in range(count):
+        between(number)
+        found.append(loop._report.make(True, now_ns + number * 10**9).status)
+    return [next(s for s in one if s.name.endswith("source joints")) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("hz", "words"),
+    [
+        (50, "where the policy runs at 100 Hz: some ticks have no new reading of it"),
+        (200, "where the policy runs at 100 Hz: each tick reads its newest message"),
+        (100, ""),
+        (90, ""),
+    ],
+)
+def test_a_source_at_another_rate_is_told_with_both_rates_and_the_remedy(stand, capfd, hz, words):
+    stand.start(mode="rate")
+    table = stand.node._loop.controller.table
+
+    def send(number: int) -> None:
+        for k in range(hz):
+            message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
+            table.store("joints", message, None, stand.node._loop._now_ns() + 10**9 * number + k)
+        table.read(stand.node._loop._now_ns() + 10**9 * number)
+
+    last = reports(stand, 7, send)[-1]
+    log = capfd.readouterr().err
+    if not words:
+        assert last.level == OK and "messages a second" not in log
+        return
+    assert last.level == WARN
+    assert last.message.startswith(f"{hz} messages a second") and words in last.message
+    assert f"write rate_hz: {hz} into the source" in last.message
+    assert log.count("messages a second") == 1 and "[WARN]" in log
+
+
+def test_a_source_that_should_send_more_slowly_says_so_in_the_wiring(stand, capfd):
+    text = stand.wiring.read_text()
+    stand.wiring.write_text(
+        text.replace("JointState, max_age_s: 0.05", "JointState, max_age_s: 0.05, rate_hz: 50")
+    )
+    stand.start(mode="rate")
+    table = stand.node._loop.controller.table
+
+    def send(number: int) -> None:
+        for k in range(50):
+            message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
+            table.store("joints", message, None, stand.node._loop._now_ns() + 10**9 * number + k)
+        table.read(stand.node._loop._now_ns() + 10**9 * number)
+
+    assert reports(stand, 7, send)[-1].level == OK
+    assert "messages a second" not in capfd.readouterr().err
+
+
+def test_stamps_of_another_day_are_told_once_with_what_to_do(stand, capfd):
+    stand.start(mode="rate")
+    loop = stand.node._loop
+    table = loop.controller.table
+
+    def send(number: int) -> None:
+        message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
+        now_ns = loop._now_ns() + number * 10**9
+        stamp_ns = loop._stamp_ns() + 86_400 * 10**9 + number
+        table.store("joints", message, stamp_ns, now_ns)
+        table.read(now_ns)
+
+    last = reports(stand, 5, send)[-1]
+    assert last.level == WARN and "s ahead of this node's clock" in last.message
+    assert capfd.readouterr().err.count("ahead of this node's clock") == 1
+
+
+def test_a_stamp_that_never_changes_is_told_as_that_and_not_as_silence(stand):
+    stand.start(mode="rate")
+    loop = stand.node._loop
+    table, now_ns = loop.controller.table, loop._now_ns()
+    for k in range(100):
+        message = JointState(name=["left", "right"], position=array("d", [0.0, 0.0]))
+        table.store("joints", message, 12_500_000_000, now_ns + k * 10_000_000)
+        table.read(now_ns + k * 10_000_000)
+    said = [str(notice) for notice in table.notices() if notice.kind == "lost"]
+    (line,) = [one for one in said if "joints" in one]
+    assert "messages repeat the stamp 12.500000 s" in line and "stamp each message anew" in line

@@ -7,7 +7,7 @@ from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import JointState
-from stand import SAFE, Stand, nanoseconds
+from stand import SAFE, RosTime, Stand, nanoseconds
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
@@ -135,3 +135,23 @@ def test_after_the_reset_authority_grows_from_the_safe_command(stand):
     for step in range(8, 13):
         stand.answered(step)
         assert gate.authority == pytest.approx((step - 7) / 5)
+
+
+def test_another_reason_for_the_safe_command_is_logged_too_and_other_figures_are_not(stand, capfd):
+    step_on = RosTime(stand)
+    for step in range(1, 5):
+        step_on(step)
+    assert stand.call(Trigger, "policy/estop").success
+    step_on(5)
+    for _ in range(14):  # the readings grow too old under the latched stop
+        step_on.advance(1)
+        stand.executor.spin_once(timeout_sec=0.02)
+    assert stand.call(Trigger, "policy/reset_estop").success
+    stand.until(
+        lambda: step_on.advance(1) or stand.node._loop.controller.safe_cause == "min_present_share",
+        "too little is left",
+    )
+    stand.until(lambda: step_on.advance(1) or stand.node._loop._ticks.count > 20, "more ticks")
+    log = capfd.readouterr().err
+    assert log.count("safe command: e-stop by service") == 1
+    assert log.count("safe command: 0 of 4 channels present") == 1

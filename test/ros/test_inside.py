@@ -40,13 +40,15 @@ def test_attention_and_channels_go_out_in_one_order_with_the_tick_s_stamp(stand,
         assert list(command.effort) == reference.step(step)
         policy = reference.policy
         rows, columns = attention[-1].layout.dim
-        assert (rows.label, rows.size, rows.stride) == ("query", 6, 24)
-        assert (columns.label, columns.size, columns.stride) == ("channel", 4, 4)
+        assert (rows.label, rows.size, rows.stride) == (f"query {stamp_of(step)}", 6, 24)
+        assert (columns.size, columns.stride) == (4, 4)
+        assert columns.label == " ".join(["channel", *channels[-1].name])
         order = [policy.channel_order.index(name) for name in channels[-1].name]
         matrix = np.array(attention[-1].data).reshape(6, 4)
         np.testing.assert_array_equal(matrix, policy.attention[:, order])
         stand.until(lambda n=step + 1: len(keys) == n, "the keys")
-        assert [one.label for one in keys[-1].layout.dim] == ["channel", "key"]
+        labels = [one.label for one in keys[-1].layout.dim]
+        assert labels == [columns.label, f"key {stamp_of(step)}"]
         shown = np.array(keys[-1].data).reshape(4, 3)
         np.testing.assert_array_equal(shown, policy.keys[order])
 
@@ -147,4 +149,4 @@ def test_what_is_lost_is_logged_once_and_what_comes_back_once(stand, capfd):
     lost = [line for line in log.splitlines() if "right.position" in line]
     assert ["lost" in line for line in lost] == [True, False]
     assert "[WARN]" in lost[0] and "[INFO]" in lost[1]
-    assert lost[0].endswith("right.position lost: the message does not name it")
+    assert lost[0].endswith("right.position lost: the message does not name it: it names left")

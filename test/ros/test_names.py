@@ -48,8 +48,9 @@ def refused(stand: Stand, said: list[str]) -> str:
     """Why the node does not configure."""
     stand.start(activate=False)
     assert stand.node.trigger_configure().to_label() == "transition_failure"
-    stand.until(lambda: any("not allowed" in line for line in said), "the reason")
-    return next(line for line in said if "not allowed" in line)
+    words = "is not allowed; allowed:", "is missing; needed:"
+    stand.until(lambda: any(one in line for line in said for one in words), "the reason")
+    return next(line for line in said if any(one in line for one in words))
 
 
 def renamed(*ids: str) -> list[tuple[str, str]]:
@@ -110,7 +111,7 @@ def test_an_ordered_model_refuses_a_wiring_that_lacks_a_channel(stand, said):
     model(stand.model, ordered=True)
     change(stand, ("  tilt.y: {source: tilt, field: vector.y}\n", ""))
     reason = refused(stand, said)
-    assert "no tilt.y" in reason and "all 4 channels" in reason
+    assert "tilt.y is missing" in reason and "all 4 channels" in reason
 
 
 def test_an_ordered_model_acts_on_its_channels_in_any_order(stand):
@@ -182,3 +183,16 @@ def test_what_a_wildcard_finds_beyond_the_models_channels_is_said(stand, said):
     stand.send_tilt(2_000_000_000_000, 0.0, 0.0)
     stand.send_joints(2_000_000_000_000, (0.1, 0.2, 0.3), ("left", "right", "top"))
     stand.until(lambda: any("does not know: top.position" in line for line in said), "the unknown")
+
+
+def test_a_source_that_nothing_reads_is_told_at_the_start(stand, capfd):
+    change(
+        stand,
+        (
+            "sources:\n",
+            "sources:\n  spare: {topic: spare, type: sensor_msgs/msg/Imu, max_age_s: 1}\n",
+        ),
+    )
+    stand.start()
+    log = capfd.readouterr().err
+    assert log.count("source 'spare' feeds no channel: add one, or take the source out of") == 1

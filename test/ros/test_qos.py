@@ -119,6 +119,21 @@ def test_what_was_latched_before_is_heard(stand, sensors, first):
 
 
 @BOTH
+def test_what_was_latched_is_heard_beside_a_silent_volatile_publisher(stand, sensors):
+    """As of a goal: somebody else has a volatile publisher on the topic and sends nothing."""
+    publisher = sensors.create_publisher(JointState, "joint_states", LATCHED)
+    publisher.publish(joint_message(1))
+    stand.until(lambda: stand.peer.count_publishers("joint_states") == 2, "both publishers known")
+    stand.start(activate=False).trigger_configure()
+    stand.until(lambda: messages(stand) == 1, "the latched message")
+    late = sensors.create_publisher(JointState, "joint_states", LATCHED)
+    late.publish(joint_message(2))
+    stand.until(lambda: messages(stand) >= 2, "what another one latched later")
+    stand.until(lambda: not stand.node._loop._inputs._fetching, "nothing is left to fetch")
+    heard(stand, lambda: stand.joints.publish(joint_message(3)))
+
+
+@BOTH
 def test_publishers_that_come_and_go_cost_no_step(stand, sensors, reference):
     """Re-subscription happens inside an event's callback, while steps go on."""
     stand.start()

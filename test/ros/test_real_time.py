@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from itertools import groupby
 
@@ -10,7 +11,7 @@ import pytest
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
-from stand import JOINTS, SAFE, WIRING, RosTime, Stand, stamp_of
+from stand import JOINTS, SAFE, STEP_NS, WIRING, RosTime, Stand, stamp_of
 from std_srvs.srv import Trigger
 
 from an_control.policy import read_model, write_model
@@ -150,18 +151,28 @@ def test_a_model_that_was_trained_with_a_soft_start_gets_it_and_a_longer_one_is_
     assert "[WARN]" in log and "ramp_s: 0.5 s" in log and "trained with up to 0.3 s" in log
 
 
-def test_a_start_without_readings_is_told_once_and_only_after_a_second(stand, capfd, monkeypatch):
+def test_before_the_first_message_a_source_is_waited_for_and_only_later_missed(
+    stand, capfd, monkeypatch
+):
+    monkeypatch.setattr(events, "WAIT_S", 1e9)
     monkeypatch.setattr(events, "START_S", 1e9)
     stand.start(mode="rate")
     stand.until(lambda: len(stand.commands) > 4, "safe commands")
     assert all(list(one.effort) == SAFE for one in stand.commands)
     log = capfd.readouterr().err
     assert "lost" not in log and "safe command" not in log and "[ERROR]" not in log
-    stand.node._loop._events._patient_until_s = 0.0  # a second has passed
+    monkeypatch.setattr(events, "WAIT_S", 0.0)  # a second has passed
     count = len(stand.commands)
     stand.until(lambda: len(stand.commands) > count + 4, "safe commands")
     log = capfd.readouterr().err
-    assert log.count("source 'joints' lost: no message yet") == 1
+    assert log.count("[INFO]") == log.count("waiting for joints, tilt") == 1
+    assert "[WARN]" not in log and "[ERROR]" not in log
+    stand.node._loop._events._patient_until_s = 0.0  # and some more
+    count = len(stand.commands)
+    stand.until(lambda: len(stand.commands) > count + 4, "safe commands")
+    log = capfd.readouterr().err
+    assert log.count("source 'joints': no message yet on joint_states") == 1
+    assert "lost" not in log
     assert log.count("safe command: 0 of 4 channels present") == 1
 
 
@@ -306,3 +317,69 @@ def test_before_a_position_to_hold_is_known_nothing_is_sent(stand):
     assert not stand.commands
     stand.answered(10**6, (0.1, 0.2, 0.0, 0.0))
     assert all(list(one.position) for one in stand.commands)
+
+
+@pytest.mark.parametrize("period", [2.0, 50 / 45, 0.5])
+def test_sensors_at_another_rate_leave_the_commands_at_the_control_rate(stand, period):
+    step_on = RosTime(stand)
+    step_on(1)
+    next_at, step, at = step_on.step + period, 1, []
+    while step_on.step < 80:
+        step_on.advance(0.1)
+        if step_on.step >= next_at:
+            step += 1
+            next_at += period
+            messages = step_on.messages()
+            stand.send(step)
+            stand.until(lambda n=messages: step_on.messages() == n + 2, "the readings")
+        stand.executor.spin_once(timeout_sec=0.0)
+        at.append(stand.node._loop._ticked_ns / STEP_NS)
+    ticks = np.unique(at)
+    ticks = ticks[ticks > ticks[0] + 15]
+    assert np.diff(ticks).min() >= 0.5
+    assert abs((len(ticks) - 1) - (ticks[-1] - ticks[0])) <= 1.0
+
+
+def test_a_robot_that_holds_its_position_gets_proposals_in_shadow_from_the_first_readings_on(
+    stand, capfd
+):
+    """Activated before anything was measured, with a greatest rate, and nobody commands."""
+    text = POSITIONS.replace("safe: hold, start: 0.5", "max_rate: 3.0, safe: hold")
+    text = text.replace("safe: hold, start: -0.5", "max_rate: 3.0, safe: hold")
+    text = re.sub("  bring_up:.*\n", "", text)
+    stand.wiring.write_text(text)
+    node = stand.start(activate=False, shadow=True, watchdog_s=-1.0)
+    node.trigger_configure()
+    heard = proposals(stand)
+    node.trigger_activate()
+    stand.until(lambda: stand.joints.get_subscription_count() == 1, "joint_states matched")
+    stand.until(lambda: stand.tilt.get_subscription_count() == 1, "tilt matched")
+    for step in range(1, 20):
+        before = len(heard)
+        stand.send(step, (0.3, -0.7, *np.sin([0.7 * step, 0.7 * step + 1.0])))
+        stand.until(lambda n=before: len(heard) > n, "a proposal")
+    proposed = np.array([one.position for one in heard])
+    assert np.abs(np.diff(proposed, axis=0)).max() <= 3.0 * 0.01 + 1e-12
+    assert np.abs(proposed - [0.3, -0.7]).max() > 0.1, "it proposes more than to hold"
+    log = capfd.readouterr().err
+    assert "watchdog:" not in log and "safe command" not in log
+    assert not stand.node._loop._watchdog.sent
+
+
+def test_a_source_that_is_lost_again_and_again_gets_one_line_with_its_rate_and_the_limit(
+    stand, capfd
+):
+    stand.wiring.write_text(stand.wiring.read_text().replace("max_age_s: 0.05", "max_age_s: 0.015"))
+    step_on = RosTime(stand)
+    for step in range(1, 4):
+        step_on(step)
+    capfd.readouterr()
+    for step in range(4, 20):
+        step_on.advance(1)  # a message every second period, which is too late each time
+        stand.executor.spin_once(timeout_sec=0.02)
+        step_on(step)
+    log = capfd.readouterr().err
+    lines = [line for line in log.splitlines() if "source 'joints'" in line]
+    assert 1 <= len(lines) <= 5
+    (line,) = [one for one in lines if "lost 3 times" in one]
+    assert "messages a second come, and its max_age_s is 0.015; raise it" in line

@@ -365,3 +365,14 @@ def test_the_command_rewires_topics_and_fields_at_once_or_says_why_not(stand, re
     done = command(stand, "--reload")
     assert done.returncode == 0, done.stderr
     assert value(stand, "sources.tilt.topic") == "tilt"
+
+
+def test_a_topic_that_nobody_publishes_is_taken_and_told(stand, capfd):
+    stand.start()
+    stand.step(1)
+    capfd.readouterr()
+    (result,) = stand.node.set_parameters([Parameter("sources.tilt.topic", value="nowhere")])
+    assert result.successful
+    log = capfd.readouterr().err
+    assert "rewired: sources.tilt.topic = nowhere" in log
+    assert log.count("nobody publishes on nowhere yet") == 1

@@ -106,9 +106,13 @@ def sent_during(output, tick, monkeypatch) -> list[list[float]]:
     sent: list[list[float]] = []
     publish = output.publish
 
-    def record(values, stamp_ns):
-        sent.append(values.tolist())
-        return publish(values, stamp_ns)
+    def record(decide, stamp_ns):
+        def decide_and_record():
+            values = decide()
+            sent.append(values.tolist())
+            return values
+
+        return publish(decide_and_record, stamp_ns)
 
     monkeypatch.setattr(output, "publish", record)
     tick()
@@ -248,7 +252,7 @@ def test_timeouts_that_are_off_are_named_at_the_start(stand, capfd):
     stand.wiring.write_text(stand.wiring.read_text().replace("max_age_s: 0.05", "max_age_s: 0", 1))
     stand.start(mode="rate")
     log = capfd.readouterr().err
-    assert "max_age_s is 0 (off): source 'joints'" in log
+    assert "messages of any age count (max_age_s is 0): source 'joints'" in log
     assert "the watchdog is off" in log
 
 

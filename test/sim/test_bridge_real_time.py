@@ -85,3 +85,21 @@ def test_a_stop_or_a_reset_in_the_last_look_at_the_diagnostics_loses_nothing(
     else:
         responder.reset.call_async(Trigger.Request())
     assert bridge.figures() is None
+
+
+def test_in_real_time_stamps_keep_up_with_the_clock_whatever_time_is_lost(
+    serve, responder, monkeypatch
+):
+    """A policy without use_sim_time takes stamps of the past for a clock that is wrong."""
+    bridge = serve(realtime=True)
+    responder.answer = push
+    begin(bridge)
+    step_until(bridge, HELD)
+    now_ns = time.time_ns
+    for lost_s in (0.0, 5.0, 8.0):
+        monkeypatch.setattr(time, "time_ns", lambda lost_s=lost_s: now_ns() + int(lost_s * 1e9))
+        for _ in range(5):
+            bridge.step()
+        behind_s = (time.time_ns() - responder.stamps[-1]) / 1e9
+        assert -0.05 < behind_s < 0.5
+    assert (np.diff(responder.stamps) > 0).all()

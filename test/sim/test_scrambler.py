@@ -238,18 +238,16 @@ def test_a_patch_of_an_image_carries_another_ones_pixels_but_no_noise(ros):
     node.destroy_node()
 
 
-def test_a_named_wiring_has_the_robots_channels_and_a_wildcard_for_the_robots_own():
+def test_behind_it_each_of_the_robots_channels_can_be_rewired_and_is_expected_from_the_start():
     from an_control.wiring import ChannelTable
     from an_control_sim.scrambler.wiring import scrambled_wiring
 
     robot = load_wiring(share_path("config/ant.yaml"))
-    named = scrambled_wiring(robot, named=True)
-    assert [one.id for one in named.channels] == [one.id for one in robot.channels]
-    assert named.rewirable["channels.roll.field"] == "position[roll]"
-    table = ChannelTable(named)
+    derived = scrambled_wiring(robot)
+    assert [one.id for one in derived.channels] == [*(one.id for one in robot.channels), "*"]
+    assert derived.rewirable["channels.roll.field"] == "position[roll]"
+    table = ChannelTable(derived)
     assert table.ids == tuple(one.id for one in robot.channels) and table.expected == 28
-    base = scrambled_wiring(load_wiring(share_path("config/mobile_base.yaml")), named=True)
-    assert [one.id for one in base.channels][-2:] == ["acceleration", "*"]
 
 
 @pytest.mark.parametrize("mode", ["lockstep", "rate"])

@@ -68,6 +68,7 @@ def test_a_robot_is_its_policy_node_with_scrambler_simulator_and_sensors(graph):
     simulator = node(graph, "simulator", "/a")
     simulator.create_service(Trigger, "~/shuffle", nothing)
     simulator.create_service(SetBool, "~/pause", nothing)
+    simulator.create_service(Trigger, "~/reset", nothing)
     simulator.create_publisher(JointState, "zero_joints", 10)
     simulator.create_publisher(JointState, "joint_states", 10)
     simulator.create_publisher(JointState, "scrambled", 10)
@@ -107,3 +108,16 @@ def test_what_the_policy_publishes_is_no_sensor_and_its_camera_is_what_is_shown(
         lambda: find(looker), lambda one: one.topics["image"].name == "/eye/policy/attended"
     )
     assert "joints" not in shown.topics
+
+
+def test_a_player_of_recordings_that_can_be_paused_is_no_simulator(graph):
+    policy(graph, "/ant")
+    player = node(graph, "rosbag2_player", "/ant")
+    player.create_service(SetBool, "~/pause", nothing)
+    looker = node(graph, "page", "/")
+    services = looker.get_service_names_and_types
+    found = until(
+        lambda: find(looker),
+        lambda it: it.policy and any("rosbag2_player/pause" in name for name, _ in services()),
+    )
+    assert (found.policy, found.simulator) == ("/ant/policy", "")

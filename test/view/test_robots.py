@@ -75,9 +75,14 @@ async def witness(domain: int) -> AsyncIterator[Witness]:
 
 
 async def begin(visitor: Visitor) -> None:
-    """Wait for the robot, straight and with its patch bay."""
+    """Wait for the robot, straight and with the patch bay of its scrambler.
+
+    Until the scrambler is found the page shows the five channels that the policy reads.
+    """
     await visitor.state("running")
-    await visitor.until(lambda: len(visitor.wires()) == 5, "the patch bay")
+    scrambled = lambda: visitor.newest["bay"]["why_not_unannounced"] == ""  # noqa: E731
+    await visitor.until(lambda: len(visitor.wires()) == 5 and scrambled(), "the patch bay")
+    await visitor.until(lambda: visitor.newest["bay"]["settings"], "the scrambler's settings")
     await visitor.until(lambda: "tick" in visitor.newest, "a tick")
     await visitor.done("straight")
 
@@ -86,8 +91,10 @@ def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
     async def run() -> None:
         async with visiting(cartpole.address()) as visitor, witness(cartpole.domain) as seen:
             await begin(visitor)
-            await visitor.until(lambda: "drawing" in visitor.newest, "a drawing")
-            assert visitor.newest["drawing"]["kind"] == "cartpole"
+            await visitor.until(
+                lambda: visitor.newest.get("drawing", {}).get("kind") == "cartpole",
+                "the drawing, once the joints are heard",
+            )
             assert visitor.newest["bay"]["why_not_announced"] == ""
             order = await seen.order()
             assert order == {one: one for one in PLUGS}
@@ -134,7 +141,7 @@ def test_the_page_gives_way_to_the_robot(cartpole):
     (page,) = cartpole.children("an_control view")
     (policy,) = cartpole.children("an_control.ros.node")
     nice = [os.getpriority(os.PRIO_PROCESS, pid) for pid in (policy, page)]
-    assert nice[1] == min(19, nice[0] + NICE)
+    assert nice[1] >= min(19, nice[0] + NICE)
 
 
 def test_settings_restart_and_the_e_stop_reach_the_nodes(cartpole):

@@ -8,10 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("geometry_msgs.msg")
 
-from an_control.wiring import CommandMessage, WiringError, command_messages, load_wiring
+from an_control.safety import Gate
+from an_control.wiring import (
+    CommandMessage,
+    WiringError,
+    command_messages,
+    load_wiring,
+    sendable_limits,
+)
 
 STAMP_NS = 5_000_000_001
 WIRING: dict[str, Any] = {
@@ -265,3 +274,33 @@ def test_a_message_of_others_is_read_by_name_and_as_a_whole(tmp_path: Path) -> N
     path = carrier(tmp_path, "trajectory_msgs/msg/JointTrajectory", **two("points[0].positions"))
     with pytest.raises(ValueError, match=r"no points\[0\]"):
         path.read(JointTrajectory(joint_names=["hip", "knee"]))
+
+
+FLOATS = {"type_": "std_msgs/msg/Float32MultiArray", "field": "data"}
+WHOLE = {"type_": "std_msgs/msg/Int16MultiArray", "field": "data"}
+
+
+@pytest.mark.parametrize("kind", [FLOATS, WHOLE], ids=["float32", "int16"])
+@given(low=st.floats(-99, 99), width=st.floats(1e-3, 50), share=st.floats(0, 1))
+def test_a_field_that_rounds_carries_no_value_outside_the_limits(
+    tmp_path_factory: pytest.TempPathFactory,
+    kind: dict[str, str],
+    low: float,
+    width: float,
+    share: float,
+) -> None:
+    folder, high = tmp_path_factory.mktemp("rounding"), low + width
+    entry = actuator(limits=[low, high], safe=low)
+    try:
+        one = carrier(folder, **kind, actuators={"hip": entry})
+    except WiringError as error:
+        assert kind is WHOLE and np.ceil(low) > np.floor(high)
+        assert "limits with a value that its field, a int16, can hold" in str(error)
+        return
+    command = load_wiring(folder / "robot.yaml").command
+    gate = Gate(command, 0.02, limits=sendable_limits(command, [one]))
+    for value in (low + share * width, 200.0, -200.0):
+        one.fill(gate(np.array([value])), STAMP_NS)
+        assert low <= one.message.data[0] <= high
+    one.fill(gate.safe(), STAMP_NS)
+    assert low <= one.message.data[0] <= high

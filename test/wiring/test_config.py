@@ -113,7 +113,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("one for many", {"channels": {"*.x": CHANNEL}}, "channels.*.x.field", "several numbers"),
     ("two stars", {"channels": {"*.*": CHANNEL}}, "channels.*.*", "at most one *"),
-    ("id", {"channels": {"a b": CHANNEL}}, "channels.a b", "visible ASCII"),
+    ("id", {"channels": {"a b": CHANNEL}}, "channels.a b", "visible characters"),
     ("command type", {"command": command(type="Twist")}, "command.type", "a message type"),
     ("command type a list", {"command": command(type=[])}, "command.type", "a message type"),
     ("command field", {"command": command(field="a b")}, "command.field", "a path such as effort"),

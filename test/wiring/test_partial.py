@@ -188,7 +188,7 @@ def test_a_wildcard_keeps_its_order_and_expects_a_name_that_has_come_for_a_secon
     play(robot, range(112, 900), ("b",))
     assert robot.read(9000 * MS).expected == 2
     assert [str(notice) for notice in robot.notices()] == [
-        "source 's' lost: no message yet on s",
+        "source 's': no message yet on s",
         "source 's' recovered",
         "source 's': a.position lost: no message with it for more than 0.1 s",
     ]

@@ -40,6 +40,8 @@ def by_name(message: Any, field: str) -> dict[str, float | None]:
     """What a message says of each joint, written as plainly as can be; None: not a number."""
     count, numbers = Counter(message.name), getattr(message, field)
     said: dict[str, float | None] = dict.fromkeys(message.name if numbers else ())
+    if len(numbers) > len(message.name):
+        return said  # which number is whose is not known
     for name, value in zip(message.name, numbers, strict=False):
         if count[name] == 1 and abs(value) <= FLOAT32_MAX:
             said[name] = float(np.float32(value))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from an_control.wiring import ChannelTable, Wiring, WiringError
+from an_control.wiring import ChannelTable, Readings, Wiring, WiringError
 from an_control.wiring.repairs import pool
 
 Table = Callable[..., ChannelTable]
@@ -220,6 +220,32 @@ def test_a_channels_weight_counts_beside_those_of_one(load: Load, resolver: Any)
     assert share(heavy, [NAN] * 4) == pytest.approx(6 / 10)
     both = weighed(load, resolver, laser=2.0, gyro=5.0)
     assert share(both, [1.0, NAN, NAN, NAN]) == pytest.approx(6.5 / 8)
+
+
+def test_a_share_that_is_just_reached_is_enough_however_sums_are_rounded() -> None:
+    ids = tuple(f"{number}" for number in range(8))
+    assert Readings(np.zeros(7), ids[:7], 25).enough(0.28), "0.28 * 25 is a little more than 7"
+    eight = Readings(np.zeros(8), ids, 10, weights=(sum([0.1] * 8), 1.0))
+    assert eight.enough(0.8), "eight times 0.1 are a little less than 0.8"
+    assert not Readings(np.zeros(7), ids[:7], 25).enough(0.2800001)
+
+
+def test_a_wildcard_that_weighs_nothing_expects_nothing(load: Load, resolver: Any) -> None:
+    sources = {
+        "laser": {"topic": "laser", "type": SCAN, "max_age_s": 0.1},
+        "gyro": {"topic": "gyro", "type": VECTOR, "max_age_s": 0.1},
+    }
+    channels = {
+        "scan.*": {"source": "laser", "field": "ranges[*]", "weight": 0},
+        "gyro.x": {"source": "gyro", "field": "x"},
+        "gyro.y": {"source": "gyro", "field": "y"},
+    }
+    table = ChannelTable(load(sources=sources, channels=channels), resolver)
+    assert table.expected == 2
+    assert share(table, [1.0, 2.0, NAN, NAN]) == 1.0
+    table.store("laser", scan(1.0, 2.0), None, 10**9)
+    readings = table.read(10**9)
+    assert len(readings.ids) == 2 and readings.weights == (0.0, 2.0)
 
 
 def test_a_channel_has_no_weight_beside_its_sources(load: Load) -> None:

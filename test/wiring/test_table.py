@@ -195,10 +195,10 @@ def test_lost_and_recovered_are_told_once_each(table: Table) -> None:
         arm.read(now)
         told.append([str(notice) for notice in arm.notices()])
     assert told == [
-        ["source 's' lost: no message yet on s"],
+        ["source 's': no message yet on s"],
         ["source 's' recovered"],
         [],
-        ["source 's': b lost: the array has 1 elements"],
+        ["source 's': b lost: position has 1 of 2 elements"],
         [],
         [],
         ["source 's': b recovered"],
@@ -210,7 +210,7 @@ def test_channels_lost_for_one_reason_are_told_together(table: Table) -> None:
     arm.store("s", joints(["j0"], [0.0]), None, 0)
     arm.read(0)
     assert [str(notice) for notice in arm.notices()] == [
-        "source 's': j1, j2, j3, j4, j5 and 2 more lost: the message does not name it"
+        "source 's': j1, j2, j3, j4, j5 and 2 more lost: the message does not name it: it names j0"
     ]
     arm.store("s", joints([f"j{i}" for i in range(8)], [0.0] + [math.nan] * 7), None, 0)
     arm.read(0)

@@ -6,11 +6,13 @@ the optimiser's state and that generator alone.
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
+
+from an_control.learning.es.strategy_state import collect_values, restore_values
+from an_control.learning.runs.checkpoint import CheckpointError
 
 Name = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
@@ -63,6 +65,9 @@ class Cma:
                 {
                     "popsize": self._population,
                     "CMA_diagonal": self._diagonal,
+                    "CMA_stds": np.ones(len(start)),
+                    "conditioncov_alleviate": [1e8, 0],  # 0: the mean stays in our coordinates
+                    "signals_filename": "",  # by default pycma evaluates a file of this folder
                     "verbose": -9,
                     "randn": self._noise,
                     "seed": 1,
@@ -74,6 +79,8 @@ class Cma:
                     "tolx": 1e-9,
                 },
             )
+            if self._diagonal:  # gives the sampler an attribute that it needs for a huge sigma
+                self._strategy.sm *= 1.0
 
     @property
     def centre(self) -> np.ndarray:
@@ -98,12 +105,19 @@ class Cma:
         self._strategy.tell(self._asked, list(-finite(fitness)))
 
     def state(self) -> dict[str, Any]:
-        """pycma's strategy as it pickles itself, as bytes (n,) uint8."""
-        pickled = pickle.dumps((self._strategy, self._noise))
-        return {"strategy": np.frombuffer(pickled, np.uint8)}
+        return {"strategy": collect_values(self._strategy)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._strategy, self._noise = pickle.loads(state["strategy"].tobytes())
+        values = state["strategy"]
+        if not isinstance(values, dict):
+            raise CheckpointError(
+                "holds a pickled strategy, which could run code and is not read; start the run"
+                " again in another folder"
+            )
+        self._restart(self.centre)
+        if values.get(".countiter") != 0:  # pycma makes some attributes in the first generation
+            self._strategy.tell(self._strategy.ask(), np.zeros(self._population))
+        restore_values(self._strategy, values)
 
 
 class _Noise:

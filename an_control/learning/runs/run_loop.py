@@ -23,7 +23,8 @@ from typing import Any, Protocol
 
 import an_control
 from an_control.learning.runs.card import Board, write_curve
-from an_control.learning.runs.run_folder import RunError, RunFolder
+from an_control.learning.runs.checkpoint import CheckpointError
+from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
 from an_control.policy import Model, write_model
 
 NO_FIGURES: Mapping[str, Any] = {}
@@ -68,7 +69,10 @@ class RunLoop:
         """Steps that are done."""
         self._best, self._wall_s, self._cpu_s = -math.inf, 0.0, 0.0
         if (state := folder.last_checkpoint()) is not None:
-            learner.restore(state["learner"])
+            try:
+                learner.restore(state["learner"])
+            except CheckpointError as error:
+                raise RunError(f"{folder.path / CHECKPOINT}: {error}") from error
             self.done, self._best = state["done"], state["best"]
             self._wall_s, self._cpu_s = state["wall_s"], state["cpu_s"]
         self.metrics = folder.metrics(self.done)

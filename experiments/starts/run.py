@@ -1,0 +1,137 @@
+"""Start the policy node again and again beside a simulated Ant, and count what goes wrong.
+
+    python experiments/starts/run.py [--times 20] [--cold] [--load 2] [--json FILE]
+
+The Ant runs in this process in real time, under its safe command until the node acts; the node is a
+fresh process each time. Counted: log lines of the watchdog and of lost sources, safe commands after
+the first command of the policy, and the longest time between two commands, by this process's clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+WIRING, MODEL = ROOT / "config/ant.yaml", ROOT / "models/ant.safetensors"
+SIMULATION = ROOT / "config/ant_sim.yaml"
+LIMIT_S = 300.0
+
+
+class Ant:
+    """The simulated robot, and the commands that it receives."""
+
+    def __init__(self) -> None:
+        import rclpy
+        from sensor_msgs.msg import JointState
+
+        from an_control.ros.quiet_node import QuietNode
+        from an_control_sim.bridge.bridge import Bridge
+        from an_control_sim.bridge.robot import Robot
+        from an_control_sim.bridge.simulation_file import load_simulation
+        from an_control_sim.process import RELIABLE
+
+        rclpy.init(args=[])
+        node = QuietNode("robot")
+        robot = Robot(load_simulation(str(SIMULATION)))
+        self.bridge = Bridge(node, robot, policy="", realtime=True)
+        self.heard: list[tuple[float, bool]] = []
+        """When each command came, and whether it was the safe one."""
+        node.create_subscription(JointState, "joint_commands", self._receive, RELIABLE)
+        self.bridge.start()
+        self.bridge.reset(1, 0)
+
+    def _receive(self, message: Any) -> None:
+        self.heard.append((time.monotonic(), not any(message.effort)))
+
+    def step(self) -> None:
+        """Run for one period."""
+        if self.bridge.robot.over:
+            self.bridge.reset(1, 0)
+        self.bridge.step()
+
+
+def start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
+    """Start a node, let it act for so long, end it, and return what was counted."""
+    words = [sys.executable, "-m", "an_control.ros.node", "--ros-args"]
+    for one in (f"wiring:={WIRING}", f"model:={MODEL}", "autostart:=true"):
+        words += ["-p", one]
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | ({"NUMBA_CACHE_DIR": folder} if cold else {})
+        ant.heard.clear()
+        begin_s = time.monotonic()
+        node = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)
+        assert node.stderr is not None
+        lines: list[str] = []
+        reader = threading.Thread(target=lines.extend, args=(node.stderr,))
+        reader.start()
+        try:
+            acts_s = None
+            while acts_s is None or time.monotonic() < acts_s + seconds:
+                if node.poll() is not None or time.monotonic() > begin_s + LIMIT_S:
+                    raise RuntimeError("the node does not act:\n" + "".join(lines))
+                ant.step()
+                acts_s = acts_s or next((at for at, safe in ant.heard if not safe), None)
+            heard = [(at, safe) for at, safe in ant.heard if at >= acts_s]
+        finally:
+            node.send_signal(signal.SIGINT)
+            while node.poll() is None:
+                ant.step()
+            reader.join()
+    return {
+        "acts_after_s": round(acts_s - begin_s, 2),
+        "watchdog_lines": sum("watchdog: no command" in line for line in lines),
+        "lost_lines": sum(" lost: " in line for line in lines),
+        "warnings_and_errors": sum("[WARN]" in line or "[ERROR]" in line for line in lines),
+        "safe_commands": sum(safe for _, safe in heard),
+        "longest_gap_ms": round(1e3 * float(np.diff([at for at, _ in heard]).max()), 1),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=4.0, help="how long each node acts")
+    parser.add_argument("--cold", action="store_true", help="numba compiles at each start")
+    parser.add_argument("--load", type=int, default=0, help="busy processes beside it")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    busy = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.load)
+    ]
+    rows = []
+    try:
+        ant = Ant()
+        for _ in range(options.times):
+            rows.append(start(ant, options.seconds, options.cold))
+            print(" ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
+    finally:
+        for one in busy:
+            one.kill()
+    told = sum(row["watchdog_lines"] > 0 for row in rows)
+    safe = sum(row["safe_commands"] > 0 for row in rows)
+    print(f"{len(rows)} starts: {told} with a line of the watchdog, {safe} with a safe command")
+    if options.json:
+        before: dict[str, Any] = {}
+        with suppress(OSError):
+            before = json.loads(options.json.read_text())
+        before[f"{'cold' if options.cold else 'warm'}, load {options.load}"] = rows
+        options.json.write_text(json.dumps(before, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

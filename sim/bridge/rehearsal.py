@@ -1,0 +1,41 @@
+"""Derives by which wiring a policy reads a simulated robot behind the scrambler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from an_control.wiring import ChannelTable, Wiring
+from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.simulation_file import load_simulation
+from an_control_sim.scrambler.wiring import scrambled_wiring
+
+
+def rehearsed_wiring(wiring: Wiring, simulation: str | Path) -> Wiring:
+    """Return the wiring behind the scrambler of a simulation YAML, see `scrambled_wiring`.
+
+    The robot's first readings show which channels the wiring's entries with a `*` stand for.
+    Raises WiringError where the YAML does not fit its environment.
+    """
+    if wiring.images or not any("*" in one.id for one in wiring.channels):
+        return scrambled_wiring(wiring)
+    robot, table = Robot(load_simulation(simulation)), ChannelTable(wiring)
+    try:
+        robot.reset(0)
+        robot.fill(robot.simulation.step_ns)
+        for outlet in robot.outlets:
+            for source in wiring.sources:
+                if source.topic == outlet.topic:
+                    table.store(source.name, outlet.message, robot.simulation.step_ns, 0)
+        table.read(0)
+    finally:
+        robot.close()
+    return scrambled_wiring(wiring, elements_of(table))
+
+
+def elements_of(table: ChannelTable) -> dict[str, list[str]]:
+    """Return the ids of the channels that each entry of the wiring with a `*` stands for so far."""
+    found: dict[str, list[str]] = {one.id: [] for one in table.wiring.channels if "*" in one.id}
+    for id_, config in table.configs.items():
+        if config.id in found:
+            found[config.id].append(id_)
+    return found

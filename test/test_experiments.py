@@ -1,0 +1,37 @@
+"""Every experiment runs: a smoke run of seconds, whose figures are not judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(script: str, *words: str) -> None:
+    """Run an experiment's script as its page says."""
+    path = ROOT / "experiments" / script
+    command = [sys.executable, str(path), *words]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ}, timeout=200, check=False)
+    assert done.returncode == 0
+
+
+def test_the_rates_of_commands_are_measured(tmp_path):
+    pytest.importorskip("rclpy")
+    run("sensor_rates/run.py", "--hz", "45", "--seconds", "3", "--json", str(tmp_path / "r.json"))
+    (row,) = json.loads((tmp_path / "r.json").read_text())
+    assert row["sensor_hz"] == 45 and row["commands_per_s"] > 0
+
+
+def test_starts_are_counted(tmp_path):
+    pytest.importorskip("rclpy")
+    pytest.importorskip("pybullet")
+    words = "--times", "1", "--seconds", "1", "--json", str(tmp_path / "s.json")
+    run("starts/run.py", *words)
+    (rows,) = json.loads((tmp_path / "s.json").read_text()).values()
+    assert rows[0]["acts_after_s"] > 0 and rows[0]["longest_gap_ms"] > 0

@@ -1,0 +1,120 @@
+"""Names that are nearly those of the wiring, names of any characters, arrays of another length."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from an_control.wiring import ChannelTable, WiringError
+from an_control.wiring.fields import element, parse_field
+from an_control.wiring.listings import nearest
+
+Table = Callable[..., ChannelTable]
+JOINTS = "sensor_msgs/msg/JointState"
+
+
+def joints(names: Sequence[str], position: Sequence[float], velocity: Sequence[float] = ()) -> Any:
+    return SimpleNamespace(
+        name=list(names), position=array("d", position), velocity=array("d", velocity)
+    )
+
+
+def read(table: ChannelTable, message: Any) -> tuple[dict[str, float], list[str]]:
+    """The readings by id, and what the table says of losses."""
+    table.store("s", message, None, 0)
+    readings = table.read(0)
+    found = dict(zip(readings.ids, readings.values.tolist(), strict=True))
+    return found, [str(notice) for notice in table.notices()]
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [
+        (["J6"], "it names J6, which differs in case"),
+        (["j6 "], "it names 'j6 ', which differs in blanks"),
+        (["robot1/j6"], "it names robot1/j6, which differs in its prefix"),
+        (["arm_j6", "x"], "it names arm_j6, which differs in its prefix"),
+        (["j66", "q"], "it names j66, which is similar"),
+        (["a", "b"], "it names a, b"),
+        (list("abcdefgh"), "it names a, b, c, d, e and 3 more"),
+        ([], "it names nothing"),
+    ],
+)
+def test_a_missing_name_is_told_with_the_nearest_that_the_message_has(
+    table: Table, listed: list[str], words: str
+) -> None:
+    arm = table({"s": JOINTS}, {"six": "position[j6]"})
+    found, said = read(arm, joints(listed, [0.0] * len(listed)))
+    assert found == {}
+    assert said == [f"source 's': six lost: the message does not name it: {words}"]
+    assert arm.status(0)[0].reasons == (f"the message does not name it: {words}",)
+
+
+def test_names_that_differ_in_their_encoding_are_told_apart() -> None:
+    assert "how its characters are encoded" in nearest("gelenk_\u00e4", ["gelenk_a\u0308"])
+
+
+@given(st.text(min_size=1, max_size=20), st.lists(st.text(max_size=20), max_size=8))
+def test_whatever_the_names_are_something_is_said(name: str, names: list[str]) -> None:
+    assert nearest(name, names).startswith("it names ")
+
+
+NAMES = st.text(min_size=1, max_size=20).filter(
+    lambda name: '"' not in name and "\n" not in name and name != "*"
+)
+
+
+@given(NAMES)
+def test_every_name_has_a_path_that_means_it(name: str) -> None:
+    (step,) = parse_field(element("position", name)).steps
+    assert (step.name, step.key) == ("position", name)
+
+
+@pytest.mark.parametrize("name", ["hip[1]", "gelenk_\u00e4", "3", "\u81c2"])
+def test_joints_of_any_name_can_be_read(table: Table, name: str) -> None:
+    arm = table({"s": JOINTS}, {"a": element("position", name), f"{name}x": "velocity[0]"})
+    found, _ = read(arm, joints(["other", name], [1.0, 2.0], [5.0, 6.0]))
+    assert found["a"] == 2.0
+
+
+def test_a_name_with_blanks_is_no_id(table: Table) -> None:
+    with pytest.raises(WiringError, match="visible characters"):
+        table({"s": JOINTS}, {"a\u200bb": "position[a]"})
+
+
+@pytest.mark.parametrize(
+    ("velocity", "words"),
+    [
+        ([1.0, 2.0], "velocity has 2 of 3 elements"),
+        ([1.0] * 4, "velocity has 4 elements for 3 names"),
+        ([], "velocity is empty"),
+    ],
+)
+def test_an_array_of_another_length_than_its_names_says_so(
+    table: Table, velocity: list[float], words: str
+) -> None:
+    fields = {f"{name}.v": f"velocity[{name}]" for name in "abc"}
+    arm = table({"s": JOINTS}, {"p": "position[a]", **fields})
+    found, said = read(arm, joints("abc", [0.0] * 3, velocity))
+    kept = {"p", "a.v", "b.v"} if len(velocity) == 2 else {"p"}
+    assert found.keys() == kept
+    assert len(said) == 1 and said[0].endswith(f"lost: {words}")
+
+
+def test_the_same_holds_of_wildcards(table: Table) -> None:
+    arm = table({"s": JOINTS}, {"*.v": "velocity[*]"})
+    for step in range(150):
+        arm.store("s", joints("ab", [], [1.0, 2.0]), step + 1, step * 10_000_000)
+        arm.read(step * 10_000_000)
+    arm.notices()
+    now_ns = 1_500_000_000
+    arm.store("s", joints("ab", [], [1.0, 2.0, 3.0]), 999, now_ns)
+    assert arm.read(now_ns).ids == ()
+    (notice,) = arm.notices()
+    assert str(notice).endswith("a.v, b.v lost: velocity has 3 elements for 2 names")
