@@ -85,7 +85,7 @@ class IdentityMonitor:
         self._stable_ticks = 0
         self._ahead: Expectation | None = None
         self._detector.set(0.0)
-        self._budget.reset()
+        self._budget.next_tick()
         self._search.reset()
         self._imputation.reset()
         self._partial.reset()

@@ -16,7 +16,7 @@ from an_control.policy.monitor.belief import Belief
 from an_control.policy.monitor.budget import Budget
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import Move
-from an_control.policy.monitor.evidence import Candidate, Evidence, Record
+from an_control.policy.monitor.evidence import SWAP_ROWS, Candidate, Evidence, Record
 from an_control.policy.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.policy.sizes import WINDOW
 
@@ -30,7 +30,7 @@ RECKONING_TICKS = 6
 TURNS = 3
 """Of expecting and assigning, at most, in one tick."""
 SWAPS = 8
-"""Swaps of two channels that are tried between two ticks."""
+"""Swaps of two channels that are tried between two ticks, at most."""
 MAX_SWAPS = 48
 """Swaps after which the likeliest are tried again."""
 NEWEST_TICKS = 8
@@ -159,7 +159,7 @@ class AssignmentSearch:
         found = [evidence.under(belief.previous)]
         for candidate in self._rivals(belief, identity):
             found.append(candidate)
-            if self._budget.is_spent:
+            if not self._budget.affordable(len(evidence.records)):
                 break
         if self._age < VERIFY_TICKS:
             best = min(found, key=lambda one: one.total)
@@ -180,8 +180,7 @@ class AssignmentSearch:
     def seek(self, belief: Belief) -> Belief:
         """The belief does not hold: look for any other that explains the newest ticks.
 
-        It takes no more than the average of the budget: the rest is compared at the next ticks, on
-        the same evidence.
+        What the budget does not allow is compared at the next ticks, on the same evidence.
         """
         if self._candidates is None:
             self._counted = False
@@ -189,7 +188,7 @@ class AssignmentSearch:
             self._candidates = self._others(belief.slots)
         for candidate in self._candidates:
             self._sought.append(candidate)
-            if self._budget.average_is_spent:
+            if not self._budget.affordable(VERIFY_TICKS):
                 return belief
         self._candidates = None
         present, *others = self._sought
@@ -235,14 +234,15 @@ class AssignmentSearch:
 
     def catch_up(self, belief: Belief) -> None:
         """Do what the last tick has put off: add its evidence, or try swaps of two channels."""
-        if self._budget.is_spent:
-            self._to_swap, self._surprising = None, False
         if self._to_swap is not None:
             best, self._to_swap = self._to_swap, None
-            self._swapped = self._best_swap(best, self._evidence, self._next_swaps(best.slots))
+            count = self._affordable_swaps(self._evidence)
+            begin = self._next_swaps(best.slots, count)
+            self._swapped = self._best_swap(best, self._evidence, begin, count)
         if self._surprising:
             self._surprising = False
-            self._swapped = self._best_swap(self._newest.under(belief.slots), self._newest, 0)
+            best, count = self._newest.under(belief.slots), self._affordable_swaps(self._newest)
+            self._swapped = self._best_swap(best, self._newest, 0, count)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
             self._add_newest(belief, prediction)
@@ -313,23 +313,30 @@ class AssignmentSearch:
         gain = identity[before, self._all].sum() - identity[slots, self._all].sum()
         return bool(gain >= MIN_IDENTITY_GAIN * np.count_nonzero(slots != before))
 
-    def _next_swaps(self, slots: np.ndarray) -> int:
+    def _affordable_swaps(self, evidence: Evidence) -> int:
+        """Return how many swaps this tick may try: one at least, so that the search goes on."""
+        rows = SWAP_ROWS * max(1, len(evidence.records))
+        return min(max(1, self._budget.affordable(rows)), SWAPS)
+
+    def _next_swaps(self, slots: np.ndarray, count: int) -> int:
         """How many swaps of this assignment have been tried; after the last ones again none."""
         key = slots.tobytes()
         tried = self._tried.get(key, 0)
-        more = tried + SWAPS < min(MAX_SWAPS, len(self._pairs[0]))
-        self._tried[key] = tried + SWAPS if more else 0
+        more = tried + count < min(MAX_SWAPS, len(self._pairs[0]))
+        self._tried[key] = tried + count if more else 0
         return tried
 
-    def _best_swap(self, best: Candidate, evidence: Evidence, begin: int) -> np.ndarray | None:
+    def _best_swap(
+        self, best: Candidate, evidence: Evidence, begin: int, count: int
+    ) -> np.ndarray | None:
         """The best assignment (N,) in which two channels swap slots, where it is better.
 
         Turns end where expectations and assignment agree, which they may do on a pair of legs
         taken for each other; so swaps are tried with the expectations that follow from them,
-        `SWAPS` from the `begin`th likeliest on.
+        `count` from the `begin`th likeliest on.
         """
         likeliest = np.argsort(swap_gains(best.costs, best.slots)[self._pairs])
-        tried = likeliest[begin : begin + SWAPS]
+        tried = likeliest[begin : begin + count]
         if not len(tried):
             return None
         one, other = (side[tried] for side in self._pairs)
