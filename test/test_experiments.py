@@ -35,3 +35,12 @@ def test_starts_are_counted(tmp_path):
     run("starts/run.py", *words)
     (rows,) = json.loads((tmp_path / "s.json").read_text()).values()
     assert rows[0]["acts_after_s"] > 0 and rows[0]["longest_gap_ms"] > 0
+
+
+def test_ticks_on_impossible_readings_are_measured(tmp_path):
+    pytest.importorskip("rclpy")
+    words = "--library", "20", "--node", "20", "--loops", "0", "--kinds", "carried"
+    run("impossible_readings/run.py", *words, "--json", str(tmp_path / "i.json"))
+    rows = json.loads((tmp_path / "i.json").read_text())
+    assert [(row["called"], row["ticks"]) for row in rows] == [("library", 20), ("node", 20)]
+    assert all(0 < row["p50_cpu_ms"] <= row["max_cpu_ms"] for row in rows)

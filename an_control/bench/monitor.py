@@ -13,25 +13,43 @@ from an_control.policy.monitor.search import VERIFY_TICKS
 
 EVERY = 100
 STEPS = 1000
+IMPOSSIBLE_TICKS = 500
+"""Ticks after each episode whose readings no assignment explains."""
+QUIET, MOVE, VERIFIED, IMPOSSIBLE = (
+    "nothing happens",
+    "signals move",
+    "a move is verified",
+    "nothing explains the readings",
+)
 
 
 def monitor_rows(model: Model, engines: list[EngineName], seconds: float) -> list[dict[str, Any]]:
-    """A row an engine: quantiles in us of what a monitored tick takes longer than one alone.
+    """Return a row for each engine and kind of tick: how much longer a monitored tick takes, in us.
 
-    All signals move every 100 steps. `quiet` are the ticks in which nothing is verified, `move`
-    those in which signals move, `after` the ones in which that is verified; None where there was no
-    such tick. At least one episode is played.
+    All signals move every 100 steps. After each episode every channel reads for a while what it
+    read at some tick of the episode, each channel at another one: that is never explained. A kind
+    of which there was no tick has None. At least one episode is played.
     """
-    return [_row(model, engine, seconds) for engine in engines]
+    return [row for engine in engines for row in _rows(model, engine, seconds)]
 
 
-def _row(model: Model, engine: EngineName, seconds: float) -> dict[str, Any]:
+def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, Any]]:
     from an_control.learning.environments import environment_of, make_environment
 
     alone = make_policy(model, "off", engine=engine)
     monitored = make_policy(model, "match", engine=engine)
-    taken: dict[str, list[int]] = {"quiet": [], "move": [], "after": []}
+    taken: dict[str, list[int]] = {QUIET: [], MOVE: [], VERIFIED: [], IMPOSSIBLE: []}
     rng, ids = np.random.default_rng(1), monitored.nominal_ids
+
+    def tick(values: np.ndarray, shown: np.ndarray, kind: str) -> np.ndarray:
+        """Step both policies; the monitored one on the readings as they are `shown` (N,) to it."""
+        begin_ns = time.perf_counter_ns()
+        alone.step_array(values, ids)
+        middle_ns = time.perf_counter_ns()
+        action = monitored.step_array(shown, ids)
+        taken[kind].append(time.perf_counter_ns() - middle_ns - (middle_ns - begin_ns))
+        return action
+
     with closing(make_environment(environment_of(str(model.task["name"])))) as env:
         end_ns = time.perf_counter_ns() + int(seconds * 1e9)
         while not any(taken.values()) or time.perf_counter_ns() < end_ns:
@@ -39,23 +57,23 @@ def _row(model: Model, engine: EngineName, seconds: float) -> dict[str, Any]:
             alone.reset()
             monitored.reset()
             order = np.arange(len(ids))
+            seen: list[np.ndarray] = []
             for step in range(STEPS):
                 moved = step > 0 and step % EVERY == 0
                 order = rng.permutation(order) if moved else order
-                shown = np.asarray(observation, np.float32)[order]
-                begin_ns = time.perf_counter_ns()
-                alone.step_array(observation, ids)
-                middle_ns = time.perf_counter_ns()
-                action = monitored.step_array(shown, ids)
-                cost_ns = time.perf_counter_ns() - middle_ns - (middle_ns - begin_ns)
-                kind = "after" if step % EVERY <= VERIFY_TICKS else "quiet"
-                taken["move" if moved else kind].append(cost_ns)
+                seen.append(np.asarray(observation, np.float32))
+                kind = VERIFIED if step % EVERY <= VERIFY_TICKS else QUIET
+                action = tick(seen[-1], seen[-1][order], MOVE if moved else kind)
                 observation, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:
                     break
-    row: dict[str, Any] = {"engine": engine}
-    for kind, costs in taken.items():
-        for share in (50, 99):
-            found = float(np.percentile(costs, share)) / 1e3 if costs else None
-            row[f"{kind}_p{share}_us"] = found
-    return row
+            for readings in rng.permuted(rng.choice(seen, IMPOSSIBLE_TICKS), axis=0):
+                tick(readings, readings, IMPOSSIBLE)
+    return [{"engine": engine, "tick": kind, **_figures(costs)} for kind, costs in taken.items()]
+
+
+def _figures(costs_ns: list[int]) -> dict[str, float | None]:
+    if not costs_ns:
+        return {"p50_us": None, "p99_us": None, "max_us": None}
+    p50, p99, longest = (float(np.percentile(costs_ns, share)) / 1e3 for share in (50, 99, 100))
+    return {"p50_us": p50, "p99_us": p99, "max_us": longest}

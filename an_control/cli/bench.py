@@ -44,12 +44,10 @@ PARTS_COLUMNS = {
 }
 MONITOR_COLUMNS = {
     "engine": "engine",
-    "quiet_p50_us": "quiet tick p50",
-    "quiet_p99_us": "p99",
-    "move_p50_us": "at a move p50",
-    "move_p99_us": "p99",
-    "after_p50_us": "tick of verification p50",
-    "after_p99_us": "p99",
+    "tick": "tick",
+    "p50_us": "p50",
+    "p99_us": "p99",
+    "max_us": "max",
 }
 LATENCY_COLUMNS = {"path": "path", "p50_us": "p50", "p99_us": "p99"}
 LOCKSTEP_COLUMNS = {
@@ -94,7 +92,8 @@ class Verb:
     ]
     """inference: a tick of the policy on one core. parts: the same of the authors' Ant with each
     encoder, pooling and recurrence. monitor: what the identity monitor adds to it
-    (of the Ant policy that ships, or of --model), while signals move every 100 steps. ros: from
+    (of the Ant policy that ships, or of --model), while signals move every 100 steps, and while the
+    readings fit nothing. ros: from
     sensor message to command, beside a bare echo of the same message, and steps a second of
     simulator and node in lockstep. ant:
     steps a second of the environment alone, beside the package's own. training: steps a second of

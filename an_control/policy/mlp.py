@@ -14,6 +14,7 @@ from an_control.policy.previous_action import PreviousAction
 from an_control.policy.protocol import Policy
 from an_control.policy.scalar.weights import head_of
 from an_control.policy.sizes import MlpSizes
+from an_control.system.blas import one_blas_thread
 
 
 class MlpPolicy(PreviousAction, Policy):
@@ -45,6 +46,7 @@ class MlpPolicy(PreviousAction, Policy):
         values = np.fromiter(readings.values(), np.float64, len(readings))
         return self.step_array(values, tuple(readings))
 
+    @one_blas_thread
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as `AttentionNeuron`'s."""
         values = real_numbers(values, len(ids)).astype(np.float64)

@@ -90,7 +90,10 @@ def test_the_monitor_is_measured_for_an_episode_and_its_model_named(tmp_path, mo
     assert main(["bench", "monitor", "--seconds", "0.000001", "--json", str(result)]) == 0
     shown = json.loads(result.read_text())
     assert shown["model"] == str(share_path("models/ant.safetensors"))
-    assert all(row["quiet_p50_us"] > 0.0 and row["move_p50_us"] > 0.0 for row in shown["rows"])
+    rows = {(row["engine"], row["tick"]): row for row in shown["rows"]}
+    assert all(row["p50_us"] <= row["p99_us"] <= row["max_us"] for row in rows.values())
+    assert rows["numpy", "nothing happens"]["p50_us"] > 0.0
+    assert rows["numpy", "nothing explains the readings"]["p50_us"] > 0.0
 
 
 def test_inference_is_measured_with_one_thread(monkeypatch):

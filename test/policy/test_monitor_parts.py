@@ -20,6 +20,7 @@ from an_control.policy import (
 )
 from an_control.policy.monitor import assignment
 from an_control.policy.monitor.belief import Belief
+from an_control.policy.monitor.budget import Budget
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import ChangeDetector
 from an_control.policy.monitor.evidence import Evidence, Record
@@ -208,7 +209,7 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
     every = np.array(list(itertools.permutations(range(5))))
 
     def fresh():
-        evidence = Evidence(forward, Costs(forward), kept)
+        evidence = Evidence(forward, Costs(forward), kept, Budget(forward))
         evidence.start(link)
         return evidence
 

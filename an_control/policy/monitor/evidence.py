@@ -9,11 +9,13 @@ against what the forward model predicts from before the move on (dead reckoning)
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
+from an_control.policy.monitor.budget import Budget
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.policy.sizes import WINDOW
@@ -23,6 +25,11 @@ MAX_IDENTITY_COST = 8.0
 """Nats that the identity classifier can say against a channel."""
 RECKONING_GROWTH = 1.2
 """By which the errors of dead reckoning grow in a tick."""
+
+
+CLASSIFIER_ROWS, SWAP_ROWS = 7.0, 0.5
+"""What asking the classifier, and a tick under an assignment of which only the total is asked, cost
+in ticks' costs (`budget`)."""
 
 
 class Candidate(NamedTuple):
@@ -55,10 +62,11 @@ class Evidence:
         forward: predicts N channels.
         costs: compares predictions with readings.
         ticks: how many records are kept.
+        budget: counts what is computed.
     """
 
-    def __init__(self, forward: ForwardModel, costs: Costs, ticks: int) -> None:
-        self._forward, self._costs = forward, costs
+    def __init__(self, forward: ForwardModel, costs: Costs, ticks: int, budget: Budget) -> None:
+        self._forward, self._costs, self._budget = forward, costs, budget
         self._all = np.arange(len(forward.channels))
         self.records: deque[Record] = deque(maxlen=ticks)
         self._sums: dict[bytes, tuple[int, np.ndarray]] = {}
@@ -89,6 +97,13 @@ class Evidence:
             self._totals.clear()
         self.records.append(record)
 
+    def copy(self) -> Evidence:
+        """Return evidence of the same ticks, to which none is added."""
+        other = copy(self)
+        other.records = self.records.copy()
+        other._sums, other._totals = {}, {}
+        return other
+
     def start_reckoning(self, expectation: Expectation) -> None:
         """Predict on from what was expected at the tick of the move."""
         self._reckoned, self._reckoned_scale = expectation.likeliest, expectation.prediction.scale
@@ -117,6 +132,7 @@ class Evidence:
 
     def identity_costs(self) -> np.ndarray:
         """Ask the identity classifier, by the newest records; costs (slots, channels)."""
+        self._budget.spend(CLASSIFIER_ROWS)
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
         costs = self._forward.identity_costs(reads, change, actions)
@@ -127,6 +143,7 @@ class Evidence:
         key = slots.tobytes()
         count, sums = self._sums.get(key) or (0, np.zeros(self.link.shape))
         if count < len(self.records):
+            self._budget.spend(len(self.records) - count)
             before, actions, change, reads = self._since(count)
             prediction = self._forward.predict(before[:, slots], actions)
             self._costs.add(sums, change, prediction.change, reads, prediction)
@@ -142,6 +159,7 @@ class Evidence:
         first, ticks = int(counts.min()), len(self.records)
         which = np.repeat(np.arange(len(slots)), ticks - counts)  # the assignment of each row
         tick = np.concatenate([np.arange(count - first, ticks - first) for count in counts])
+        self._budget.spend(SWAP_ROWS * len(which))
         before, actions, change, reads = self._since(first)
         by_channel = tick[:, None], slots[which]  # (rows, channels)
         prediction = self._forward.predict(before[by_channel], actions[tick])

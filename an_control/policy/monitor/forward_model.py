@@ -18,6 +18,7 @@ import numpy as np
 
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import WINDOW
+from an_control.system.blas import one_blas_thread
 
 F32 = np.float32
 Layer = tuple[np.ndarray, np.ndarray]
@@ -25,6 +26,8 @@ NETWORKS = ("forward.", "identity.", "imputation.")
 """What the names of their arrays begin with."""
 LEAST_CHANGE = F32(1e-4)
 """Added to the mean size of a channel's changes, its usual step."""
+DEFAULT_STEP_S = 0.02
+"""The period of a task's ticks where it names none."""
 LOWEST, HIGHEST = -6.0, 3.0
 """Bounds of an error's log scale, in units of the channel's usual step."""
 
@@ -76,6 +79,10 @@ class ForwardModel:
         self._common = np.ascontiguousarray(arrays["identity.common"].T, F32)
         self._units = arrays["identity.units"]
         self.actions = len(self._forward[0][0]) - len(self.channels)
+        self.products = sum(weight.size for weight, _ in self._forward)
+        """Multiplications that one prediction takes."""
+        self.step_s = float(model.task.get("step_s", DEFAULT_STEP_S))
+        """The period of the task's ticks."""
         self.imputes = self.sizes.imputation > 0
         """Whether it can impute missing channels."""
         self._usual_change = arrays["forward.step"].astype(F32)
@@ -111,11 +118,16 @@ class ForwardModel:
         if self._predict_tick is not None and readings.shape == (1, len(self.channels)):
             tick = self._predict_tick(x[0], self._weights, self._biases, self._usual_change)
             return Prediction(*tick)
+        return self._predict_rows(x)
+
+    @one_blas_thread
+    def _predict_rows(self, x: np.ndarray) -> Prediction:
+        """Predict from readings and actions (..., N + A)."""
         *hidden, (weight, bias) = self._forward
         for hidden_weight, hidden_bias in hidden:
             x = _silu(x @ hidden_weight + hidden_bias)
         x = x @ weight + bias
-        channels = readings.shape[-1]
+        channels = len(self.channels)
         first, second = x[..., :channels], x[..., channels:]
         scale = self._usual_change * np.exp(
             np.minimum(np.maximum(second, F32(LOWEST)), F32(HIGHEST))
@@ -130,6 +142,7 @@ class ForwardModel:
         likeliest = np.where(self.binary, prediction.chance[0], expected)
         return Expectation(signals, action, prediction, expected, likeliest)
 
+    @one_blas_thread
     def impute(
         self, before: np.ndarray, action: np.ndarray, readings: np.ndarray, missing: np.ndarray
     ) -> np.ndarray:
@@ -146,6 +159,7 @@ class ForwardModel:
         imputed: np.ndarray = np.where(missing, estimate, readings)
         return imputed
 
+    @one_blas_thread
     def identity_costs(
         self, reads: np.ndarray, change: np.ndarray, actions: np.ndarray
     ) -> np.ndarray:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.policy.monitor.belief import Belief
+from an_control.policy.monitor.budget import Budget
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import UNKNOWN, ChangeDetector
 from an_control.policy.monitor.evidence import Record
@@ -59,7 +60,8 @@ class IdentityMonitor:
         self._forward, self._ordered = forward, ordered
         self._costs = Costs(forward, compiled=compiled)
         self._detector = ChangeDetector(self._costs, len(self.channels))
-        self._search = AssignmentSearch(forward, self._costs)
+        self._budget = Budget(forward)
+        self._search = AssignmentSearch(forward, self._costs, self._budget)
         self._imputation = Imputation(forward, self._costs)
         self._partial = PartialSearch(forward, self._costs.assign)
         self.lateness = Lateness(forward, self._costs)
@@ -83,6 +85,7 @@ class IdentityMonitor:
         self._stable_ticks = 0
         self._ahead: Expectation | None = None
         self._detector.set(0.0)
+        self._budget.next_tick()
         self._search.reset()
         self._imputation.reset()
         self._partial.reset()
@@ -138,6 +141,7 @@ class IdentityMonitor:
         """
         self.lateness.catch_up()
         given = self._step(readings, self.lateness.next_tick(action), evidence)
+        self._budget.next_tick()
         return self._ahead_of(given) if self.lateness.ticks and not self.belief.lost else given
 
     def _step(self, readings: np.ndarray, action: np.ndarray, evidence: bool) -> np.ndarray:
@@ -319,7 +323,7 @@ class IdentityMonitor:
         search.add(Record(zeroed(before), expectation.action, readings - before, readings))
         if search.to_verify:
             belief = search.verify(belief)
-        elif detector.surprise > detector.max_surprise and search.due:
+        elif detector.surprise > detector.max_surprise and (search.due or search.seeking):
             sought = search.seek(belief)
             if sought is not belief:
                 detector.set(0.0)

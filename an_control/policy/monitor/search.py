@@ -7,13 +7,16 @@ all ticks, fading, is reviewed now and then for channels that were confused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from an_control.policy.monitor.assignment import cost_moves, swap_gains
 from an_control.policy.monitor.belief import Belief
+from an_control.policy.monitor.budget import Budget
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import Move
-from an_control.policy.monitor.evidence import Candidate, Evidence, Record
+from an_control.policy.monitor.evidence import SWAP_ROWS, Candidate, Evidence, Record
 from an_control.policy.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.policy.sizes import WINDOW
 
@@ -27,7 +30,7 @@ RECKONING_TICKS = 6
 TURNS = 3
 """Of expecting and assigning, at most, in one tick."""
 SWAPS = 8
-"""Swaps of two channels that are tried between two ticks."""
+"""Swaps of two channels that are tried between two ticks, at most."""
 MAX_SWAPS = 48
 """Swaps after which the likeliest are tried again."""
 NEWEST_TICKS = 8
@@ -54,13 +57,15 @@ class AssignmentSearch:
     Args:
         forward: predicts N channels.
         costs: compares predictions with readings.
+        budget: says when a tick has computed enough.
     """
 
     _costs: np.ndarray  # (slots, channels) under the present assignment
 
-    def __init__(self, forward: ForwardModel, costs: Costs) -> None:
-        self._evidence = Evidence(forward, costs, VERIFY_TICKS)
-        self._newest = Evidence(forward, costs, NEWEST_TICKS)
+    def __init__(self, forward: ForwardModel, costs: Costs, budget: Budget) -> None:
+        self._budget = budget
+        self._evidence = Evidence(forward, costs, VERIFY_TICKS, budget)
+        self._newest = Evidence(forward, costs, NEWEST_TICKS, budget)
         """The same records, the newest alone."""
         self._assign = costs.assign
         self._all = np.arange(len(forward.channels))
@@ -83,6 +88,8 @@ class AssignmentSearch:
         self._swapped: np.ndarray | None = None
         """The assignment with two channels swapped that the last tick has left to compare."""
         self._surprising = False
+        self._candidates: Iterator[Candidate] | None = None
+        """What `seek` has left to compare with the belief."""
         self._ticks, self._age, self._moving = 0, VERIFY_TICKS, False
 
     def next_tick(self) -> bool:
@@ -100,6 +107,11 @@ class AssignmentSearch:
     def due(self) -> bool:
         """Whether the evidence is reviewed in this tick, where nothing is verified."""
         return self._ticks % REVIEW_TICKS == 0
+
+    @property
+    def seeking(self) -> bool:
+        """Whether `seek` has not finished."""
+        return self._candidates is not None
 
     @property
     def following(self) -> bool:
@@ -126,7 +138,7 @@ class AssignmentSearch:
         self._surprising = False
         self._age, self._moving, self._counted = 0, True, belief.lost
         self._tried: dict[bytes, int] = {}
-        self._to_swap = self._swapped = None
+        self._to_swap = self._swapped = self._candidates = None
         belief = belief._replace(previous=belief.slots, previous_outputs=belief.outputs)
         return self._choose(belief, [self._evidence.under(one) for one in (belief.slots, slots)])
 
@@ -138,33 +150,61 @@ class AssignmentSearch:
             self._evidence.reckon(record)
 
     def verify(self, belief: Belief) -> Belief:
-        """Compare, by everything since the move, what is believed and what follows from it."""
+        """Compare, by everything since the move, what is believed and what follows from it.
+
+        What the budget does not allow is left out: the next tick verifies again.
+        """
         evidence = self._evidence
         identity = evidence.classify()
-        found = [evidence.under(belief.previous), *self._turns(belief.slots)]
-        if self._moving and self._age <= RECKONING_TICKS:
-            found += self._turns(self._assign(identity + evidence.reckoning))
-        elif self._age % 3 == 0:
-            found += self._turns(self._assign(identity + evidence.link))
-        if self._swapped is not None:
-            found.append(evidence.under(self._swapped))
+        found = [evidence.under(belief.previous)]
+        for candidate in self._rivals(belief, identity):
+            found.append(candidate)
+            if not self._budget.affordable(len(evidence.records)):
+                break
         if self._age < VERIFY_TICKS:
             best = min(found, key=lambda one: one.total)
             self._to_swap = found[0] if self._age % 2 else best
         return self._choose(belief, found)
 
-    def seek(self, belief: Belief) -> Belief:
-        """The belief does not hold: look for any other that explains the newest ticks."""
+    def _rivals(self, belief: Belief, identity: np.ndarray) -> Iterator[Candidate]:
+        """Yield what is believed, and what else may explain the ticks since the move."""
         evidence = self._evidence
-        evidence.unlink()
-        self._counted = False
-        identity = evidence.classify()
-        found = [evidence.under(belief.slots)]
-        for start in (identity, identity + found[0].costs):
-            found += self._turns(self._assign(start))
+        yield from self._turns(evidence, belief.slots)
+        if self._swapped is not None:
+            yield evidence.under(self._swapped)
+        if self._moving and self._age <= RECKONING_TICKS:
+            yield from self._turns(evidence, self._assign(identity + evidence.reckoning))
+        elif self._age % 3 == 0:
+            yield from self._turns(evidence, self._assign(identity + evidence.link))
+
+    def seek(self, belief: Belief) -> Belief:
+        """The belief does not hold: look for any other that explains the newest ticks.
+
+        What the budget does not allow is compared at the next ticks, on the same evidence.
+        """
+        if self._candidates is None:
+            self._counted = False
+            self._sought: list[Candidate] = []
+            self._candidates = self._others(belief.slots)
+        for candidate in self._candidates:
+            self._sought.append(candidate)
+            if not self._budget.affordable(VERIFY_TICKS):
+                return belief
+        self._candidates = None
+        present, *others = self._sought
         newest = self._newest.identity_costs()
-        agreed = [one for one in found[1:] if self._agrees(newest, belief.slots, one.slots)]
-        return self._choose(belief, [found[0], *agreed])
+        agreed = [one for one in others if self._agrees(newest, belief.slots, one.slots)]
+        return self._choose(belief, [present, *agreed])
+
+    def _others(self, slots: np.ndarray) -> Iterator[Candidate]:
+        """Yield this assignment, and others that may explain the newest ticks better."""
+        evidence = self._evidence.copy()
+        evidence.unlink()
+        identity = evidence.classify()
+        present = evidence.under(slots)
+        yield present
+        for start in (identity, identity + present.costs):
+            yield from self._turns(evidence, self._assign(start))
 
     def review(self, belief: Belief, prediction: Prediction, *, surprising: bool) -> Belief:
         """Nothing is verified: add to the evidence, and see if channels were confused.
@@ -172,7 +212,7 @@ class AssignmentSearch:
         Where the readings are `surprising`, two signals may have swapped slots without a jump.
         Where no later step of this tick depends on it, that is put off for `catch_up`.
         """
-        self._surprising = surprising
+        self._surprising, self._candidates = surprising, None
         if self._swapped is not None:
             belief = self._take_swap(belief, self._swapped)
             self._swapped = None
@@ -196,10 +236,13 @@ class AssignmentSearch:
         """Do what the last tick has put off: add its evidence, or try swaps of two channels."""
         if self._to_swap is not None:
             best, self._to_swap = self._to_swap, None
-            self._swapped = self._best_swap(best, self._evidence, self._next_swaps(best.slots))
+            count = self._affordable_swaps(self._evidence)
+            begin = self._next_swaps(best.slots, count)
+            self._swapped = self._best_swap(best, self._evidence, begin, count)
         if self._surprising:
             self._surprising = False
-            self._swapped = self._best_swap(self._newest.under(belief.slots), self._newest, 0)
+            best, count = self._newest.under(belief.slots), self._affordable_swaps(self._newest)
+            self._swapped = self._best_swap(best, self._newest, 0, count)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
             self._add_newest(belief, prediction)
@@ -246,13 +289,13 @@ class AssignmentSearch:
         costs -= costs[belief.slots, self._all]
         self._costs = costs
 
-    def _turns(self, slots: np.ndarray) -> list[Candidate]:
-        """What follows from an assignment, and from what follows from it, and so on."""
+    def _turns(self, evidence: Evidence, slots: np.ndarray) -> Iterator[Candidate]:
+        """Yield an assignment, what follows from it, what follows from that, and so on."""
         found: list[Candidate] = []
         while len(found) < TURNS and not any((one.slots == slots).all() for one in found):
-            found.append(self._evidence.under(slots))
+            found.append(evidence.under(slots))
+            yield found[-1]
             slots = self._assign(found[-1].costs)
-        return found
 
     def _take_swap(self, belief: Belief, slots: np.ndarray) -> Belief:
         """The belief with two channels swapped, where predictions and classifier say so."""
@@ -270,23 +313,30 @@ class AssignmentSearch:
         gain = identity[before, self._all].sum() - identity[slots, self._all].sum()
         return bool(gain >= MIN_IDENTITY_GAIN * np.count_nonzero(slots != before))
 
-    def _next_swaps(self, slots: np.ndarray) -> int:
+    def _affordable_swaps(self, evidence: Evidence) -> int:
+        """Return how many swaps this tick may try: one at least, so that the search goes on."""
+        rows = SWAP_ROWS * max(1, len(evidence.records))
+        return min(max(1, self._budget.affordable(rows)), SWAPS)
+
+    def _next_swaps(self, slots: np.ndarray, count: int) -> int:
         """How many swaps of this assignment have been tried; after the last ones again none."""
         key = slots.tobytes()
         tried = self._tried.get(key, 0)
-        more = tried + SWAPS < min(MAX_SWAPS, len(self._pairs[0]))
-        self._tried[key] = tried + SWAPS if more else 0
+        more = tried + count < min(MAX_SWAPS, len(self._pairs[0]))
+        self._tried[key] = tried + count if more else 0
         return tried
 
-    def _best_swap(self, best: Candidate, evidence: Evidence, begin: int) -> np.ndarray | None:
+    def _best_swap(
+        self, best: Candidate, evidence: Evidence, begin: int, count: int
+    ) -> np.ndarray | None:
         """The best assignment (N,) in which two channels swap slots, where it is better.
 
         Turns end where expectations and assignment agree, which they may do on a pair of legs
         taken for each other; so swaps are tried with the expectations that follow from them,
-        `SWAPS` from the `begin`th likeliest on.
+        `count` from the `begin`th likeliest on.
         """
         likeliest = np.argsort(swap_gains(best.costs, best.slots)[self._pairs])
-        tried = likeliest[begin : begin + SWAPS]
+        tried = likeliest[begin : begin + count]
         if not len(tried):
             return None
         one, other = (side[tried] for side in self._pairs)

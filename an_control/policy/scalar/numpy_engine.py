@@ -21,6 +21,7 @@ from an_control.policy.scalar.sensory_neurons import F32, State, neurons_of
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.set_transformer import SetTransformer
 from an_control.policy.sizes import AttentionSizes
+from an_control.system.blas import one_blas_thread
 
 BLOCK = 1024
 
@@ -103,6 +104,7 @@ class NumpyEngine:
         evidence = self._state[-1]
         evidence[queries, columns] = np.maximum(evidence[queries, columns], F32(least))
 
+    @one_blas_thread
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
         """A tick of these columns' neurons alone: `values` (N,), the action (A,) before."""
         part = tuple(array[..., columns] for array in self._state[: self._parts])
@@ -120,6 +122,7 @@ class NumpyEngine:
         """The neurons' outputs h of these columns, (N, d)."""
         return self._state[0][: self._sizes.neuron, columns].T.copy()
 
+    @one_blas_thread
     def step(
         self,
         values: np.ndarray,

@@ -17,6 +17,7 @@ from an_control.policy.protocol import Policy
 from an_control.policy.sizes import VisionSizes
 from an_control.policy.vision.heads import VisionHead
 from an_control.policy.vision.numpy_engine import VisionEngine
+from an_control.system.blas import one_blas_thread
 
 
 class VisionNeuron(PreviousAction, Policy):
@@ -50,6 +51,7 @@ class VisionNeuron(PreviousAction, Policy):
         patches = list(readings.values())
         return self.step_array(np.array(patches) if patches else self.no_patches, tuple(readings))
 
+    @one_blas_thread
     def step_array(self, patches: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `patches` (N, stack, patch, patch) uint8, oldest frame first, in any order.
 

@@ -1,0 +1,100 @@
+"""One BLAS thread while a policy computes, whatever the process that calls it has set.
+
+A tick's products are small: threads that wait for each other at each product take longer than the
+product itself, on busy cores a hundred times as long. Who sets the environment before numpy is
+imported (`threads`) is safe from that; here it holds in every process, for as long as a call takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from threading import Lock
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FUNCTIONS = (
+    ("scipy_openblas_get_num_threads64_", "scipy_openblas_set_num_threads64_"),
+    ("scipy_openblas_get_num_threads", "scipy_openblas_set_num_threads"),
+    ("openblas_get_num_threads64_", "openblas_set_num_threads64_"),
+    ("openblas_get_num_threads", "openblas_set_num_threads"),
+    ("MKL_Get_Max_Threads", "MKL_Set_Num_Threads"),
+    ("bli_thread_get_num_threads", "bli_thread_set_num_threads"),
+)
+"""Names by which a BLAS library reads and sets its number of threads: OpenBLAS as numpy's wheels
+and as distributions build it, MKL and BLIS."""
+Threads = tuple[Callable[[], int], Callable[[int], Any]]
+"""What reads and what sets the number of threads."""
+
+
+class OneThread:
+    """A limit of one thread for BLAS, held by any number of calls at a time.
+
+    The number of threads belongs to the whole process: the first holder notes what is set, and the
+    last one restores it.
+
+    Args:
+        threads: reads and sets the number of threads; None leaves it as it is.
+    """
+
+    def __init__(self, threads: Threads | None) -> None:
+        self._threads = threads
+        self._lock = Lock()
+        self._holders = 0
+        self._before = 1
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return `function` so that it holds the limit for as long as it runs."""
+        if self._threads is None:
+            return function
+
+        @wraps(function)
+        def held(*args: P.args, **kwargs: P.kwargs) -> R:
+            self._hold()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._release()
+
+        return held
+
+    def _hold(self) -> None:
+        assert self._threads is not None
+        with self._lock:
+            self._holders += 1
+            if self._holders == 1:
+                read, set_to = self._threads
+                self._before = read()
+                if self._before != 1:
+                    set_to(1)
+
+    def _release(self) -> None:
+        assert self._threads is not None
+        with self._lock:
+            self._holders -= 1
+            if self._holders == 0 and self._before != 1:
+                self._threads[1](self._before)
+
+
+def numpy_threads() -> Threads | None:
+    """Return what reads and sets the threads of numpy's BLAS, or None if its names are unknown."""
+    try:
+        extension = import_module("numpy.linalg._umath_linalg")
+        library = ctypes.PyDLL(str(extension.__file__))  # also finds what it is linked to
+    except (ImportError, OSError):
+        return None
+    for names in FUNCTIONS:
+        read, set_to = (getattr(library, name, None) for name in names)
+        if read is not None and set_to is not None:
+            read.argtypes, read.restype = [], ctypes.c_int
+            set_to.argtypes, set_to.restype = [ctypes.c_int], None
+            return read, set_to
+    return None
+
+
+one_blas_thread = OneThread(numpy_threads())
+"""The limit for numpy's BLAS, as a decorator."""

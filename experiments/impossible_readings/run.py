@@ -1,0 +1,258 @@
+"""Measure the ticks of the shipped Ant, with its monitor, on readings that fit no wiring.
+
+    python experiments/impossible_readings/run.py [--loops 0 2] [--json FILE]
+
+As a library: so many ticks, with a pause before each. In the node: the policy node as a process, to
+which this one publishes the readings at the Ant's rate. Beside `--loops` processes that do nothing
+but compute. Both the time by the clock and the processor time of a tick are shown: they differ
+where other processes take the core away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from an_control import load_policy
+from an_control.policy import read_model
+from an_control.policy.monitor.forward_model import trained_ranges
+from an_control.system.share import share_path
+
+MODEL = share_path("models/ant.safetensors")
+POSE_TICKS, SWING_TICKS = 400, 1000
+"""Ticks after which the robot hangs in another pose, or its legs swing in another way."""
+SETTLE_TICKS = 100
+"""Ticks of the node that are not counted."""
+QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+
+
+class Ranges:
+    """The range of each of the Ant's channels in training, lowest and highest (N,)."""
+
+    def __init__(self) -> None:
+        ranges = trained_ranges(read_model(MODEL))
+        self.ids = tuple(ranges)
+        self.low, self.high = np.array(list(ranges.values())).T
+        place = {name: number for number, name in enumerate(self.ids)}
+        self.contacts = [place[name] for name in self.ids if name.endswith("contact")]
+        self.speeds = [place[name] for name in self.ids if "velocity" in name]
+        self.pose = [place[name] for name in ("roll", "pitch", "height")]
+
+
+def on_a_stand(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Hang upside down in a pose for a while, with sensor noise and no foot on the ground."""
+    for tick in range(1 << 62):
+        if tick % POSE_TICKS == 0:
+            base = rng.uniform(ranges.low, ranges.high)
+            base[ranges.pose] = rng.uniform(2, 3), rng.uniform(-1.5, -1.0), 0.6
+            base[ranges.speeds] = 0.0
+        values = base + 0.003 * rng.standard_normal(len(base))
+        values[ranges.contacts] = 0.0
+        yield values
+
+
+def carried(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Drift at random in every channel, as what is moved by a hand and not by its motors."""
+    values, span = (ranges.low + ranges.high) / 2, ranges.high - ranges.low
+    while True:
+        step = 0.1 * span * rng.standard_normal(len(span)) * rng.random()
+        values = np.clip(values + step, ranges.low, ranges.high)
+        yield values
+
+
+def on_its_side(ranges: Ranges, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Lie on the side; legs swing whatever the action is, and feet touch now and then."""
+    middle, half = (ranges.low + ranges.high) / 2, (ranges.high - ranges.low) / 2
+    for tick in range(1 << 62):
+        if tick % SWING_TICKS == 0:
+            speed, start = rng.uniform(0.02, 0.3, len(half)), rng.uniform(0.0, 6.3, len(half))
+        values = middle + 0.8 * half * np.sin(speed * tick + start)
+        values[ranges.pose] = np.array([1.55, 0.3, -0.4]) + 0.02 * rng.standard_normal(3)
+        values[ranges.contacts] = rng.random(len(ranges.contacts)) < 0.2
+        yield values
+
+
+Kind = Callable[[Ranges, np.random.Generator], Iterator[np.ndarray]]
+KINDS: dict[str, Kind] = {
+    "on a stand": on_a_stand,
+    "carried": carried,
+    "on its side": on_its_side,
+}
+
+
+@contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    """Let so many processes compute meanwhile."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def library_times(kind: Kind, count: int, pause_s: float) -> np.ndarray:
+    """Return the time and the processor time in seconds (count, 2) of each tick of a policy."""
+    policy, ranges, times_s = load_policy(MODEL), Ranges(), np.empty((count, 2))
+    readings = kind(ranges, np.random.default_rng(0))
+    for number in range(-SETTLE_TICKS, count):
+        values = next(readings)
+        if pause_s:
+            time.sleep(pause_s)
+        begin_s, begin_cpu_s = time.perf_counter(), time.thread_time()
+        policy.step_array(values, ranges.ids)
+        cpu_s = time.thread_time() - begin_cpu_s
+        if number >= 0:
+            times_s[number] = time.perf_counter() - begin_s, cpu_s
+    return times_s
+
+
+def wiring_of(ranges: Ranges, rate_hz: float, actuators: list[str]) -> str:
+    """Return a wiring with all channels in one array, and all actuators in another."""
+    channels = "".join(
+        f"  {name}: {{source: all, field: 'data[{place}]'}}\n"
+        for place, name in enumerate(ranges.ids)
+    )
+    commands = "".join(f"    {name}: {{limits: [-1, 1], safe: 0.0}}\n" for name in actuators)
+    return f"""an_control_wiring: 1
+robot: ant
+rate_hz: {rate_hz}
+min_present_share: 0.5
+sources:
+  all: {{topic: readings, type: std_msgs/msg/Float64MultiArray, max_age_s: 0.5}}
+channels:
+{channels}command:
+  topic: commands
+  type: std_msgs/msg/Float64MultiArray
+  field: data
+  actuators:
+{commands}"""
+
+
+def run_node(file: Path, words: list[str]) -> int:
+    """Run the policy node in this process, and write each tick's times to `file`."""
+    from an_control.ros import node
+    from an_control.ros.loop import Loop
+
+    times_s: list[tuple[float, float]] = []
+    tick = Loop._tick
+
+    def timed(self: Loop, stamp_ns: int | None, begin_s: float) -> None:
+        before_s, before_cpu_s = time.perf_counter(), time.thread_time()
+        tick(self, stamp_ns, begin_s)
+        cpu_s = time.thread_time() - before_cpu_s
+        times_s.append((time.perf_counter() - before_s, cpu_s))
+
+    Loop._tick = timed  # type: ignore[method-assign]
+    status = node.main(["--ros-args", *words])
+    np.save(file, np.array(times_s).reshape(-1, 2))
+    return status
+
+
+def node_times(kind: Kind, count: int) -> np.ndarray:
+    """Return the times in seconds (count, 2) as `library_times` does, of the node's whole ticks."""
+    import rclpy
+    from std_msgs.msg import Float64MultiArray
+
+    ranges, model = Ranges(), read_model(MODEL)
+    step_s = float(model.task["step_s"])
+    readings = kind(ranges, np.random.default_rng(0))
+    with tempfile.TemporaryDirectory() as folder:
+        wiring, file = Path(folder) / "wiring.yaml", Path(folder) / "times.npy"
+        wiring.write_text(wiring_of(ranges, 1.0 / step_s, list(model.task["actuators"])))
+        settings = {"wiring": wiring, "model": MODEL, "autostart": "true"}
+        words = [word for name, value in settings.items() for word in ("-p", f"{name}:={value}")]
+        node = subprocess.Popen([sys.executable, __file__, "--as-node", str(file), *words])
+        rclpy.init()
+        robot = rclpy.create_node("robot")
+        publisher = robot.create_publisher(Float64MultiArray, "readings", 10)
+        answers: list[float] = []
+        robot.create_subscription(
+            Float64MultiArray, "commands", lambda _: answers.append(time.monotonic()), 10
+        )
+        try:
+            next_s = time.monotonic()
+            end_s = next_s + 60.0 + 2 * count * step_s
+            while len(answers) < count + 2 * SETTLE_TICKS:
+                if node.poll() is not None or time.monotonic() > end_s:
+                    raise TimeoutError(f"the policy node sent {len(answers)} commands in time")
+                publisher.publish(Float64MultiArray(data=next(readings).tolist()))
+                next_s = max(next_s + step_s, time.monotonic())
+                while (left_s := next_s - time.monotonic()) > 0.0:
+                    rclpy.spin_once(robot, timeout_sec=left_s)
+        finally:
+            node.send_signal(signal.SIGINT)
+            node.wait(10.0)
+            robot.destroy_node()
+            rclpy.shutdown()
+        found: np.ndarray = np.load(file)[SETTLE_TICKS:][:count]
+        return found
+
+
+def figures(times_s: np.ndarray) -> dict[str, float]:
+    """Return quantiles of the time and the processor time of a tick, in ms."""
+    return {
+        f"{name}_{measured}_ms": 1e3 * float(np.quantile(column, share))
+        for measured, column in zip(("clock", "cpu"), times_s.T, strict=True)
+        for name, share in QUANTILES.items()
+    }
+
+
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return a row for each way to call, number of loops and kind of readings; print it."""
+    calls = {
+        "library": (options.library, lambda kind, n: library_times(kind, n, options.pause)),
+        "node": (options.node, node_times),
+    }
+    rows = []
+    for called, (count, times_of) in calls.items():
+        for loops in options.loops if count else []:
+            for name in options.kinds:
+                with busy_loops(loops):
+                    times_s = times_of(KINDS[name], count)
+                what = {"called": called, "loops": loops, "readings": name, "ticks": len(times_s)}
+                rows.append({**what, **figures(times_s), **note(options)})
+                print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def note(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what else a row should say."""
+    return {"note": options.note} if options.note else {}
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--as-node"]:
+        return run_node(Path(sys.argv[2]), sys.argv[3:])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--library", type=int, default=100_000, metavar="N", help="ticks a row")
+    parser.add_argument("--node", type=int, default=5_000, metavar="N", help="ticks a row")
+    parser.add_argument("--loops", type=int, nargs="+", default=[0, 2])
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--pause", type=float, default=0.002, help="seconds before a tick")
+    parser.add_argument("--note", default="", help="written to each row")
+    parser.add_argument("--json", type=Path, help="rows are added to those in this file")
+    options = parser.parse_args()
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    rows = measure(options)
+    if options.json:
+        before = json.loads(options.json.read_text()) if options.json.exists() else []
+        options.json.write_text(json.dumps(before + rows, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
