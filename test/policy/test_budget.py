@@ -92,7 +92,7 @@ def test_where_the_budget_is_spent_every_run_has_the_same_bits(ant, kind):
     """In any order of the channels, and whether or not work is done ahead of the tick."""
     readings = impossible(ant, [(kind, 150)], seed=4)
     spent, actions = play(ant, readings)
-    assert (spent > SHARE * ant.model.task["step_s"]).any()
+    assert (spent > 0.9 * SHARE * ant.model.task["step_s"]).any()
     _, again = play(ant, readings, lambda tick: ant.prepare() if tick % 3 else None)
     assert again.tobytes() == actions.tobytes()
     order = np.random.default_rng(0).permutation(len(ant.nominal_ids))
