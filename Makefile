@@ -1,4 +1,4 @@
-# make ant     two Ant episodes through ROS 2, sensors shuffled       (needs CPython 3.10 or 3.11)
+# make ant     two Ant episodes through ROS 2, sensors shuffled        (needs CPython 3.10 to 3.13)
 # make view    the Ant in real time, in the browser: prints the address to open
 # make test    the suite                      make test-slow  the rest, minutes
 # make lint    ruff and mypy
@@ -24,8 +24,9 @@
 # A table that was stopped plays only the rows that it lacks.
 #
 # PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
-# ROS=system  takes rclpy from the sourced ROS 2 distribution, ROS=wheels from PyPI. Left empty, the
-# distribution is taken where the interpreter can import its rclpy.
+# ROS=system  takes rclpy from the sourced ROS 2 distribution; ROS=kilted and ROS=jazzy take that
+# distribution's packages from PyPI, which ROS=wheels does with Kilted's. Left empty, the sourced
+# distribution is taken where the interpreter can import its rclpy, else Kilted's packages.
 
 PYTHON ?=
 VENV ?= .venv
@@ -37,10 +38,13 @@ CAMERA_EPISODES ?= 20
 BIN = $(VENV)/bin
 # Four at a time also on two cores, as many tests wait; what must keep real time runs alone.
 PYTEST = $(BIN)/python -m pytest --dist worksteal --numprocesses 4
-SOURCES = setup.py setup.cfg pyproject.toml constraints.txt package.xml \
+SOURCES = setup.py setup.cfg pyproject.toml constraints.txt constraints-jazzy.txt package.xml \
           $(wildcard scripts/* launch/* config/* models/* recipes/*)
-INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check \
-          --constraint constraints.txt --editable
+PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check
+INSTALL = $(PIP) --constraint $${constraints:-constraints.txt} --editable
+# It asks for a pybullet that CPython 3.12 and newer would have to build; they have another.
+NEWER = ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 12))' \
+        || $(PIP) --no-deps pybullet-envs-gymnasium==0.6.0
 
 # The rows of the tables in docs/; the first protocol is what the others differ from.
 comma = ,
@@ -245,15 +249,17 @@ clean:
 
 $(VENV)/.ant: $(SOURCES) | $(VENV)/.ros
 	@echo "Installing an_control and its simulator into $(VENV) ..."
-	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim]" && touch $@
+	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim]" && { $(NEWER); } && touch $@
 
 $(VENV)/.view: $(SOURCES) | $(VENV)/.ros
 	@echo "Installing an_control, its simulator and its page into $(VENV) ..."
-	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,view]" && touch $@ $(VENV)/.ant
+	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,view]" && { $(NEWER); } && \
+	  touch $@ $(VENV)/.ant
 
 $(VENV)/.test: $(SOURCES) | $(VENV)/.ros
 	@echo "Installing an_control and what its tests need into $(VENV) ..."
-	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,test]" && touch $@ $(VENV)/.ant $(VENV)/.view
+	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,test]" && { $(NEWER); } && \
+	  touch $@ $(VENV)/.ant $(VENV)/.view
 
 $(VENV)/.ros:
 	@PYTHON="$(PYTHON)" ROS="$(ROS)" scripts/make_venv $(VENV)

@@ -47,13 +47,18 @@ ROS = [
 ]
 VIEW = ["tornado>=6.4", "msgspec>=0.18"]
 CAMERA = ["opencv-python-headless>=4.8"]
+# pybullet-arm64 is PyBullet for more interpreters and machines, under the same import name. What
+# asks for pybullet by its name would have pip build that beside it.
 SIM = [
     "gymnasium>=1.0",
-    "pybullet>=3.2.7",
-    "pybullet-envs-gymnasium>=0.6",
+    f"pybullet>=3.2.7; python_version < '3.12' and {LINUX_X86}",
+    f"pybullet-envs-gymnasium>=0.6; python_version < '3.12' and {LINUX_X86}",
+    f"pybullet-arm64>=3.2.8; python_version >= '3.12' and python_version < '3.14' and {LINUX_X86}",
+    "pybullet-arm64>=3.2.8; python_version < '3.14' and sys_platform == 'darwin'"
+    " and platform_machine == 'arm64'",
     "numba>=0.60",
     *CAMERA,
-    "Box2D>=2.3.10",
+    "Box2D>=2.3.10; python_version < '3.14'",
     "pygame>=2.6",
     "ale-py>=0.10",
 ]

@@ -18,6 +18,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 
+from an_control.ros.distributions import events_executor
 from an_control.ros.quiet_node import QuietNode
 
 AnyNode = TypeVar("AnyNode", bound=Node)
@@ -90,12 +91,9 @@ class _Note:
 
 
 def new_executor(context: Context) -> Executor:
-    """The events executor where rclpy has it (a third of the cost), else the single-threaded one.
+    """Return the events executor where rclpy has it (a third of the cost), else another.
 
     To be driven by `spin_once` only.
     """
-    try:
-        from rclpy.experimental.events_executor import EventsExecutor
-    except ImportError:
-        return SingleThreadedExecutor(context=context)
-    return EventsExecutor(context=context)
+    executor = events_executor(context)
+    return SingleThreadedExecutor(context=context) if executor is None else executor

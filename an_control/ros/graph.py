@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from rclpy.node import Node
 from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
-from rclpy.topic_endpoint_info import TopicEndpointInfo
+
+from an_control.ros.distributions import TopicEndpointInfo
 
 UNKNOWN = "a node whose name is not known yet"
 

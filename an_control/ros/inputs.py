@@ -17,9 +17,9 @@ from typing import Any
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from rclpy.subscription import MessageInfo, Subscription
-from rclpy.topic_endpoint_info import TopicEndpointInfo
+from rclpy.subscription import Subscription
 
+from an_control.ros.distributions import MessageInfo, TopicEndpointInfo
 from an_control.ros.graph import owner
 from an_control.ros.reading_age import Arrivals
 from an_control.ros.senders import Senders

@@ -29,6 +29,7 @@ from std_srvs.srv import Trigger
 
 from an_control.controller import Controller
 from an_control.ros import parameters
+from an_control.ros.distributions import events_executor
 from an_control.ros.graph import elsewhere
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
@@ -307,11 +308,9 @@ def make_executor(name: str, context: Any) -> Executor:
     """The executor of that name, to be driven by `spin_once`; ValueError where rclpy lacks it."""
     if name == "single_threaded":
         return SingleThreadedExecutor(context=context)
-    try:
-        from rclpy.experimental.events_executor import EventsExecutor
-    except ImportError:
-        raise ValueError("parameter executor: this rclpy has no events executor") from None
-    return EventsExecutor(context=context)
+    if (executor := events_executor(context)) is None:
+        raise ValueError("parameter executor: this rclpy has no events executor")
+    return executor
 
 
 def spin(node: PolicyNode, stopped: Callable[[], bool]) -> None:

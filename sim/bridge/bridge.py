@@ -24,6 +24,7 @@ from rclpy.task import Future
 from rosgraph_msgs.msg import Clock
 from std_srvs.srv import SetBool, Trigger
 
+from an_control.ros.distributions import create_patient_service
 from an_control_sim.bridge.camera_topic import CameraTopic
 from an_control_sim.bridge.exchange import Exchange
 from an_control_sim.bridge.policy_figures import Figures, PolicyFigures
@@ -135,9 +136,9 @@ class Bridge:
         )
         self._figures = PolicyFigures(node, self._link.name) if policy else None
         self._progress = ProgressTopic(node)
-        node.create_service(SetBool, "~/pause", self._on_pause)
-        node.create_service(Trigger, "~/step", self._on_step)
-        node.create_service(Trigger, "~/reset", self._on_reset)
+        create_patient_service(node, SetBool, "~/pause", self._on_pause)
+        create_patient_service(node, Trigger, "~/step", self._on_step)
+        create_patient_service(node, Trigger, "~/reset", self._on_reset)
         self._camera = None
         if camera_hz > 0 and simulation.camera is not None:
             self._camera = CameraTopic(node, self.robot, simulation.camera, camera_hz)
@@ -357,30 +358,36 @@ class Bridge:
 
     # Services
 
-    async def _on_pause(self, request: Any, response: Any) -> Any:
+    def _on_pause(self, request: Any, response: Any) -> Any:
         """Pause or continue; the reply to a pause comes once the step that runs is over."""
         self._paused = bool(request.data)
         if self._paused and self._stepping:
-            return await self._when_done(self._pauses_asked, response)
+            return self._when_done(self._pauses_asked, response)
         response.success = True
         return response
 
-    async def _on_step(self, request: Any, response: Any) -> Any:
+    def _on_step(self, request: Any, response: Any) -> Any:
         if not self._paused:
             response.success, response.message = False, "not paused: call ~/pause first"
             return response
-        return await self._when_done(self._steps_asked, response)
+        return self._when_done(self._steps_asked, response)
 
-    async def _on_reset(self, request: Any, response: Any) -> Any:
-        return await self._when_done(self._resets_asked, response)
+    def _on_reset(self, request: Any, response: Any) -> Any:
+        return self._when_done(self._resets_asked, response)
 
-    async def _when_done(self, queue: list[Future[str]], response: Any) -> Any:
+    def _when_done(self, queue: list[Future[str]], response: Any) -> Future[Any]:
         """Reply once the run has done what was asked; its result is the reason why not."""
         done: Future[str] = Future()
+        reply: Future[Any] = Future()
         queue.append(done)
-        response.message = await done
-        response.success = not response.message
-        return response
+
+        def tell(done: Future[str]) -> None:
+            response.message = done.result()
+            response.success = not response.message
+            reply.set_result(response)
+
+        done.add_done_callback(tell)
+        return reply
 
     # Waiting
 

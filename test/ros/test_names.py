@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rcl_interfaces.msg import Log
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
-from stand import IDS, LATCHED, LIMITS, SCALE, Stand, readings_of
+from stand import IDS, LIMITS, SCALE, Stand, readings_of
 
 from an_control import load_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
@@ -26,14 +25,6 @@ def model(path: Path, *, seed: int = 1, ordered: bool = False, **task: list[str]
     )
     write_model(path, random_model(sizes, seed=seed, gain=4.0, task=TASK | task))
     return path
-
-
-@pytest.fixture
-def said(stand: Stand) -> list[str]:
-    """What the node logs, line by line."""
-    lines: list[str] = []
-    stand.peer.create_subscription(Log, "/rosout", lambda log: lines.append(log.msg), LATCHED)
-    return lines
 
 
 def change(stand: Stand, *pairs: tuple[str, str]) -> None:

@@ -9,10 +9,9 @@ import threading
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray
-from rcl_interfaces.msg import Log
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
-from stand import LATCHED, LIMITS, SCALE, Reference, Stand, tiny_model
+from stand import LIMITS, SCALE, Reference, Stand, tiny_model
 
 from an_control import controller
 from an_control.policy import AttentionSizes, model_file, write_model
@@ -213,10 +212,8 @@ def test_a_newer_model_is_never_overtaken_by_an_older_one(tmp_path):
 
 
 def test_a_model_whose_engine_cannot_be_built_is_reported_and_the_old_one_stays(
-    stand, tmp_path, reference, monkeypatch
+    stand, tmp_path, reference, monkeypatch, said
 ):
-    logged: list[str] = []
-    stand.peer.create_subscription(Log, "/rosout", lambda log: logged.append(log.msg), LATCHED)
     stand.start()
 
     def broken(*_, **__):
@@ -224,7 +221,7 @@ def test_a_model_whose_engine_cannot_be_built_is_reported_and_the_old_one_stays(
 
     monkeypatch.setattr(swap, "make_policy", broken)
     assert set_model(stand, str(tiny_model(tmp_path / "other.safetensors"))).successful
-    stand.until(lambda: any("model not swapped" in line for line in logged), "the reason")
+    stand.until(lambda: any("model not swapped" in line for line in said), "the reason")
     assert list(stand.step(1).effort) == reference.step(1)
 
 

@@ -1,0 +1,112 @@
+"""The names of rclpy that differ between ROS 2 distributions, under one name each.
+
+Every other rclpy name, method, argument and message field that this package uses is the same from
+Jazzy on. Compared with the released sources of rclpy 3.3.21 (Humble), 7.1.6 and 7.1.11 (Jazzy),
+9.1.2 and 9.1.5 (Kilted), 10.0.10 (Lyrical) and 11.0.0 (rolling) on 2026-11-27:
+
+| name | Humble | Jazzy | Kilted | Lyrical, rolling |
+|---|---|---|---|---|
+| `rclpy.subscription.MessageInfo` | no: callbacks get the message only | no: a dict | yes | yes |
+| `MessageInfo["publisher_gid"]` | no | no | from 9.1.1 | yes |
+| `TopicEndpointInfo` in `rclpy.` | `topic_endpoint_info` | same | same | `endpoint_info` |
+| `rclpy.experimental.EventsExecutor` | no | from 7.1.4 | yes | yes |
+| it awaits the coroutine of a service | no | from 7.1.11 | from 9.1.2 | yes |
+| `rclpy.event_handler` | no: `qos_event` | yes | yes | yes |
+| `rclpy.parameter_client` | no | yes | yes | yes |
+| `Node.add_post_set_parameters_callback` | no | yes | yes | yes |
+| environment `ROS_AUTOMATIC_DISCOVERY_RANGE` | no | yes | yes | yes |
+| a message's `uint8[]` | `array` | `array` | `array` | `array` (*) |
+
+(*) Lyrical can give a `rosidl_buffer.Buffer` instead, but only to a subscription that asks for it
+by `acceptable_buffer_backends`; none here does.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Callable
+from typing import Any
+
+from rclpy.context import Context
+from rclpy.executors import Executor
+from rclpy.node import Node
+from rclpy.task import Future
+
+try:
+    from rclpy.endpoint_info import TopicEndpointInfo
+except ModuleNotFoundError:  # until Kilted
+    from rclpy.topic_endpoint_info import TopicEndpointInfo
+
+try:
+    from rclpy.subscription import MessageInfo
+except ImportError:  # until Jazzy
+    MessageInfo = dict[str, Any]
+
+__all__ = [
+    "MessageInfo",
+    "TopicEndpointInfo",
+    "create_patient_service",
+    "events_executor",
+    "rclpy_version",
+    "tells_senders",
+]
+
+
+def events_executor(context: Context) -> Executor | None:
+    """Return rclpy's events executor, to be driven by `spin_once`; None where rclpy lacks it."""
+    try:
+        from rclpy.experimental.events_executor import EventsExecutor
+    except ImportError:
+        return None
+    return EventsExecutor(context=context)
+
+
+def create_patient_service(
+    node: Node, type_: Any, name: str, callback: Callable[[Any, Any], Any | Future[Any]]
+) -> None:
+    """Create a service that may reply later: its callback returns a response or a Future of one.
+
+    Node and service are run by the events executor.
+    """
+    if _awaits_services():
+
+        async def replied(request: Any, response: Any) -> Any:
+            reply = callback(request, response)
+            return await reply if isinstance(reply, Future) else reply
+
+        node.create_service(type_, name, replied)
+        return
+    service = node.create_service(type_, name, callback)
+    send = service.send_response
+
+    def send_when_done(reply: Any, header: Any) -> None:
+        if isinstance(reply, Future):
+            reply.add_done_callback(lambda future: send(future.result(), header))
+        else:
+            send(reply, header)
+
+    service.send_response = send_when_done
+
+
+def rclpy_version() -> tuple[int, ...]:
+    """Return the version of the installed rclpy; an empty one where that is not known."""
+    try:
+        version = importlib.metadata.version("rclpy")
+    except importlib.metadata.PackageNotFoundError:
+        return ()
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def tells_senders() -> bool:
+    """Return whether a callback is told who published its message."""
+    return rclpy_version() >= (9, 1, 1)
+
+
+def _awaits_services() -> bool:
+    """Return whether the events executor awaits a service's coroutine.
+
+    One that does not sends the coroutine itself, which raises a TypeError.
+    """
+    version = rclpy_version()
+    return version >= (9, 1, 2) or (7, 1, 11) <= version < (8,)
