@@ -41,7 +41,7 @@ except ModuleNotFoundError:  # until Kilted
 try:
     from rclpy.subscription import MessageInfo
 except ImportError:  # until Jazzy
-    MessageInfo = dict[str, Any]
+    MessageInfo = dict[str, Any]  # type: ignore[misc, assignment]
 
 __all__ = [
     "MessageInfo",
@@ -86,7 +86,7 @@ def create_patient_service(
         else:
             send(reply, header)
 
-    service.send_response = send_when_done
+    service.send_response = send_when_done  # type: ignore[method-assign, assignment]
 
 
 def rclpy_version() -> tuple[int, ...]:
