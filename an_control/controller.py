@@ -29,6 +29,7 @@ from an_control.policy import (
     Policy,
     VisionSizes,
     load_policy,
+    monitor_warning,
 )
 from an_control.safety import EStop, Gate
 from an_control.wiring import (
@@ -99,7 +100,7 @@ class Controller:
         self._given: deque[_Newcomer] = deque(maxlen=1)  # filled from other threads
         self._newcomer: _Newcomer | None = None
         self.step_s = 1.0 / self.wiring.rate_hz
-        self._asked_ramp_s = ramp_s
+        self._asked_ramp_s, self._asked_monitor = ramp_s, monitor
         self.ramp_s = self._ramp_for(self.policy.model)
         limits = sendable_limits(self.wiring.command, self.messages)
         self.gate = Gate(self.wiring.command, self.step_s, self.ramp_s, limits)
@@ -135,6 +136,10 @@ class Controller:
             f"{self.model_path} ({self.policy.engine}), {self.wiring.file}, {channels},"
             f" {self.wiring.rate_hz:g} Hz"
         )
+
+    def monitor_warning(self) -> str:
+        """Return why the model's monitor is off although nobody asked for that, or ""."""
+        return monitor_warning(self.policy.model, self._asked_monitor)
 
     def name_notes(self) -> tuple[str, ...]:
         """What to say of channels that are not the model's, and of the model's that are not here.

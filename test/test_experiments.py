@@ -37,6 +37,16 @@ def test_starts_are_counted(tmp_path):
     assert rows[0]["acts_after_s"] > 0 and rows[0]["longest_gap_ms"] > 0
 
 
+def test_what_a_monitor_does_on_another_robot_is_counted(tmp_path):
+    pytest.importorskip("pybullet")
+    results = tmp_path / "r.json"
+    words = "--ticks", "1", "--off-ticks", "0", "--results", str(results)
+    words += "--subjects", "ant", "--trained", "full", "--robots", "half rate"
+    run("monitor_fit/run.py", *words)
+    (counts,) = json.loads(results.read_text())["after"].values()
+    assert counts["ticks"] > 0 and counts["invented"] == counts["moved"] == 0
+
+
 def test_ticks_on_impossible_readings_are_measured(tmp_path):
     pytest.importorskip("rclpy")
     words = "--library", "20", "--node", "20", "--loops", "0", "--kinds", "carried"

@@ -8,7 +8,7 @@ from an_control.policy import (
     AttentionSizes,
 )
 from an_control.policy.random_model import random_model
-from an_control.policy.sizes import ForwardSizes
+from an_control.policy.sizes import ForwardSizes, MonitorValidation
 
 CHANNELS = [f"wave_{i}" for i in range(5)]
 SPEEDS = np.array([0.11, 0.17, 0.29, 0.41, 0.53])
@@ -81,3 +81,10 @@ def missing_one(tick, order):
     values = waves(tick)
     values[TURNED[2]] = np.nan
     return values[list(order)]
+
+
+def validated(model, **changes):
+    """The model with a validation that it has passed, unless the `changes` say otherwise."""
+    passed = MonitorValidation(7.5, 48.0, slow=0, ticks=1000, false_moves_hour=0.0, found=1.0)
+    forward = replace(model.forward, validation=replace(passed, **changes))
+    return replace(model, forward=forward)

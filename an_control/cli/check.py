@@ -22,7 +22,7 @@ from an_control.names import (
     notes,
     unread_sources,
 )
-from an_control.policy import MlpSizes, Model, read_model
+from an_control.policy import MlpSizes, Model, monitor_of, monitor_warning, read_model
 from an_control.policy.monitor.forward_model import trained_ranges
 from an_control.system.files import read_regular
 from an_control.wiring import (
@@ -134,8 +134,10 @@ class Verb:
                 found.problems.append(refusal)
         if isinstance(model.sizes, MlpSizes):
             return  # refused where they differ
+        if warning := monitor_warning(model, None):
+            found.notes.append(warning)
         names = compare_channels(wiring, table.ids, model)
-        watched = model.forward is not None and model.forward.monitor != "off"
+        watched = monitor_of(model, None) != "off"
         found.problems += notes(names, str(self.model), watched=watched)
 
     def _listen(self, wiring: Wiring) -> Listened:

@@ -16,7 +16,15 @@ from an_control.cli.disturbance import Options, defaults
 from an_control.cli.identification import TABLES, evaluate_identification
 from an_control.disturbance import Shuffle
 from an_control.learning.evaluation.ablation import without
-from an_control.policy import MlpSizes, Model, Monitor, monitor_of, read_model, recovery_of
+from an_control.policy import (
+    MlpSizes,
+    Model,
+    Monitor,
+    monitor_of,
+    monitor_warning,
+    read_model,
+    recovery_of,
+)
 from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.files import WriteError
 
@@ -123,6 +131,9 @@ class Verb:
         except ValueError as error:
             raise InputError(str(error)) from error
         self._warn_of_order(model, protocols)
+        asked = [one.monitor for one in protocols.values()]
+        if None in asked and (warning := monitor_warning(model, None)):
+            print(warning, file=sys.stderr)
         with closing(env):
             self._check_robot(env, protocols)
             if self.normalise:

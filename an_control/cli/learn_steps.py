@@ -28,7 +28,7 @@ from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.runs.terminal import displayed_by
 from an_control.learning.teacher.teachers import Teacher, own_teacher, read_teacher
-from an_control.policy import read_model
+from an_control.policy import monitor_warning, read_model
 
 SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
 """Of the minutes for all of them; what the student leaves is the monitor's."""
@@ -220,6 +220,8 @@ class LearnRun:
             self._notes.append(
                 f"monitor: its time allowed {made} of {watch.updates} updates; more --minutes help"
             )
+        if warning := monitor_warning(read_model(self._model), None):
+            self._notes.append(warning)
         self._steps.end("")
         return 0
 

@@ -59,6 +59,7 @@ __all__ = [
     "load_policy",
     "make_policy",
     "monitor_of",
+    "monitor_warning",
     "read_header",
     "read_model",
     "recovery_of",
@@ -139,7 +140,12 @@ def monitor_of(model: Model, asked: Monitor | None) -> Monitor:
             f"monitor: {asked!r}, but this model carries no forward model of its channels to"
             " watch them by (an-control train-monitor makes one); allowed is 'off'"
         )
-    return asked or ("off" if model.forward is None else model.forward.monitor)
+    return asked or ("off" if model.forward is None else model.forward.default)
+
+
+def monitor_warning(model: Model, asked: Monitor | None) -> str:
+    """Return why the monitor is off although nobody asked for that, and what to do, or ""."""
+    return "" if asked is not None or model.forward is None else model.forward.why_off
 
 
 def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None) -> Policy:

@@ -129,7 +129,8 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
             "trained": model.trained,
         }
         if model.forward is not None:
-            described["forward"] = asdict(model.forward)
+            sizes = asdict(model.forward)
+            described["forward"] = {key: one for key, one in sizes.items() if one is not None}
         header = json.dumps(described, allow_nan=False)
         arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays.items()}
         content = safetensors.numpy.save(arrays, metadata={"an_control": header})

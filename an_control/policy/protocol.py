@@ -138,3 +138,6 @@ class MonitorReport(NamedTuple):
     late_ticks: int
     """By how many ticks the readings are late, as far as is known; the policy then gets what is
     predicted for now."""
+    misfit: str
+    """How the robot differs from the one that the model knows, so that no further signal is moved;
+    empty while it seems to fit."""

@@ -168,9 +168,12 @@ class Report:
         """What the identity monitor found, where there is one."""
         report = self._controller.policy.monitor_report
         if report is None:
-            return []
+            warning = self._controller.monitor_warning()
+            return [self._status("monitor", WARN, warning, {"setting": "off"})] if warning else []
         level, text = OK, "all signals are where they are wired"
-        if report.lost:
+        if report.misfit:
+            level, text = WARN, f"does not fit: {report.misfit}; no further signal is moved"
+        elif report.lost:
             level, text = WARN, "does not know which slot carries which signal"
         elif report.moved:
             level, text = WARN, f"{len(report.moved)} signals are not where they are wired"

@@ -24,6 +24,8 @@ FLAPS = 3
 LINES, WINDOW_S = 6, 10.0
 NAMES = "names of channels"
 """The subject of lines about channels that are not the model's."""
+MONITOR = "monitor"
+"""The subject of lines about signals that the monitor moved."""
 
 
 class Throttle:
@@ -60,6 +62,9 @@ class EventLog:
         self._logger, self._controller = logger, controller
         self._named: tuple[object, ...] = (None, None, None)
         self._noted: tuple[str, ...] = ()
+        self._moved: dict[str, str] = {}
+        """The channel whose signal each slot carries, where it is not its own; as it was logged."""
+        self._misfit = False
         self.begin(0.0)
         self._log_names(0.0)
 
@@ -98,6 +103,36 @@ class EventLog:
             if self._throttle.lets("", now_s):
                 self._log_acting(readings, shadow)
             self._acted, self._logged_cause = True, ""
+        self._log_monitor(now_s)
+
+    def _log_monitor(self, now_s: float) -> None:
+        """Log each move that the monitor made, and that the robot does not fit its model, or does
+        again."""
+        report = self._controller.policy.monitor_report
+        if report is None:
+            return
+        if bool(report.misfit) is not self._misfit:
+            self._misfit = bool(report.misfit)
+            if self._misfit and self._throttle.lets(MONITOR, now_s):
+                self._logger.warning(
+                    f"the monitor's model does not fit this robot: {report.misfit}; no further"
+                    " signal is moved"
+                )
+        moved = report.moved
+        if report.lost or moved == self._moved:
+            return
+        changed = {
+            slot: moved.get(slot, slot)
+            for slot in sorted({*moved, *self._moved})
+            if moved.get(slot) != self._moved.get(slot)
+        }
+        self._moved = moved
+        if self._throttle.lets(MONITOR, now_s):
+            where = ", ".join(
+                f"{signal} is read where {'it' if signal == slot else slot} is wired"
+                for slot, signal in changed.items()
+            )
+            self._logger.warning(f"the monitor moved {len(changed)} signals: {where}")
 
     def _log_names(self, now_s: float) -> None:
         """How the names of wiring and model differ, where one of them is another than before."""
@@ -108,6 +143,8 @@ class EventLog:
             return
         self._named = named
         self._noted = controller.name_notes()
+        if warning := controller.monitor_warning():
+            self._noted += (warning,)
         for note in self._noted:
             if note not in before and self._throttle.lets(NAMES, now_s):
                 self._logger.warning(note)
@@ -173,6 +210,12 @@ class EventLog:
         """How often a subject changed besides what was logged, and how it is now."""
         if subject == NAMES:
             self._logger.warning(f"channels: {count} more changes of ids in {WINDOW_S:g} s")
+            return
+        if subject == MONITOR:
+            self._logger.warning(
+                f"the monitor moved signals {count} more times in {WINDOW_S:g} s; now"
+                f" {len(self._moved)} are not where they are wired"
+            )
             return
         if not subject:
             now = self._controller.safe_reason or "acting"

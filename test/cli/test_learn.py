@@ -45,7 +45,9 @@ def test_it_makes_teacher_student_monitor_table_and_card(tmp_path, capsys):
     arguments = ["learn", CART, "--smoke", "--out", str(out), "--json", str(figures)]
     assert main(arguments) == 0
     said = capsys.readouterr().out
-    policy = load_policy(out / "model.safetensors")
+    assert load_policy(out / "model.safetensors").monitor_report is None
+    assert "the monitor is off: " in said, "that of a run of seconds finds no moves"
+    policy = load_policy(out / "model.safetensors", "match")
     assert policy.permutation_invariant and policy.monitor_report is not None
     assert read_model(out / "teacher/model.safetensors").kind == "mlp"
     names = [row["name"] for row in json.loads(figures.read_text())["rows"]]

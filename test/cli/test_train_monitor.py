@@ -1,6 +1,7 @@
 """`an-control train-monitor` trains a model's monitor, and the model stays what it is."""
 
 import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MonitoredPolicy, read_model, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.sizes import MonitorValidation
 from an_control.policy.tasks import ANT_TASK
 from an_control.system.share import share_path
 
@@ -44,7 +46,9 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
     ours = ("forward.", "identity.", "imputation.")
     for name, array in before.arrays.items():
         assert name.startswith(ours) or array.tobytes() == after.arrays[name].tobytes()
-    assert isinstance(load_policy(out), MonitoredPolicy)
+    assert isinstance(load_policy(out, "match"), MonitoredPolicy)
+    figures = json.loads(course.read_text())["validation"]
+    assert figures == asdict(after.forward.validation) and figures["ticks"] >= 120
     taken = tmp_path / "taken.safetensors"
     assert main(["train-monitor", str(model), "--out", str(taken), "--take", str(out)]) == 0
     assert taken.read_bytes() == out.read_bytes()
@@ -52,6 +56,39 @@ def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
     assert main(["train-monitor", str(model), "--out", str(again), *SHORT]) == 0
     same = read_model(again).arrays
     assert all(np.array_equal(array, same[name]) for name, array in after.arrays.items())
+
+
+def test_a_monitor_that_is_there_can_be_validated_and_its_arrays_stay(tmp_path, capsys):
+    model, out = share_path("models/cartpole.safetensors"), tmp_path / "validated.safetensors"
+    arguments = ["train-monitor", str(model), "--validate", "--steps", "1000", "--out", str(out)]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    before, after = read_model(model), read_model(out)
+    assert after.forward == replace(before.forward, validation=after.forward.validation)
+    assert after.forward.validation.ticks >= 400 and str(after.forward.validation) in said
+    assert all(array.tobytes() == after.arrays[n].tobytes() for n, array in before.arrays.items())
+    again = tmp_path / "again.safetensors"
+    assert main([*arguments[:-1], str(again)]) == 0
+    assert again.read_bytes() == out.read_bytes()
+
+
+def test_a_model_without_a_monitor_cannot_be_validated(tmp_path, capsys):
+    path = tmp_path / "ant.safetensors"
+    write_model(path, random_model(ANT_SIZES, task=ANT_TASK))
+    assert main(["train-monitor", str(path), "--validate"]) == 2
+    assert "--validate: has no forward model" in capsys.readouterr().err
+
+
+def test_an_evaluation_says_why_the_monitor_is_off(tmp_path, capsys):
+    path = tmp_path / "cartpole.safetensors"
+    model = read_model(share_path("models/cartpole.safetensors"))
+    failed = MonitorValidation(9.0, 24.0, slow=0, ticks=400, false_moves_hour=3.5, found=0.9)
+    write_model(path, replace(model, forward=replace(model.forward, validation=failed)))
+    evaluate = ["evaluate", str(path), "--episodes", "1", "--table", "none"]
+    assert main(evaluate) == 0
+    assert capsys.readouterr().err.count("the monitor is off: ") == 1
+    assert main([*evaluate, "--monitor", "match"]) == 0
+    assert "the monitor is off" not in capsys.readouterr().err
 
 
 def test_a_run_that_was_stopped_anywhere_continues_to_the_same_bits(tmp_path):

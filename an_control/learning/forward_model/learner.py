@@ -132,7 +132,11 @@ class ForwardModelLearner:
                 self._extra += _steps([state["training"]["done"]])
             self._cut_at, self.begins_again = 0.0, True
             return
-        forward = None if state["forward"] is None else ForwardSizes(**state["forward"])
+        forward = (
+            None
+            if state["forward"] is None
+            else ForwardSizes.read(state["forward"], self._known.task["channels"])
+        )
         self._known = replace(self._own(), forward=forward)
         self._known.arrays.update(state["arrays"])
         self._stage, self._predicting = state["stage"], state["predicting"]

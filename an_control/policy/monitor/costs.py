@@ -100,11 +100,17 @@ class Costs:
         return self._usual_sum + float(self.of_noise(prediction).sum())
 
     def of_noise(self, prediction: Prediction) -> np.ndarray:
-        """By how much more the noise makes each channel cost (N,), in such a tick."""
-        scale = prediction.scale[0]
+        """By how much more the noise makes each channel cost (N,), in such ticks (T, N)."""
+        scale = prediction.scale
         more: np.ndarray = np.log(noisy(scale, self._variance)) - np.log(noisy(scale, self._floor))
-        more[self._binary] = math.log(max(BINARY_SCALE, self.noise_sd) / BINARY_SCALE)
-        return more
+        more[:, self._binary] = math.log(max(BINARY_SCALE, self.noise_sd) / BINARY_SCALE)
+        found: np.ndarray = more.sum(0)
+        return found
+
+    def usual_by_channel(self, prediction: Prediction) -> np.ndarray:
+        """What each channel costs usually (N,), in the sum of such ticks (T, N)."""
+        usual: np.ndarray = self._usual * np.float64(len(prediction.scale))
+        return usual + self.of_noise(prediction) if self.noise_sd else usual
 
     @property
     def _variance(self) -> np.ndarray:

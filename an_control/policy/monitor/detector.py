@@ -34,6 +34,8 @@ class Move(NamedTuple):
     """(slots, channels) of the tick, where moving costs something too."""
     slots: np.ndarray
     """(N,) the assignment that explains the tick best."""
+    usual: np.ndarray
+    """(N,) what each channel costs usually in such a tick."""
 
 
 class ChangeDetector:
@@ -53,6 +55,8 @@ class ChangeDetector:
     def set(self, surprise: float) -> None:
         """Begin with this surprise, in nats a tick above what is usual, and no consistent tick."""
         self.surprise, self.consistent = surprise, 0
+        self.excess = 0.0
+        """Nats above what is usual of the last tick."""
 
     @property
     def surprising(self) -> bool:
@@ -68,18 +72,23 @@ class ChangeDetector:
         """
         min_gain = MIN_GAIN_AGAIN if new else MIN_GAIN
         present = float(costs[belief.slots, self._all].sum())
+        self.excess = above = present - self._costs.usual(prediction)
         known = not belief.lost or self.surprise < self.max_surprise
         if self.consistent and known:
-            move = self._move(costs, belief.slots, present, min_gain)
+            move = self._move(costs, belief.slots, present, min_gain, prediction)
             if move is not None:
                 return move
-        above = present - self._costs.usual(prediction)
         self.surprise += RATE * (above - self.surprise)
         self.consistent = self.consistent + 1 if above < self._max_consistent else 0
         return None
 
     def _move(
-        self, costs: np.ndarray, slots: np.ndarray, present: float, min_gain: float
+        self,
+        costs: np.ndarray,
+        slots: np.ndarray,
+        present: float,
+        min_gain: float,
+        prediction: Prediction,
     ) -> Move | None:
         """The best assignment, where it gains enough although each move costs something."""
         if present - float(costs.min(0).sum()) <= min_gain:
@@ -87,4 +96,6 @@ class ChangeDetector:
         moved = cost_moves(costs, slots)
         best = self._costs.assign(moved)
         gain = present - float(moved[best, self._all].sum())
-        return Move(moved, best) if gain > min_gain else None
+        if gain <= min_gain:
+            return None
+        return Move(moved, best, self._costs.usual_by_channel(prediction))

@@ -41,6 +41,8 @@ class Candidate(NamedTuple):
     """(slots, channels), with the expectations that follow from the assignment."""
     total: float
     """Its own costs, in nats."""
+    excess: np.ndarray
+    """(N,) what each channel costs of that above the usual."""
 
 
 class Record(NamedTuple):
@@ -69,20 +71,23 @@ class Evidence:
         self._forward, self._costs, self._budget = forward, costs, budget
         self._all = np.arange(len(forward.channels))
         self.records: deque[Record] = deque(maxlen=ticks)
-        self._sums: dict[bytes, tuple[int, np.ndarray]] = {}
-        """By assignment the costs (slots, channels) by so many of the first records."""
+        self._sums: dict[bytes, tuple[int, np.ndarray, np.ndarray]] = {}
+        """By assignment the costs (slots, channels) by so many of the first records, and what is
+        usual (channels,) of them."""
         self._totals: dict[bytes, tuple[int, float]] = {}
         """The same of `totals`."""
         self.identity: np.ndarray | None = None
         """(slots, channels) what the identity classifier says; None while there is no record."""
 
-    def start(self, link: np.ndarray) -> None:
+    def start(self, link: np.ndarray, usual: np.ndarray | None = None) -> None:
         """Forget the records: signals may have moved.
 
-        `link` (slots, channels) are the costs by that tick.
+        `link` (slots, channels) are the costs by that tick, `usual` (channels,) what is usual of
+        them: nothing where they are no costs of a tick.
         """
         self.clear()
         self.link, self.identity = link, None
+        self._usual_link = np.zeros(len(link)) if usual is None else usual
 
     def clear(self) -> None:
         """Forget the records."""
@@ -113,6 +118,7 @@ class Evidence:
     def unlink(self) -> None:
         """Let nothing but the records and the identity classifier count."""
         self.link = np.zeros_like(self.link)
+        self._usual_link = np.zeros(len(self.link))
 
     def reckon(self, record: Record) -> None:
         """Compare the slots with what was expected before the move, and continue from there."""
@@ -141,15 +147,18 @@ class Evidence:
     def under(self, slots: np.ndarray) -> Candidate:
         """This assignment (N,), with the expectations that follow from it."""
         key = slots.tobytes()
-        count, sums = self._sums.get(key) or (0, np.zeros(self.link.shape))
+        shape = self.link.shape
+        count, sums, usual = self._sums.get(key) or (0, np.zeros(shape), np.zeros(shape[1]))
         if count < len(self.records):
             self._budget.spend(len(self.records) - count)
             before, actions, change, reads = self._since(count)
             prediction = self._forward.predict(before[:, slots], actions)
             self._costs.add(sums, change, prediction.change, reads, prediction)
-        self._sums[key] = len(self.records), sums
+            usual += self._costs.usual_by_channel(prediction)
+        self._sums[key] = len(self.records), sums, usual
         costs = self._fixed() + sums
-        return Candidate(slots, costs, float(costs[slots, self._all].sum()))
+        own = costs[slots, self._all]
+        return Candidate(slots, costs, float(own.sum()), own - usual - self._usual_link)
 
     def totals(self, slots: np.ndarray) -> np.ndarray:
         """Of many assignments (S, N), each with its own expectations, the costs (S,)."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.policy.model_file import Model
+from an_control.policy.monitor.fit import FitLimits
 from an_control.policy.sizes import WINDOW
 from an_control.system.blas import one_blas_thread
 
@@ -103,6 +104,11 @@ class ForwardModel:
             self.max_roughness = float(arrays["imputation.max_roughness"][0])
         self.usual_costs = arrays["forward.usual"].astype(F32)
         """(N,) what each channel's readings cost where nothing moved (`costs`)."""
+        measured = self.sizes.validation
+        self.limits: FitLimits | None = None
+        """What is usual of it; None where it was not validated."""
+        if measured is not None:
+            self.limits = FitLimits(measured.max_excess, measured.min_gain, measured.slow)
         self._predict_tick: Callable[..., np.ndarray] | None = None
         if compiled:
             module: Any = import_module("an_control.policy.monitor.forward_model_numba")

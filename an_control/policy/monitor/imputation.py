@@ -141,6 +141,14 @@ class Imputation:
         self.readings = np.where(np.isnan(readings), self.readings, readings)
         return readings[belief.outputs]
 
+    def follow(self, readings: np.ndarray, belief: Belief) -> None:
+        """A tick of readings (N,) that pass as they are; where one is missing, the next tick is
+        compared with nothing."""
+        self.next_tick(np.zeros(0, bool))
+        self.signals = self.readings = None
+        if not np.isnan(readings).any():
+            self.signals, self.readings = readings[belief.slots], readings
+
     def reckon(self, likeliest: np.ndarray, belief: Belief) -> np.ndarray:
         """A tick whose message repeats the last one: what is likeliest (N,) by channel counts."""
         self.signals, self.readings = likeliest, belief.by_slot(likeliest)

@@ -22,6 +22,7 @@ from an_control.policy.monitor.budget import Budget
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import UNKNOWN, ChangeDetector
 from an_control.policy.monitor.evidence import Record
+from an_control.policy.monitor.fit import RobotFit
 from an_control.policy.monitor.forward_model import (
     Expectation,
     ForwardModel,
@@ -39,6 +40,8 @@ FOUND_TICKS = 5
 """Consistent ticks in a row after which the monitor is no longer lost, if it is sure."""
 SURE = 12.0
 """Nats that a channel must be away from being confused with another."""
+SHOWN = 4
+"""Channels that a text names."""
 SETTLED_TICKS = 12
 """Ticks without a correction after which the belief is taken to have been right."""
 BETTER = 10.0
@@ -61,7 +64,8 @@ class IdentityMonitor:
         self._costs = Costs(forward, compiled=compiled)
         self._detector = ChangeDetector(self._costs, len(self.channels))
         self._budget = Budget(forward)
-        self._search = AssignmentSearch(forward, self._costs, self._budget)
+        self.fit = RobotFit(forward.limits, len(self.channels), forward.still_values)
+        self._search = AssignmentSearch(forward, self._costs, self._budget, self.fit)
         self._imputation = Imputation(forward, self._costs)
         self._partial = PartialSearch(forward, self._costs.assign)
         self.lateness = Lateness(forward, self._costs)
@@ -82,8 +86,15 @@ class IdentityMonitor:
         """The belief that was last taken to have been right."""
         self._judged = self.belief
         """The belief by which slots were last judged to be stuck or not."""
+        self._known = self.belief.slots
+        """(N,) the assignment that was known to be right last."""
+        self._moved: tuple[np.ndarray, dict[str, str]] = self.belief.slots, {}
+        """The assignment that `moved` was asked for last, and its answer."""
+        self._passes = False
+        """Whether the readings pass, as the model does not fit the robot."""
         self._stable_ticks = 0
         self._ahead: Expectation | None = None
+        self.fit.reset()
         self._detector.set(0.0)
         self._budget.next_tick()
         self._search.reset()
@@ -95,17 +106,41 @@ class IdentityMonitor:
         self._costs.noise_sd = 0.0
 
     @property
+    def slots(self) -> np.ndarray:
+        """(N,) the slot that is taken to carry each channel's signal; as it was known last while
+        that is not known."""
+        return self._known if self.lost else self.belief.slots
+
+    @property
     def moved(self) -> dict[str, str]:
-        """The channel whose signal each slot is believed to carry, where it is not its own."""
-        names, slots = self.channels, self.belief.slots.tolist()
-        pairs = sorted(zip(slots, range(len(slots)), strict=True))
-        return {names[slot]: names[channel] for slot, channel in pairs if slot != channel}
+        """The channel whose signal each slot is taken to carry, where it is not its own."""
+        slots = self.slots
+        if slots is not self._moved[0]:
+            names, pairs = self.channels, sorted(zip(slots.tolist(), self.channels, strict=True))
+            self._moved = slots, {names[s]: name for s, name in pairs if names[s] != name}
+        return self._moved[1]
+
+    @property
+    def misfit(self) -> str:
+        """How the robot differs from the one that the model knows, or "" while it seems to fit."""
+        fit = self.fit
+        if fit.fits is not False:
+            return ""
+        if len(fit.slow):
+            slow = [self.channels[slot] for slot in fit.slow]
+            more = ", ..." if len(slow) > SHOWN else ""
+            return f"the sensors of {', '.join(slow[:SHOWN])}{more} are slower than the policy"
+        most = fit.limits.max_excess if fit.limits is not None else 0.0
+        return (
+            f"the readings differ from the expected ones by {fit.excess:.0f} nats a tick more than"
+            f" where the model was trained (at most {most:.0f} fit)"
+        )
 
     @property
     def lost(self) -> bool:
         """Whether it is not known which slot carries which signal, of those that are present."""
         known = self._imputation.missing_ticks > 0 and self._partial.knows
-        return self.belief.lost and not known
+        return self.belief.lost and not (known and self.fit.fits is not False)
 
     @property
     def identified(self) -> np.ndarray:
@@ -146,8 +181,13 @@ class IdentityMonitor:
 
     def _step(self, readings: np.ndarray, action: np.ndarray, evidence: bool) -> np.ndarray:
         """The same, as they are read; `action` (A,) is the one that they follow."""
-        imputation, search = self._imputation, self._search
-        readings = self._sensors.step(readings)
+        imputation, search, sensors = self._imputation, self._search, self._sensors
+        as_read, readings = readings, sensors.step(readings)
+        self.fit.watch(sensors.same, as_read)
+        if (self.fit.fits is False) is not self._passes:
+            self._change_over()
+        if self._passes:
+            return self._pass(as_read, action, evidence)
         search.catch_up(self.belief)
         belief = self.belief.next_tick()
         if imputation.next_tick(np.isnan(readings)):
@@ -156,7 +196,7 @@ class IdentityMonitor:
         if not evidence and imputation.readings is not None:
             self.belief = belief
             return imputation.pass_by(readings, belief)
-        if self._sensors.repeats and imputation.readings is not None and not belief.lost:
+        if sensors.repeats and imputation.readings is not None and not belief.lost:
             assert imputation.signals is not None
             self.belief = belief
             return imputation.reckon(self._expect(imputation.signals, action).likeliest, belief)
@@ -177,7 +217,8 @@ class IdentityMonitor:
                 self.lateness.add(expectation, readings[before])
         if self._ordered and not belief.lost:
             belief = belief.unpinned()
-        self.belief = belief = belief.with_outputs(search.following)
+        may_follow = not belief.lost or self.fit.limits is None
+        self.belief = belief = belief.with_outputs(search.following and may_follow)
         self._stable_ticks = self._stable_ticks + 1 if belief.slots is before else 0
         signals = search.blend(belief, readings)
         if expectation is None:
@@ -189,6 +230,35 @@ class IdentityMonitor:
         given = imputation.step(filtered, action, belief, signals, expectation.likeliest)
         imputation.keep(readings)
         return given
+
+    def _change_over(self) -> None:
+        """Let the readings pass from now on, as they were known to be wired last, or no more."""
+        self._passes, belief = not self._passes, self.belief
+        self._detector.set(self.fit.excess)
+        if self._passes:
+            belief = belief._replace(slots=self._known)
+        self.belief = self._stand_by(belief)
+        self._partial.stand_by()
+
+    def _pass(self, readings: np.ndarray, action: np.ndarray, evidence: bool) -> np.ndarray:
+        """A tick in which the model does not fit the robot: see if it does by now."""
+        imputation, search, belief = self._imputation, self._search, self.belief.next_tick()
+        slots, before, signals = belief.slots, imputation.readings, imputation.signals
+        if self._forward.imputes:
+            self.noise.estimate(readings)
+            self._costs.noise_sd = self.noise.sd
+        if evidence and before is not None and signals is not None and not np.isnan(readings).any():
+            prediction = self._expect(signals, action).prediction
+            reads = readings[slots]
+            excess = self._costs.excess(reads - signals, reads, prediction)
+            self.fit.add(float((excess - self._costs.of_noise(prediction)).sum()), known=False)
+            search.add(Record(before, action, readings - before, readings))
+            belief = search.reconsider(belief)
+            if belief.slots is not slots:
+                self.fit.restart()
+        self.belief = belief
+        imputation.follow(readings, belief)
+        return readings[belief.outputs]
 
     def prepare(self, action: np.ndarray) -> None:
         """Do now, while there is time, what the next `step` would else do first.
@@ -217,7 +287,10 @@ class IdentityMonitor:
         return self._forward.expect(signals, action)
 
     def _stand_by(self, belief: Belief) -> Belief:
-        """Keep the assignment, until readings of all slots are there."""
+        """Keep the assignment, until readings of all slots are there; a move that was still being
+        verified is undone."""
+        if self._search.following and self.fit.limits is not None:
+            belief = belief._replace(outputs=belief.previous_outputs)
         self._search.stand_by()
         self._imputation.stand_by()
         return belief.unknown()
@@ -269,7 +342,7 @@ class IdentityMonitor:
         if not self._sensors.suspects(judged.slots[self._should_move]):
             return False
         excess = self._excess_of(judged.slots, readings, before, prediction)
-        if belief.slots is not judged.slots:
+        if belief.slots is not judged.slots and not belief.lost:
             present = self._excess_of(belief.slots, readings, before, prediction)
             moving = self._sensors.moving
             if float((excess - present)[moving].sum()) > BETTER:
@@ -298,7 +371,7 @@ class IdentityMonitor:
 
     def _estimate_noise(self, belief: Belief, readings: np.ndarray) -> Belief:
         """Where noise sets in, what was detected meanwhile may have been nothing else."""
-        if self._stable_ticks >= SETTLED_TICKS:
+        if self._stable_ticks >= SETTLED_TICKS and not belief.lost:
             self._settled = belief
         if not self._imputation.missing_ticks and self.noise.estimate(readings):
             belief = self._stand_by(belief.assigned(self._settled.slots))
@@ -319,7 +392,11 @@ class IdentityMonitor:
             belief = belief if belief.lost else belief.unpinned()
             self.noise.signals_moved()
             belief = belief._replace(detected=True)
-            return search.start(belief, move, expectation)
+            found = search.start(belief, move, expectation)
+            if found.slots is belief.slots:
+                self.fit.add(detector.excess, known=not belief.lost)
+            return found
+        self.fit.add(detector.excess, known=not belief.lost)
         search.add(Record(zeroed(before), expectation.action, readings - before, readings))
         if search.to_verify:
             belief = search.verify(belief)
@@ -331,8 +408,11 @@ class IdentityMonitor:
         else:
             belief = search.review(belief, prediction, surprising=detector.surprising)
         sure = belief.lost and detector.consistent >= FOUND_TICKS and search.margin(belief) > SURE
-        if sure:
+        if sure and search.confirms(belief, self._known):
             detector.surprise = 0.0
             search.found()
+            self.fit.restart()
             belief = belief._replace(lost=False)
+        if not belief.lost and not search.following:
+            self._known = belief.slots
         return belief

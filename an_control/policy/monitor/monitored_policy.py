@@ -199,4 +199,5 @@ class MonitoredPolicy(WrappingPolicy):
             monitor.rewires,
             monitor.surprise,
             monitor.lateness.ticks,
+            monitor.misfit,
         )

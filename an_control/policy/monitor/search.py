@@ -17,12 +17,11 @@ from an_control.policy.monitor.budget import Budget
 from an_control.policy.monitor.costs import Costs
 from an_control.policy.monitor.detector import Move
 from an_control.policy.monitor.evidence import SWAP_ROWS, Candidate, Evidence, Record
+from an_control.policy.monitor.fit import MIN_GAIN, RobotFit
 from an_control.policy.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.policy.sizes import WINDOW
 
 F32 = np.float32
-BELIEVE = 24.0
-"""Nats by which it must explain all ticks since better than "nothing moved" to be believed."""
 VERIFY_TICKS = 20
 """Ticks for which an assignment is verified."""
 RECKONING_TICKS = 6
@@ -58,12 +57,13 @@ class AssignmentSearch:
         forward: predicts N channels.
         costs: compares predictions with readings.
         budget: says when a tick has computed enough.
+        fit: knows what must be explained to be believed.
     """
 
     _costs: np.ndarray  # (slots, channels) under the present assignment
 
-    def __init__(self, forward: ForwardModel, costs: Costs, budget: Budget) -> None:
-        self._budget = budget
+    def __init__(self, forward: ForwardModel, costs: Costs, budget: Budget, fit: RobotFit) -> None:
+        self._budget, self._fit = budget, fit
         self._evidence = Evidence(forward, costs, VERIFY_TICKS, budget)
         self._newest = Evidence(forward, costs, NEWEST_TICKS, budget)
         """The same records, the newest alone."""
@@ -77,13 +77,13 @@ class AssignmentSearch:
         """Start an episode."""
         self.rewires = 0
         """How often signals were found to have moved, or to have been confused."""
-        self._put_off: Prediction | None = None
         self.stand_by()
 
     def stand_by(self) -> None:
         """Drop the evidence; nothing is verified."""
-        self._evidence.clear()
+        self._evidence.start(np.zeros((len(self._all), len(self._all))))
         self._newest.start(np.zeros((len(self._all), len(self._all))))
+        self._put_off: Prediction | None = None
         self._to_swap: Candidate | None = None
         self._swapped: np.ndarray | None = None
         """The assignment with two channels swapped that the last tick has left to compare."""
@@ -128,12 +128,14 @@ class AssignmentSearch:
 
     def start(self, belief: Belief, move: Move, expectation: Expectation) -> Belief:
         """Verify a move that was detected against this tick's expectation."""
-        belief = self._start(belief, move.costs, move.slots)
+        belief = self._start(belief, move.costs, move.slots, move.usual)
         self._evidence.start_reckoning(expectation)
         return belief
 
-    def _start(self, belief: Belief, link: np.ndarray, slots: np.ndarray) -> Belief:
-        self._evidence.start(link)
+    def _start(
+        self, belief: Belief, link: np.ndarray, slots: np.ndarray, usual: np.ndarray | None = None
+    ) -> Belief:
+        self._evidence.start(link, usual)
         self._newest.start(np.zeros_like(link))
         self._surprising = False
         self._age, self._moving, self._counted = 0, True, belief.lost
@@ -206,6 +208,24 @@ class AssignmentSearch:
         for start in (identity, identity + present.costs):
             yield from self._turns(evidence, self._assign(start))
 
+    def reconsider(self, belief: Belief) -> Belief:
+        """The model does not fit the robot, at least not by this belief: look now and then for
+        another one that explains the readings as they are explained in validation."""
+        self._ticks += 1
+        if self._candidates is None:
+            if self._ticks % VERIFY_TICKS or len(self._evidence.records) < VERIFY_TICKS:
+                return belief
+            self._candidates = self._others(belief.slots)
+        for candidate in self._candidates:
+            other = belief.assigned(candidate.slots)
+            if (other.slots != belief.slots).any() and self.confirms(other, belief.slots):
+                self._candidates = None
+                return other
+            if not self._budget.affordable(VERIFY_TICKS):
+                return belief
+        self._candidates = None
+        return belief
+
     def review(self, belief: Belief, prediction: Prediction, *, surprising: bool) -> Belief:
         """Nothing is verified: add to the evidence, and see if channels were confused.
 
@@ -221,12 +241,16 @@ class AssignmentSearch:
             return belief
         self._add_newest(belief, prediction)
         costs = self._costs
-        if not self.due or self.margin(belief) > -BELIEVE:
+        if not self.due or self.margin(belief) > -MIN_GAIN:
             return belief
         slots = self._assign(cost_moves(costs, belief.slots))
         gained = costs[belief.slots, self._all].sum() - costs[slots, self._all].sum()
-        if gained <= BELIEVE:
+        if gained <= MIN_GAIN:
             return belief
+        if not belief.lost:
+            present, other = self._newest.under(belief.slots), self._newest.under(slots)
+            if gained < self._fit.min_gain or not self._explains(present, other):
+                return belief
         if not self._agrees(self._newest.identity_costs(), belief.slots, slots):
             return belief
         self.rewires += 1
@@ -300,13 +324,39 @@ class AssignmentSearch:
     def _take_swap(self, belief: Belief, slots: np.ndarray) -> Belief:
         """The belief with two channels swapped, where predictions and classifier say so."""
         present, swapped = self._newest.under(belief.slots), self._newest.under(slots)
-        if present.total - swapped.total < BELIEVE:
+        if not self._convinces(belief, present, swapped):
             return belief
         if not self._agrees(self._newest.identity_costs(), belief.slots, slots):
             return belief
         self._costs = swapped.costs
         self.rewires += 1
         return belief.assigned(slots)
+
+    def confirms(self, belief: Belief, slots: np.ndarray) -> bool:
+        """Whether the evidence is for this belief and against the slots that were right last."""
+        if self._fit.limits is None or (belief.slots == slots).all():
+            return True
+        evidence = self._evidence.copy()
+        evidence.unlink()  # how likely the wiring was at the start explains no readings
+        before, now = evidence.under(slots), evidence.under(belief.slots)
+        ticks = len(evidence.records)
+        explained = float(now.excess.sum()) <= ticks * self._fit.limits.max_excess
+        gained = before.total - now.total >= self._fit.min_gain
+        return explained and gained and self._explains(before, now)
+
+    def _convinces(self, belief: Belief, first: Candidate, other: Candidate) -> bool:
+        """Whether another assignment than the first one is to be believed.
+
+        What is sought while the monitor is lost changes nothing yet, so much may be tried.
+        """
+        gain = first.total - other.total
+        if belief.lost and not self._moving:
+            return gain >= self._fit.least_gain
+        return gain >= self._fit.min_gain and self._explains(first, other)
+
+    def _explains(self, first: Candidate, other: Candidate) -> bool:
+        moved = first.slots != other.slots
+        return self._fit.explains(first.excess[moved], other.excess[moved])
 
     def _agrees(self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray) -> bool:
         """Whether the identity classifier, by these costs, is for these slots, too."""
@@ -348,9 +398,11 @@ class AssignmentSearch:
 
     def _choose(self, belief: Belief, found: list[Candidate]) -> Belief:
         """Take the best, or the first, what was believed, where nothing is enough better."""
-        best = min(found, key=lambda one: one.total)
-        if found[0].total - best.total < BELIEVE:
-            best = found[0]
+        best, first = found[0], found[0]
+        for one in sorted(found[1:], key=lambda one: one.total):
+            if self._convinces(belief, first, one):
+                best = one
+                break
         self._costs = best.costs
         if not self._counted and best is not found[0]:
             self.rewires += 1

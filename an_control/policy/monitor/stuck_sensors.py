@@ -73,9 +73,14 @@ class StuckSensors:
         return 0 < self._repeats <= MAX_REPEATS
 
     @property
+    def same(self) -> np.ndarray:
+        """(N,) which slots read the same as at the last tick."""
+        return self._same[0]
+
+    @property
     def moving(self) -> np.ndarray:
         """(N,) which slots read something else than at the last tick."""
-        return ~self._same[0]
+        return ~self.same
 
     def reassigned(self, slots: np.ndarray) -> None:
         """These slots (N,) bool are known to carry other channels than was believed so far."""

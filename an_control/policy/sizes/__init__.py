@@ -3,7 +3,7 @@
 Sizes come from untrusted files, so every number is bounded before a shape is built from it.
 """
 
-from an_control.policy.sizes.forward import WINDOW, ForwardSizes, Monitor
+from an_control.policy.sizes.forward import WINDOW, ForwardSizes, Monitor, MonitorValidation
 from an_control.policy.sizes.header import KINDS, Sizes, kind_of, sizes_from
 from an_control.policy.sizes.recurrence import RecurrenceSizes
 from an_control.policy.sizes.scalar import AttentionSizes, MlpSizes, paper_sizes
@@ -29,6 +29,7 @@ __all__ = [
     "ForwardSizes",
     "MlpSizes",
     "Monitor",
+    "MonitorValidation",
     "RecurrenceSizes",
     "Shapes",
     "Sizes",

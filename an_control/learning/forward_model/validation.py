@@ -1,0 +1,250 @@
+"""What a monitor is worth, measured on episodes that it has not seen.
+
+The policy plays on the robot as it was trained, with and without the faults that were trained with,
+and on other robots: with other mass and friction, a lag, sensors at half the rate. From the first
+follows what counts as explained (`FitLimits`). With these limits the monitor is tried: where no
+signal moves it must find no move, on any of the robots, and where signals do move it must find
+them. The episodes are recorded once; rates are halved and signals moved in the records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from an_control.disturbance import DisturbanceSettings
+from an_control.learning.faults import Fault, disturber, ids_of, offered
+from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.rollout.live_episode import LiveEpisode
+from an_control.policy import Model, make_policy
+from an_control.policy.monitor.assignment import cost_moves
+from an_control.policy.monitor.costs import Costs
+from an_control.policy.monitor.fit import MIN_GAIN, TICKS, FitLimits, RobotFit
+from an_control.policy.monitor.forward_model import ForwardModel, Prediction
+from an_control.policy.monitor.monitor import IdentityMonitor
+from an_control.policy.monitor.monitored_policy import MonitoredPolicy
+from an_control.policy.sizes import MonitorValidation
+
+NOMINAL = DisturbanceSettings()
+OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")
+"""Other robots, as far as the environment offers them."""
+ROBOT_TICKS = 1000
+"""Ticks on each robot."""
+MOVE_EVERY, FOUND_TICKS = 50, 25
+"""Ticks between two moves of all signals, and within which they should be found."""
+RARE = 1e-6
+"""How often a tick may cost as much as the limits allow, by chance."""
+TAIL = 0.01
+"""Share of the ticks, those of the largest gains, that tell how rare still larger ones are."""
+CONFUSED = 4.0
+"""Nats that all slots together must gain as other channels for an assignment to be sought."""
+
+
+def validate(
+    env: gymnasium.Env[Any, Any],
+    model: Model,
+    faults: Iterable[Fault],
+    seed: int,
+    ticks: int = ROBOT_TICKS,
+) -> Model:
+    """Return the model with the `validation` of its forward model; its arrays stay as they are.
+
+    Args:
+        env: the task.
+        model: with a forward model.
+        faults: that it was trained with.
+        seed: of the episodes and the moves.
+        ticks: on each robot.
+
+    Raises:
+        ValueError: the model has no forward model to validate.
+    """
+    if model.forward is None:
+        raise ValueError("no forward model to validate (an-control train-monitor makes one)")
+    rng = np.random.default_rng([seed, ticks])
+
+    def play(settings: DisturbanceSettings) -> list[Trace]:
+        return record(env, model, settings, ticks, rng)
+
+    trained = play(NOMINAL) + play(NOMINAL)
+    for fault in offered(env, dict.fromkeys(faults, 0.0)):
+        trained += play(fault.settings)
+    robots = [play(one.settings) for one in offered(env, dict.fromkeys(map(Fault, OTHERS), 0.0))]
+    unmoved, count = play(NOMINAL), trained[0].readings.shape[1]
+    limits = measure_limits(model, trained, [trace for robot in robots for trace in robot])
+    unproven = MonitorValidation(*limits, 0, 0.0, 0.0)
+    forward = replace(model.forward, validation=unproven)
+    watched = make_policy(replace(model, forward=forward), "match")
+    assert isinstance(watched, MonitoredPolicy)
+    monitor, alike = watched.monitor, ForwardModel(model).alike
+    for held in (slice(None), slice(count // 2), slice(count // 2, None)):
+        robots.append([halve_rate(trace, held) for trace in unmoved])
+    traces = unmoved + [trace for robot in robots for trace in robot]
+    false = sum(count_false_moves(monitor, alike, trace) for trace in traces)
+    played = sum(len(trace.actions) for trace in traces)
+    hours = played * float(model.task.get("step_s", 1.0)) / 3600.0
+    found = share_found(monitor, alike, play(NOMINAL), rng)
+    validation = MonitorValidation(*limits, played, round(false / hours, 1), round(found, 3))
+    return replace(model, forward=replace(forward, validation=validation))
+
+
+def record(
+    env: gymnasium.Env[Any, Any],
+    model: Model,
+    settings: DisturbanceSettings,
+    ticks: int,
+    rng: np.random.Generator,
+) -> list[Trace]:
+    """Return episodes of so many ticks together, played by the policy without its monitor."""
+    policy, left = make_policy(model, "off"), ticks
+    count, traces = len(policy.nominal_ids), []
+    while left:
+        policy.reset()
+        disturbed, readings, actions = disturber(count, settings, rng), [], []
+        seed, ids = int(rng.integers(*TRAINING_SEEDS)), ids_of(count)
+        episode = LiveEpisode(env, seed, disturbed, ids, left)
+        for tick in episode:
+            readings.append(tick.values)
+            action = policy.step_array(tick.values, policy.nominal_ids)
+            episode.act(action)
+            assert episode.sent is not None
+            actions.append(episode.sent)
+            if episode.sent is not action:
+                policy.previous_action = episode.sent
+        last = episode.observation
+        readings.append(last if disturbed is None else disturbed.apply(last, ids)[0])
+        traces.append(Trace(np.array(readings), np.array(actions), False))
+        left -= len(actions)
+    return traces
+
+
+def halve_rate(trace: Trace, held: slice) -> Trace:
+    """Return the trace with these channels new in every second tick only."""
+    readings = trace.readings.copy()
+    readings[1::2, held] = readings[: len(readings) - 1 : 2, held][: len(readings[1::2])]
+    return trace._replace(readings=readings)
+
+
+def count_false_moves(monitor: IdentityMonitor, alike: np.ndarray, trace: Trace) -> int:
+    """Return how often the monitor moves signals of a trace in which none moves.
+
+    Which channels cannot be told apart is `alike` (N, N): they do no harm to each other.
+    """
+    moves, before = 0, None
+    for slots in _slots_by_tick(monitor, trace.readings, trace.actions):
+        if slots is not before:
+            moves += not alike[np.arange(len(slots)), slots].all()
+            before = slots
+    return moves
+
+
+def share_found(
+    monitor: IdentityMonitor, alike: np.ndarray, traces: Sequence[Trace], rng: np.random.Generator
+) -> float:
+    """Return the share that is found of the signals that move, all of them every `MOVE_EVERY`."""
+    moved = found = 0
+    for trace in traces:
+        steps, count = trace.readings.shape
+        orders = np.array([rng.permutation(count) for _ in range(steps // MOVE_EVERY + 1)])
+        orders[0] = np.arange(count)
+        carried = orders.repeat(MOVE_EVERY, 0)[:steps]
+        """(T, N) the channel whose signal each slot carries."""
+        readings = np.take_along_axis(trace.readings, carried, 1)
+        for tick, slots in enumerate(_slots_by_tick(monitor, readings, trace.actions)):
+            if tick > MOVE_EVERY and tick % MOVE_EVERY == FOUND_TICKS:
+                before, now = carried[tick - MOVE_EVERY], carried[tick]
+                have_moved = ~alike[before, now][np.argsort(now)]  # by channel
+                moved += int(have_moved.sum())
+                found += int((have_moved & alike[np.arange(count), now[slots]]).sum())
+    return found / moved if moved else 0.0
+
+
+def _slots_by_tick(
+    monitor: IdentityMonitor, readings: np.ndarray, actions: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Yield by tick the slots (N,) that are taken to carry the channels."""
+    monitor.reset()
+    for tick in range(len(actions)):
+        before = actions[tick - 1] if tick else np.zeros_like(actions[0])
+        monitor.step(readings[tick].astype(np.float32), before.astype(np.float32))
+        yield monitor.slots
+
+
+def measure_limits(model: Model, trained: Sequence[Trace], others: Sequence[Trace]) -> FitLimits:
+    """Return what is usual in episodes as the model was trained on, and on robots that it fits."""
+    forward = ForwardModel(model)
+    costs, count = Costs(forward), len(forward.channels)
+    means = np.concatenate([_running_means(_excess(forward, costs, one)) for one in trained])
+    usual = float(np.quantile(means, 0.999)) if len(means) else 0.0
+    max_excess = 1.25 * max(usual, 0.0) + 0.25 * count
+    fitting = [*trained, *(one for one in others if _fits(forward, costs, one, max_excess))]
+    gains = np.concatenate([_gains(forward, costs, one) for one in fitting])
+    min_gain = max(MIN_GAIN, rare(gains))
+    slow = max(_slow(forward, one) for one in trained)
+    return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
+
+
+def _slow(forward: ForwardModel, trace: Trace) -> int:
+    """Return how many slots at most seem to have sensors that are slower than the ticks."""
+    fit = RobotFit(FitLimits(0.0, 0.0, 0), len(forward.channels), forward.still_values)
+    most, before = 0, np.full(len(forward.channels), np.nan)
+    for readings in trace.readings:
+        fit.watch(readings == before, readings)
+        most, before = max(most, len(fit.slow)), readings
+    return most
+
+
+def rare(gains: np.ndarray) -> float:
+    """What one of `1 / RARE` ticks gains, by the exponential tail of these gains (T,)."""
+    threshold = float(np.quantile(gains, 1.0 - TAIL))
+    above = gains[gains > threshold]
+    mean = float(above.mean()) - threshold if len(above) else 0.0
+    return threshold + mean * math.log(TAIL / RARE)
+
+
+def _excess(forward: ForwardModel, costs: Costs, one: Trace) -> np.ndarray:
+    """Nats (T,) above the usual of each tick."""
+    readings, actions = one.readings.astype(np.float32), one.actions.astype(np.float32)
+    prediction = forward.predict(readings[:-1], actions)
+    own = costs.own(np.diff(readings, axis=0), readings[1:], prediction)
+    found: np.ndarray = (own - forward.usual_costs).sum(1)
+    return found
+
+
+def _running_means(excess: np.ndarray) -> np.ndarray:
+    """As `RobotFit` averages, from tick `TICKS` on."""
+    means, mean = [], 0.0
+    for tick, nats in enumerate(excess.tolist(), start=1):
+        mean += (nats - mean) / min(tick, TICKS)
+        means.append(mean)
+    return np.array(means[TICKS:])
+
+
+def _fits(forward: ForwardModel, costs: Costs, one: Trace, max_excess: float) -> bool:
+    means = _running_means(_excess(forward, costs, one))
+    return len(means) > 0 and float(np.median(means)) <= max_excess
+
+
+def _gains(forward: ForwardModel, costs: Costs, one: Trace) -> np.ndarray:
+    """Nats (T,) by which another assignment explains each tick better than the right one."""
+    readings, actions = one.readings.astype(np.float32), one.actions.astype(np.float32)
+    prediction = forward.predict(readings[:-1], actions)
+    expected, everyone = readings[:-1] + prediction.change, np.arange(readings.shape[1])
+    gains = np.zeros(len(actions))
+    for tick in range(len(actions)):
+        found = np.zeros((len(everyone),) * 2)
+        single = slice(tick, tick + 1)
+        reads = readings[tick + 1 : tick + 2]
+        now = Prediction(*(part[single] for part in prediction))
+        costs.add(found, reads, expected[single], reads, now)
+        present = np.trace(found)
+        if present - found.min(0).sum() > CONFUSED:
+            moved = cost_moves(found, everyone)
+            gains[tick] = present - moved[costs.assign(moved), everyone].sum()
+    return gains

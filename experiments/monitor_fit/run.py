@@ -1,0 +1,301 @@
+"""Measure what monitors do on robots that they were not trained on.
+
+Each cell of the table is one monitor on one robot whose signals never move; a second set of cells
+moves signals for real. Finished cells are kept in the results file, so a run that was stopped
+continues; the README says what came out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from an_control.disturbance import Disturber
+from an_control.learning.environments import environment_of, make_environment
+from an_control.learning.rollout.engine import evaluation_starts
+from an_control.learning.rollout.episode import play_episode
+from an_control.learning.rollout.evaluation_protocol import Protocol
+from an_control.policy import MonitoredPolicy, Policy, make_policy, read_model
+from an_control.policy.monitor.forward_model import ForwardModel
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+CHUNK = 5_000
+"""Ticks that are played of a cell in one go."""
+FOUND_TICKS = 25
+"""Ticks after a move within which its signals should be found."""
+SEED = 7
+"""Of the episodes; training and its validation take other seeds."""
+TENTH = ("--steps", "20000", "--updates", "2000", "--imputation-updates", "800")
+ANT_FAULTS = (
+    *("--faults", "delay=1", "start=rest", "start=posture", "stop=0.5..2", "gain=0.6..1"),
+    *("friction=0.5..1", "mass=0.7..1.3", "lag=0..0.5", "--fault-share", "0.5"),
+)
+LEARN_FAULTS = ("--faults", "delay=1", "--fault-share", "0.25")
+"""What `an-control learn` trains its monitors with."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A policy whose monitors are measured.
+
+    source   channels of one sensor, from and to, whose rate may be half of the others'
+    physics  whether mass and friction of the robot can be set
+    """
+
+    task: str
+    model: Path
+    faults: tuple[str, ...]
+    source: tuple[int, int]
+    physics: bool = True
+    shipped: bool = False
+
+
+SUBJECTS = {
+    "ant": Subject("ant", ROOT / "models/ant.safetensors", ANT_FAULTS, (8, 24), shipped=True),
+    "base": Subject(
+        "an_control_sim:an_control/MobileBase-v0",
+        ROOT / "models/mobile_base.safetensors",
+        LEARN_FAULTS,
+        (0, 12),
+        physics=False,
+    ),
+    "cheetah": Subject(
+        "pybullet_envs_gymnasium:HalfCheetahBulletEnv-v0",
+        Path("HalfCheetahBulletEnv-v0/student/model.safetensors"),
+        LEARN_FAULTS,
+        (8, 20),
+    ),
+    "hopper": Subject(
+        "Hopper-v5", Path("Hopper-v5/student/model.safetensors"), LEARN_FAULTS, (5, 11)
+    ),
+}
+ROBOTS = {
+    "nominal": ("", "none"),
+    "half rate": ("all", "none"),
+    "one source at half rate": ("source", "none"),
+    "lag .5": ("", "none,lag=0.5"),
+    "gain .7": ("", "none,gain=0.7"),
+    "mass x1.3": ("", "none,mass=1.3"),
+    "friction x.5": ("", "none,friction=0.5"),
+    "mass x1.3, friction x.5, lag .5": ("", "none,mass=1.3,friction=0.5,lag=0.5"),
+    "half rate, mass x1.3, friction x.5": ("all", "none,mass=1.3,friction=0.5"),
+    "one source at half rate, lag .5": ("source", "none,lag=0.5"),
+    "one source at half rate, mass x1.3": ("source", "none,mass=1.3"),
+}
+"""By name: which readings repeat every second tick, and the protocol."""
+MOVES = ("100", "25", "25,swap=2", "reset", "reset+25", "100,lag=0.3")
+"""Protocols that move signals for real, for the full monitors."""
+
+
+class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Some readings are new in every second step only, as those of a sensor at half the rate."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], held: slice) -> None:
+        super().__init__(env)
+        self._held = held
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(**how)
+        self._kept, self._steps = observation[self._held].copy(), 0
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, *rest = self.env.step(action)
+        self._steps += 1
+        if self._steps % 2:
+            observation = observation.copy()
+            observation[self._held] = self._kept
+        else:
+            self._kept = observation[self._held].copy()
+        return (observation, *rest)
+
+
+class Watch:
+    """Counts, tick by tick, what a monitored policy does with the readings of one episode.
+
+    ticks      played
+    invented   how often signals were taken to be elsewhere than they are, where none moved
+    permuted   ticks in which the policy got a signal under another channel's id, where none moved
+    unfit      ticks in which the robot was known not to fit the model
+    lost       ticks in which it was not known which slot carries which signal
+    moved      signals that moved
+    found      those of them that were found `FOUND_TICKS` later
+    """
+
+    COUNTS = ("ticks", "invented", "permuted", "unfit", "lost", "moved", "found")
+
+    def __init__(self, policy: MonitoredPolicy) -> None:
+        self.counts = dict.fromkeys(self.COUNTS, 0)
+        self._policy = policy
+        self._nominal = np.arange(len(policy.nominal_ids))
+        self._alike = ForwardModel(policy.model).alike
+        self.start()
+
+    def start(self) -> None:
+        """Begin an episode."""
+        self._taken, self._shuffles, self._after = self._nominal, 0, -1
+        self._have_moved = np.zeros(len(self._nominal), bool)
+        self._truth = self._nominal
+
+    def __call__(self, policy: Policy, disturber: Disturber) -> None:
+        monitor, counts = self._policy.monitor, self.counts
+        slots, outputs = monitor.slots, monitor.belief.outputs
+        counts["ticks"] += 1
+        counts["unfit"] += monitor.fit.fits is False
+        counts["lost"] += monitor.lost
+        if not disturber.shuffles:
+            if slots is not self._taken:
+                counts["invented"] += bool(self._unlike(slots, self._nominal).any())
+            counts["permuted"] += bool(self._unlike(outputs, self._nominal).any())
+        self._taken = slots
+        if disturber.shuffles != self._shuffles:
+            truth = self._slots_of(disturber)
+            self._have_moved = self._unlike(self._truth, truth)
+            self._truth, self._shuffles, self._after = truth, disturber.shuffles, 0
+        elif self._after >= 0:
+            self._after += 1
+        if self._after == FOUND_TICKS - 1:
+            counts["moved"] += int(self._have_moved.sum())
+            counts["found"] += int((self._have_moved & ~self._unlike(slots, self._truth)).sum())
+            self._after = -1
+
+    def _slots_of(self, disturber: Disturber) -> np.ndarray:
+        """(N,) the slot that carries each channel's signal."""
+        place = {name: number for number, name in enumerate(self._policy.nominal_ids)}
+        slots = np.empty(len(place), np.int64)
+        for slot, signal in zip(disturber.ids, disturber.order, strict=True):
+            slots[place[signal]] = place[slot]
+        return slots
+
+    def _unlike(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
+        """(N,) which channels are taken from a slot that carries a signal unlike theirs."""
+        return ~self._alike[self._nominal, np.argsort(truth)[slots]]
+
+
+def measure(
+    subject: Subject,
+    file: Path,
+    robot: tuple[str, str],
+    monitor: str,
+    known: dict[str, Any],
+    ticks: int,
+) -> dict[str, Any]:
+    """Play whole episodes on from what is `known`, until there are this many ticks or for `CHUNK`;
+    return all counts together."""
+    held, words = robot
+    protocol = Protocol.parse(words)
+    model = read_model(file)
+    env = make_environment(environment_of(subject.task))
+    if held:
+        env = HalfRate(env, slice(*subject.source) if held == "source" else slice(None))
+    policy = make_policy(model, monitor)  # type: ignore[arg-type]
+    watch = Watch(policy) if isinstance(policy, MonitoredPolicy) else None
+    channels = tuple(model.task["channels"])
+    disturber = Disturber(channels, protocol.disturbance, SEED, episode=None)
+    returns: list[float] = []
+    wanted = min(CHUNK, ticks - known.get("ticks", 0))
+    played, begun = 0, time.process_time()
+    with closing(env):
+        for start in islice(evaluation_starts(SEED, 100_000), known.get("episodes", 0), None):
+            if watch is not None:
+                watch.start()
+            result = play_episode(policy, env, channels, disturber, start, protocol, watch)
+            returns.append(result.total)
+            played += result.steps
+            if played >= wanted:
+                break
+    array = np.array(returns)
+    found = {
+        "ticks": played,
+        "episodes": len(returns),
+        "return_sum": round(float(array.sum()), 2),
+        "return_square_sum": round(float((array**2).sum()), 2),
+        "cpu_s": round(time.process_time() - begun, 1),
+    }
+    if watch is not None:
+        found |= watch.counts
+    return {key: round(known.get(key, 0) + number, 2) for key, number in found.items()}
+
+
+def trained(name: str, folder: Path, much: str) -> Path:
+    """The model with a monitor trained for a tenth or all of its time; make it if need be."""
+    subject = SUBJECTS[name]
+    if subject.shipped and much == "full":
+        return subject.model
+    file = folder / f"{name}_{much}.safetensors"
+    if not file.exists():
+        model = subject.model if subject.model.is_absolute() else folder / subject.model
+        if not model.exists():
+            learn = [sys.executable, "-m", "an_control", "learn", subject.task]
+            subprocess.run([*learn, "--out", str(model.parent.parent)], check=True)
+        train = [sys.executable, "-m", "an_control", "train-monitor", str(model)]
+        how = (*(TENTH if much == "tenth" else ()), *subject.faults, "--task", subject.task)
+        subprocess.run([*train, "--out", str(file), *how], check=True)
+    return file
+
+
+def cells(names: list[str], muches: list[str], robots: list[str]) -> Iterator[tuple[str, ...]]:
+    """Subject, time of training, robot and setting of the monitor, of every cell."""
+    for name in names:
+        for robot in robots:
+            words = ROBOTS.get(robot, ("", ""))[1]
+            if not SUBJECTS[name].physics and ("mass" in words or "friction" in words):
+                continue
+            if robot in ROBOTS:
+                yield name, "none", robot, "off"
+            for much in muches:
+                if robot in ROBOTS or much == "full":
+                    yield name, much, robot, "match"
+
+
+def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> None:
+    """Play what the results lack, a little of each cell in turn."""
+    path, folder = Path(options.results), Path(options.folder)
+    left = True
+    while left:
+        left = False
+        for name, much, robot, monitor in cells(options.subjects, options.trained, options.robots):
+            key = f"{name}/{much}/{robot}"
+            results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+            known = results.get(options.label, {}).get(key, {})
+            ticks = options.off_ticks if monitor == "off" else options.ticks
+            if known.get("ticks", 0) >= ticks:
+                continue
+            file = folder / SUBJECTS[name].model if much == "none" else trained(name, folder, much)
+            how = ROBOTS.get(robot, ("", robot))
+            found = measure(SUBJECTS[name], file, how, monitor, known, ticks)
+            say(f"{options.label} {key}: {json.dumps(found)}")
+            latest = json.loads(path.read_text()) if path.exists() else {}
+            latest.setdefault(options.label, {})[key] = found
+            path.write_text(json.dumps(latest, indent=1, sort_keys=True) + "\n")
+            left = left or found["ticks"] < ticks
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--label", default="after", help="the set of results to add to")
+    parser.add_argument("--results", default=str(HERE / "results.json"))
+    parser.add_argument("--folder", default=str(ROOT / "runs/monitor_fit"))
+    parser.add_argument("--subjects", nargs="+", default=list(SUBJECTS), choices=list(SUBJECTS))
+    parser.add_argument("--trained", nargs="+", default=["tenth", "full"])
+    parser.add_argument("--robots", nargs="+", default=[*ROBOTS, *MOVES])
+    parser.add_argument("--ticks", type=int, default=100_000)
+    parser.add_argument("--off-ticks", type=int, default=20_000)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    run(parse())

@@ -1,0 +1,154 @@
+"""A monitor moves signals only where its model fits the robot, and is off where it failed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from waves import (
+    CHANNELS,
+    SPEEDS,
+    STRAIGHT,
+    TURNED,
+    monitored_model,
+    telling_apart,
+    validated,
+    waves,
+)
+
+from an_control.policy import (
+    ModelError,
+    MonitoredPolicy,
+    load_policy,
+    make_policy,
+    monitor_of,
+    monitor_warning,
+    read_model,
+    write_model,
+)
+from an_control.policy.monitor.fit import SEEN_TICKS, FitLimits, RobotFit
+
+STARTS = np.arange(5) * 3.0
+BETWEEN = 0.4 * SPEEDS + 0.6 * np.roll(SPEEDS, -1)
+"""Speeds of a robot on which each channel is more like the next one than like itself."""
+
+
+def played(readings_of, ticks=300):
+    """The monitored policy, what it took for moved at each tick, and its ticks with other inputs
+    than the readings as they are wired."""
+    policy = make_policy(validated(telling_apart(monitored_model())), "match", engine="numpy")
+    moved, permuted = [], 0
+    for tick in range(ticks):
+        policy.step_array(readings_of(tick).astype(np.float32), tuple(CHANNELS))
+        moved.append(policy.monitor_report.moved)
+        permuted += bool((policy.monitor.belief.outputs != np.arange(5)).any())
+    return policy, moved, permuted
+
+
+@pytest.mark.parametrize(
+    "readings_of",
+    [
+        lambda tick: STARTS + BETWEEN * tick,
+        lambda tick: STARTS + SPEEDS * min(tick, 150) + BETWEEN * max(0, tick - 150),
+        lambda tick: STARTS + 1.5 * SPEEDS * tick,
+        lambda tick: STARTS + 2.3 * SPEEDS * tick,
+        lambda tick: waves(tick) + np.random.default_rng(tick).normal(0.0, 0.1, 5),
+    ],
+)
+def test_a_robot_that_moves_otherwise_than_the_model_expects_gets_no_signal_moved(readings_of):
+    policy, moved, permuted = played(readings_of)
+    assert not any(moved) and not permuted
+    assert "nats a tick" in policy.monitor_report.misfit
+
+
+@pytest.mark.parametrize("slow", [slice(None), slice(0, 3), slice(3, 5)])
+def test_a_robot_whose_sensors_are_slower_than_the_policy_gets_no_signal_moved(slow):
+    def half_rate(tick):
+        readings = waves(tick)
+        readings[slow] = waves(tick - tick % 2)[slow]
+        return readings
+
+    policy, moved, permuted = played(half_rate)
+    assert not any(moved) and not permuted
+    assert f"the sensors of {CHANNELS[slow][0]}" in policy.monitor_report.misfit
+
+
+def test_a_signal_that_moves_on_a_robot_that_was_seen_to_fit_is_found_at_that_tick():
+    at = SEEN_TICKS + 50
+    policy, moved, _ = played(lambda tick: waves(tick)[list(TURNED if tick >= at else STRAIGHT)])
+    assert not any(moved[:at]) and moved[at] == moved[-1]
+    assert moved[at] == {CHANNELS[slot]: CHANNELS[one] for slot, one in enumerate(TURNED)}
+    assert policy.monitor_report.misfit == ""
+
+
+def test_signals_that_were_moved_from_the_start_are_found_where_the_model_explains_them_so():
+    _, moved, _ = played(lambda tick: waves(tick)[list(TURNED)])
+    assert moved[-1] == {CHANNELS[slot]: CHANNELS[one] for slot, one in enumerate(TURNED)}
+
+
+def test_a_robot_that_fits_again_has_its_moves_found_again():
+    def readings_of(tick):
+        order = list(TURNED if tick >= 500 else STRAIGHT)
+        return (STARTS + 1.5 * SPEEDS * tick if tick < 150 else waves(tick))[order]
+
+    policy, moved, _ = played(readings_of, 560)
+    assert not any(moved[:500]) and policy.monitor_report.misfit == ""
+    assert moved[-1] == {CHANNELS[slot]: CHANNELS[one] for slot, one in enumerate(TURNED)}
+
+
+def test_the_robot_fits_only_after_its_readings_were_explained_for_a_while():
+    fit = RobotFit(FitLimits(10.0, 24.0, 0), 3, np.zeros(0, np.float32))
+    for _ in range(SEEN_TICKS - 1):
+        fit.add(5.0, known=True)
+    cautious = fit.min_gain
+    assert fit.fits is None
+    fit.add(5.0, known=True)
+    assert fit.fits and fit.limits.min_gain == fit.min_gain < cautious
+    for _ in range(50):
+        fit.add(100.0, known=True)
+    assert fit.fits is False
+
+
+def test_a_monitor_that_failed_its_validation_is_off_unless_it_is_asked_for(tmp_path):
+    for failed in ({"false_moves_hour": 12.0}, {"found": 0.3}):
+        path = tmp_path / "model.safetensors"
+        write_model(path, validated(monitored_model(), **failed))
+        model = read_model(path)
+        assert monitor_of(model, None) == "off" and monitor_of(model, "match") == "match"
+        assert not isinstance(load_policy(path), MonitoredPolicy)
+        assert isinstance(load_policy(path, "match"), MonitoredPolicy)
+        warning = monitor_warning(model, None)
+        assert warning.startswith("the monitor is off: ") and "train-monitor" in warning
+        assert ("12 moves an hour" in warning) or ("30% of the signals" in warning)
+        assert "\n" not in warning and monitor_warning(model, "off") == ""
+
+
+def test_a_monitor_that_passed_or_was_never_validated_watches(tmp_path):
+    for model in (validated(monitored_model()), monitored_model()):
+        path = tmp_path / "model.safetensors"
+        write_model(path, model)
+        assert read_model(path).forward == model.forward
+        assert isinstance(load_policy(path), MonitoredPolicy)
+        assert monitor_warning(model, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("found", 1.5),
+        ("found", "most"),
+        ("ticks", 2.5),
+        ("slow", -1),
+        ("max_excess", 1e9),
+        ("false_moves_hour", True),
+    ],
+)
+def test_a_validation_with_an_impossible_number_is_refused_by_name(key, value, tmp_path):
+    with pytest.raises(ModelError, match=f"forward.validation.{key}"):
+        write_model(tmp_path / "m.safetensors", validated(monitored_model(), **{key: value}))
+
+
+def test_a_validation_that_lacks_a_number_is_refused(tmp_path):
+    model = monitored_model()
+    model = replace(model, forward=replace(model.forward, validation={"found": 1.0}))
+    with pytest.raises((ModelError, TypeError), match="validation"):
+        write_model(tmp_path / "m.safetensors", model)
