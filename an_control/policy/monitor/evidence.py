@@ -157,8 +157,9 @@ class Evidence:
             usual += self._costs.usual_by_channel(prediction)
         self._sums[key] = len(self.records), sums, usual
         costs = self._fixed() + sums
-        own = costs[slots, self._all]
-        return Candidate(slots, costs, float(own.sum()), own - usual - self._usual_link)
+        total = float(costs[slots, self._all].sum())
+        excess = (self.link + sums)[slots, self._all] - usual - self._usual_link
+        return Candidate(slots, costs, total, excess)
 
     def totals(self, slots: np.ndarray) -> np.ndarray:
         """Of many assignments (S, N), each with its own expectations, the costs (S,)."""

@@ -27,9 +27,12 @@ CAUTION = 4.0
 """How many times the gain another assignment needs as long as it is not known whether it fits."""
 HYSTERESIS = 0.8
 """Share of the largest excess NLL below which a robot that did not fit may fit again."""
-UNEXPLAINED, UNEXPLAINED_NATS = 0.3, 3.0
+UNEXPLAINED, UNEXPLAINED_NATS = 0.4, 8.0
 """Share of the moved channels' excess NLL, and nats a channel, that a move may leave unexplained:
 a real one leaves nearly nothing, an invented one most of it."""
+CHANNEL_GAIN, GAINS = 9.0, 12
+"""Nats that a move must explain for each of its channels, up to so many of them: among the many
+assignments of several channels one explains any readings a little better."""
 REPEATED_SHARE, MIN_CHANGES = 0.8, 8
 """Share of a slot's changes that follow a repeated reading, and least number of changes, where its
 sensor is slower than the ticks."""
@@ -139,5 +142,7 @@ class RobotFit:
         """Whether a move explains its channels (M,): their excess NLL without it, and with it."""
         if self.limits is None:
             return True
-        left = UNEXPLAINED * float(before.sum()) + UNEXPLAINED_NATS * len(after)
-        return float(after.sum()) <= left
+        first, other = float(before.sum()), float(after.sum())
+        left = UNEXPLAINED * first + UNEXPLAINED_NATS * len(after)
+        gain = max(self.limits.min_gain, CHANNEL_GAIN * min(len(after), GAINS))
+        return other <= min(left, first - gain)
