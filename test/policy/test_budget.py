@@ -13,7 +13,7 @@ from an_control.policy.monitor.forward_model import ForwardModel, trained_ranges
 from an_control.system.share import share_path
 
 ANT = share_path("models/ant.safetensors")
-REST_S = 3e-4
+REST_S = 4e-4
 """What a tick must do in any case, and what it finishes after its budget is spent."""
 
 
