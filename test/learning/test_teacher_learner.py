@@ -332,7 +332,7 @@ def test_a_run_whose_replay_file_is_gone_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("environment", "algorithm", "named"),
     [
-        ("CartPole-v1", "sac", "a Discrete action space allows ppo"),
+        ("CartPole-v1", "sac", "actions that are choices allow ppo"),
         ("an_control_sim:an_control/CarRacing-v0", "ppo", "image patches"),
     ],
 )
