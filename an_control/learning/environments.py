@@ -48,6 +48,7 @@ from an_control.learning.physics import physics_of, print_mujoco_warnings
 from an_control.learning.spaces import READINGS, Readings, actions_of, readings_of
 from an_control.learning.units import AS_THEY_ARE, Units
 from an_control.learning.varied_robot import VariedRobot
+from an_control.system.native_output import no_native_output
 
 MAX_STEPS = 1000
 """Of an episode, in an environment that is registered without a time limit."""
@@ -202,7 +203,7 @@ def open_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, A
     """
     module = environment.rpartition(":")[0]
     try:
-        with OUTPUT:
+        with no_native_output(), OUTPUT:  # PyBullet prints where it is imported and connected
             if module:
                 _import_module(module)
             env = gymnasium.make(environment, **arguments)

@@ -59,7 +59,7 @@ class Processes:
             futures: list[tuple[Task, Future[Played]]] = []
             lost = []
             try:
-                with _interrupts_held():  # a worker that starts may not answer them
+                with _interrupts_held():  # a worker that still imports prints a traceback
                     for task in left:
                         futures.append((task, self._pool.submit(play, *task.arguments)))
             except BrokenProcessPool:
@@ -162,7 +162,7 @@ def joined(parts: Sequence[tuple[Task, Played]], models: int, episodes: int) -> 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Put off SIGINT to the end of this block; processes that it starts put it off, too."""
+    """Block SIGINT in this thread; a process that it starts begins with it blocked."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
