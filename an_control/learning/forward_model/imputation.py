@@ -20,6 +20,7 @@ from an_control.learning.forward_model.networks import (
     fold_units,
     moments,
 )
+from an_control.policy.model_file import MAX_WEIGHT
 from an_control.policy.monitor.sensor_noise import MIN_TICKS, roughness
 
 NO_ARRAYS: Mapping[str, np.ndarray] = MappingProxyType({})
@@ -85,7 +86,8 @@ class Imputation(Training):
         arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
         arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
         arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
-        arrays["imputation.typical"] = self._typical.astype(F32)
+        typical = np.clip(self._typical, -MAX_WEIGHT, MAX_WEIGHT)  # a file holds no larger ones
+        arrays["imputation.typical"] = typical.astype(F32)
         return arrays
 
     def _input_moments(self) -> tuple[np.ndarray, np.ndarray]:
