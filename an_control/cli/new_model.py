@@ -75,7 +75,7 @@ class Verb:
             make_environment,
             of_patches,
         )
-        from an_control.learning.probe import measured_units
+        from an_control.learning.runs.probe import measured_units
 
         environment = environment_of(self.robot)
         try:

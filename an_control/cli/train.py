@@ -201,8 +201,8 @@ class Verb:
     def _train(self) -> int:
         from an_control.learning.environments import describe, environment_of, make_environment
         from an_control.learning.es.search import Search, SearchSettings
-        from an_control.learning.probe import units_of_run
         from an_control.learning.rollout.engine_choice import make_engine
+        from an_control.learning.runs.probe import units_of_run
         from an_control.learning.runs.run_folder import RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal

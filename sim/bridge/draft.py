@@ -23,7 +23,7 @@ from an_control.learning.environments import (
     of_patches,
     open_environment,
 )
-from an_control.learning.probe import measured_units
+from an_control.learning.runs.probe import measured_units
 from an_control.learning.spaces import bounds, shown
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
 from an_control.wiring.draft import Draft, Line, entries, number, quoted

@@ -167,7 +167,7 @@ def test_faults_may_share_out_all_episodes_among_them(number):
     faults = equal_chances([f"jitter=0.0{place}" for place in range(1, number + 1)], 1.0)
     assert len(faults) == number and sum(faults.values()) > 1.0
     check_chances(faults)
-    with pytest.raises(ValueError, match="together .allowed: up to 1"):
+    with pytest.raises(ValueError, match=r"together \(allowed: up to 1"):
         check_chances({**faults, Fault("lose=0.1"): 0.01})
 
 

@@ -17,8 +17,8 @@ from an_control.cli import main
 from an_control.learning.environment_output import FILE, OUTPUT, EnvironmentOutput
 from an_control.learning.environments import MAX_STEPS, adapter_of, describe, make_environment
 from an_control.learning.failure import MAX_IN_A_ROW, EnvironmentFailure, Failures
-from an_control.learning.probe import measured_units
 from an_control.learning.rollout.live_episode import LiveEpisode
+from an_control.learning.runs.probe import measured_units
 from an_control.learning.units import AS_THEY_ARE, Units, units_for
 from an_control.policy import MlpSizes, load_policy, make_policy, read_model
 from an_control.policy.model_file import Model

@@ -31,8 +31,8 @@ from an_control.learning.dagger.training import train_round
 from an_control.learning.environments import choices_of, describe, make_environment
 from an_control.learning.failure import EnvironmentFailure, Failures
 from an_control.learning.faults import NOTHING, draw, offered
-from an_control.learning.probe import units_of_run
 from an_control.learning.runs.checkpoint import as_tensors
+from an_control.learning.runs.probe import units_of_run
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.digest import model_digest, settings_with

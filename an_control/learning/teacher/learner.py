@@ -21,8 +21,8 @@ from an_control.disturbance import DisturbanceSettings
 from an_control.learning.environments import choices_of, describe, make_environment, of_patches
 from an_control.learning.failure import EnvironmentFailure
 from an_control.learning.faults import draw
-from an_control.learning.probe import units_of_run
 from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.runs.probe import units_of_run
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.actor import mlp_model
 from an_control.learning.teacher.contender import Contender
