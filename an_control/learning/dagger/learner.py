@@ -118,8 +118,9 @@ class Dagger:
         progress = self.progress
         if progress >= 1.0:
             return self._round
-        all_rounds = round(self._round / progress) if progress else 1 + self.settings.rounds
-        return max(1 + self._round, all_rounds)
+        since_first = self._since_first(self.settings.rounds)
+        later = (self._round - 1) / since_first if self._round > 1 and since_first else 0.0
+        return max(1 + self._round, 1 + round(later or self.settings.rounds))
 
     @property
     def progress(self) -> float:
