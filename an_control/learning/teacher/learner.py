@@ -172,11 +172,11 @@ class TeacherLearner:
         if self._choices:
             self._largest_logit = self._newest.library.largest_logit(self._choices)
         if self._newest.done % self.settings.validate_every == 0:
-            totals = self._validate()
+            validation = self._validate()
             line |= self._newest.library.failures.figures()
-            if totals:
-                line["validation"] = float(np.mean(totals))
-                self._newest.judge(line["validation"])
+            if not math.isnan(validation):
+                line["validation"] = validation
+                self._newest.judge(validation)
             if self._newest.marked_at == self._newest.steps:
                 self._marked = self._done, self._seconds
         self._seconds += time.process_time() - begin
@@ -219,10 +219,11 @@ class TeacherLearner:
                 one.close()
         self._contenders = kept
 
-    def _validate(self) -> list[float]:
-        """The returns without noise or bursts, of the policy as it would be saved.
+    def _validate(self) -> float:
+        """The mean return without noise or bursts, of the policy as it would be saved.
 
-        Faults are those that were drawn when the run began. Episodes that fail are left out.
+        Faults are those that were drawn when the run began. Episodes that fail are left out; NaN
+        where all do.
         """
         policy = make_policy(self.model(), "off")
         ids, failures = policy.nominal_ids, self._newest.library.failures
@@ -235,7 +236,7 @@ class TeacherLearner:
                 failures.note(failure)
             else:
                 failures.succeed()
-        return totals
+        return float(np.mean(totals)) if totals else math.nan
 
     def _return(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
