@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from an_control.disturbance import Disturber
+from an_control.learning.failure import EnvironmentFailure, Failures
 from an_control.learning.faults import Fault, disturber, draw, ids_of
 from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.learning.rollout.live_episode import LiveEpisode
+from an_control.learning.rollout.live_episode import LiveEpisode, NewestReadings
 from an_control.policy import Model, make_policy
 from an_control.policy.sizes import WINDOW
 
@@ -79,7 +81,7 @@ class Explorer:
         self._drift: np.ndarray | None = None
         count = len(self._ids)
         self._order = np.arange(count)
-        few = int(rng.integers(2, min(9, count + 1)))
+        few = int(rng.integers(2, min(9, count + 1))) if count > 1 else 1
         some = rng.choice(count, count if self._mode == "lost" else few, replace=False)
         self._order[some] = rng.permutation(some)
 
@@ -164,12 +166,13 @@ def explore(
 
     At least one of each kind, and one that is longer than a stretch of the identity classifier,
     for which up to ten times as many steps are played.
-    What is recorded is what is seen under the `faults`.
+    What is recorded is what is seen under the `faults`, the newest reading where one is missing.
+    Episodes that fail are left out; EnvironmentFailure where too many do.
     """
     steps, begun = 0, time.process_time()
     (channels,) = env.observation_space.shape or (0,)
     traces: list[Trace] = []
-    long = False
+    long, failures = False, Failures()
     while steps < min_steps * (1 if long else PATIENCE) and (
         not long or len(traces) < len(EPISODES) or time.process_time() - begun < limit_s
     ):
@@ -177,20 +180,49 @@ def explore(
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start(modes)
         disturbed = disturber(channels, draw(faults, rng), rng)
-        episode = LiveEpisode(env, seed, disturbed, ids)
-        readings, actions = [], []
-        for tick in episode:
-            readings.append(tick.values)
-            action = explorer.act(readings[-1])
-            episode.act(action)
-            assert episode.sent is not None
-            actions.append(episode.sent)
-            if episode.sent is not action:
-                explorer.sent(episode.sent)
-        last = episode.observation
-        readings.append(last if disturbed is None else disturbed.apply(last, ids)[0])
         calm = modes == CALM and isinstance(explorer, Explorer)
-        traces.append(Trace(np.array(readings), np.array(actions), not calm))
+        try:
+            trace = _trace(LiveEpisode(env, seed, disturbed, ids), explorer, disturbed, calm)
+        except EnvironmentFailure as failure:
+            failures.note(failure)
+            continue
+        failures.succeed()
+        traces.append(trace)
+        actions = trace.actions
         steps += len(actions)
         long = long or len(actions) > WINDOW
     return traces
+
+
+def stretches(traces: Sequence[Trace], ticks: int) -> tuple[int, list[Trace]]:
+    """Return how many ticks a stretch has, and the episodes that are longer.
+
+    These are `ticks`, or where no episode is as long, as many as half of the episodes have.
+    """
+    if long := [trace for trace in traces if len(trace.actions) > ticks]:
+        return ticks, long
+    ticks = int(np.median([len(trace.actions) for trace in traces]))
+    return ticks, [trace for trace in traces if len(trace.actions) >= ticks]
+
+
+def _trace(
+    episode: LiveEpisode,
+    explorer: Explorer | MissingChannels,
+    disturbed: Disturber | None,
+    calm: bool,
+) -> Trace:
+    """Play an episode to its end."""
+    readings, actions, newest = [], [], NewestReadings()
+    for tick in episode:
+        readings.append(newest(tick.values))
+        action = explorer.act(tick.values)
+        episode.act(action)
+        assert episode.sent is not None
+        actions.append(episode.sent)
+        if episode.sent is not action:
+            explorer.sent(episode.sent)
+    last = episode.observation
+    if disturbed is not None:
+        last = disturbed.apply(last, ids_of(len(last)))[0]
+    readings.append(newest(last))
+    return Trace(np.array(readings), np.array(actions), not calm)
