@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from an_control.controller import Controller
+from an_control.names import listed
 from an_control.wiring import Notice, Readings
 
 WAIT_S, START_S = 1.0, 5.0
@@ -128,11 +129,11 @@ class EventLog:
         }
         self._moved = moved
         if self._throttle.lets(MONITOR, now_s):
-            where = ", ".join(
+            where = listed(
                 f"{signal} is read where {'it' if signal == slot else slot} is wired"
                 for slot, signal in changed.items()
             )
-            self._logger.warning(f"the monitor moved {len(changed)} signals: {where}")
+            self._logger.info(f"the monitor moved {len(changed)} signals: {where}")
 
     def _log_names(self, now_s: float) -> None:
         """How the names of wiring and model differ, where one of them is another than before."""
@@ -212,7 +213,7 @@ class EventLog:
             self._logger.warning(f"channels: {count} more changes of ids in {WINDOW_S:g} s")
             return
         if subject == MONITOR:
-            self._logger.warning(
+            self._logger.info(
                 f"the monitor moved signals {count} more times in {WINDOW_S:g} s; now"
                 f" {len(self._moved)} are not where they are wired"
             )
