@@ -193,10 +193,13 @@ def environment_of(task: str) -> str:
     return ENVIRONMENTS.get(task, task)
 
 
-def open_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
+def open_environment(
+    environment: str, *, limited: bool = False, **arguments: Any
+) -> gymnasium.Env[Any, Any]:
     """Return the environment of an id, or of ``module:id`` where the module registers it.
 
-    Its spaces are its own, but its robot can be `varied`, and its episodes end.
+    Its spaces are its own, but its robot can be `varied`. Where it is `limited`, its episodes end
+    also if it is registered without a time limit.
 
     The module may lie in the current directory. ValueError where there is no such environment,
     where it cannot be made, or where it does not take these arguments of `gymnasium.make`.
@@ -215,7 +218,7 @@ def open_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, A
         raise ValueError(str(failure_of(environment, "making it", error))) from error
     print_mujoco_warnings()
     inner = env.unwrapped
-    if env.spec is None or env.spec.max_episode_steps is None:
+    if limited and (env.spec is None or env.spec.max_episode_steps is None):
         env = _StepLimit(env, environment)
     physics = inner.set_physics if isinstance(inner, HasPhysics) else physics_of(inner)
     return VariedRobot(env, inner.starts if isinstance(inner, HasStarts) else (), physics)
@@ -282,9 +285,10 @@ def make_environment(
     ValueError as of `open_environment`, also where the spaces hold no numbers to learn, or the
     units are those of another number of readings.
     """
-    env = open_environment(environment, **arguments)
+    reopen = partial(open_environment, environment, limited=True, **arguments)
+    env = reopen()
     try:
-        return Adapted(env, environment, units, partial(open_environment, environment, **arguments))
+        return Adapted(env, environment, units, reopen)
     except ValueError as error:
         env.close()
         raise ValueError(f"environment {environment!r}: {error}") from error
