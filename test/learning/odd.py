@@ -2,7 +2,7 @@
 
 All are the cart of `Cart`: a position that is pushed towards the middle. Each differs in one thing
 that an environment may do, and that learning must bear or refuse in one line. Name one as
-``odd:NAME-v0``.
+``odd:Odd/NAME-v0``.
 """
 
 from __future__ import annotations
@@ -260,4 +260,4 @@ for cls in list(vars().values()):
         and f"{cls.__name__}-v0" not in (gymnasium.registry)
     ):
         limit = None if cls in LIMITLESS else STEPS
-        gymnasium.register(f"{cls.__name__}-v0", cls, max_episode_steps=limit)
+        gymnasium.register(f"Odd/{cls.__name__}-v0", cls, max_episode_steps=limit)

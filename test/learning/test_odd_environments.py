@@ -39,18 +39,20 @@ def odd(monkeypatch):
 
 
 def opened(name, units=AS_THEY_ARE):
-    return make_environment(f"odd:{name}-v0", units)
+    return make_environment(f"odd:Odd/{name}-v0", units)
 
 
 def learned(name, tmp_path, *options):
     """The status of a run of seconds that goes through every step."""
-    return main(["learn", f"odd:{name}-v0", "--smoke", "--out", str(tmp_path / "run"), *options])
+    return main(
+        ["learn", f"odd:Odd/{name}-v0", "--smoke", "--out", str(tmp_path / "run"), *options]
+    )
 
 
 def searched(name, tmp_path, *options):
     sizes = "--generations", "2", "--popsize", "4", "--rollouts", "2", "--episodes", "2"
     out = "--out", str(tmp_path / "run"), "--workers", "1", "--form", "mlp"
-    return main(["train", f"odd:{name}-v0", *out, *sizes, *options])
+    return main(["train", f"odd:Odd/{name}-v0", *out, *sizes, *options])
 
 
 def episode(env, seed=1, action=PUSH):
@@ -65,7 +67,7 @@ def episode(env, seed=1, action=PUSH):
 
 @pytest.mark.parametrize("name", ["Milli", "Baro", "Counts"])
 def test_readings_of_any_size_come_in_units_in_which_they_are_ordinary(name):
-    units = measured_units(f"odd:{name}-v0")
+    units = measured_units(f"odd:Odd/{name}-v0")
     with opened(name, units) as env, opened("Cart") as plain:
         seen, ordinary = episode(env), episode(plain)
         assert describe(env, "", "")["units"] == units.pairs
@@ -74,7 +76,7 @@ def test_readings_of_any_size_come_in_units_in_which_they_are_ordinary(name):
 
 
 def test_readings_of_ordinary_size_stay_as_they_are():
-    assert measured_units("odd:Cart-v0") == Units()
+    assert measured_units("odd:Odd/Cart-v0") == Units()
     with opened("Cart") as env:
         assert "units" not in describe(env, "", "")
 
@@ -91,14 +93,14 @@ def test_learn_makes_a_model_and_a_table(name, tmp_path, capsys):
     said = capsys.readouterr()
     assert "| student, clean |" in said.out and said.err == ""
     model = read_model(tmp_path / "run/model.safetensors")
-    assert model.task.get("units", []) == measured_units(f"odd:{name}-v0").pairs
-    assert load_policy(tmp_path / "run/model.safetensors").monitor_report is not None
+    assert model.task.get("units", []) == measured_units(f"odd:Odd/{name}-v0").pairs
+    assert load_policy(tmp_path / "run/model.safetensors", "match").monitor_report is not None
 
 
 def test_a_teacher_keeps_the_weights_of_readings_that_vary_little(tmp_path):
     """Below 0.001 sqrt(1 + mean^2) their scale was infinite, and the model as good as random."""
     out = tmp_path / "run"
-    assert main(["train-teacher", "odd:Milli-v0", "--out", str(out), "--smoke"]) == 0
+    assert main(["train-teacher", "odd:Odd/Milli-v0", "--out", str(out), "--smoke"]) == 0
     first = read_model(out / "model.safetensors").arrays["head.0.weight"]
     assert (np.abs(first).max(0) > 1e-3).all()
 
@@ -126,7 +128,7 @@ def test_an_environment_without_any_finite_reading_is_refused_before_the_work(
 ):
     assert work("Blind", tmp_path) == 1
     said = capsys.readouterr().err
-    assert "'odd:Blind-v0': no reading is a finite number in 400 steps" in said
+    assert "'odd:Odd/Blind-v0': no reading is a finite number in 400 steps" in said
     assert "Traceback" not in said.splitlines()[-1]
 
 
@@ -203,9 +205,9 @@ def test_a_model_of_another_number_of_channels_is_not_evaluated(tmp_path, capsys
     assert searched("Cart", tmp_path) == 0
     capsys.readouterr()
     model = str(tmp_path / "run/model.safetensors")
-    assert main(["evaluate", model, "--task", "odd:Goal-v0", "--episodes", "1"]) == 2
+    assert main(["evaluate", model, "--task", "odd:Odd/Goal-v0", "--episodes", "1"]) == 2
     said = capsys.readouterr().err
-    assert "expects 2 channels, but odd:Goal-v0 has 4" in said
+    assert "expects 2 channels, but odd:Odd/Goal-v0 has 4" in said
 
 
 def test_what_an_environment_prints_is_in_the_runs_folder_and_said_once(tmp_path, capfd):
@@ -231,15 +233,15 @@ def test_output_beyond_what_is_kept_is_counted_and_not_kept():
 def test_every_verb_names_an_environment_that_cannot_be_made_or_reset(
     verb, name, status, tmp_path, capsys
 ):
-    assert main([verb, f"odd:{name}-v0", "--out", str(tmp_path / "run")]) == status
+    assert main([verb, f"odd:Odd/{name}-v0", "--out", str(tmp_path / "run")]) == status
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"an-control {verb}: environment 'odd:{name}-v0': ")
+    assert last.startswith(f"an-control {verb}: environment 'odd:Odd/{name}-v0': ")
     assert "OSError: no controller on the bus (odd.py, line " in last
 
 
 @pytest.mark.parametrize("name", ["NoActions", "NoReadings"])
 def test_a_space_without_a_number_is_refused(name):
-    with pytest.raises(ValueError, match=f"'odd:{name}-v0'.* holds no number"):
+    with pytest.raises(ValueError, match=f"'odd:Odd/{name}-v0'.* holds no number"):
         opened(name)
 
 
@@ -276,9 +278,9 @@ def test_a_drafted_wiring_reads_in_the_units_that_a_model_learns_in(tmp_path):
     from an_control_sim.bridge.draft import draft_environment
 
     drafted = tmp_path / "cart.yaml"
-    drafted.write_text(draft_environment("cart", "odd:Baro-v0").wiring)
+    drafted.write_text(draft_environment("cart", "odd:Odd/Baro-v0").wiring)
     pairs = [[one.scale, one.offset] for one in load_wiring(drafted).channels]
-    assert pairs == measured_units("odd:Baro-v0").pairs != []
+    assert pairs == measured_units("odd:Odd/Baro-v0").pairs != []
 
 
 @pytest.mark.parametrize(("name", "action"), [("Signs", (1, 2)), ("Whole", (2,)), ("Goal", (0.4,))])
@@ -288,7 +290,7 @@ def test_an_environment_with_other_spaces_is_served_as_a_robot(name, action, tmp
     from an_control_sim.bridge.robot import Robot
     from an_control_sim.bridge.simulation_file import load_simulation
 
-    drafted = draft_environment("cart", f"odd:{name}-v0")
+    drafted = draft_environment("cart", f"odd:Odd/{name}-v0")
     (tmp_path / "cart_sim.yaml").write_text(drafted.simulation)
     robot = Robot(load_simulation(tmp_path / "cart_sim.yaml"))
     seen = []
