@@ -48,7 +48,6 @@ __all__ = [
     "TopicEndpointInfo",
     "create_patient_service",
     "events_executor",
-    "rclpy_version",
     "tells_senders",
 ]
 
@@ -89,7 +88,7 @@ def create_patient_service(
     service.send_response = send_when_done  # type: ignore[method-assign, assignment]
 
 
-def rclpy_version() -> tuple[int, ...]:
+def _rclpy_version() -> tuple[int, ...]:
     """Return the version of the installed rclpy; an empty one where that is not known."""
     try:
         version = importlib.metadata.version("rclpy")
@@ -100,7 +99,7 @@ def rclpy_version() -> tuple[int, ...]:
 
 def tells_senders() -> bool:
     """Return whether a callback is told who published its message."""
-    return rclpy_version() >= (9, 1, 1)
+    return _rclpy_version() >= (9, 1, 1)
 
 
 def _awaits_services() -> bool:
@@ -108,5 +107,5 @@ def _awaits_services() -> bool:
 
     One that does not sends the coroutine itself, which raises a TypeError.
     """
-    version = rclpy_version()
+    version = _rclpy_version()
     return version >= (9, 1, 2) or (7, 1, 11) <= version < (8,)

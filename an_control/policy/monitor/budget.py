@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from an_control.policy.monitor.forward_model import ForwardModel
 
-SHARE = 0.05
+SHARE = 0.08
 """Share of a tick's period that its search may take, as counted. With cold caches, what a tick does
 in any case and what it finishes after its budget is spent, the Ant's takes a tenth."""
 CALL_S = 7e-5
