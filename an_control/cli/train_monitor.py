@@ -167,7 +167,7 @@ class Verb:
         """Bring over what another model has learned of the same task."""
         if other.forward is None:
             raise InputError(f"--take {self.take}: has no forward model (train-monitor makes one)")
-        for key in ("channels", "actuators"):
+        for key in ("channels", "actuators", "units"):
             if other.task.get(key) != model.task.get(key):
                 raise InputError(f"--take {self.take}: its {key} are not those of {self.model}")
         ours = {name: array for name, array in other.arrays.items() if name.startswith(NETWORKS)}

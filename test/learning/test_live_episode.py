@@ -62,7 +62,7 @@ def test_after_many_steps_without_any_reading_the_episode_has_failed():
     env._readings = lambda: np.full(3, np.nan, np.float32)
     env.step = lambda action: (env._readings(), 0.0, False, False, {})
     episode = LiveEpisode(env, 1)
-    with pytest.raises(EnvironmentFailure, match=f"step {MAX_BLIND} gave no reading"):
+    with pytest.raises(EnvironmentFailure, match=f"step {MAX_BLIND} gave no finite reading"):
         for tick in episode:
             assert not tick.arrived
             episode.act(REST * np.nan)

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
@@ -51,6 +51,16 @@ class Trace(NamedTuple):
     readings: np.ndarray
     actions: np.ndarray
     disturbed: bool
+
+
+class Actor(Protocol):
+    """Drives an episode."""
+
+    def act(self, readings: np.ndarray) -> np.ndarray:
+        """The action (A,) for readings (N,), NaN where one is missing."""
+
+    def sent(self, action: np.ndarray) -> None:
+        """The robot got this action (A,) instead."""
 
 
 class Explorer:
@@ -182,15 +192,15 @@ def explore(
         disturbed = disturber(channels, draw(faults, rng), rng)
         calm = modes == CALM and isinstance(explorer, Explorer)
         try:
-            trace = _trace(LiveEpisode(env, seed, disturbed, ids), explorer, disturbed, calm)
+            episode = LiveEpisode(env, seed, disturbed, ids)
+            trace = play_trace(episode, explorer, disturbed, calm)
         except EnvironmentFailure as failure:
             failures.note(failure)
             continue
         failures.succeed()
         traces.append(trace)
-        actions = trace.actions
-        steps += len(actions)
-        long = long or len(actions) > WINDOW
+        steps += len(trace.actions)
+        long = long or len(trace.actions) > WINDOW
     return traces
 
 
@@ -205,22 +215,22 @@ def stretches(traces: Sequence[Trace], ticks: int) -> tuple[int, list[Trace]]:
     return ticks, [trace for trace in traces if len(trace.actions) >= ticks]
 
 
-def _trace(
-    episode: LiveEpisode,
-    explorer: Explorer | MissingChannels,
-    disturbed: Disturber | None,
-    calm: bool,
+def play_trace(
+    episode: LiveEpisode, actor: Actor, disturbed: Disturber | None, calm: bool
 ) -> Trace:
-    """Play an episode to its end."""
+    """Play an episode to its end and return it with the newest reading where one is missing.
+
+    EnvironmentFailure as of `LiveEpisode`.
+    """
     readings, actions, newest = [], [], NewestReadings()
     for tick in episode:
         readings.append(newest(tick.values))
-        action = explorer.act(tick.values)
+        action = actor.act(tick.values)
         episode.act(action)
         assert episode.sent is not None
         actions.append(episode.sent)
         if episode.sent is not action:
-            explorer.sent(episode.sent)
+            actor.sent(episode.sent)
     last = episode.observation
     if disturbed is not None:
         last = disturbed.apply(last, ids_of(len(last)))[0]

@@ -18,8 +18,9 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
+from an_control.learning.failure import EnvironmentFailure, Failures
 from an_control.learning.faults import Fault, disturber, ids_of, offered
-from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.episodes import Trace, play_trace
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.policy import Model, make_policy
@@ -56,7 +57,7 @@ def validate(
     """Return the model with the `validation` of its forward model; its arrays stay as they are.
 
     Args:
-        env: the task.
+        env: the task, its readings in the units of the model.
         model: with a forward model.
         faults: that it was trained with.
         seed: of the episodes and the moves.
@@ -101,27 +102,39 @@ def record(
     ticks: int,
     rng: np.random.Generator,
 ) -> list[Trace]:
-    """Return episodes of so many ticks together, played by the policy without its monitor."""
-    policy, left = make_policy(model, "off"), ticks
-    count, traces = len(policy.nominal_ids), []
+    """Return episodes of so many ticks together, played by the policy without its monitor.
+
+    Episodes that fail are left out; EnvironmentFailure where too many do.
+    """
+    player, left, failures = _Undisturbed(model), ticks, Failures()
+    count, traces = len(player.ids), []
     while left:
-        policy.reset()
-        disturbed, readings, actions = disturber(count, settings, rng), [], []
+        player.policy.reset()
+        disturbed = disturber(count, settings, rng)
         seed, ids = int(rng.integers(*TRAINING_SEEDS)), ids_of(count)
-        episode = LiveEpisode(env, seed, disturbed, ids, left)
-        for tick in episode:
-            readings.append(tick.values)
-            action = policy.step_array(tick.values, policy.nominal_ids)
-            episode.act(action)
-            assert episode.sent is not None
-            actions.append(episode.sent)
-            if episode.sent is not action:
-                policy.previous_action = episode.sent
-        last = episode.observation
-        readings.append(last if disturbed is None else disturbed.apply(last, ids)[0])
-        traces.append(Trace(np.array(readings), np.array(actions), False))
-        left -= len(actions)
+        try:
+            episode = LiveEpisode(env, seed, disturbed, ids, left)
+            traces.append(play_trace(episode, player, disturbed, calm=True))
+        except EnvironmentFailure as failure:
+            failures.note(failure)
+            continue
+        failures.succeed()
+        left -= len(traces[-1].actions)
     return traces
+
+
+class _Undisturbed:
+    """Acts as the policy does without its monitor."""
+
+    def __init__(self, model: Model) -> None:
+        self.policy = make_policy(model, "off")
+        self.ids = self.policy.nominal_ids
+
+    def act(self, readings: np.ndarray) -> np.ndarray:
+        return self.policy.step_array(readings, self.ids)
+
+    def sent(self, action: np.ndarray) -> None:
+        self.policy.previous_action = action
 
 
 def halve_rate(trace: Trace, held: slice) -> Trace:

@@ -90,7 +90,8 @@ class LiveEpisode:
 
     `disturbance` gets the readings under the names `channels`. ValueError where it asks for a
     robot that the environment does not offer. EnvironmentFailure where the environment raises an
-    error, gives a reward that is not finite, or no reading at all for many steps.
+    error, gives a reward that is not finite, or no reading at all for many steps or a whole
+    episode.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class LiveEpisode:
         self.fell = False
         """Whether the environment ended the episode."""
         self.done = False
-        self._look()
+        self._look(over=False)
 
     def __iter__(self) -> Iterator[Tick]:
         disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
@@ -159,23 +160,25 @@ class LiveEpisode:
         self.total = total = self.total + reward
         if not math.isfinite(total):
             raise self._failure(f"gave the reward {reward}")
-        self._look()
-        self.done = self.fell or truncated or len(self.rewards) == self._limit
+        over = self.fell or truncated
+        self._look(over)
+        self.done = over or len(self.rewards) == self._limit
         if stop is not None:
             stop.follow(step + 1, self.info.get("distance_m"))
         return reward
 
-    def _look(self) -> None:
-        """Count the steps without any reading."""
+    def _look(self, over: bool) -> None:
+        """Count the steps without any reading; too many are a failure, as is a whole episode."""
         if np.isfinite(self.observation).any():
             self._blind = 0
             return
         self._blind += 1
-        if self._blind > MAX_BLIND:
-            raise self._failure(f"gave no reading that is finite, as in {MAX_BLIND} steps before")
+        if self._blind > MAX_BLIND or (over and self._blind > len(self.rewards)):
+            raise self._failure(
+                f"gave no finite reading, nor did the {self._blind - 1} steps before"
+            )
 
     def _failure(self, what: str) -> EnvironmentFailure:
-        name = (
-            self._env.spec.id if self._env.spec is not None else type(self._env.unwrapped).__name__
-        )
+        spec = self._env.spec
+        name = type(self._env.unwrapped).__name__ if spec is None else spec.id
         return EnvironmentFailure(f"environment {name!r}: step {len(self.rewards)} {what}")
