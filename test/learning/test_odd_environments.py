@@ -19,7 +19,9 @@ from an_control.disturbance import DisturbanceSettings
 from an_control.learning.environment_output import FILE, OUTPUT, EnvironmentOutput
 from an_control.learning.environments import MAX_STEPS, adapter_of, describe, make_environment
 from an_control.learning.failure import MAX_IN_A_ROW, EnvironmentFailure, Failures
-from an_control.learning.forward_model.validation import record as recorded
+from an_control.learning.forward_model import validation
+from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.validation import validate
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.runs.probe import measured_units
 from an_control.learning.units import AS_THEY_ARE, Units, units_for
@@ -278,25 +280,48 @@ def test_unbounded_actions_pass_as_they_are_without_a_warning():
         assert adapter_of(env).actions.native(PUSH) == PUSH
 
 
-def test_a_monitor_is_validated_in_the_units_of_its_model(tmp_path, capsys):
-    """The same cart in millimetres gives the same limits, and hands its monitor to no other."""
+def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monkeypatch, capsys):
     from an_control.policy import write_model
 
-    cart, milli = tmp_path / "cart.safetensors", tmp_path / "milli.safetensors"
+    milli, cart = tmp_path / "milli.safetensors", tmp_path / "cart.safetensors"
+    name, tried = "odd:Odd/Milli-v0", []
+    units = measured_units(name)
     sizes = AttentionSizes(actions=1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-    with opened("Cart") as env:
-        write_model(cart, random_model(sizes, task=describe(env, *["odd:Odd/Cart-v0"] * 2)))
-    short = "--steps", "1000", "--updates", "50", "--imputation-updates", "3"
-    assert main(["train-monitor", str(cart), *short]) == 0
-    trained = read_model(cart)
-    name = "odd:Odd/Milli-v0"
-    units = {"name": name, "environment": name, "units": [[1.0 / 6e-4, 0.0]] * 2}
-    write_model(milli, replace(trained, task=trained.task | units))
+    with opened("Milli", units) as env:
+        model = random_model(sizes, task=describe(env, name, name))
+    write_model(milli, model)
+
+    def validated(env, *others):
+        tried.append(adapter_of(env).units)
+        return validate(env, *others)
+
+    monkeypatch.setattr(validation, "validate", validated)
+    short = "--steps", "300", "--updates", "20", "--imputation-updates", "3"
+    assert main(["train-monitor", str(milli), *short]) == 0
     assert main(["train-monitor", str(milli), *short, "--validate"]) == 0
-    assert read_model(milli).forward.validation == trained.forward.validation
+    assert tried == [units] * 2
+    write_model(cart, replace(model, task=model.task | {"units": [[1.0, 0.0]] * 2}))
     capsys.readouterr()
-    assert main(["train-monitor", str(milli), "--take", str(cart)]) == 2
+    assert main(["train-monitor", str(cart), "--take", str(milli)]) == 2
     assert "its units are not those of" in capsys.readouterr().err
+
+
+def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():
+    """Signals moved every 50 ticks, which no episode of 40 has: 0 % were found of none."""
+    readings = np.arange(41.0)[:, None] * [1.0, -1.0]
+    trace = Trace(readings, np.zeros((40, 1)), False)
+
+    class Knows:
+        """A monitor that reads the sign of a signal."""
+
+        def reset(self):
+            self.slots = np.arange(2)
+
+        def step(self, readings, action):
+            self.slots = np.argsort(-readings, kind="stable")
+
+    rng, alike = np.random.default_rng(0), np.eye(2, dtype=bool)
+    assert validation.share_found(Knows(), alike, [trace] * 20, rng) == 1.0
 
 
 @pytest.mark.parametrize("name", ["Flaky", "Gaps"])
@@ -305,7 +330,7 @@ def test_a_validation_bears_episodes_that_fail_and_readings_that_are_missing(nam
         sizes = AttentionSizes(actions=1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
         model = random_model(sizes, task=describe(env, "", ""))
         rng = np.random.default_rng(0)
-        traces = recorded(env, model, DisturbanceSettings(), 500, rng)
+        traces = validation.record(env, model, DisturbanceSettings(), 500, rng)
     assert sum(len(one.actions) for one in traces) == 500
     assert all(np.isfinite(part).all() for one in traces for part in (one.readings, one.actions))
 

@@ -37,8 +37,8 @@ OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5"
 """Other robots, as far as the environment offers them."""
 ROBOT_TICKS = 1000
 """Ticks on each robot."""
-MOVE_EVERY, FOUND_TICKS = 50, 25
-"""Ticks between two moves of all signals, and within which they should be found."""
+MOVE_EVERY = 50
+"""Ticks between two moves of all signals, which should be found within half as many."""
 RARE = 1e-6
 """How often a tick may cost as much as the limits allow, by chance."""
 TAIL = 0.01
@@ -160,18 +160,24 @@ def count_false_moves(monitor: IdentityMonitor, alike: np.ndarray, trace: Trace)
 def share_found(
     monitor: IdentityMonitor, alike: np.ndarray, traces: Sequence[Trace], rng: np.random.Generator
 ) -> float:
-    """Return the share that is found of the signals that move, all of them every `MOVE_EVERY`."""
+    """Return the share that is found of the signals that move.
+
+    All of them move every `MOVE_EVERY` ticks, and should be found after half as many; in episodes
+    that are all shorter, as late as they allow.
+    """
+    longest = max(len(trace.actions) for trace in traces)
+    every = max(1, min(MOVE_EVERY, 2 * (longest - 1) // 3))
     moved = found = 0
     for trace in traces:
         steps, count = trace.readings.shape
-        orders = np.array([rng.permutation(count) for _ in range(steps // MOVE_EVERY + 1)])
+        orders = np.array([rng.permutation(count) for _ in range(steps // every + 1)])
         orders[0] = np.arange(count)
-        carried = orders.repeat(MOVE_EVERY, 0)[:steps]
+        carried = orders.repeat(every, 0)[:steps]
         """(T, N) the channel whose signal each slot carries."""
         readings = np.take_along_axis(trace.readings, carried, 1)
         for tick, slots in enumerate(_slots_by_tick(monitor, readings, trace.actions)):
-            if tick > MOVE_EVERY and tick % MOVE_EVERY == FOUND_TICKS:
-                before, now = carried[tick - MOVE_EVERY], carried[tick]
+            if tick > every and tick % every == every // 2:
+                before, now = carried[tick - every], carried[tick]
                 have_moved = ~alike[before, now][np.argsort(now)]  # by channel
                 moved += int(have_moved.sum())
                 found += int((have_moved & alike[np.arange(count), now[slots]]).sum())
