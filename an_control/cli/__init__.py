@@ -73,7 +73,7 @@ def _about(first: str, rest: Sequence[str]) -> int:
 def _reported(prog: str, work: Callable[[], int]) -> int:
     """The exit status of `work`; what ends it is said in one line."""
     try:
-        with OUTPUT.told():
+        with OUTPUT.reported():
             try:
                 return work()
             finally:

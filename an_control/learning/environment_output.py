@@ -96,7 +96,7 @@ class EnvironmentOutput(io.TextIOBase):
         """Return the notes that were not returned before."""
         if self._saved is not None and not self._saved.exists():  # a run that never began
             self._notes.pop(PRINTED, None)
-        fresh = [text for text, told in self._notes.values() if not told]
+        fresh = [text for text, given in self._notes.values() if not given]
         self._notes = {kind: (text, True) for kind, (text, _) in self._notes.items()}
         return fresh
 
@@ -117,9 +117,11 @@ class EnvironmentOutput(io.TextIOBase):
             self._file = None
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """After this block print what is left to tell; nothing where an environment's failure ends
-        it, which tells more."""
+    def reported(self) -> Iterator[None]:
+        """Print after this block the notes that are left, and how much was printed and not kept.
+
+        Nothing where an environment's failure ends it, whose message says more.
+        """
         try:
             yield
         except EnvironmentFailure:
@@ -139,13 +141,13 @@ class EnvironmentOutput(io.TextIOBase):
             self._reset()
 
     def print_notes(self) -> None:
-        """Print the notes that were not told before."""
+        """Print the notes that were not returned before."""
         for note in self.notes():
             print(note, file=sys.stderr)
 
     def take(self) -> Printed:
         """Return what a worker's environments printed since the last time."""
-        notes = tuple((text, kind) for kind, (text, told) in self._notes.items() if not told)
+        notes = tuple((text, kind) for kind, (text, given) in self._notes.items() if not given)
         printed = Printed("".join(self._waiting), self.lines - self._taken, notes)
         self._waiting, self._taken = [], self.lines
         self.notes()
