@@ -25,7 +25,14 @@ from an_control.learning.forward_model.validation import validate
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.learning.runs.probe import measured_units
 from an_control.learning.units import AS_THEY_ARE, Units, units_for
-from an_control.policy import AttentionSizes, MlpSizes, load_policy, make_policy, read_model
+from an_control.policy import (
+    AttentionSizes,
+    MlpSizes,
+    load_policy,
+    make_policy,
+    read_model,
+    write_model,
+)
 from an_control.policy.model_file import Model
 from an_control.policy.random_model import random_model
 
@@ -208,13 +215,24 @@ def test_one_reading_is_enough_for_a_student():
                 assert np.isfinite(played.previous).all() and np.isfinite(played.total)
 
 
-def test_a_model_of_another_number_of_channels_is_not_evaluated(tmp_path, capsys):
-    assert searched("Cart", tmp_path) == 0
-    capsys.readouterr()
-    model = str(tmp_path / "run/model.safetensors")
-    assert main(["evaluate", model, "--task", "odd:Odd/Goal-v0", "--episodes", "1"]) == 2
-    said = capsys.readouterr().err
-    assert "expects 2 channels, but odd:Odd/Goal-v0 has 4" in said
+ATTENTION = AttentionSizes(actions=1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
+
+
+def cart_model(path, name="Cart", sizes=ATTENTION, units=AS_THEY_ARE):
+    """A random policy of a cart, written to `path`."""
+    with opened(name, units) as env:
+        model = random_model(sizes, task=describe(env, *[f"odd:Odd/{name}-v0"] * 2))
+    write_model(path, model)
+    return model
+
+
+@pytest.mark.parametrize("sizes", [ATTENTION, MlpSizes(2, 1, [])], ids=["attention", "mlp"])
+def test_a_model_of_another_number_of_channels_is_not_evaluated(sizes, tmp_path, capsys):
+    cart_model(tmp_path / "cart.safetensors", sizes=sizes)
+    evaluate = ["evaluate", str(tmp_path / "cart.safetensors"), "--episodes", "1", "--task"]
+    assert main([*evaluate, "odd:Odd/Goal-v0"]) == 2
+    assert "expects 2 channels, but odd:Odd/Goal-v0 has 4" in capsys.readouterr().err
+    assert main([*evaluate, "odd:Odd/Milli-v0"]) == 0
 
 
 def test_what_an_environment_prints_is_in_the_runs_folder_and_said_once(tmp_path, capfd):
@@ -281,15 +299,10 @@ def test_unbounded_actions_pass_as_they_are_without_a_warning():
 
 
 def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monkeypatch, capsys):
-    from an_control.policy import write_model
-
     milli, cart = tmp_path / "milli.safetensors", tmp_path / "cart.safetensors"
     name, tried = "odd:Odd/Milli-v0", []
     units = measured_units(name)
-    sizes = AttentionSizes(actions=1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-    with opened("Milli", units) as env:
-        model = random_model(sizes, task=describe(env, name, name))
-    write_model(milli, model)
+    model = cart_model(milli, "Milli", units=units)
 
     def validated(env, *others):
         tried.append(adapter_of(env).units)
@@ -325,10 +338,9 @@ def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():
 
 
 @pytest.mark.parametrize("name", ["Flaky", "Gaps"])
-def test_a_validation_bears_episodes_that_fail_and_readings_that_are_missing(name):
+def test_a_validation_bears_episodes_that_fail_and_readings_that_are_missing(name, tmp_path):
+    model = cart_model(tmp_path / "cart.safetensors", name)
     with opened(name) as env:
-        sizes = AttentionSizes(actions=1, neuron=2, queries=4, key=2, inputs=["value"], head=[])
-        model = random_model(sizes, task=describe(env, "", ""))
         rng = np.random.default_rng(0)
         traces = validation.record(env, model, DisturbanceSettings(), 500, rng)
     assert sum(len(one.actions) for one in traces) == 500
