@@ -254,10 +254,8 @@ class Endless(Cart):
 
 LIMITLESS = (Endless,)
 for cls in list(vars().values()):
-    if (
-        isinstance(cls, type)
-        and issubclass(cls, Cart)
-        and f"{cls.__name__}-v0" not in (gymnasium.registry)
-    ):
+    if isinstance(cls, type) and issubclass(cls, Cart):
+        name = f"Odd/{cls.__name__}-v0"
         limit = None if cls in LIMITLESS else STEPS
-        gymnasium.register(f"Odd/{cls.__name__}-v0", cls, max_episode_steps=limit)
+        if name not in gymnasium.registry:
+            gymnasium.register(name, cls, max_episode_steps=limit)
