@@ -1,6 +1,6 @@
 """A teacher for the Ant that gets up from the ground: one that walks, and a reflex before it.
 
-    python scripts/ant_gets_up.py models/ant_teacher.safetensors runs/ant_up.safetensors
+    python -m experiments.ant_policy.gets_up models/ant_teacher.safetensors runs/ant_up.safetensors
 
 An Ant that was limp for 2 s lies flat on its torso. Its motors are too weak to lift it from there
 without momentum, and a teacher that has never seen this holds still. The reflex is a linear

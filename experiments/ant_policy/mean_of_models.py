@@ -1,6 +1,6 @@
 """The mean of several models' weights, as one model.
 
-    python scripts/mean_of_models.py runs/first/model.safetensors runs/second/model.safetensors \
+    python -m experiments.ant_policy.mean_of_models runs/first/model.safetensors runs/second/model.safetensors \
         --out runs/mean.safetensors
 
 Models that began as the same one and were trained on for a while keep what most of them learned in

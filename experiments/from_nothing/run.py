@@ -1,6 +1,6 @@
 """What evolution reaches from nothing, by permutation-invariant policies and by MLPs.
 
-    python scripts/from_nothing.py runs/from_nothing [--only CartPole-v1 ...]
+    python -m experiments from_nothing [--only CartPole-v1 ...]
 
 Runs `an-control train` for each environment, kind of policy and seed: by its defaults, except where
 ways to search are compared. A run that was stopped continues, one that is done is only evaluated
@@ -29,7 +29,7 @@ import numpy as np
 from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.comparison import write_tables
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE, TITLE = ROOT / "docs/from_nothing.md", "from nothing"
 PICTURES = ROOT / "docs/from_nothing"
 ANT = ROOT / "models/ant_ppo.safetensors"
@@ -263,16 +263,18 @@ def _band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) ->
     axes.fill_between(at, together.min(0), together.max(0), color=line.get_color(), alpha=0.2)
 
 
-def main() -> int:
-    """The exit status."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment; return the exit status."""
     names = [task.name for task in TASKS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("out", type=Path, help="the folder of all results")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/from_nothing"), help="of all results"
+    )
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="(default: all)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--seeds", type=int, nargs="+", help="(default: all)")
     parser.add_argument("--table", action="store_true", help="only write the page")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     out = given.out.resolve()
     for task in TASKS:
         if task.name in given.only and not given.table:
@@ -283,7 +285,3 @@ def main() -> int:
     write_tables(PAGE, {TITLE: table(out, PAGE.read_text())})
     pictures(out, PICTURES)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

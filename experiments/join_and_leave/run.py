@@ -1,6 +1,6 @@
 """Does a node stand still while others join and leave? A stress of the middleware, not of ours.
 
-    python scripts/join_and_leave.py [MINUTES]
+    python -m experiments join_and_leave [--minutes 5]
 
 Eight processes, four in each of two ROS domains, start a node with three topics, talk for up to
 0.6 s and end it, again and again. Prints how many nodes there were, and the Python stack of each
@@ -10,11 +10,13 @@ all bt"`, while it stands.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 DOMAINS, EACH, STANDSTILL_S = ("91", "92"), 4, 40
 ONE = f"""
@@ -53,7 +55,8 @@ while True:
 """
 
 
-def main(minutes: float) -> None:
+def stress(minutes: float, each: int) -> tuple[int, list[str]]:
+    """Return how many nodes there were, and the stacks of the processes that stood still."""
     environment = {**os.environ, "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     processes = [
         subprocess.Popen(
@@ -62,7 +65,7 @@ def main(minutes: float) -> None:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for domain in DOMAINS
-        for _ in range(EACH)
+        for _ in range(each)
     ]  # fmt: skip
     time.sleep(60.0 * minutes)
     nodes, stacks = 0, []
@@ -76,8 +79,16 @@ def main(minutes: float) -> None:
         nodes += out.count("one")
         if "Timeout" in errors:
             stacks.append(errors[errors.index("Timeout") :])
-    print(f"{nodes} nodes, {len(stacks)} of {len(processes)} processes stood still", *stacks)
+    return nodes, stacks
 
 
-if __name__ == "__main__":
-    main(float(sys.argv[1]) if sys.argv[1:] else 5.0)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=5.0, help="(default: 5)")
+    parser.add_argument("--processes", type=int, default=EACH, help="a domain (default: 4)")
+    given = parser.parse_args(arguments)
+    nodes, stacks = stress(given.minutes, given.processes)
+    still = f"{len(stacks)} of {given.processes * len(DOMAINS)} processes stood still"
+    print(f"{nodes} nodes, {still}", *stacks)
+    return 0

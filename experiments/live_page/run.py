@@ -1,9 +1,10 @@
 """Pictures and figures of the live page, from real runs.
 
-    python scripts/live_page.py pictures [DIR [ROBOT ...]]  of five robots, and the Ant moving
-    python scripts/live_page.py measure [MINUTES]           what the page costs the Ant: so long
-                                                            with drags, without, without a page but
-                                                            rewired as often, and without either
+    python -m experiments live_page pictures [DIR [ROBOT ...]]  of five robots, and the Ant moving
+    python -m experiments live_page measure [MINUTES]           what the page costs the Ant: so long
+                                                                with drags, without, without a page
+                                                                but rewired as often, and without
+                                                                either
 
 Pictures need Chromium and Playwright. Give each command a ROS_DOMAIN_ID of its own.
 """
@@ -19,12 +20,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "test"))
 os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
 os.environ.setdefault("ROS_DOMAIN_ID", "0")
@@ -282,11 +283,14 @@ def measure(minutes: float) -> None:
     print(json.dumps(found, indent=2))
 
 
-if __name__ == "__main__":
-    what, *rest = sys.argv[1:] or [""]
+def main(arguments: Sequence[str]) -> int:
+    """Take the pictures or measure; return the exit status."""
+    what, *rest = arguments or [""]
     if what == "pictures":
         pictures(Path(rest[0]) if rest else ROOT / "docs/view", rest[1:])
     elif what == "measure":
         measure(float(rest[0]) if rest else 1.0)
     else:
-        sys.exit(__doc__)
+        print(__doc__, file=sys.stderr)
+        return 2
+    return 0

@@ -1,6 +1,6 @@
 """How much attention a policy pays to noise channels, beside that to each signal.
 
-    python scripts/noise_attention.py models/cartpole.safetensors --noise 5 --sd 0.1 1
+    python -m experiments noise_attention models/cartpole.safetensors --noise 5 --sd 0.1 1
 
 Each row is one standard deviation of the noise: the mean magnitude of the attention weights over
 all queries and steps, of each signal and of a noise channel, and the mean return.
@@ -9,8 +9,8 @@ all queries and steps, of each signal and of a noise channel, and the mean retur
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -45,15 +45,15 @@ def attention_by_signal(
     return means, float(np.mean([one.total for one in results]))
 
 
-def main() -> int:
-    """The exit status."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--noise", type=int, default=5, help="noise channels (default: 5)")
     parser.add_argument("--sd", nargs="+", default=["0.1", "1"], help="(default: 0.1 1)")
     parser.add_argument("--episodes", type=int, default=100, help="(default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="(default: 1)")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     model = read_model(given.model)
     names = [*model.task["channels"], NOISE]
     print(f"| sd | {' | '.join(names)} | return |\n{'|---' * (len(names) + 2)}|")
@@ -66,7 +66,3 @@ def main() -> int:
         cells = " | ".join(f"{means[name]:.2f}" for name in names)
         print(f"| {sd} | {cells} | {total:.0f} |", flush=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Which part makes a better cart-pole: every pooling with every memory, learned at equal cost.
 
-    python scripts/compare_parts.py runs/parts [--seeds 1 2 3] [POOLING ...]
+    python -m experiments parts [--seeds 1 2 3] [POOLING ...]
 
 A teacher with ordered channels is evolved first. Then each policy imitates it for the same
 processor time, with about the same number of parameters, and is evaluated under several protocols.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -25,7 +25,7 @@ from an_control.learning.evaluation.comparison import write_tables
 from an_control.learning.teacher.digest import model_digest
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
-from learned_runs import (
+from experiments.learned_runs import (
     ROOT,
     OtherSettings,
     Results,
@@ -204,17 +204,17 @@ def picture(policies: list[Policy], found: Results, path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-def main() -> int:
-    """The exit status."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("out", type=Path, help="the folder of all results")
     parser.add_argument("pooling", nargs="*", help="only these: " + ", ".join(POOLINGS))
+    parser.add_argument("--out", type=Path, default=Path("runs/parts"), help="of all results")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="(default: 1 2 3)")
     parser.add_argument("--teacher", type=Path, help="an MLP policy; by default one is evolved")
     parser.add_argument("--table", action="store_true", help="only write the page's table")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="(default: %(default)g)")
     parser.add_argument("--episodes", type=int, default=EPISODES, help="(default: %(default)s)")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     wrong = set(given.pooling) - set(POOLINGS)
     if wrong:
         parser.error(f"{', '.join(sorted(wrong))}: not one of {', '.join(POOLINGS)}")
@@ -239,7 +239,3 @@ def main() -> int:
     write_tables(PAGE, {TITLE: table(policies, found)})
     picture(policies, found, PICTURE)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
 """What students gain by the Set Transformer's parts, by a memory and by missing patches.
 
-    python scripts/compare_students.py pong runs/pong_students [--seeds 1 2 3] [--table]
-    python scripts/compare_students.py ant runs/ant_students [--seeds 1 2 3] [--table]
+    python -m experiments students pong [--seeds 1 2 3] [--table]
+    python -m experiments students ant [--seeds 1 2 3] [--table]
 
 All students of a robot imitate its own teacher at equal cost, and are evaluated under several
 protocols. What is in the folder already is not made again, so a run that was stopped continues. At
@@ -13,15 +13,15 @@ refused there.
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 from an_control.learning.evaluation.comparison import write_tables
 from an_control.learning.teacher.teachers import own_teacher
-from learned_runs import (
+from experiments.learned_runs import (
     ROOT,
     OtherSettings,
     Results,
@@ -65,6 +65,7 @@ class Comparison:
     evaluated: tuple[str, ...] = ()
     """Further words of `evaluate`."""
     episodes: int = 20
+    seeds: tuple[int, ...] = (1,)
 
     @property
     def kept(self) -> Path:
@@ -123,6 +124,7 @@ COMPARISONS = {
         axis="mean return",
         digits=0,
         evaluated=("--monitor", "off"),
+        seeds=(1, 2, 3),
     ),
 }
 
@@ -198,24 +200,25 @@ def picture(what: Comparison, students: list[Student], found: Results, path: Pat
     figure.savefig(path, dpi=100)
 
 
-def main() -> int:
-    """The exit status."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("task", choices=list(COMPARISONS))
-    parser.add_argument("out", type=Path, help="the folder of all results")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="(default: 1)")
+    parser.add_argument("--out", type=Path, help="of all results (default: runs/TASK_students)")
+    parser.add_argument("--seeds", type=int, nargs="+", help="by default those of the table")
     parser.add_argument("--episodes", type=int, help="by default those of the table")
     parser.add_argument("--table", action="store_true", help="only write the page's table")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     what = COMPARISONS[given.task]
-    students = [Student(name, what, given.out.resolve()) for name in what.students]
+    out = (given.out or Path(f"runs/{what.task}_students")).resolve()
+    students = [Student(name, what, out) for name in what.students]
     own = None if given.table else own_teacher(what.task)
     how = given.episodes or what.episodes, own and own.digest
     settings = {one.runs: one.settings(*how) for one in students}
     try:
         known(what.kept, settings)
         if not given.table:
-            for seed, student in product(given.seeds, students):
+            for seed, student in product(given.seeds or what.seeds, students):
                 student.make(seed, *how)
         found = collect(what.kept, settings)
     except OtherSettings as error:
@@ -223,7 +226,3 @@ def main() -> int:
     write_tables(PAGE, {what.title: table(what, students, found)})
     picture(what, students, found, what.picture)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

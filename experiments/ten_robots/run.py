@@ -1,8 +1,8 @@
 """Ten environments that are not ours, each from its gymnasium id to a policy that runs over ROS 2.
 
-    python scripts/ten_robots.py runs/ten_robots                learns and runs all that is missing
-    python scripts/ten_robots.py runs/ten_robots Reacher-v5     the same of this one
-    python scripts/ten_robots.py runs/ten_robots --table        only writes docs/ten_robots.md
+    python -m experiments ten_robots                learn and run all that is missing
+    python -m experiments ten_robots Reacher-v5     the same of this one
+    python -m experiments ten_robots --table        only write docs/ten_robots.md
 
 For each: `an-control learn` at its defaults; then, with the wiring that `an-control new` drafts,
 lockstep episodes over ROS 2 beside the same ones offline, and, where a step takes 10 ms or more,
@@ -17,6 +17,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ import numpy as np
 from an_control.learning.evaluation.comparison import write_tables
 from an_control.policy import read_model
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE, TITLE = ROOT / "docs/ten_robots.md", "ten robots"
 BULLET = "pybullet_envs_gymnasium:"
 PUBLISHED: dict[str, float | None] = {
@@ -160,13 +161,13 @@ def table(robots: list[Robot]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def main() -> int:
-    """The exit status."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("out", type=Path, help="the folder of all results")
     parser.add_argument("env", nargs="*", help="only these: " + ", ".join(PUBLISHED))
+    parser.add_argument("--out", type=Path, default=Path("runs/ten_robots"), help="of all results")
     parser.add_argument("--table", action="store_true", help="only write the page's table")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     robots = [Robot(env, given.out.resolve() / env.rpartition(":")[2]) for env in PUBLISHED]
     wanted = [one for one in robots if not given.env or {one.env, one.name} & set(given.env)]
     if not wanted:
@@ -175,7 +176,3 @@ def main() -> int:
         robot.make()
     write_tables(PAGE, {TITLE: table(robots)})
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="needs the train extra")
@@ -16,6 +16,7 @@ from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import ANT_TASK
 from an_control.system.share import share_path
+from experiments.ant_policy import gets_up
 
 TEACHER = share_path("models/ant_teacher.safetensors")
 CHANNELS = list(ANT_TASK["channels"])
@@ -29,16 +30,8 @@ def teacher() -> NetworkTeacher:
     return found
 
 
-@pytest.fixture
-def gets_up(load_script):
-    return load_script("ant_gets_up")
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.floats(-0.7, 0.5), st.integers(0, 2**20))
-def test_the_network_is_the_reflex_on_the_ground_and_the_teacher_elsewhere(
-    gets_up, teacher, height, seed
-):
+def test_the_network_is_the_reflex_on_the_ground_and_the_teacher_elsewhere(teacher, height, seed):
     rng = np.random.default_rng(seed)
     reflex = gets_up.Reflex(rng.standard_normal((8, len(CHANNELS) + 1)))
     arrays = gets_up.joined(teacher.layers, reflex, CHANNELS.index("height"))
@@ -54,7 +47,7 @@ def test_the_network_is_the_reflex_on_the_ground_and_the_teacher_elsewhere(
         assert both(observation) == pytest.approx(np.tanh(gets_up.GAIN * pushes), abs=1e-3)
 
 
-def test_a_reflex_uses_what_an_ant_on_the_ground_can_tell_its_legs_by(gets_up):
+def test_a_reflex_uses_what_an_ant_on_the_ground_can_tell_its_legs_by():
     numbers = np.ones(8 * 22)
     matrix = gets_up.Reflex.of(numbers, CHANNELS, 8).matrix
     used = [name for name, column in zip(CHANNELS, matrix.T, strict=False) if column.any()]
@@ -63,14 +56,12 @@ def test_a_reflex_uses_what_an_ant_on_the_ground_can_tell_its_legs_by(gets_up):
     assert matrix[0, CHANNELS.index("hip_1.velocity")] == gets_up.SPEED_SCALE
 
 
-def test_the_script_writes_a_teacher_that_walks_as_before(
-    gets_up, teacher, tmp_path, monkeypatch, capsys
-):
+def test_the_script_writes_a_teacher_that_walks_as_before(teacher, tmp_path, monkeypatch, capsys):
     for name, few in {"CANDIDATES": 2, "FINALISTS": 1, "GENERATIONS": 1, "POPULATION": 4}.items():
         monkeypatch.setattr(gets_up, name, few)
     monkeypatch.setattr(gets_up, "STEPS", 4)
     out = tmp_path / "up.safetensors"
-    monkeypatch.setattr(sys, "argv", ["ant_gets_up.py", str(TEACHER), str(out)])
+    monkeypatch.setattr(sys, "argv", ["gets_up", str(TEACHER), str(out)])
     gets_up.main()
     assert capsys.readouterr().out.endswith(f"{out}\n")
     with closing(make_environment(environment_of("ant"))) as env:
@@ -80,11 +71,11 @@ def test_the_script_writes_a_teacher_that_walks_as_before(
     assert read_model(out).trained["of"]["how"].startswith("TD3")
 
 
-def test_a_teacher_of_another_form_is_refused(gets_up, tmp_path, monkeypatch, capsys):
+def test_a_teacher_of_another_form_is_refused(tmp_path, monkeypatch, capsys):
     path = tmp_path / "clipped.safetensors"
     sizes = MlpSizes(28, 8, [4, 4], activation="relu", output="clip")
     write_model(path, random_model(sizes, seed=1, task=ANT_TASK))
-    monkeypatch.setattr(sys, "argv", ["ant_gets_up.py", str(path), str(tmp_path / "up")])
+    monkeypatch.setattr(sys, "argv", ["gets_up", str(path), str(tmp_path / "up")])
     with pytest.raises(SystemExit):
         gets_up.main()
     assert "clipped.safetensors: must have two hidden relu layers" in capsys.readouterr().err

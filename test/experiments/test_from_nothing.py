@@ -7,13 +7,9 @@ import pytest
 
 from an_control.cli.help import parse
 from an_control.cli.train import Verb as Train
+from experiments.from_nothing import run as nothing
 
 pytest.importorskip("cma", reason="needs the train extra")
-
-
-@pytest.fixture
-def nothing(load_script):
-    return load_script("from_nothing")
 
 
 def written(task, folder, kind, seed, last):
@@ -30,7 +26,7 @@ def written(task, folder, kind, seed, last):
     return file
 
 
-def test_a_row_compares_a_policy_with_the_ordered_network_above_chance(nothing, tmp_path):
+def test_a_row_compares_a_policy_with_the_ordered_network_above_chance(tmp_path):
     task = nothing.TASKS[0]
     assert nothing.row(task, "attention", tmp_path, chance=20.0) == []
     for seed, last in enumerate((420.0, 380.0)):
@@ -43,7 +39,7 @@ def test_a_row_compares_a_policy_with_the_ordered_network_above_chance(nothing, 
     assert (mean, share, successes) == ("400.0 +- 20.0", "76%", "")
 
 
-def test_a_row_gives_the_mean_share_of_successes_where_the_task_says_what_one_is(nothing, tmp_path):
+def test_a_row_gives_the_mean_share_of_successes_where_the_task_says_what_one_is(tmp_path):
     task = nothing.Task("cartpole", 8.0, kinds=("hints",))
     for seed, share in enumerate((0.25, 0.75)):
         file = written(task, tmp_path, "hints", seed, 300.0)
@@ -53,7 +49,7 @@ def test_a_row_gives_the_mean_share_of_successes_where_the_task_says_what_one_is
     assert nothing.row(task, "hints", tmp_path, chance=20.0)[-1] == "50%"
 
 
-def test_train_knows_the_arguments_of_every_run(nothing, tmp_path):
+def test_train_knows_the_arguments_of_every_run(tmp_path):
     runs = [(task, kind) for task in nothing.TASKS for kind in task.kinds]
     for task, kind in runs:
         given = parse(Train, "train", task.arguments(tmp_path, kind, 3))
@@ -62,7 +58,7 @@ def test_train_knows_the_arguments_of_every_run(nothing, tmp_path):
     assert ways == {"pgpe", "hints", "diagonal", "mlp"}
 
 
-def test_the_page_has_a_row_for_each_kind_and_a_picture(nothing, tmp_path, monkeypatch):
+def test_the_page_has_a_row_for_each_kind_and_a_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(nothing, "random_return", lambda name: 20.0)
     task = nothing.TASKS[0]
     for kind in task.kinds:
@@ -73,7 +69,7 @@ def test_the_page_has_a_row_for_each_kind_and_a_picture(nothing, tmp_path, monke
     assert picture.name == task.picture and picture.stat().st_size > 10_000
 
 
-def test_a_row_without_a_run_stays_as_it_is_on_the_page(nothing, tmp_path, monkeypatch):
+def test_a_row_without_a_run_stays_as_it_is_on_the_page(tmp_path, monkeypatch):
     monkeypatch.setattr(nothing, "random_return", lambda name: 20.0)
     before = nothing.table(tmp_path / "no runs", nothing.PAGE.read_text())
     assert before in nothing.PAGE.read_text()
@@ -89,7 +85,7 @@ def test_a_row_without_a_run_stays_as_it_is_on_the_page(nothing, tmp_path, monke
     assert new.startswith(f"| {task.name} | permutation-invariant |") and "| 123.0 |" in new
 
 
-def test_two_workers_use_the_minutes_of_two_cores(nothing, tmp_path):
+def test_two_workers_use_the_minutes_of_two_cores(tmp_path):
     task = nothing.Task("ant", 90.0, workers=2, kinds=("shipped",))
     written(task, tmp_path, "shipped", 1, 400.0)
     assert nothing.row(task, "shipped", tmp_path, chance=20.0)[2] == "6.0"
@@ -98,7 +94,7 @@ def test_two_workers_use_the_minutes_of_two_cores(nothing, tmp_path):
     assert nothing.row(now_of_one, "shipped", tmp_path, chance=20.0)[2] == "6.0"
 
 
-def test_a_run_that_is_not_done_is_in_the_picture_alone(nothing, tmp_path):
+def test_a_run_that_is_not_done_is_in_the_picture_alone(tmp_path):
     task = nothing.TASKS[-1]
     written(task, tmp_path, "attention", 1, 400.0).unlink()
     assert nothing.table(tmp_path).count(task.name) == 0
@@ -107,7 +103,7 @@ def test_a_run_that_is_not_done_is_in_the_picture_alone(nothing, tmp_path):
     assert returns.tolist() == [300.0, 350.0, 400.0]
 
 
-def test_a_run_leaves_its_result_in_a_folder_that_was_not_there(nothing, tmp_path):
+def test_a_run_leaves_its_result_in_a_folder_that_was_not_there(tmp_path):
     task = nothing.Task("CartPole-v1", minutes=0.01, workers=1)
     task.make(tmp_path / "new", "mlp", seed=1)
     (result,) = task.results(tmp_path / "new", "mlp")
@@ -116,11 +112,11 @@ def test_a_run_leaves_its_result_in_a_folder_that_was_not_there(nothing, tmp_pat
     )
 
 
-def test_results_of_other_settings_are_not_mixed_in(nothing, tmp_path):
+def test_results_of_other_settings_are_not_mixed_in(tmp_path):
     nothing.Task("CartPole-v1", minutes=0.01, workers=1).make(tmp_path, "mlp", seed=1)
     with pytest.raises(subprocess.CalledProcessError):
         nothing.Task("CartPole-v1", minutes=0.01, workers=1, score=9.0).make(tmp_path, "mlp", 1)
 
 
-def test_random_actions_are_where_the_scale_begins(nothing):
+def test_random_actions_are_where_the_scale_begins():
     assert 15.0 < nothing.random_return("CartPole-v1") < 30.0

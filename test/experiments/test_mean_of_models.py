@@ -1,4 +1,4 @@
-"""scripts/mean_of_models.py: the mean of several models' weights, as one model."""
+"""experiments/ant_policy/mean_of_models.py: the mean of several models' weights, as one model."""
 
 import subprocess
 import sys
@@ -13,12 +13,12 @@ from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.sizes import paper_sizes
 from an_control.policy.tasks import ANT_TASK
 
-SCRIPT = Path(__file__).parents[1] / "scripts/mean_of_models.py"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*arguments):
-    words = [sys.executable, SCRIPT, *arguments]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    words = [sys.executable, "-m", "experiments.ant_policy.mean_of_models", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
-"""The scripts behind docs/questions.md."""
+"""The attention to noise channels, in docs/questions.md."""
 
 import pytest
 
 from an_control.policy import make_policy, read_model
 from an_control.system.share import share_path
+from experiments.noise_attention import run as noise_attention
 
 
-def test_attention_is_told_apart_by_signal_wherever_the_signals_are(load_script):
-    noise_attention = load_script("noise_attention")
+def test_attention_is_told_apart_by_signal_wherever_the_signals_are():
     policy = make_policy(read_model(share_path("models/cartpole.safetensors")), "off")
     nominal, total = noise_attention.attention_by_signal(policy, "cartpole", "none", 1, 1)
     moved, again = noise_attention.attention_by_signal(policy, "cartpole", "reset", 1, 1)

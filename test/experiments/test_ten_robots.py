@@ -3,12 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
-
-
-@pytest.fixture
-def ten_robots(load_script):
-    return load_script("ten_robots")
+from experiments.ten_robots import run as ten_robots
 
 
 def written(folder: Path, what: str, returns: list[float]) -> None:
@@ -17,7 +12,7 @@ def written(folder: Path, what: str, returns: list[float]) -> None:
 
 
 def test_a_row_has_scores_between_random_and_teacher_and_what_ros_made_of_them(
-    ten_robots, tmp_path, monkeypatch
+    tmp_path, monkeypatch
 ):
     monkeypatch.setitem(ten_robots.PUBLISHED, "Pendulum-v1", -100.0)
     robot = ten_robots.Robot("Pendulum-v1", tmp_path)
