@@ -1,7 +1,7 @@
 """The mean of several models' weights, as one model.
 
-    python -m experiments.ant_policy.mean_of_models runs/first/model.safetensors runs/second/model.safetensors \
-        --out runs/mean.safetensors
+    python -m experiments.ant_policy.mean_of_models \
+        runs/first/model.safetensors runs/second/model.safetensors --out runs/mean.safetensors
 
 Models that began as the same one and were trained on for a while keep what most of them learned in
 their mean, and lose less of what each forgot (Wortsman et al. 2022, "Model soups"). The policies
