@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from an_control.bench.memory import TITLES
 from an_control.cli import main
 from an_control.cli.evaluate import Verb as Evaluate
 from an_control.cli.help import VERBS, parse
@@ -16,6 +15,7 @@ from an_control.cli.identification import TABLES
 from an_control.learning.rollout.evaluation_protocol import Protocol
 from experiments.camera_tables import run as camera_run
 from experiments.from_nothing import run as from_nothing_run
+from experiments.memory.report import TITLES
 from experiments.parts import run as parts_run
 from experiments.students import run as students_run
 from experiments.tables import run as tables_run

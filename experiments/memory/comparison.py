@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from an_control.bench.memory.tasks import RepeatPrevious, Task, TMaze
-from an_control.bench.memory.training import MEMORIES, Draw, Memory, train
 from an_control.learning.runs.run_folder import RunFolder
+from experiments.memory.tasks import RepeatPrevious, Task, TMaze
+from experiments.memory.training import MEMORIES, Draw, Memory, train
 
 Line = Mapping[str, Any]
 

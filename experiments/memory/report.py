@@ -7,14 +7,15 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from an_control.bench.memory import TITLES
-from an_control.bench.memory.comparison import Line, best_draw
-from an_control.bench.memory.training import MEMORIES
 from an_control.system.files import replacing
+from experiments.memory.comparison import Line, best_draw
+from experiments.memory.training import MEMORIES
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+TITLES = ("memory scores", "memory draws")
+"""Of the tables on docs/memory.md."""
 SCORES, DRAWS = TITLES
 NORMAL_95 = 1.96
 """Standard errors of a band of 95 % confidence."""

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from an_control.bench.memory.tasks import Task
 from an_control.learning.recurrence import RecurrenceModule
 from an_control.policy.sizes.recurrence import RecurrenceSizes
+from experiments.memory.tasks import Task
 
 PARAMETERS = 30_000
 """No network has more; each has the most units that stay below."""

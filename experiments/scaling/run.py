@@ -1,5 +1,7 @@
 """What evolution costs on many machines, from what its parts cost on this one.
 
+    python -m experiments scaling [--seconds 10] [--json FILE]
+
 A generation asks the optimiser for candidates, sends each worker its tasks, waits until the last
 one has played, and tells the optimiser. Tasks are cut as for Dask (`processes.share`), and sent by
 one scheduler, one after the other:
@@ -11,8 +13,13 @@ It leaves out what differs between machines: networks, other people's load, star
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
+import json
 import statistics
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,3 +136,27 @@ def _message_s(tasks: list[Task]) -> float:
 
 def _nothing(*arguments: object) -> None:
     """What a worker does for a message alone."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write the result; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=1.0, help="a figure (default: 1)")
+    parser.add_argument("--json", type=Path, help="also write the result here")
+    given = parser.parse_args(arguments)
+    task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
+    result = scaling_benchmark(task, given.seconds)
+    for name, what in (
+        ("episode_s", "an episode of full length"),
+        ("optimiser_s", f"CMA-ES over {result['numbers']:,} numbers, a generation"),
+        ("message_s", "a task sent through Dask and back"),
+    ):
+        print(f"{what}: {1e3 * result[name]:,.3g} ms")
+    print(f"{task}, {POPULATION} x {ROLLOUTS} episodes, a generation")
+    print("| workers | seconds | speed-up | efficiency | held up by |\n|---|---|---|---|---|")
+    for row in result["rows"]:
+        figures = f"{row['generation_s']:,.1f} | {row['speed_up']:,.1f} | {row['efficiency']:.2f}"
+        print(f"| {row['workers']:,} | {figures} | {row['bound']} |")
+    if given.json:
+        given.json.write_text(json.dumps(result, indent=1) + "\n")
+    return 0

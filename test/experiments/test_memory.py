@@ -1,4 +1,4 @@
-"""`an-control bench memory`: the tasks are what their papers say, and a stopped run resumes."""
+"""The comparison of memories: the tasks are what their papers say, and a stopped run resumes."""
 
 import contextlib
 import json
@@ -10,14 +10,14 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("popgym", reason="needs the train extra")
 
-from an_control.bench.memory import TITLES, comparison, report, training
-from an_control.bench.memory.comparison import Budget, Comparison
-from an_control.bench.memory.tasks import RepeatPrevious, TMaze
-from an_control.bench.memory.training import MEMORIES, PARAMETERS, Draw, Network
-from an_control.cli import main
 from an_control.learning.evaluation.comparison import write_tables
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.system.folder_lock import locked
+from experiments.memory import comparison, report, run, training
+from experiments.memory.comparison import Budget, Comparison
+from experiments.memory.report import TITLES
+from experiments.memory.tasks import RepeatPrevious, TMaze
+from experiments.memory.training import MEMORIES, PARAMETERS, Draw, Network
 
 DRAW = Draw(rate=3e-3, heads=2, layers=2, episodes=16, max_norm=1.0)
 
@@ -151,6 +151,16 @@ def test_its_tables_and_picture_show_every_memory_on_every_task(small, tmp_path)
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_the_command_asks_for_its_folder(capsys):
-    assert main(["bench", "memory"]) == 2
-    assert "--out" in capsys.readouterr().err
+def test_a_smoke_run_leaves_its_tables_beside_its_trainings_and_none_on_the_page(small, tmp_path):
+    page = run.PAGE.read_text()
+    assert run.main(["--smoke", "--out", str(tmp_path / "run")]) == 0
+    written = (tmp_path / "run/memory.md").read_text()
+    assert all(f"<!-- table {title} -->" in written for title in TITLES)
+    assert (tmp_path / "run/curves.png").is_file() and run.PAGE.read_text() == page
+
+
+def test_a_folder_of_another_comparison_is_refused_with_one_line(small, tmp_path, capsys):
+    lines_of(tmp_path / "run", small, 1)
+    with pytest.raises(SystemExit):
+        run.main(["--smoke", "--out", str(tmp_path / "run")])
+    assert "other settings" in capsys.readouterr().err
