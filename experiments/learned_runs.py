@@ -67,7 +67,7 @@ def begin(run: Path, settings: Settings) -> bool:
 
 
 def known(kept: Path, policies: Mapping[Path, Settings]) -> Results:
-    """The figures of the file `kept`, with those of all runs that have been evaluated.
+    """Return the figures of the file `kept`, with those of all runs that have been evaluated.
 
     Each policy has a folder, with a folder for each seed. A run takes the place of what was kept
     of its policy and seed. OtherSettings where a policy has a run with others.
@@ -83,7 +83,7 @@ def known(kept: Path, policies: Mapping[Path, Settings]) -> Results:
 
 
 def collect(kept: Path, policies: Mapping[Path, Settings]) -> Results:
-    """What is `known`, and the file is written anew."""
+    """Return what is `known`, and write it into the file `kept`."""
     found = known(kept, policies)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
@@ -91,7 +91,7 @@ def collect(kept: Path, policies: Mapping[Path, Settings]) -> Results:
 
 
 def _entry(run: Path) -> dict[str, Any]:
-    """What is kept of a run."""
+    """Return what is kept of a run."""
     settings = _settings_of(run)
     return {
         **({"settings": settings} if settings else {}),
@@ -109,13 +109,13 @@ def _entry(run: Path) -> dict[str, Any]:
 
 
 def _settings_of(run: Path) -> Settings:
-    """Those that a run's folder notes; none where it is older than that."""
+    """Return the settings in a run's folder; none if the run is older than that file."""
     path = run / SETTINGS
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def _check(where: str, there: Settings, asked: Settings) -> None:
-    """OtherSettings where a run was made with others than those that are asked for."""
+    """Raise OtherSettings if a run was made with other settings than those that are asked for."""
     for name, value in asked.items():
         before = there.get(name)
         if None not in (before, value) and before != value:
@@ -123,24 +123,24 @@ def _check(where: str, there: Settings, asked: Settings) -> None:
 
 
 def entries(found: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
-    """What the seeds of a policy made under a protocol; none where nothing is known."""
+    """Return the results of a policy's seeds under a protocol; none if nothing is known."""
     return [run["protocols"][protocol] for _, run in sorted(found.get(policy.name, {}).items())]
 
 
 def counts(found: Results, policy: Path) -> list[str]:
-    """A policy's number of parameters and of seeds."""
+    """Return a policy's number of parameters and of seeds."""
     runs = found[policy.name].values()
     return [", ".join(sorted({str(run["parameters"]) for run in runs})), str(len(runs))]
 
 
 def spread(values: list[float]) -> tuple[float, float]:
-    """The mean over seeds and its standard error, NaN of a single one."""
+    """Return the mean over seeds and its standard error, NaN for a single one."""
     error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else math.nan
     return float(np.mean(values)), error
 
 
 def returns(some: list[dict[str, Any]]) -> tuple[float, float]:
-    """The mean of one protocol's entries and its standard error: over the seeds where there are
+    """Return the mean of one protocol's entries and its standard error: over the seeds if there are
     several, else over the episodes."""
     mean, error = spread([one["mean"] for one in some])
     if len(some) == 1:
@@ -149,5 +149,5 @@ def returns(some: list[dict[str, Any]]) -> tuple[float, float]:
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table."""
+    """Return a table."""
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])

@@ -29,7 +29,7 @@ from an_control.policy import MlpSizes, read_model, write_model
 LYING = -0.42
 """Height of the torso over that of a usual start (m) below which the Ant lies on the ground."""
 SPEED_SCALE = 3.0
-"""Of velocities, which are smaller than positions."""
+"""The factor of velocities, which are smaller than positions."""
 STEPS, UP_WITHIN = 150, 70
 """Steps of a trial, and those within which the torso must be up."""
 FALL = 100.0
@@ -37,11 +37,11 @@ FALL = 100.0
 CANDIDATES, FINALISTS, GENERATIONS, POPULATION = 400, 4, 70, 12
 FIRST_TRIALS, FINAL_TRIALS, TRIALS = 2, 8, 3
 SIGMA, NOISE = 0.2, 0.15
-"""Of the search, and of the normal noise on the actions during it."""
+"""The standard deviations of the search and of the normal noise on the actions during it."""
 STEEP, OFF = 1e3, 1e5
 """Weights of the switch: per metre of height, and per unit of the switch on what it turns off."""
 GAIN = 1.5
-"""From the clipped feedback to the argument of tanh."""
+"""The factor from the clipped feedback to the argument of tanh."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,19 @@ class Reflex:
 
     @classmethod
     def of(cls, numbers: np.ndarray, channels: list[str], actions: int) -> Reflex:
-        """From `size(channels) * actions` numbers: of the readings it uses, and a constant."""
+        """Build a reflex from `actions` rows: a weight a reading that it uses, and a constant."""
         matrix = np.zeros((actions, len(channels) + 1))
         matrix[:, [*_used(channels), -1]] = numbers.reshape(actions, -1) * _scale(channels)
         return cls(matrix)
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """The action (A,)."""
+        """Return the action (A,)."""
         action = self.matrix[:, :-1] @ observation + self.matrix[:, -1]
         return np.clip(action, -1.0, 1.0).astype(np.float32)
 
 
 def _used(channels: list[str]) -> list[int]:
-    """All readings but the height, the direction of the goal and the contacts of the feet."""
+    """Return the places of all readings but height, direction of the goal and contacts."""
     unused = ("height", "goal.", "foot_")
     return [place for place, name in enumerate(channels) if not name.startswith(unused)]
 
@@ -82,14 +82,14 @@ class Trials:
         self._env, self._teacher, self._channels = env, teacher, channels
         self._actions, self._height = env.action_space.shape[0], channels.index("height")
         self.numbers = self._actions * (len(_used(channels)) + 1)
-        """Of a candidate."""
+        """The number of weights of a candidate."""
 
     def reflex(self, numbers: np.ndarray) -> Reflex:
-        """The feedback that a candidate stands for."""
+        """Return the feedback of a candidate."""
         return Reflex.of(numbers, self._channels, self._actions)
 
     def score(self, numbers: np.ndarray, seeds: np.ndarray, noise: float = 0.0) -> float:
-        """The mean return of a candidate over the starts of these seeds."""
+        """Return the mean return of a candidate over the starts of these seeds."""
         reflex = self.reflex(numbers)
         return float(np.mean([self._play(reflex, int(seed), noise) for seed in seeds]))
 
@@ -112,7 +112,7 @@ class Trials:
 
 
 def search(trials: Trials, seed: int) -> Reflex:
-    """The best of `CANDIDATES` at random, improved by CMA-ES."""
+    """Return the best of `CANDIDATES` random reflexes, improved by CMA-ES."""
     rng = np.random.default_rng(seed)
     found = []
     first, final = (

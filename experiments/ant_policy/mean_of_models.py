@@ -22,7 +22,7 @@ from an_control.policy.monitor.forward_model import NETWORKS
 
 
 def mean_of(models: list[Model]) -> Model:
-    """The last one with the mean of all weights; ValueError where they do not fit each other."""
+    """Return the last model with the mean of all weights; raise ValueError if they do not fit."""
     first = models[0]
     for other in models[1:]:
         for key in ("kind", "sizes"):

@@ -74,11 +74,11 @@ class Task:
     """For all kinds."""
 
     def file(self, folder: Path, kind: str, seed: int) -> Path:
-        """The result of one run, beside its folder."""
+        """Return the file of one run's result, beside its folder."""
         return folder / self.name / f"{kind}-{seed}.json"
 
     def arguments(self, folder: Path, kind: str, seed: int) -> list[str]:
-        """Of `an-control train`, for one run."""
+        """Return the arguments of `an-control train` for one run."""
         result = self.file(folder, kind, seed)
         words = [self.name, *shlex.split(f"{KINDS[kind].words} {self.words}")]
         words += ["--minutes", f"{self.minutes:g}"]
@@ -99,12 +99,12 @@ class Task:
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
     def results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
-        """Of all seeds that are done."""
+        """Return the results of all seeds that are done."""
         found = sorted((folder / self.name).glob(f"{kind}-*.json"))
         return [json.loads(path.read_text()) for path in found]
 
     def curves(self, folder: Path, kind: str) -> list[np.ndarray]:
-        """Minutes of a core, million steps and return (3, V) of each run's validations so far."""
+        """Return minutes of a core, million steps and return (3, V) of each run's validations."""
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [
             curve(path.read_text().splitlines(), self._workers(path.parent.with_suffix(".json")))
@@ -113,7 +113,7 @@ class Task:
         return [one for one in curves if one.size]
 
     def _workers(self, result: Path) -> int:
-        """How many made the run with this result, if there is one already."""
+        """Return how many workers made this result; the task's number if there is none yet."""
         return workers_of(json.loads(result.read_text())) if result.exists() else self.workers
 
 
@@ -135,12 +135,12 @@ TASKS = (
 
 
 def workers_of(result: dict[str, Any]) -> int:
-    """How many made it; one, where the result does not say it."""
+    """Return the number of workers of a run; 1 if its result does not name it."""
     return int(result.get("workers", 1))
 
 
 def curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
-    """Minutes of a core, million steps and return (3, V) of the validations in a run's metrics."""
+    """Return minutes of a core, million steps and return (3, V) of a run's validations."""
     figures = [json.loads(line) for line in lines]
     columns = [
         (workers * one["wall_s"] / 60.0, one["steps"] / 1e6, one["validation"])
@@ -151,7 +151,7 @@ def curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
 
 
 def random_return(name: str) -> float:
-    """The mean return of random actions."""
+    """Return the mean return of random actions."""
     env = make_environment(environment_of(name))
     env.action_space.seed(1)
     total = 0.0
@@ -166,18 +166,18 @@ def random_return(name: str) -> float:
 
 
 def finals(results: list[dict[str, Any]]) -> np.ndarray:
-    """The mean return (seeds,) of each run's model, over episodes that training never saw."""
+    """Return the mean return (seeds,) of each run's model, in episodes that training never saw."""
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
 
 def successes(results: list[dict[str, Any]]) -> str:
-    """The mean share of episodes that succeed; nothing where the task does not say what does."""
+    """Return the mean share of successful episodes, or "" if the task does not define success."""
     shares = [one["evaluations"][0].get("success_share") for one in results]
     return "" if None in shares else f"{np.mean(shares):.0%}"
 
 
 def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
-    """The table's cells of one environment and kind; none where no run is done."""
+    """Return the table's cells of one environment and kind; none if no run is done."""
     results = task.results(folder, kind)
     if not results:
         return []
@@ -199,7 +199,7 @@ def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
 
 
 def table(folder: Path, page: str = "") -> str:
-    """Of all environments with results; what has none keeps the row that the page has."""
+    """Return the table of all environments; what has no results keeps the row that the page has."""
     head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "score", "successes"]
     lines = [head, ["---"] * len(head)]
@@ -212,13 +212,13 @@ def table(folder: Path, page: str = "") -> str:
 
 
 def _kept(page: str, *begin: str) -> list[str]:
-    """The cells of the page's row that begins with these; none where it has no such row."""
+    """Return the cells of the page's row that starts with `begin`; none if there is no such row."""
     rows = (line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| "))
     return next((cells for cells in rows if cells[: len(begin)] == [*begin]), [])
 
 
 def pictures(folder: Path, out: Path) -> None:
-    """Validations against minutes and against steps; the mean of the seeds, and their range."""
+    """Draw validations against minutes and against steps: the mean of the seeds and their range."""
     from matplotlib.figure import Figure
 
     shown = defaultdict(list)
@@ -235,7 +235,7 @@ def pictures(folder: Path, out: Path) -> None:
 
 
 def _draw(task: Task, folder: Path, by_time: Any, by_steps: Any) -> None:
-    """One environment's row of a picture."""
+    """Draw one environment's row of a picture."""
     for kind in task.kinds:
         curves = task.curves(folder, kind)
         for axes, column in ((by_time, 0), (by_steps, 1)):
@@ -248,7 +248,7 @@ def _draw(task: Task, folder: Path, by_time: Any, by_steps: Any) -> None:
 
 
 def _band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) -> None:
-    """The best validation so far; a run that has ended stays where it was. A dot is the end."""
+    """Draw the best validation so far; a run that has ended stays there, a dot marks its end."""
     if not curves:
         return
     at = np.linspace(0.0, max(x[-1] for x, _ in curves), 200)

@@ -88,7 +88,7 @@ def _ant(page: Any, folder: Path) -> None:
 
 
 def _animate(page: Any, path: Path) -> None:
-    """The robot and its patch bay while cables are dragged, announced."""
+    """Record the robot and its patch bay while cables are dragged, announced."""
     from PIL import Image
 
     page.page.check("input[name=announced][value=yes]")
@@ -100,7 +100,8 @@ def _animate(page: Any, path: Path) -> None:
         "height": 560,
     }
     drags = iter([("height", "roll"), ("pitch", "goal.cos"), ("velocity.x", "hip_1.position")])
-    frames, held = [], None
+    frames: list[Any] = []
+    held = None
     for number in range(FRAMES):
         phase = number % 15
         if phase == 3 and (held := next(drags, None)):
@@ -125,14 +126,14 @@ def _animate(page: Any, path: Path) -> None:
 
 
 class Returns:
-    """Of the episodes that began and ended while this looked on."""
+    """The returns of the episodes that started and ended while this was watching."""
 
     def __init__(self) -> None:
         self._first: float | None = None
         self._by_episode: dict[int, float] = {}
 
     def see(self, figures: Mapping[str, float]) -> None:
-        """What the simulator says of the episode that runs."""
+        """Take in the simulator's figures of the episode that runs."""
         if "last_return" not in figures:
             return
         if self._first is None:
@@ -141,7 +142,7 @@ class Returns:
             self._by_episode[int(figures["episode"]) - 1] = figures["last_return"]
 
     def summary(self) -> dict[str, float]:
-        """Their number, mean and its standard error."""
+        """Return the number of episodes, their mean return and its standard error."""
         values = list(self._by_episode.values())
         if len(values) < 2:
             return {"episodes": len(values)}
@@ -153,8 +154,8 @@ class Returns:
 
 
 async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
-    """What a visitor sees in this time: p99 of a tick, updates a second, the page's load, returns;
-    with a second one who is slow: it takes an update a second."""
+    """Return what a visitor sees in this time: p99 of a tick, updates a second, the page's load,
+    returns; a second, slow visitor takes an update a second."""
     from view.visitor import connected, visiting
 
     slow = await connected(address)
@@ -162,7 +163,8 @@ async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
         await visitor.state("running")
         await visitor.until(lambda: len(visitor.wires()) == 28, "the patch bay")
         visitor.counts.clear()
-        begin_s, took_ms, loads, p99 = time.monotonic(), [], [], []
+        took_ms: list[float] = []
+        begin_s, loads, p99 = time.monotonic(), [], []
         plugs, returns, taken = list(visitor.wires()), Returns(), 0
         while (now_s := time.monotonic() - begin_s) < seconds:
             if len(took_ms) < drags * now_s / seconds:
@@ -219,7 +221,7 @@ async def _alone(seconds: float, drags: int) -> dict[str, float]:
     while (now_s := time.monotonic() - begin_s) < seconds:
         if "progress" not in topics:
             found = find(node)
-            topics = found.topics
+            topics = dict(found.topics)
             listener.follow(topics)
             if drags and found.policy:
                 await deeds.see(found, new=True)
@@ -243,8 +245,8 @@ async def _alone(seconds: float, drags: int) -> dict[str, float]:
             returns.see({name: value for name, value in figures if value == value})
         await asyncio.sleep(0.2)
     listener.close()
-    for one in node, caller:
-        one.destroy_node()
+    for ended in node, caller:
+        ended.destroy_node()
     rclpy.shutdown()
     p99 = statistics.median(values) if values else float("nan")
     return {"drags": done, "tick p99 [us]": p99, **returns.summary()}

@@ -35,12 +35,12 @@ class Budget:
 
 
 def draw_of(number: int, seed: int) -> Draw:
-    """Every memory gets the same draws."""
+    """Return a draw of settings; every memory gets the same ones."""
     return Draw.at_random(np.random.default_rng([seed, number]))
 
 
 def best_draw(lines: list[Line], memory: Memory) -> int:
-    """The number of the draw with the highest score; of equal ones, that with the lowest loss."""
+    """Return the number of the draw with the highest score; among equals the least loss wins."""
     own = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
     return int(best["number"])
@@ -58,18 +58,18 @@ class Comparison:
 
     @staticmethod
     def config(budget: Budget, seed: int) -> dict[str, Any]:
-        """What decides the trainings."""
+        """Return what decides the trainings."""
         return {"task": "memory", "seed": seed, "settings": asdict(budget)}
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
-        """The one of the draws is the second."""
+        """Return the tasks; the draws are tried on the second."""
         levels = (RepeatPrevious(level) for level in ("Easy", "Medium", "Hard"))
         return *levels, TMaze(self._budget.t_maze)
 
     @property
     def trainings(self) -> int:
-        """How many there are in all."""
+        """Return the number of trainings in all."""
         budget = self._budget
         return len(MEMORIES) * (budget.draws + len(self.tasks) * budget.seeds)
 
@@ -88,8 +88,8 @@ class Comparison:
                 report(line, len(self.lines))
 
     def _train(self, place: int) -> Line:
-        """The training at this place of the plan: draws first, by number and memory; then tasks, by
-        seed and memory."""
+        """Make the training at this place of the plan: draws first, by number and memory; then
+        tasks, by seed and memory."""
         budget, drawn = self._budget, len(MEMORIES) * self._budget.draws
         number, which = divmod(place, len(MEMORIES))
         memory, stage, task = MEMORIES[which], "draw", self.tasks[1]

@@ -59,7 +59,7 @@ def _markdown(rows: list[list[str]]) -> str:
 
 
 def draw_curves(lines: list[Line], path: Path) -> None:
-    """The share of right answers along each training: means over seeds, bands of 95 %."""
+    """Draw the share of right answers along each training: means over seeds, bands of 95 %."""
     final = [one for one in lines if one["stage"] == "final"]
     tasks = list(dict.fromkeys(one["task"] for one in final))
     figure, panels = plt.subplots(

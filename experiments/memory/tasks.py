@@ -52,10 +52,10 @@ class Task(Protocol):
     """Whether only the last step's answer counts."""
 
     def batch(self, rng: np.random.Generator, episodes: int) -> Batch:
-        """Episodes to learn from."""
+        """Return episodes to learn from."""
 
     def score(self, answer: Answers) -> float:
-        """The share of right answers in `PLAYED` other episodes."""
+        """Return the share of right answers in `PLAYED` other episodes."""
 
 
 class RepeatPrevious:
@@ -83,12 +83,12 @@ class RepeatPrevious:
         return 0.5 + 0.5 * float(np.mean(returns))  # each step gives +- its share of 1
 
     def _play(self, seed: int, answers: np.ndarray) -> float:
-        """The return of an episode with these answers (T,)."""
+        """Return the return of an episode with these answers (T,)."""
         self._env.reset(seed=seed)
         return float(sum(self._env.step(int(one))[1] for one in answers))
 
     def _batch(self, suits: np.ndarray) -> Batch:
-        """Of suits (B, T)."""
+        """Return the batch of these suits (B, T)."""
         ago = self._env.k - 1
         right = np.full(suits.shape, -1, np.int64)
         right[:, ago:] = suits[:, : suits.shape[1] - ago]
@@ -97,7 +97,7 @@ class RepeatPrevious:
 
 @lru_cache
 def _recorded(level: str) -> np.ndarray:
-    """The suits (RECORDED, T) that popgym's environment shows."""
+    """Return the suits (RECORDED, T) that popgym's environment shows."""
     env = RepeatPrevious(level)._env
     return np.array([_suits(env, seed) for seed in range(RECORDED)])
 

@@ -45,22 +45,22 @@ MEMORIES = (
 
 @dataclass(frozen=True)
 class Draw:
-    """What is drawn at random."""
+    """Settings that are drawn at random."""
 
     rate: float
-    """Of Adam."""
+    """The learning rate of Adam."""
     heads: int
-    """Of a transformer's attention."""
+    """The number of heads of a transformer's attention."""
     layers: int
-    """Of a transformer, where every step is answered; where only the last one is, it has one."""
+    """The number of layers of a transformer; 1 where only the last step is answered."""
     episodes: int
-    """In a batch."""
+    """The number of episodes in a batch."""
     max_norm: float
-    """Of the gradient, which is cut there; infinite: it is not."""
+    """The norm at which the gradient is cut; infinite: it is not."""
 
     @classmethod
     def at_random(cls, rng: np.random.Generator) -> Draw:
-        """Rates from 1e-4 to 3e-2, evenly by their logarithm."""
+        """Draw settings; rates from 1e-4 to 3e-2, evenly by their logarithm."""
         return cls(
             float(10.0 ** rng.uniform(-4.0, math.log10(3e-2))),
             int(rng.choice([1, 2, 4])),
@@ -83,7 +83,7 @@ class Network(nn.Module):
         self.head = nn.Linear(sizes.units, task.answers)
 
     def forward(self, seen: Tensor) -> Tensor:
-        """Scores (B, T, answers) for what is seen (T, B, F); of the last step (B, answers)."""
+        """Return scores (B, T, answers) for `seen` (T, B, F); (B, answers) of the last step."""
         if self._last:
             scores: Tensor = self.head(self.memory.last(seen))
             return scores
@@ -92,14 +92,14 @@ class Network(nn.Module):
         return every
 
     def answer(self, seen: np.ndarray) -> np.ndarray:
-        """The likeliest answers, (B, T) or (B,)."""
+        """Return the likeliest answers, (B, T) or (B,)."""
         with torch.no_grad():
             found: np.ndarray = self(torch.from_numpy(seen)).argmax(-1).numpy()
         return found
 
 
 def _sizes(task: Task, memory: Memory, draw: Draw) -> RecurrenceSizes:
-    """The most units that `PARAMETERS` allow."""
+    """Return the sizes with the most units that `PARAMETERS` allow."""
     sizes = RecurrenceSizes(memory.kind, units=0)
     step = 1
     if memory.kind not in ("lstm", "gru"):
@@ -118,7 +118,7 @@ def _count(sizes: RecurrenceSizes, task: Task) -> int:
 
 
 def train(task: Task, memory: Memory, draw: Draw, updates: int, seed: int) -> dict[str, Any]:
-    """The score, the learning curve and what it cost, for JSON.
+    """Train once; return the score, the learning curve and the cost, for JSON.
 
     `diverged` where a loss was not finite, or the last ones are above what guessing costs.
     """
@@ -156,7 +156,7 @@ def _losses(
     draw: Draw,
     rng: np.random.Generator,
 ) -> Iterator[float]:
-    """One update after the other; the loss (nats) before each."""
+    """Make one update after the other; yield the loss (nats) before each."""
     while True:
         seen, right = task.batch(rng, draw.episodes)
         scores = network(torch.from_numpy(seen))
@@ -171,7 +171,7 @@ def _losses(
 
 
 def _accuracy(network: Network, task: Task, update: int) -> float:
-    """The share of right answers in fresh episodes."""
+    """Return the share of right answers in fresh episodes."""
     seen, right = task.batch(np.random.default_rng([1, update]), CURVE_EPISODES)
     counts = right >= 0
     return float((network.answer(seen) == right)[counts].mean())

@@ -231,7 +231,7 @@ def measure(
 
 
 def trained(name: str, folder: Path, much: str) -> Path:
-    """The model with a monitor trained for a tenth or all of its time; make it if need be."""
+    """Return the model with a monitor trained for a tenth or all of its time, made if missing."""
     subject = SUBJECTS[name]
     if subject.shipped and much == "full":
         return subject.model

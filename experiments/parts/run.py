@@ -78,7 +78,7 @@ class Policy:
     folder: Path
 
     def sizes(self, neuron: int) -> AttentionSizes:
-        """With neurons of so many units."""
+        """Return the sizes of the policy with neurons of so many units."""
         kind = self.memory.lower()
         recurrence = None
         if self.memory != "none":
@@ -104,7 +104,7 @@ class Policy:
 
     @property
     def neuron(self) -> int:
-        """The width with which the number of parameters comes closest to `PARAMETERS`."""
+        """Return the width with which the number of parameters comes closest to `PARAMETERS`."""
         return min(range(2, 65), key=lambda width: abs(parameters(self.sizes(width)) - PARAMETERS))
 
     @property
@@ -113,11 +113,11 @@ class Policy:
 
     @property
     def options(self) -> list[str]:
-        """Of `distill`."""
+        """Return the options of `distill`."""
         return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron)]
 
     def settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
-        """What all seeds have in common; a teacher that is not there yet is not known."""
+        """Return what all seeds have in common; a teacher that is not there yet is not known."""
         hashed = model_digest(read_model(teacher)) if teacher.is_file() else None
         how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
         return {**how, "options": self.options}
@@ -149,7 +149,7 @@ class Policy:
 
 
 def parameters(sizes: Any) -> int:
-    """How many numbers a policy of these sizes has."""
+    """Return how many numbers a policy of these sizes has."""
     return sum(math.prod(shape) for shape in sizes.shapes().values())
 
 
@@ -158,7 +158,7 @@ def _error(error: float) -> str:
 
 
 def evolve(out: Path) -> None:
-    """An MLP with ordered channels in this folder, from nothing in some five CPU-minutes."""
+    """Evolve an MLP with ordered channels in this folder, in some five CPU-minutes."""
     call(
         *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
         *("--optimiser", "cma", "--sigma", "0.1", "--rollouts", "16"),
@@ -167,13 +167,13 @@ def evolve(out: Path) -> None:
 
 
 def table(policies: list[Policy], found: Results) -> str:
-    """Of the policies with results."""
+    """Return the table of the policies with results."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
     return markdown(head, [one.row(found) for one in policies if one.runs.name in found])
 
 
 def picture(policies: list[Policy], found: Results, path: Path) -> None:
-    """Returns as bars, one group a pooling and one colour a memory, for two protocols."""
+    """Draw returns as bars, one group a pooling and one colour a memory, for two protocols."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")

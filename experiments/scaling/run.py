@@ -51,7 +51,7 @@ class Costs(NamedTuple):
 
 
 def generation(costs: Costs, workers: int) -> dict[str, Any]:
-    """A generation's seconds with so many workers, its speed-up, and what holds it up."""
+    """Return a generation's seconds with so many workers, its speed-up and its limit."""
     played, bound = _played(costs, workers)
     whole = costs.optimiser_s + played
     alone = costs.optimiser_s + _played(costs, 1)[0]
@@ -67,7 +67,7 @@ def generation(costs: Costs, workers: int) -> dict[str, Any]:
 
 
 def _played(costs: Costs, workers: int) -> tuple[float, str]:
-    """Seconds until all tasks are played, and whether messages or playing decide that."""
+    """Return the seconds until all tasks are played, and if messages or playing decide them."""
     episodes = share(POPULATION, ROLLOUTS, workers)
     tasks = POPULATION * -(-ROLLOUTS // episodes)
     sent, rounds = tasks * costs.message_s, -(-tasks // workers)
@@ -76,7 +76,7 @@ def _played(costs: Costs, workers: int) -> tuple[float, str]:
 
 
 def scaling_benchmark(task: str, seconds: float) -> dict[str, Any]:
-    """The costs of a task with the authors' policy, and what they come to."""
+    """Measure the costs of a task with the authors' policy; return them and what they come to."""
     environment = environment_of(task)
     env = make_environment(environment)
     described = describe(env, task, environment)
@@ -96,7 +96,7 @@ def scaling_benchmark(task: str, seconds: float) -> dict[str, Any]:
 
 
 def _episode_s(task: Task, limit: int, seconds: float) -> float:
-    """A whole episode's seconds, from the steps of those that end earlier."""
+    """Return a whole episode's seconds, from the steps of those that end earlier."""
     name, channels, model, starts, disturbance = task.arguments
 
     def steps() -> int:
@@ -117,7 +117,7 @@ def _optimiser_s(size: int) -> float:
 
 
 def _message_s(tasks: list[Task]) -> float:
-    """Of tasks as large as real ones, through a Dask scheduler to a worker and back."""
+    """Return the seconds of a task as large as a real one, to a Dask worker and back."""
     import distributed
 
     with (
@@ -135,7 +135,7 @@ def _message_s(tasks: list[Task]) -> float:
 
 
 def _nothing(*arguments: object) -> None:
-    """What a worker does for a message alone."""
+    """Do nothing: a message to a worker alone is measured."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

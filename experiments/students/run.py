@@ -50,7 +50,7 @@ class Comparison:
 
     task: str
     title: str
-    """Of the table."""
+    """The title of the table."""
     cost: tuple[str, ...]
     """How long each learns, in words of `distill`."""
     students: dict[str, list[str]]
@@ -61,7 +61,7 @@ class Comparison:
     axis: str
     """What the picture shows."""
     digits: int
-    """Of a mean, after the point."""
+    """The digits of a mean after the point."""
     evaluated: tuple[str, ...] = ()
     """Further words of `evaluate`."""
     episodes: int = 20
@@ -143,11 +143,11 @@ class Student:
 
     @property
     def options(self) -> list[str]:
-        """Of `distill`."""
+        """Return the options of `distill`."""
         return [*self.comparison.cost, *self.comparison.students[self.name]]
 
     def settings(self, episodes: int, teacher: str | None) -> Settings:
-        """What all seeds have in common; `teacher` is its hash, where it is known."""
+        """Return what all seeds have in common; `teacher` is its hash, where it is known."""
         return {"episodes": episodes, "teacher": teacher, "options": self.options}
 
     def make(self, seed: int, episodes: int, teacher: str | None = None) -> None:
@@ -173,13 +173,13 @@ class Student:
 
 
 def table(what: Comparison, students: list[Student], found: Results) -> str:
-    """Of the students with results."""
+    """Return the table of the students with results."""
     head = ["student", "parameters", "seeds", *what.protocols.values()]
     return markdown(head, [one.row(found) for one in students if one.runs.name in found])
 
 
 def picture(what: Comparison, students: list[Student], found: Results, path: Path) -> None:
-    """Returns as bars, one group a protocol and one colour a student."""
+    """Draw returns as bars, one group a protocol and one colour a student."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")

@@ -67,21 +67,21 @@ class Robot:
 
     @property
     def name(self) -> str:
-        """Without the module that registers it."""
+        """Return the environment's id without the module that registers it."""
         return self.env.rpartition(":")[2]
 
     @property
     def model(self) -> Path:
-        """What `learn` makes."""
+        """Return the file of the model that `learn` makes."""
         return self.folder / "learn/model.safetensors"
 
     def result(self, what: str) -> Any:
-        """What has been written, None where that is missing."""
+        """Return a result that has been written, None if it is missing."""
         path = self.folder / f"{what}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def make(self) -> None:
-        """Everything that is missing; CalledProcessError where a command fails."""
+        """Make everything that is missing; raise CalledProcessError if a command fails."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._run("learn", "learn", self.env, "--out", str(self.folder / "learn"))
         files = [str(self.folder / f"robot{end}.yaml") for end in ("_sim", "")]
@@ -102,7 +102,7 @@ class Robot:
             _call(*words, "--json", str(self.folder / f"{what}.json"))
 
     def row(self) -> list[str] | None:
-        """Of the table; None before `learn` has ended."""
+        """Return the row of the table; None before `learn` has ended."""
         learned = self.result("learn")
         if learned is None:
             return None
@@ -121,7 +121,7 @@ class Robot:
         return [*first, *scores, self._over_ros(), self._in_real_time(teacher - random)]
 
     def _over_ros(self) -> str:
-        """Whether each lockstep return is the one offline, to the last bit."""
+        """Return whether each lockstep return is the one offline, to the last bit."""
         served, offline = self.result("lockstep"), self.result("offline")
         if served is None or offline is None:
             return ""
@@ -129,7 +129,7 @@ class Robot:
         return "the same" if all(one == other for one, other in pairs) else "others"
 
     def _in_real_time(self, span: float) -> str:
-        """Points by which the mean of the pairs is higher in real time."""
+        """Return the points by which the mean of the pairs is higher in real time."""
         live, offline = self.result("real_time"), self.result("offline")
         if live is None or offline is None:
             return ""
@@ -153,7 +153,7 @@ def _call(*words: str) -> None:
 
 
 def table(robots: list[Robot]) -> str:
-    """Of the robots that have learned."""
+    """Return the table of the robots that have learned."""
     head = ["environment", "random", "teacher", "published", "share", *HEADS]
     head += ["lockstep", "real time, points"]
     rows = [row for row in (robot.row() for robot in robots) if row is not None]
