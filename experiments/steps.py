@@ -43,11 +43,15 @@ class Step:
         return [word for word in self.words if word.endswith(READ) and word != self.makes]
 
     def run(self) -> int:
-        """Run the command; return its exit status."""
+        """Run the command; return its exit status. Ctrl-C stops the command, in its own time."""
         Path(self.makes).parent.mkdir(parents=True, exist_ok=True)
         program, *rest = self.words
         programs = {"an-control": ["-m", "an_control"], "python": []}
-        return subprocess.run([sys.executable, *programs[program], *rest], check=False).returncode
+        with subprocess.Popen([sys.executable, *programs[program], *rest]) as process:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                return process.wait()
 
     def record(self) -> dict[str, Any]:
         """Return what must stay the same for the step to be done."""
@@ -124,6 +128,7 @@ def run_steps(folder: Path, steps: Sequence[Step], options: argparse.Namespace) 
         if there or options.list:
             continue
         if status := step.run():
+            print(f"step {number} ended with {status}; the same command continues with it")
             return status
         done.add(step)
     return 0

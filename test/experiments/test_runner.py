@@ -1,12 +1,19 @@
 """`python -m experiments`: it lists every experiment, and does not repeat a step that is done."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from experiments.__main__ import FOLDER, claim, main, names
 from experiments.steps import Done, Step, run_steps, step_parser
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_experiment_has_a_page_with_its_claim_its_command_and_a_date():
@@ -75,6 +82,40 @@ def test_a_step_is_run_again_once_a_model_that_it_reads_has_changed(lab):
     assert lab(step) == (0, "a") and lab(step) == (0, "")
     Path("model.safetensors").write_text("other weights")
     assert lab(step) == (0, "a")
+
+
+SLOW_TO_STOP = """
+import signal, sys, time
+def stop(*_):
+    time.sleep(0.5)
+    open("stopped", "w").close()
+    sys.exit(130)
+signal.signal(signal.SIGINT, stop)
+open("begun", "w").close()
+time.sleep(60)
+"""
+RUN = """
+from pathlib import Path
+from experiments.steps import Step, run_steps, step_parser
+steps = [Step("made", "python slow.py"), Step("next", "python slow.py")]
+raise SystemExit(run_steps(Path("runs"), steps, step_parser("").parse_args([])))
+"""
+
+
+def test_ctrl_c_lets_a_command_end_in_its_own_time_and_starts_no_other(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW_TO_STOP)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", RUN]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and (tmp_path / "stopped").exists()
+    assert b"step 1 ended with 130; the same command continues with it" in out
 
 
 def test_the_list_of_steps_runs_none(lab, capsys):
