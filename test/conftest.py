@@ -7,16 +7,13 @@ import atexit
 import contextlib
 import ctypes
 import fcntl
-import importlib.util
 import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import hypothesis
 import pytest
@@ -58,22 +55,6 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "fresh")
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture
-def load_script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Imports scripts/NAME.py, which may import others of its folder."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-
-    def load(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, module)  # dataclasses look there
-        spec.loader.exec_module(module)
-        return module
-
-    return load
 
 
 @pytest.fixture(scope="session")

@@ -1,23 +1,25 @@
-"""The commands that pages name exist, and `make` writes the tables that pages show."""
+"""The commands that pages name exist, and experiments write the tables that pages show."""
 
 import contextlib
 import io
 import re
-import shlex
-import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from an_control.bench.memory import TITLES
 from an_control.cli import main
-from an_control.cli.bench import Verb as Bench
 from an_control.cli.evaluate import Verb as Evaluate
 from an_control.cli.help import VERBS, parse
 from an_control.cli.identification import TABLES
 from an_control.learning.rollout.evaluation_protocol import Protocol
+from experiments.camera_tables import run as camera_run
+from experiments.from_nothing import run as from_nothing_run
+from experiments.memory.report import TITLES
+from experiments.parts import run as parts_run
+from experiments.students import run as students_run
+from experiments.tables import run as tables_run
+from experiments.ten_robots import run as ten_robots_run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -26,27 +28,16 @@ TABLE = re.compile(r"<!-- table ([^\n]+) -->\n(.*?)<!-- end of table -->", re.DO
 COMMAND = re.compile(r"(?<!make )\ban-control (?:\\\n\s*)?([a-z][a-z-]*)((?:\\\n|[^\n`#|(])*)")
 
 
-def recipes(*targets: str) -> list[str]:
-    """The lines that `make` would run."""
-    make = shutil.which("make")
-    if make is None:
-        pytest.skip("needs make")
-    done = subprocess.run(
-        [make, "-n", *targets, "VENV=/nowhere"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return done.stdout.replace("\\\n", " ").splitlines()
-
-
 @cache
 def commands() -> list[list[str]]:
-    """The words of the `an-control` commands by which `make` writes tables."""
-    lines = [shlex.split(line) for line in recipes("tables", "camera-tables", "memory-tables")]
-    return [words[1:] for words in lines if words and words[0].endswith("an-control")]
+    """The words of the `an-control` commands by which experiments write tables."""
+    steps = [
+        *(table.step(tables_run.RUNS) for table in tables_run.TABLES),
+        *tables_run.OTHERS,
+        *(table.step(camera_run.RUNS) for table in camera_run.TABLES),
+        *camera_run.OTHERS,
+    ]
+    return [step.words[1:] for step in steps]
 
 
 @cache
@@ -55,7 +46,7 @@ def made() -> dict[tuple[Path, str], Evaluate]:
     found = {}
     for verb, *words in commands():
         if verb == "evaluate":
-            one = parse(Evaluate, "make", words)
+            one = parse(Evaluate, "evaluate", words)
             for title in TABLES if one.identification else (one.title,):
                 if one.markdown is not None:
                     found[ROOT / one.markdown, title] = one
@@ -63,10 +54,11 @@ def made() -> dict[tuple[Path, str], Evaluate]:
 
 
 @cache
-def measured() -> set[tuple[Path, str]]:
-    """What benchmarks write: page and title."""
-    given = [parse(Bench, "make", words) for verb, *words in commands() if verb == "bench"]
-    return {(ROOT / one.markdown, title) for one in given if one.markdown for title in TITLES}
+def studied() -> set[tuple[Path, str]]:
+    """What studies with a table of their own write: page and title."""
+    students = {(students_run.PAGE, one.title) for one in students_run.COMPARISONS.values()}
+    pairs = {(one.PAGE, one.TITLE) for one in (from_nothing_run, parts_run, ten_robots_run)}
+    return students | pairs | {(ROOT / "docs/memory.md", title) for title in TITLES}
 
 
 def tables() -> dict[tuple[Path, str], str]:
@@ -79,16 +71,8 @@ def tables() -> dict[tuple[Path, str], str]:
     return found
 
 
-def test_make_writes_each_marked_table_of_the_pages_and_no_other(load_script):
-    targets = ("ten-robots", "parts-tables", "pong-table", "ant-table", "from-nothing")
-    called = re.findall(r"scripts/(\w+)\.py (\w*)", "\n".join(recipes(*targets)))
-    assert len(called) == len(targets)
-    scripted = set()
-    for name, task in called:
-        script = load_script(name)
-        some = getattr(script, "COMPARISONS", {}).get(task)
-        scripted.add((script.PAGE, script.TITLE if some is None else some.title))
-    assert made().keys() | measured() | scripted == tables().keys()
+def test_experiments_write_each_marked_table_of_the_pages_and_no_other():
+    assert made().keys() | studied() == tables().keys()
 
 
 def test_each_table_has_the_rows_and_the_episodes_of_the_command_that_makes_it():
@@ -118,7 +102,7 @@ def test_each_return_in_the_readme_is_that_of_a_table_of_the_ant():
         assert (str(Protocol.parse(protocol)), episodes, found) in known, protocol
 
 
-def test_make_reads_models_that_ship():
+def test_experiments_read_models_that_ship():
     assert all((ROOT / command.model).is_file() for command in made().values())
 
 
@@ -143,3 +127,37 @@ def test_a_command_that_evaluates_names_its_model():
         for verb, rest in COMMAND.findall(page.read_text(encoding="utf-8")):
             if verb == "evaluate" and "--episodes" in rest:
                 assert not rest.split()[0].startswith("--"), f"{page}: an-control evaluate{rest}"
+
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LINKING = [
+    *PAGES,
+    *CARDS,
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "experiments").glob("*/README.md")),
+]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", heading.replace("`", "")) for heading in headings)
+    return {heading.strip().lower().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_link_within_the_repository_is_dead(page):
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name}: {target}"
+        assert not anchor or file.is_dir() or anchor in anchors(file), f"{page.name}: {target}"
+
+
+def test_nothing_names_the_diaries_that_are_gone():
+    for folder in ("an_control", "sim", "launch", "experiments", "recipes", "config"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.suffix in (".py", ".md", ".yaml"):
+                assert "docs/log" not in path.read_text(encoding="utf-8"), path

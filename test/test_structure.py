@@ -47,6 +47,16 @@ def test_no_file_imports_from_a_higher_floor(structure):
             assert None in floors or floors[0] >= floors[1], f"{module} imports {other}"
 
 
+def test_the_product_never_imports_the_laboratory():
+    for folder in ("an_control", "sim", "launch", "scripts", "."):
+        files = (ROOT / folder).glob("*.py" if folder == "." else "**/*.py")
+        for path in files:
+            words = re.findall(
+                r"^\s*(?:from|import)\s+(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+            )
+            assert "experiments" not in words, path
+
+
 def test_no_files_import_each_other_in_a_cycle(structure):
     try:
         tuple(TopologicalSorter(structure.file_imports()).static_order())

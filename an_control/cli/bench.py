@@ -1,10 +1,10 @@
-"""``an-control bench inference|parts|monitor|ros|ant|training|scaling|memory``."""
+"""``an-control bench inference|parts|monitor|ros|ant|training``."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -14,17 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from an_control.bench.inference import CHANNELS, linearity, one_core_rows
-from an_control.cli.common import (
-    InputError,
-    OutputFile,
-    OutputFolder,
-    command,
-    need,
-    option,
-    write_json,
-)
+from an_control.cli.common import InputError, OutputFile, need, option, write_json
 from an_control.policy import AttentionSizes, EngineName, VisionSizes, read_model
-from an_control.system.interrupts import INTERRUPTED
 from an_control.system.share import share_path
 
 INFERENCE_COLUMNS = {
@@ -59,17 +50,9 @@ LOCKSTEP_COLUMNS = {
     "latency_p99_us": "p99",
     "timeouts": "timeouts",
 }
-SCALING_COLUMNS = {
-    "workers": "workers",
-    "generation_s": "seconds",
-    "speed_up": "speed-up",
-    "efficiency": "efficiency",
-    "bound": "held up by",
-}
 RANDOM = "random"
 """In place of a model's file, where weights of the size of the authors' policies are measured."""
 ANT_ACTIONS = 8
-MEMORY_SEED = 1
 READS = {
     "inference": ("model", "seconds"),
     "parts": ("seconds",),
@@ -77,8 +60,6 @@ READS = {
     "ros": ("model", "seconds"),
     "ant": ("seconds",),
     "training": ("seconds",),
-    "scaling": ("seconds",),
-    "memory": ("out", "markdown", "picture"),
 }
 """The options of each benchmark, beside --json."""
 
@@ -87,9 +68,7 @@ READS = {
 class Verb:
     """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
-    what: tyro.conf.Positional[
-        Literal["inference", "parts", "monitor", "ros", "ant", "training", "scaling", "memory"]
-    ]
+    what: tyro.conf.Positional[Literal["inference", "parts", "monitor", "ros", "ant", "training"]]
     """inference: a tick of the policy on one core. parts: the same of the authors' Ant with each
     encoder, pooling and recurrence. monitor: what the identity monitor adds to it
     (of the Ant policy that ships, or of --model), while signals move every 100 steps, and while the
@@ -97,21 +76,12 @@ class Verb:
     sensor message to command, beside a bare echo of the same message, and steps a second of
     simulator and node in lockstep. ant:
     steps a second of the environment alone, beside the package's own. training: steps a second of
-    the rollout engines, beside a plain rollout. scaling: what a generation of the paper's evolution
-    of the Ant (256 candidates, 16 episodes) costs here, and would cost with up to 1,000 workers.
-    memory: which recurrence learns to remember, on popgym's RepeatPrevious and a T-maze; half an
-    hour or more of one core, and the same command continues it."""
+    the rollout engines, beside a plain rollout."""
     model: Path | None = None
     """inference, monitor, ros: a .safetensors model file; by default random weights of the size of
     the authors' policies (monitor, and ros in lockstep: the Ant policy that ships)."""
     seconds: float = 1.0
-    """About how many seconds each figure is measured; not of memory."""
-    out: OutputFolder | None = None
-    """memory: the folder of its trainings."""
-    markdown: OutputFile | None = None
-    """memory: write its tables here, between the marks of a page or into a new file."""
-    picture: OutputFile | None = None
-    """memory: draw its learning curves here (.png)."""
+    """About how many seconds each figure is measured."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
 
@@ -134,19 +104,12 @@ class Verb:
             "ros": self._ros,
             "ant": self._ant,
             "training": self._training,
-            "scaling": self._scaling,
-            "memory": self._memory,
         }[self.what]
         try:
             result = measure()
         except RuntimeError as error:
             print(f"an-control bench: {error}", file=sys.stderr)
             return 1
-        except KeyboardInterrupt:
-            if self.what != "memory":
-                raise
-            print(f"stopped; to continue: {command(self, 'bench')}")
-            return INTERRUPTED
         write_json(self.json, {"bench": self.what, **result})
         return 0
 
@@ -254,51 +217,6 @@ class Verb:
         _show(f"{task}, steps/s of worker processes", columns, workers["rows"])
         print(f"the same numbers from all of them: {workers['same_numbers']}")
         return {"rollouts": result, "workers": workers}
-
-    def _scaling(self) -> dict[str, Any]:
-        need("train", "cma", "distributed")
-        from an_control.bench.scaling import scaling_benchmark
-
-        task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
-        result = scaling_benchmark(task, self.seconds)
-        for name, what in (
-            ("episode_s", "an episode of full length"),
-            ("optimiser_s", f"CMA-ES over {result['numbers']:,} numbers, a generation"),
-            ("message_s", "a task sent through Dask and back"),
-        ):
-            print(f"{what}: {1e3 * result[name]:,.3g} ms")
-        _show(f"{task}, 256 x 16 episodes, a generation", SCALING_COLUMNS, result["rows"])
-        return result
-
-    def _memory(self) -> dict[str, Any]:
-        need("train", "torch", "popgym", "matplotlib")
-        if self.out is None:
-            raise InputError("bench memory needs --out, the folder of its trainings")
-        from an_control.bench.memory import TITLES
-        from an_control.bench.memory.comparison import Budget, Comparison
-        from an_control.bench.memory.report import draw_curves, tables
-        from an_control.learning.evaluation.comparison import missing_marks, write_tables
-        from an_control.learning.runs.run_folder import RunFolder
-
-        if self.markdown is not None and (problem := missing_marks(self.markdown, TITLES)):
-            raise InputError(f"--markdown {problem}")
-        budget = Budget()
-        folder = RunFolder(self.out, Comparison.config(budget, MEMORY_SEED))
-        comparison = Comparison(folder, budget, MEMORY_SEED)
-
-        def report(line: Mapping[str, Any], done: int) -> None:
-            what = f"{line['task']}, {line['memory']}, {line['stage']} {line['number']}"
-            print(f"{done} of {comparison.trainings}  {what}: {line['score']:.3f}", flush=True)
-
-        comparison.run(report)
-        found = tables(comparison.lines)
-        for title, table in found.items():
-            print(f"\n{title}\n{table}")
-        if self.markdown is not None:
-            write_tables(self.markdown, found)
-        if self.picture is not None:
-            draw_curves(comparison.lines, self.picture)
-        return {"rows": comparison.lines}
 
 
 def _show(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> None:

@@ -79,8 +79,8 @@ class Verb:
     taken, and the head begins as the teacher's, unless the recipe has keep_head: true; in the
     paper's form everything is taken."""
     recipe: str | None = None
-    """A recipe that ships, by its name (ant, ant-rewired, cartpole, quick, robust and others), or
-    a YAML file of settings; by default that of the task's name, robust where it has none."""
+    """A recipe that ships, by its name (ant, cartpole, quick, robust and others), or a YAML file
+    of settings; by default that of the task's name, robust where it has none."""
     rate: float | None = None
     """Initial learning rate; by default the recipe's."""
     missing_patches: tuple[float, ...] = ()

@@ -1,6 +1,6 @@
 """Measure the ticks of the shipped Ant, with its monitor, on readings that fit no wiring.
 
-    python experiments/impossible_readings/run.py [--loops 0 2] [--json FILE]
+    python -m experiments impossible_readings [--loops 0 2] [--json FILE]
 
 As a library: so many ticks, with a pause before each. In the node: the policy node as a process, to
 which this one publishes the readings at the Ant's rate. Beside `--loops` processes that do nothing
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -234,9 +234,8 @@ def note(options: argparse.Namespace) -> dict[str, Any]:
     return {"note": options.note} if options.note else {}
 
 
-def main() -> int:
-    if sys.argv[1:2] == ["--as-node"]:
-        return run_node(Path(sys.argv[2]), sys.argv[3:])
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--library", type=int, default=100_000, metavar="N", help="ticks a row")
     parser.add_argument("--node", type=int, default=5_000, metavar="N", help="ticks a row")
@@ -245,7 +244,7 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=0.002, help="seconds before a tick")
     parser.add_argument("--note", default="", help="written to each row")
     parser.add_argument("--json", type=Path, help="rows are added to those in this file")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     rows = measure(options)
     if options.json:
@@ -254,5 +253,5 @@ def main() -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__" and sys.argv[1:2] == ["--as-node"]:
+    sys.exit(run_node(Path(sys.argv[2]), sys.argv[3:]))

@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -231,7 +231,7 @@ def measure(
 
 
 def trained(name: str, folder: Path, much: str) -> Path:
-    """The model with a monitor trained for a tenth or all of its time; make it if need be."""
+    """Return the model with a monitor trained for a tenth or all of its time, made if missing."""
     subject = SUBJECTS[name]
     if subject.shipped and much == "full":
         return subject.model
@@ -284,7 +284,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None] = print) -> None
             left = left or found["ticks"] < ticks
 
 
-def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--label", default="after", help="the set of results to add to")
     parser.add_argument("--results", default=str(HERE / "results.json"))
@@ -297,5 +297,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-if __name__ == "__main__":
-    run(parse())
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
+    run(parse(arguments))
+    return 0

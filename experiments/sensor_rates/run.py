@@ -1,6 +1,6 @@
 """Measure the rate and the slew of a real policy node's commands for sensors at several rates.
 
-    python experiments/sensor_rates/run.py [--hz 25 45 100] [--seconds 10] [--json FILE]
+    python -m experiments sensor_rates [--hz 25 45 100] [--seconds 10] [--json FILE]
 
 Starts the node as a process with a wiring of six joints and a random model at 50 Hz, publishes its
 joint states at each rate, and measures its commands by this process's clock.
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,18 +151,15 @@ def measure(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
     return rows
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--hz", type=float, nargs="+", default=[25, 33, 45, 60, 100, 500])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     rows = measure(options.hz, options.seconds)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

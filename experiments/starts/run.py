@@ -1,6 +1,6 @@
 """Start the policy node again and again beside a simulated Ant, and count what goes wrong.
 
-    python experiments/starts/run.py [--times 20] [--cold] [--load 2] [--json FILE]
+    python -m experiments starts [--times 20] [--cold] [--load 2] [--json FILE]
 
 The Ant runs in this process in real time, under its safe command until the node acts; the node is a
 fresh process each time. Counted: log lines of the watchdog and of lost sources, safe commands after
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -100,14 +101,15 @@ def start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
     }
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=4.0, help="how long each node acts")
     parser.add_argument("--cold", action="store_true", help="numba compiles at each start")
     parser.add_argument("--load", type=int, default=0, help="busy processes beside it")
     parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     busy = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.load)
@@ -131,7 +133,3 @@ def main() -> int:
         before[f"{'cold' if options.cold else 'warm'}, load {options.load}"] = rows
         options.json.write_text(json.dumps(before, indent=1) + "\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from an_control.bench import inference as bench_inference
-from an_control.bench.scaling import Costs, generation
 from an_control.cli import main
 from an_control.policy import AttentionSizes, MlpSizes, make_policy, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
@@ -68,10 +67,7 @@ def test_parts_shows_every_part_and_what_a_further_channel_costs(monkeypatch, tm
     [
         ("parts", ["--model", "m"], "--model m: not for bench parts (allowed: --seconds, --json)"),
         ("ant", ["--model", "m"], "--model m: not for bench ant"),
-        ("monitor", ["--out", "o"], "--out o: not for bench monitor"),
-        ("inference", ["--markdown", "m.md"], "--markdown m.md: not for bench inference"),
-        ("training", ["--picture", "p.png"], "--picture p.png: not for bench training"),
-        ("memory", ["--seconds", "2"], "--seconds 2.0: not for bench memory (allowed: --out, "),
+        ("training", ["--model", "m"], "--model m: not for bench training"),
     ],
 )
 def test_an_option_that_a_benchmark_would_not_read_is_refused(
@@ -214,30 +210,3 @@ def processes(word: str) -> list[str]:
         with contextlib.suppress(OSError):
             found.append(path.read_text())
     return [line for line in found if word in line]
-
-
-def test_what_more_workers_give_follows_from_what_the_parts_cost():
-    costs = Costs(episode_s=0.1, optimiser_s=0.5, message_s=0.001)
-    rows = {workers: generation(costs, workers) for workers in (1, 2, 16, 256, 1000, 4096)}
-    assert rows[1]["generation_s"] == pytest.approx(0.5 + 256 * 16 * 0.1)
-    assert rows[16]["generation_s"] == pytest.approx(0.5 + 16 * 16 * 0.1)
-    assert rows[256]["generation_s"] == pytest.approx(0.5 + 4 * 4 * 0.1)
-    assert rows[2]["speed_up"] == pytest.approx(2.0, rel=0.01)
-    assert [rows[workers]["bound"] for workers in (1, 256, 4096)] == [
-        "playing", "playing", "messages",
-    ]  # fmt: skip
-    assert rows[4096]["generation_s"] == pytest.approx(0.5 + 4096 * 0.001)
-    slow = generation(costs._replace(optimiser_s=60.0), 256)
-    assert slow["bound"] == "optimiser" and slow["efficiency"] < 0.1
-
-
-def test_scaling_is_measured_and_written(tmp_path, capsys, monkeypatch):
-    pytest.importorskip("distributed", reason="needs the train extra")
-    monkeypatch.setattr("an_control.bench.scaling.POPULATION", 8)
-    result = tmp_path / "result.json"
-    assert main(["bench", "scaling", "--seconds", "0.1", "--json", str(result)]) == 0
-    shown = json.loads(result.read_text())
-    assert [row["workers"] for row in shown["rows"]] == [1, 2, 16, 256, 1000]
-    assert min(shown["episode_s"], shown["optimiser_s"], shown["message_s"]) > 0.0
-    assert shown["rows"][0]["speed_up"] == 1.0
-    assert "held up by" in capsys.readouterr().out

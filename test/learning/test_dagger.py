@@ -5,6 +5,7 @@ import json
 import time
 from dataclasses import fields, replace
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,12 +65,13 @@ def dagger(folder, settings=None, seed=3) -> RunLoop:
     return RunLoop(RunFolder(folder, learner.config), learner)
 
 
+STAGES = Path(__file__).resolve().parents[2] / "experiments/ant_policy/recipes"
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("ant-memory", "ant-rewired")]
 
 
 @pytest.mark.parametrize("recipe", ["ant-missing", *SLOW])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
-    settings = smoke(read_recipe(recipe))
+    settings = smoke(read_recipe(f"{STAGES}/{recipe}.yaml"))
     whole = dagger(tmp_path / "whole", settings)
     whole.run()
     for stop in (1, 3):
@@ -84,7 +86,7 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
 def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
     means = {}
     for averaged in (False, True):
-        settings = replace(smoke(read_recipe("ant-rewired")), averaged=averaged)
+        settings = replace(smoke(read_recipe(f"{STAGES}/ant-rewired.yaml")), averaged=averaged)
         learner = dagger(tmp_path / str(averaged), settings).learner
         students = []
         for _ in range(learner.steps):

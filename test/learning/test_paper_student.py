@@ -2,6 +2,7 @@
 """DAgger into the paper's form: the policy acts as its student, and options fit the form."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ from an_control.policy.random_model import random_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control.policy.tasks import CARTPOLE_TASK
 
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
+SOFTMAX = str(EXPERIMENTS / "cartpole_softmax/recipe.yaml")
 TEACHER = FunctionTeacher(lambda observation: np.tanh(observation[2:3] + observation[4:]))
 PLAIN = StreamSettings(0.0, 0.0, 0.0, action_noise=0.0)
 
@@ -125,7 +128,7 @@ def test_distill_teaches_cartpole_the_papers_form(tmp_path, teacher):
     assert (sizes.queries, sizes.attention, sizes.neuron) == (16, "tanh", 8)
 
 
-@pytest.mark.parametrize("recipe", ["cartpole", "cartpole-softmax"])
+@pytest.mark.parametrize("recipe", ["cartpole", SOFTMAX], ids=["cartpole", "softmax"])
 def test_distill_teaches_stacked_readings_normalised_and_disturbed(tmp_path, teacher, recipe):
     words = ["--recipe", recipe, "--stack", "3", "--neuron", "16", "--normalise"]
     disturbed = [

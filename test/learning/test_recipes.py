@@ -1,4 +1,6 @@
-"""Recipes: every file that ships can be read, and a wrong one is refused with its place."""
+"""Recipes: every one in the repository can be read, and a wrong one is refused with its place."""
+
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from an_control.learning.dagger.recipes import read_recipe, recipe_names, recipe
 from an_control.learning.dagger.settings import DaggerSettings
 from an_control.wiring import WiringError
 
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
+STUDIED = sorted(map(str, EXPERIMENTS.glob("*/**/*.yaml")))
 HEADER = "an_control_recipe: 1\nobservation: scalar channels\n"
 PATCHES = (
     "an_control_recipe: 1\nobservation: image patches\nstudent: {actions: 3, grid: 10, message: 16,"
@@ -18,15 +22,20 @@ PATCHES = (
 )
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_that_ships_is_one(name):
-    kind = PatchDaggerSettings if name in ("car_racing", "pong", "pong-late") else DaggerSettings
-    assert type(read_recipe(name)) is kind
+@pytest.mark.parametrize("name", [*recipe_names(), *STUDIED], ids=lambda name: Path(name).stem)
+def test_every_recipe_is_one(name):
+    patches = name in ("car_racing", "pong") or "pong_late" in name
+    assert type(read_recipe(name)) is (PatchDaggerSettings if patches else DaggerSettings)
+
+
+def test_the_recipes_that_ship_are_those_of_robots_and_the_generic_ones():
+    assert recipe_names() == ("ant", "car_racing", "cartpole", "pong", "quick", "robust")
 
 
 def test_a_stage_of_the_ant_whose_start_model_remembers_keeps_its_head():
     """Without `keep_head` a student begins with the head of the teacher, which forgets."""
-    stages = {name: read_recipe(name) for name in recipe_names() if name.startswith("ant-")}
+    stages = {Path(path).stem: read_recipe(path) for path in STUDIED if "/ant-" in path}
+    assert len(stages) == 16
     later = {
         name
         for name, settings in stages.items()
@@ -92,4 +101,4 @@ def test_an_unknown_recipe_ends_distill_with_2_and_the_names_that_there_are(tmp_
     out = tmp_path / "run"
     assert main(["distill", "ant", "--recipe", "../ant", "--out", str(out)]) == 2
     said = capsys.readouterr().err
-    assert "--recipe '../ant'" in said and "ant-rewired" in said and not out.exists()
+    assert "--recipe '../ant'" in said and "ant, car_racing" in said and not out.exists()

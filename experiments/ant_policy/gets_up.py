@@ -1,0 +1,197 @@
+"""A teacher for the Ant that gets up from the ground: one that walks, and a reflex before it.
+
+    python -m experiments.ant_policy.gets_up models/ant_teacher.safetensors runs/ant_up.safetensors
+
+An Ant that was limp for 2 s lies flat on its torso. Its motors are too weak to lift it from there
+without momentum, and a teacher that has never seen this holds still. The reflex is a linear
+feedback: 8 torques from 21 readings, at full force nearly all the time, so that the Ant rocks
+itself up. It is found by trying matrices at random and improving the best by CMA-ES; a matrix is
+worth the return of the first 150 steps, in which the teacher takes over as soon as the torso is up.
+Both become one relu network, in which two steep units at the height of the torso switch from one
+to the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import cma
+import gymnasium
+import numpy as np
+
+from an_control.learning.environments import environment_of, make_environment
+from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.teacher.teachers import Layers, Teacher, read_teacher
+from an_control.policy import MlpSizes, read_model, write_model
+
+LYING = -0.42
+"""Height of the torso over that of a usual start (m) below which the Ant lies on the ground."""
+SPEED_SCALE = 3.0
+"""The factor of velocities, which are smaller than positions."""
+STEPS, UP_WITHIN = 150, 70
+"""Steps of a trial, and those within which the torso must be up."""
+FALL = 100.0
+"""Return that a fall costs."""
+CANDIDATES, FINALISTS, GENERATIONS, POPULATION = 400, 4, 70, 12
+FIRST_TRIALS, FINAL_TRIALS, TRIALS = 2, 8, 3
+SIGMA, NOISE = 0.2, 0.15
+"""The standard deviations of the search and of the normal noise on the actions during it."""
+STEEP, OFF = 1e3, 1e5
+"""Weights of the switch: per metre of height, and per unit of the switch on what it turns off."""
+GAIN = 1.5
+"""The factor from the clipped feedback to the argument of tanh."""
+
+
+@dataclass(frozen=True)
+class Reflex:
+    """A linear feedback (A, N + 1) from the observation (N,) and 1 to the torques (A,)."""
+
+    matrix: np.ndarray
+
+    @classmethod
+    def of(cls, numbers: np.ndarray, channels: list[str], actions: int) -> Reflex:
+        """Build a reflex from `actions` rows: a weight a reading that it uses, and a constant."""
+        matrix = np.zeros((actions, len(channels) + 1))
+        matrix[:, [*_used(channels), -1]] = numbers.reshape(actions, -1) * _scale(channels)
+        return cls(matrix)
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Return the action (A,)."""
+        action = self.matrix[:, :-1] @ observation + self.matrix[:, -1]
+        return np.clip(action, -1.0, 1.0).astype(np.float32)
+
+
+def _used(channels: list[str]) -> list[int]:
+    """Return the places of all readings but height, direction of the goal and contacts."""
+    unused = ("height", "goal.", "foot_")
+    return [place for place, name in enumerate(channels) if not name.startswith(unused)]
+
+
+def _scale(channels: list[str]) -> np.ndarray:
+    names = [channels[place] for place in _used(channels)]
+    scale = [1.0 if name.endswith(".position") else SPEED_SCALE for name in names]
+    return np.array([*scale, 1.0])
+
+
+class Trials:
+    """Starts at rest in `env`: a reflex gets the Ant up, then the teacher acts."""
+
+    def __init__(self, env: gymnasium.Env, teacher: Teacher, channels: list[str]) -> None:
+        self._env, self._teacher, self._channels = env, teacher, channels
+        self._actions, self._height = env.action_space.shape[0], channels.index("height")
+        self.numbers = self._actions * (len(_used(channels)) + 1)
+        """The number of weights of a candidate."""
+
+    def reflex(self, numbers: np.ndarray) -> Reflex:
+        """Return the feedback of a candidate."""
+        return Reflex.of(numbers, self._channels, self._actions)
+
+    def score(self, numbers: np.ndarray, seeds: np.ndarray, noise: float = 0.0) -> float:
+        """Return the mean return of a candidate over the starts of these seeds."""
+        reflex = self.reflex(numbers)
+        return float(np.mean([self._play(reflex, int(seed), noise) for seed in seeds]))
+
+    def _play(self, reflex: Reflex, seed: int, noise: float) -> float:
+        rng = np.random.default_rng(seed)
+        observation, _ = self._env.reset(seed=seed, options={"start": "rest"})
+        total, up = 0.0, False
+        for step in range(STEPS):
+            act = reflex if observation[self._height] < LYING else self._teacher
+            action = act(observation) + noise * rng.standard_normal(self._actions)
+            action = np.clip(action, -1.0, 1.0).astype(np.float32)
+            observation, reward, fallen, _, _ = self._env.step(action)
+            total += float(reward)
+            up = up or observation[self._height] > LYING
+            if fallen:
+                return total - FALL
+            if step == UP_WITHIN and not up:
+                return total - (STEPS - step)
+        return total
+
+
+def search(trials: Trials, seed: int) -> Reflex:
+    """Return the best of `CANDIDATES` random reflexes, improved by CMA-ES."""
+    rng = np.random.default_rng(seed)
+    found = []
+    first, final = (
+        rng.integers(*TRAINING_SEEDS, FIRST_TRIALS),
+        rng.integers(*TRAINING_SEEDS, FINAL_TRIALS),
+    )
+    for number in range(CANDIDATES):
+        numbers = rng.choice([0.5, 1.0, 2.0]) * rng.standard_normal(trials.numbers)
+        found.append((trials.score(numbers, first), number, numbers))
+        if (number + 1) % 50 == 0:
+            print(f"candidate {number + 1}/{CANDIDATES}  best {max(found)[0]:.0f}", flush=True)
+    finalists = [numbers for _, _, numbers in sorted(found, reverse=True)[:FINALISTS]]
+    best = max(finalists, key=lambda numbers: trials.score(numbers, final))
+    options = {"popsize": POPULATION, "seed": seed + 1, "CMA_diagonal": True, "verbose": -9}
+    evolution = cma.CMAEvolutionStrategy(best, SIGMA, options)
+    for generation in range(GENERATIONS):
+        candidates = evolution.ask()
+        seeds = rng.integers(*TRAINING_SEEDS, TRIALS)
+        scores = [trials.score(numbers, seeds, NOISE) for numbers in candidates]
+        evolution.tell(candidates, [-score for score in scores])
+        if (generation + 1) % 10 == 0:
+            median = np.median(scores)
+            print(f"generation {generation + 1}/{GENERATIONS}  median {median:.0f}", flush=True)
+    return trials.reflex(evolution.mean)
+
+
+def joined(layers: Layers, reflex: Reflex, height: int) -> dict[str, np.ndarray]:
+    """Arrays of the network that is the reflex where channel `height` is below `LYING`, and the
+    network of two hidden `layers` elsewhere."""
+    (first, first_bias), (second, second_bias), (last, last_bias) = layers
+    matrix, constant = reflex.matrix[:, :-1], reflex.matrix[:, -1]
+    actions, units = len(matrix), len(second)
+    at = np.eye(first.shape[1])[height]
+    below, above = -STEEP * at, STEEP * at
+    level = STEEP * LYING
+    # The last three units are how far it lies, the same less one, and how far it is up.
+    weight_0 = np.vstack([first, matrix, -matrix, below, below, above])
+    bias_0 = np.concatenate([first_bias, constant, -constant, [level, level - 1.0, -level]])
+    weight_1 = np.zeros((units + 2 * actions + 1, len(weight_0)))
+    weight_1[:units, : len(first)] = second
+    weight_1[:units, -3] = -OFF
+    weight_1[units:-1, len(first) : -3] = np.eye(2 * actions)
+    weight_1[units:-1, -1] = -OFF
+    weight_1[-1, -3:] = 1.0, -1.0, 0.0  # 1 where it lies: takes the teacher's last bias away
+    bias_1 = np.concatenate([second_bias, np.zeros(2 * actions + 1)])
+    both = GAIN * np.hstack([np.eye(actions), -np.eye(actions)])
+    weight_2 = np.hstack([last, both, -last_bias[:, None]])
+    pairs = (weight_0, bias_0), (weight_1, bias_1), (weight_2, last_bias)
+    return {
+        f"head.{number}.{name}": array.astype(np.float32)
+        for number, pair in enumerate(pairs)
+        for name, array in zip(("weight", "bias"), pair, strict=True)
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("teacher", type=Path, help="an MLP policy of the Ant")
+    parser.add_argument("out", type=Path, help="the model file to write")
+    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
+    given = parser.parse_args()
+    env = make_environment(environment_of("ant"))
+    try:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        model, teacher = read_model(given.teacher), read_teacher(str(given.teacher), env)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    if teacher.layers is None or len(teacher.layers) != 3 or teacher.output != "tanh":
+        parser.error(f"{given.teacher}: must have two hidden relu layers and a tanh output")
+    channels = list(model.task["channels"])
+    reflex = search(Trials(env, teacher, channels), given.seed)
+    arrays = joined(teacher.layers, reflex, channels.index("height"))
+    assert isinstance(model.sizes, MlpSizes)
+    head = [len(arrays[f"head.{number}.bias"]) for number in range(2)]
+    sizes = replace(model.sizes, head=head)
+    trained = {"how": "CMA-ES of a reflex that gets up", "seed": given.seed, "of": model.trained}
+    write_model(given.out, replace(model, sizes=sizes, arrays=arrays, trained=trained))
+    print(given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The mean of several models' weights, as one model.
+
+    python -m experiments.ant_policy.mean_of_models \
+        runs/first/model.safetensors runs/second/model.safetensors --out runs/mean.safetensors
+
+Models that began as the same one and were trained on for a while keep what most of them learned in
+their mean, and lose less of what each forgot (Wortsman et al. 2022, "Model soups"). The policies
+must be of the same sizes, channels and actuators; what else their tasks say, as `recovery`, is
+taken from the last file. Monitors are left out (`an-control train-monitor`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from an_control.policy import Model, read_model, write_model
+from an_control.policy.monitor.forward_model import NETWORKS
+
+
+def mean_of(models: list[Model]) -> Model:
+    """Return the last model with the mean of all weights; raise ValueError if they do not fit."""
+    first = models[0]
+    for other in models[1:]:
+        for key in ("kind", "sizes"):
+            if getattr(other, key) != getattr(first, key):
+                raise ValueError(f"{key}: {getattr(other, key)} is not {getattr(first, key)}")
+        for key in ("channels", "actuators"):
+            if other.task.get(key) != first.task.get(key):
+                raise ValueError(f"task.{key}: {other.task.get(key)} is not {first.task.get(key)}")
+    names = [name for name in first.arrays if not name.startswith(NETWORKS)]
+    arrays = {
+        name: np.mean([model.arrays[name] for model in models], 0, np.float64).astype(np.float32)
+        for name in names
+    }
+    trained = {"how": "mean of models", "of": [model.trained for model in models]}
+    return replace(models[-1], arrays=arrays, trained=trained, forward=None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("models", type=Path, nargs="+", help="model files of the same sizes")
+    parser.add_argument("--out", type=Path, required=True, help="the model file to write")
+    given = parser.parse_args()
+    try:
+        model = mean_of([read_model(path) for path in given.models])
+    except ValueError as error:
+        parser.error(str(error))
+    write_model(given.out, model)
+    print(given.out)
+
+
+if __name__ == "__main__":
+    main()

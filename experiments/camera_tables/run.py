@@ -1,0 +1,45 @@
+"""Write the tables of docs/camera_learning.md and the pictures of docs/camera.md.
+
+    python -m experiments camera_tables [--only TITLE ...] [--smoke]
+
+A table that was stopped plays only the rows that it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.page_tables import Table
+from experiments.page_tables import main as write
+from experiments.reality.run import CAMERA as REALITY
+from experiments.steps import Step
+
+RUNS = Path("runs/camera_tables")
+BACKGROUNDS = (
+    "reset",
+    *(f"reset,background={scene}" for scene in ("marble", "waves", "city", "mountain")),
+)
+MISSING_PATCHES = ("reset", *(f"reset,missing={tenth / 10}" for tenth in range(1, 10)))
+RESHUFFLED = ("reset", "500", "200", "100", "50", "25")
+PAGE = "camera_learning"
+TABLES = (
+    Table("car_racing", PAGE, "car_racing backgrounds", BACKGROUNDS),
+    Table("car_racing", PAGE, "car_racing reshuffled", RESHUFFLED, episodes=4),
+    Table("pong", PAGE, "pong missing", MISSING_PATCHES, episodes=20, seed=2),
+    Table("car_racing", PAGE, "car_racing in reality", REALITY, episodes=20),
+    Table("pong", PAGE, "pong in reality", REALITY, episodes=20, seed=2),
+    Table("pong", PAGE, "pong reshuffled", RESHUFFLED, episodes=3, seed=2),
+)
+OTHERS = (
+    Step(
+        "docs/camera",
+        "an-control evaluate models/pong.safetensors --episodes 1 --seed 2 --table reset"
+        " --plots docs/camera",
+    ),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write what is not there yet; return the exit status."""
+    return write(__doc__, RUNS, TABLES, OTHERS, arguments)

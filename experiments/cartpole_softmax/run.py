@@ -1,0 +1,38 @@
+"""Teach larger students of the swing-up CartPole: with an LSTM, and with the newest readings.
+
+    python -m experiments cartpole_softmax [--list]
+
+The students are models/cartpole_reshuffle.safetensors and models/cartpole_stacked.safetensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.steps import Step, run_steps, step_parser
+
+RUNS = Path("runs/cartpole_softmax")
+TEACHER = f"{RUNS}/teacher/model.safetensors"
+DISTILL = (
+    "an-control distill cartpole --recipe experiments/cartpole_softmax/recipe.yaml"
+    f" --teacher {TEACHER}"
+)
+STEPS = (
+    Step(
+        TEACHER,
+        "an-control train cartpole --form mlp --optimiser cma --sigma 0.1 --rollouts 16"
+        " --generations 3000 --decay 0.006 --validate-every 50 --episodes 1000"
+        f" --out {RUNS}/teacher",
+    ),
+    Step(f"{RUNS}/staged/model.safetensors", f"{DISTILL} --out {RUNS}/staged"),
+    Step(
+        f"{RUNS}/stacked/model.safetensors",
+        f"{DISTILL} --stack 4 --neuron 64 --products --out {RUNS}/stacked",
+    ),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Teach what is not there yet; return the exit status."""
+    return run_steps(RUNS, STEPS, step_parser(__doc__).parse_args(arguments))

@@ -1,0 +1,287 @@
+"""What evolution reaches from nothing, by permutation-invariant policies and by MLPs.
+
+    python -m experiments from_nothing [--only CartPole-v1 ...]
+
+Runs `an-control train` for each environment, kind of policy and seed: by its defaults, except where
+ways to search are compared. A run that was stopped continues, one that is done is only evaluated
+again, and one of other settings is refused. At the end the table and the pictures of
+docs/from_nothing.md are written from all runs in the folder; a run that is not done is in the
+pictures alone. Rows without a run in the folder stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shlex
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from an_control.learning.environments import environment_of, make_environment
+from an_control.learning.evaluation.comparison import write_tables
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE, TITLE = ROOT / "docs/from_nothing.md", "from nothing"
+PICTURES = ROOT / "docs/from_nothing"
+ANT = ROOT / "models/ant_ppo.safetensors"
+RANDOM_EPISODES = 100
+
+
+class Kind(NamedTuple):
+    """What is searched, and how."""
+
+    label: str
+    words: str
+    """Of `an-control train`."""
+
+
+PGPE = "--sigma 0.1 --rate 0.05 --popsize 256 --rollouts 8 --max-rollouts 64"
+KINDS = {
+    "attention": Kind("permutation-invariant", "--form attention"),
+    "pgpe": Kind("permutation-invariant; PGPE, small steps", PGPE),
+    "hints": Kind("permutation-invariant; PGPE with hints", f"{PGPE} --hints"),
+    "diagonal": Kind(
+        "permutation-invariant; diagonal CMA-ES",
+        "--optimiser cma-diagonal --sigma 1 --rollouts 4",
+    ),
+    "mlp": Kind("MLP, channels in fixed order", "--form mlp"),
+    "shipped": Kind("ant_ppo, refined", f"--start-model {shlex.quote(str(ANT))}"),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment and how long one run of it takes."""
+
+    name: str
+    minutes: float
+    workers: int = 1
+    score: float | None = None
+    """Where a run may end before."""
+    seeds: tuple[int, ...] = (1, 2, 3)
+    kinds: tuple[str, ...] = ("attention", "mlp")
+    picture: str = "curves.png"
+    words: str = ""
+    """For all kinds."""
+
+    def file(self, folder: Path, kind: str, seed: int) -> Path:
+        """Return the file of one run's result, beside its folder."""
+        return folder / self.name / f"{kind}-{seed}.json"
+
+    def arguments(self, folder: Path, kind: str, seed: int) -> list[str]:
+        """Return the arguments of `an-control train` for one run."""
+        result = self.file(folder, kind, seed)
+        words = [self.name, *shlex.split(f"{KINDS[kind].words} {self.words}")]
+        words += ["--minutes", f"{self.minutes:g}"]
+        if self.score is not None:
+            words += ["--score", f"{self.score:g}"]
+        words += ["--workers", str(self.workers), "--seed", str(seed)]
+        return [*words, "--out", str(result.with_suffix("")), "--json", str(result)]
+
+    def make(self, folder: Path, kind: str, seed: int) -> None:
+        """Train; CalledProcessError where the command fails, as where the folder holds a run of
+        other settings."""
+        result = self.file(folder, kind, seed)
+        print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
+        result.parent.mkdir(parents=True, exist_ok=True)
+        program = Path(sys.executable).parent / "an-control"
+        command = [program, "train", *self.arguments(folder, kind, seed)]
+        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
+
+    def results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
+        """Return the results of all seeds that are done."""
+        found = sorted((folder / self.name).glob(f"{kind}-*.json"))
+        return [json.loads(path.read_text()) for path in found]
+
+    def curves(self, folder: Path, kind: str) -> list[np.ndarray]:
+        """Return minutes of a core, million steps and return (3, V) of each run's validations."""
+        found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
+        curves = [
+            curve(path.read_text().splitlines(), self._workers(path.parent.with_suffix(".json")))
+            for path in found
+        ]
+        return [one for one in curves if one.size]
+
+    def _workers(self, result: Path) -> int:
+        """Return how many workers made this result; the task's number if there is none yet."""
+        return workers_of(json.loads(result.read_text())) if result.exists() else self.workers
+
+
+TASKS = (
+    Task("CartPole-v1", 5.0, score=500.0, seeds=(1, 2, 3, 4, 5)),
+    Task("Acrobot-v1", 1.0),
+    Task("Pendulum-v1", 3.0),
+    Task("LunarLanderContinuous-v3", 9.0),
+    Task(
+        "cartpole",
+        6.0,
+        score=600.0,
+        kinds=("pgpe", "hints", "diagonal", "mlp"),
+        picture="swing_up.png",
+        words="--episodes 1000 --validate-every 20",
+    ),
+    Task("ant", 90.0, workers=2, seeds=(1,), kinds=("attention", "shipped"), picture="ant.png"),
+)
+
+
+def workers_of(result: dict[str, Any]) -> int:
+    """Return the number of workers of a run; 1 if its result does not name it."""
+    return int(result.get("workers", 1))
+
+
+def curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
+    """Return minutes of a core, million steps and return (3, V) of a run's validations."""
+    figures = [json.loads(line) for line in lines]
+    columns = [
+        (workers * one["wall_s"] / 60.0, one["steps"] / 1e6, one["validation"])
+        for one in figures
+        if "validation" in one
+    ]
+    return np.array(columns).reshape(-1, 3).T
+
+
+def random_return(name: str) -> float:
+    """Return the mean return of random actions."""
+    env = make_environment(environment_of(name))
+    env.action_space.seed(1)
+    total = 0.0
+    for episode in range(RANDOM_EPISODES):
+        env.reset(seed=episode)
+        over = False
+        while not over:
+            _, reward, ended, truncated, _ = env.step(env.action_space.sample())
+            total, over = total + float(reward), ended or truncated
+    env.close()
+    return total / RANDOM_EPISODES
+
+
+def finals(results: list[dict[str, Any]]) -> np.ndarray:
+    """Return the mean return (seeds,) of each run's model, in episodes that training never saw."""
+    return np.array([one["evaluations"][0]["mean"] for one in results])
+
+
+def successes(results: list[dict[str, Any]]) -> str:
+    """Return the mean share of successful episodes, or "" if the task does not define success."""
+    shares = [one["evaluations"][0].get("success_share") for one in results]
+    return "" if None in shares else f"{np.mean(shares):.0%}"
+
+
+def row(task: Task, kind: str, folder: Path, chance: float) -> list[str]:
+    """Return the table's cells of one environment and kind; none if no run is done."""
+    results = task.results(folder, kind)
+    if not results:
+        return []
+    returns, ordered = finals(results), finals(task.results(folder, "mlp"))
+    error = returns.std(ddof=1) / math.sqrt(len(returns)) if len(returns) > 1 else math.nan
+    share = (returns.mean() - chance) / (ordered.mean() - chance) if len(ordered) else math.nan
+    ends = [(workers_of(one), one["metrics"][-1]) for one in results]
+    last = np.array([[workers * end["wall_s"], end["steps"]] for workers, end in ends])
+    return [
+        task.name,
+        KINDS[kind].label,
+        f"{last[:, 0].max() / 60.0:.1f}",
+        f"{last[:, 1].mean() / 1e6:.1f}",
+        ", ".join(f"{one:.0f}" for one in returns),
+        f"{returns.mean():.1f}" + ("" if math.isnan(error) else f" +- {error:.1f}"),
+        "" if math.isnan(share) else f"{share:.0%}",
+        successes(results),
+    ]
+
+
+def table(folder: Path, page: str = "") -> str:
+    """Return the table of all environments; what has no results keeps the row that the page has."""
+    head = ["environment", "policy", "minutes of one core", "million steps"]
+    head += ["return of each seed", "mean", "score", "successes"]
+    lines = [head, ["---"] * len(head)]
+    for task in TASKS:
+        done = any(task.results(folder, kind) for kind in task.kinds)
+        chance = random_return(task.name) if done else math.nan
+        for kind in task.kinds:
+            lines += [row(task, kind, folder, chance) or _kept(page, task.name, KINDS[kind].label)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines if line)
+
+
+def _kept(page: str, *begin: str) -> list[str]:
+    """Return the cells of the page's row that starts with `begin`; none if there is no such row."""
+    rows = (line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| "))
+    return next((cells for cells in rows if cells[: len(begin)] == [*begin]), [])
+
+
+def pictures(folder: Path, out: Path) -> None:
+    """Draw validations against minutes and against steps: the mean of the seeds and their range."""
+    from matplotlib.figure import Figure
+
+    shown = defaultdict(list)
+    for task in TASKS:
+        if any(task.curves(folder, kind) for kind in task.kinds):
+            shown[task.picture].append(task)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, tasks in shown.items():
+        figure = Figure(figsize=(12, 3.2 * len(tasks)), layout="constrained")
+        grid = figure.subplots(len(tasks), 2, squeeze=False)
+        for task, axes in zip(tasks, grid, strict=True):
+            _draw(task, folder, *axes)
+        figure.savefig(out / name, dpi=100)
+
+
+def _draw(task: Task, folder: Path, by_time: Any, by_steps: Any) -> None:
+    """Draw one environment's row of a picture."""
+    for kind in task.kinds:
+        curves = task.curves(folder, kind)
+        for axes, column in ((by_time, 0), (by_steps, 1)):
+            _band(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
+    by_time.set(title=task.name, xlabel="minutes of one core", ylabel="validation: mean return")
+    by_steps.set(title=task.name, xlabel="million steps")
+    for axes in (by_time, by_steps):
+        axes.grid(alpha=0.3)
+    by_steps.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))  # beside, it would cover curves
+
+
+def _band(axes: Any, curves: list[tuple[np.ndarray, np.ndarray]], label: str) -> None:
+    """Draw the best validation so far; a run that has ended stays there, a dot marks its end."""
+    if not curves:
+        return
+    at = np.linspace(0.0, max(x[-1] for x, _ in curves), 200)
+    best = []
+    for x, y in curves:
+        place = np.searchsorted(x, at, side="right") - 1
+        so_far = np.maximum.accumulate(y)
+        best.append(np.where(place >= 0, so_far[np.maximum(place, 0)], np.nan))
+    together = np.ma.masked_invalid(best)
+    label = f"{label}, seeds: {len(curves)}"
+    (line,) = axes.plot(at, together.mean(0), marker="o", markevery=[-1], label=label)
+    axes.fill_between(at, together.min(0), together.max(0), color=line.get_color(), alpha=0.2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment; return the exit status."""
+    names = [task.name for task in TASKS]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/from_nothing"), help="of all results"
+    )
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="(default: all)")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--seeds", type=int, nargs="+", help="(default: all)")
+    parser.add_argument("--table", action="store_true", help="only write the page")
+    given = parser.parse_args(arguments)
+    out = given.out.resolve()
+    for task in TASKS:
+        if task.name in given.only and not given.table:
+            for seed in given.seeds or task.seeds:
+                for kind in task.kinds:
+                    if kind in given.kinds:
+                        task.make(out, kind, seed)
+    write_tables(PAGE, {TITLE: table(out, PAGE.read_text())})
+    pictures(out, PICTURES)
+    return 0

@@ -1,0 +1,298 @@
+"""Pictures and figures of the live page, from real runs.
+
+    python -m experiments live_page pictures [DIR [ROBOT ...]]  of five robots, and the Ant moving
+    python -m experiments live_page measure [MINUTES]           what the page costs the Ant: so long
+                                                                with drags, without, without a page
+                                                                but rewired as often, and without
+                                                                either
+
+Pictures need Chromium and Playwright. Give each command a ROS_DOMAIN_ID of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "test"))
+os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+os.environ.setdefault("ROS_DOMAIN_ID", "0")
+SETTLE_S = 12.0
+"""How long a robot runs before its picture is taken, so that its charts show something."""
+FRAMES, FRAME_S = 60, 0.16
+CONFIG = ROOT / "config/mobile_base"
+ROBOTS: dict[str, tuple[object, ...]] = {
+    "ant": ("ant", "--realtime"),
+    "cartpole": ("cartpole",),
+    "car_racing": ("car_racing",),
+    "pong": ("pong",),
+    "own_robot": (
+        "--simulation", f"{CONFIG}_sim.yaml", "--wiring", f"{CONFIG}.yaml",
+        "--model", ROOT / "models/mobile_base.safetensors",
+    ),
+}  # fmt: skip
+"""What `an-control sim` gets; the last one is a robot that is two YAML files."""
+
+
+@contextmanager
+def simulated(*arguments: object) -> Iterator[Any]:
+    from view.conftest import simulation
+
+    with tempfile.TemporaryDirectory() as folder, simulation(Path(folder), *arguments) as one:
+        yield one
+
+
+def pictures(folder: Path, only: list[str]) -> None:
+    """One screenshot a robot, of the Ant also in the dark, and the Ant as an animated picture.
+
+    The Ant walks in real time, the others play in lockstep. `only` names some of `ROBOTS`.
+    """
+    from view.browser import browsing
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in only or ROBOTS:
+        simulation = simulated(*ROBOTS[name], "--episodes", "100000")
+        with simulation as robot, browsing(robot.address()) as page:
+            page.page.wait_for_selector("#lamp[data-state=running]", state="attached")
+            page.page.wait_for_timeout(1e3 * SETTLE_S)
+            if name == "ant":
+                _ant(page, folder)
+            else:
+                page.page.screenshot(path=folder / f"{name}.png")
+
+
+def _ant(page: Any, folder: Path) -> None:
+    page.drag("hip_1.position", "ankle_3.velocity")
+    page.page.check("input[name=announced][value=no]")
+    page.drag("roll", "hip_2.velocity")
+    page.page.wait_for_timeout(2e3)
+    page.page.screenshot(path=folder / "ant.png")
+    page.page.emulate_media(color_scheme="dark")
+    page.page.wait_for_timeout(1e3)
+    page.page.screenshot(path=folder / "ant_dark.png")
+    page.page.emulate_media(color_scheme="light")
+    page.page.click("#straight")
+    _animate(page, folder / "ant.gif")
+
+
+def _animate(page: Any, path: Path) -> None:
+    """Record the robot and its patch bay while cables are dragged, announced."""
+    from PIL import Image
+
+    page.page.check("input[name=announced][value=yes]")
+    boxes = [page.page.locator(one).bounding_box() for one in ("#robot-card", "#bay-card")]
+    clip = {
+        "x": boxes[0]["x"],
+        "y": boxes[0]["y"],
+        "width": boxes[1]["x"] + boxes[1]["width"] - boxes[0]["x"],
+        "height": 560,
+    }
+    drags = iter([("height", "roll"), ("pitch", "goal.cos"), ("velocity.x", "hip_1.position")])
+    frames: list[Any] = []
+    held = None
+    for number in range(FRAMES):
+        phase = number % 15
+        if phase == 3 and (held := next(drags, None)):
+            page.page.mouse.move(*page._middle(f'.signal[data-signal="{held[0]}"] .dot'))
+            page.page.mouse.down()
+        elif held and 3 < phase < 8:
+            begin = page._middle(f'.signal[data-signal="{held[0]}"] .dot')
+            end = page._middle(f'.plug[data-plug="{held[1]}"] .dot')
+            part = (phase - 3) / 4
+            page.page.mouse.move(*(a + part * (b - a) for a, b in zip(begin, end, strict=True)))
+        elif held and phase == 8:
+            page.page.mouse.up()
+            held = None
+        shot = Image.open(io.BytesIO(page.page.screenshot(clip=clip)))
+        small = shot.convert("RGB").resize((720, round(720 * shot.height / shot.width)))
+        palette = {"palette": frames[0], "dither": Image.Dither.NONE} if frames else {"kmeans": 2}
+        frames.append(small.quantize(128, **palette))
+        page.page.wait_for_timeout(1e3 * FRAME_S / 2)
+    frames[0].save(
+        path, save_all=True, append_images=frames[1:], duration=round(1e3 * FRAME_S), loop=0
+    )
+
+
+class Returns:
+    """The returns of the episodes that started and ended while this was watching."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self._by_episode: dict[int, float] = {}
+
+    def see(self, figures: Mapping[str, float]) -> None:
+        """Take in the simulator's figures of the episode that runs."""
+        if "last_return" not in figures:
+            return
+        if self._first is None:
+            self._first = figures["episode"]
+        if figures["episode"] - 1 > self._first:
+            self._by_episode[int(figures["episode"]) - 1] = figures["last_return"]
+
+    def summary(self) -> dict[str, float]:
+        """Return the number of episodes, their mean return and its standard error."""
+        values = list(self._by_episode.values())
+        if len(values) < 2:
+            return {"episodes": len(values)}
+        return {
+            "episodes": len(values),
+            "return": statistics.mean(values),
+            "standard error": statistics.stdev(values) / len(values) ** 0.5,
+        }
+
+
+async def _visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
+    """Return what a visitor sees in this time: p99 of a tick, updates a second, the page's load,
+    returns; a second, slow visitor takes an update a second."""
+    from view.visitor import connected, visiting
+
+    slow = await connected(address)
+    async with visiting(address) as visitor:
+        await visitor.state("running")
+        await visitor.until(lambda: len(visitor.wires()) == 28, "the patch bay")
+        visitor.counts.clear()
+        took_ms: list[float] = []
+        begin_s, loads, p99 = time.monotonic(), [], []
+        plugs, returns, taken = list(visitor.wires()), Returns(), 0
+        while (now_s := time.monotonic() - begin_s) < seconds:
+            if len(took_ms) < drags * now_s / seconds:
+                one, plug = plugs[len(took_ms) % 28], plugs[(7 * len(took_ms) + 3) % 28]
+                if visitor.wires()[plug][0] != one:
+                    await visitor.done("connect", signal=one, plug=plug, announced=True)
+                took_ms.append(visitor.replies[-1]["took_ms"])
+            if now_s > taken:
+                taken += 1
+                await slow.read_message()
+            await asyncio.sleep(0.05)
+            loads.append(visitor.newest.get("health", {}).get("load", 0.0))
+            p99.append(_tick_us(visitor))
+            returns.see(visitor.newest.get("tick", {}).get("episode", {}))
+        slow.close()
+        return {
+            "drags": len(took_ms),
+            "drag p50 [ms]": statistics.median(took_ms) if took_ms else 0.0,
+            "drag p95 [ms]": statistics.quantiles(took_ms, n=20)[-1] if took_ms else 0.0,
+            "updates/s": visitor.counts.get("tick", 0) / seconds,
+            "page [cores]": statistics.mean(loads),
+            "tick p99 [us]": statistics.median(p99),
+            **returns.summary(),
+        }
+
+
+def _tick_us(visitor: Any) -> float:
+    for part in visitor.newest.get("diagnostics", {}).get("parts", []):
+        if part["name"] == "policy":
+            return float(part["values"]["tick p99 [us]"])
+    return float("nan")
+
+
+async def _alone(seconds: float, drags: int) -> dict[str, float]:
+    """p99 of a tick without a page, as the policy node itself says, and returns.
+
+    `drags` are done to the robot as the page would, by parameters alone.
+    """
+    import rclpy
+    from rclpy.node import Node
+
+    from an_control.view.calls import Calls
+    from an_control.view.command_handlers import Deeds
+    from an_control.view.graph import find
+    from an_control.view.listener import Listener
+    from an_control.view.schema import Connect
+
+    rclpy.init(args=[])
+    node, caller = Node("measure"), Node("measure_calls")
+    listener, values, returns = Listener(node), [], Returns()
+    deeds, begin_s = Deeds(Calls(caller), listener), time.monotonic()
+    topics: dict[str, Any] = {}
+    done = 0
+    while (now_s := time.monotonic() - begin_s) < seconds:
+        if "progress" not in topics:
+            found = find(node)
+            topics = dict(found.topics)
+            listener.follow(topics)
+            if drags and found.policy:
+                await deeds.see(found, new=True)
+        if (order := listener.newest("order")) is not None:
+            deeds.bay.see_order({pair.key: pair.value for pair in order.values})
+        if deeds.bay.order and done < drags * now_s / seconds:
+            wires = {wire.plug: wire.signal for wire in deeds.bay.wires}
+            plugs = list(wires)
+            one, plug = plugs[done % 28], plugs[(7 * done + 3) % 28]
+            done += 1
+            if wires[plug] != one:
+                reply = await deeds.do(Connect(id=done, signal=one, plug=plug, announced=True))
+                assert reply.ok, reply.text
+        for message in listener.waiting("diagnostics"):
+            for one in message.status:
+                if one.name.endswith(": policy"):
+                    values += [float(v.value) for v in one.values if v.key == "tick p99 [us]"]
+        progress = listener.newest("progress")
+        if progress is not None:
+            figures = zip(progress.name, progress.position, strict=True)
+            returns.see({name: value for name, value in figures if value == value})
+        await asyncio.sleep(0.2)
+    listener.close()
+    for ended in node, caller:
+        ended.destroy_node()
+    rclpy.shutdown()
+    p99 = statistics.median(values) if values else float("nan")
+    return {"drags": done, "tick p99 [us]": p99, **returns.summary()}
+
+
+def memory_mb(pid: int) -> float:
+    text = Path(f"/proc/{pid}/status").read_text()
+    line = next(one for one in text.splitlines() if one.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def measure(minutes: float) -> None:
+    """Print the figures as JSON, with the machine's load."""
+    import subprocess
+
+    seconds = 60.0 * minutes
+    found: dict[str, Any] = {"load": os.getloadavg()}
+    with simulated("ant", "--realtime", "--episodes", "100000") as ant:
+        address = ant.address()
+        (viewer,) = ant.children("an_control view")
+        time.sleep(SETTLE_S)
+        memory = [memory_mb(viewer)]
+        found["a visitor who drags"] = asyncio.run(_visit(address, seconds, max(100, int(seconds))))
+        memory.append(memory_mb(viewer))
+        found["a visitor who looks on"] = asyncio.run(_visit(address, seconds, 0))
+        memory.append(memory_mb(viewer))
+        found["page memory [MB]"] = [round(one, 1) for one in memory]
+        os.kill(viewer, signal.SIGKILL)
+        found["no page, rewired"] = asyncio.run(_alone(seconds, max(100, int(seconds))))
+    command = [sys.executable, "-m", "an_control", "sim", "ant", "--realtime", "--scrambler",
+               "--episodes", "100000"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as plain:
+        time.sleep(SETTLE_S)
+        found["no page"] = asyncio.run(_alone(seconds, 0))
+        plain.terminate()
+    print(json.dumps(found, indent=2))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Take the pictures or measure; return the exit status."""
+    what, *rest = arguments or [""]
+    if what == "pictures":
+        pictures(Path(rest[0]) if rest else ROOT / "docs/view", rest[1:])
+    elif what == "measure":
+        measure(float(rest[0]) if rest else 1.0)
+    else:
+        print(__doc__, file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,90 @@
+"""What the comparison of memories found, as tables and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+from an_control.system.files import replacing
+from experiments.memory.comparison import Line, best_draw
+from experiments.memory.training import MEMORIES
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+TITLES = ("memory scores", "memory draws")
+"""Of the tables on docs/memory.md."""
+SCORES, DRAWS = TITLES
+NORMAL_95 = 1.96
+"""Standard errors of a band of 95 % confidence."""
+
+
+def tables(lines: list[Line]) -> dict[str, str]:
+    """By title, in Markdown; empty before every memory has a result."""
+    final = [one for one in lines if one["stage"] == "final"]
+    if not final:
+        return {}
+    tasks = list(dict.fromkeys(one["task"] for one in final))
+    scores = [["memory", *tasks, "seconds a training"]]
+    draws = [["memory", "diverged", "best", "median", "rate", "heads", "layers", "batch", "cut"]]
+    for memory in MEMORIES:
+        own = [one for one in final if one["memory"] == memory.name]
+        cells = [_mean([one["score"] for one in own if one["task"] == task]) for task in tasks]
+        seconds = f"{np.mean([one['cpu_s'] for one in own]):.0f}" if own else ""
+        scores.append([memory.name, *cells, seconds])
+        drawn = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
+        best = drawn[best_draw(lines, memory)]
+        found = [one["score"] for one in drawn]
+        diverged = f"{sum(one['diverged'] for one in drawn)} of {len(drawn)}"
+        draws.append([memory.name, diverged, f"{max(found):.2f}", f"{np.median(found):.2f}"])
+        draws[-1] += [_setting(value) for value in best["settings"].values()]
+    return {SCORES: _markdown(scores), DRAWS: _markdown(draws)}
+
+
+def _mean(scores: list[float]) -> str:
+    if len(scores) < 2:
+        return "".join(f"{one:.3f}" for one in scores)
+    return f"{np.mean(scores):.3f} +- {np.std(scores, ddof=1) / len(scores) ** 0.5:.3f}"
+
+
+def _setting(value: float | None) -> str:
+    return "no" if value is None else f"{value:.2g}"
+
+
+def _markdown(rows: list[list[str]]) -> str:
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def draw_curves(lines: list[Line], path: Path) -> None:
+    """Draw the share of right answers along each training: means over seeds, bands of 95 %."""
+    final = [one for one in lines if one["stage"] == "final"]
+    tasks = list(dict.fromkeys(one["task"] for one in final))
+    figure, panels = plt.subplots(
+        1, len(tasks), figsize=(4 * len(tasks), 4), sharey=True, squeeze=False, layout="constrained"
+    )
+    for axes, task in zip(panels[0], tasks, strict=True):
+        for memory in MEMORIES:
+            own = [one for one in final if (one["task"], one["memory"]) == (task, memory.name)]
+            whole = [one["curve"] for one in own if one["curve"]]
+            points = min((len(one) for one in whole), default=0)
+            if not points:
+                continue
+            curves = np.array([one[:points] for one in whole])  # (seeds, points, 2)
+            updates, shares = curves[0, :, 0], curves[:, :, 1]
+            mean = shares.mean(0)
+            (line,) = axes.plot(updates, mean, label=memory.name, linewidth=1.5)
+            if len(shares) > 1:
+                band = NORMAL_95 * shares.std(0, ddof=1) / len(shares) ** 0.5
+                edges = np.clip(mean - band, 0, 1), np.clip(mean + band, 0, 1)
+                axes.fill_between(updates, *edges, alpha=0.2, color=line.get_color(), linewidth=0)
+        axes.set_title(task)
+        axes.set_xlabel("updates")
+        axes.grid(alpha=0.3)
+    panels[0][0].set_ylabel("share of right answers")
+    panels[0][-1].legend(loc="lower right", fontsize=8)
+    with replacing(path) as part:
+        figure.savefig(part, dpi=110, format="png")
+    plt.close(figure)

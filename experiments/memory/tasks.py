@@ -1,0 +1,142 @@
+"""Tasks that only a memory solves. What an agent sees does not depend on what it does, so that they
+can be learned by supervision, and every memory learns from the same episodes.
+
+RepeatPrevious is popgym's (Morad et al. 2023, "POPGym: Benchmarking Partially Observable
+Reinforcement Learning"): name the suit of the card of some steps ago. The T-maze is Bakker's (2002,
+"Reinforcement Learning with Long Short-Term Memory", with noise), passive as in Ni et al. 2023
+("When Do Transformers Shine in RL?"): what is seen at the start says where to turn at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+F32 = np.float32
+SUITS = 4
+RECORDED = 4_000
+"""Episodes of popgym from which batches are drawn."""
+PLAYED = 100
+"""Episodes of a score; none of them is learned from."""
+FIRST_PLAYED = 1_000_000
+"""Their first seed."""
+
+
+class Batch(NamedTuple):
+    """B episodes of T steps."""
+
+    seen: np.ndarray
+    """(T, B, F) float32."""
+    right: np.ndarray
+    """(B, T), or (B,) where only the last step counts: the right answers; -1 does not count."""
+
+
+Answers = Callable[[np.ndarray], np.ndarray]
+"""From what is seen (T, B, F) to the answers, of the shape of `Batch.right`."""
+
+
+class Task(Protocol):
+    """One task."""
+
+    name: str
+    features: int
+    """F."""
+    answers: int
+    """How many answers there are."""
+    steps: int
+    """Of the longest episode."""
+    last: bool
+    """Whether only the last step's answer counts."""
+
+    def batch(self, rng: np.random.Generator, episodes: int) -> Batch:
+        """Return episodes to learn from."""
+
+    def score(self, answer: Answers) -> float:
+        """Return the share of right answers in `PLAYED` other episodes."""
+
+
+class RepeatPrevious:
+    """popgym's environment; seen is the suit of the newest card, one of four."""
+
+    features = answers = SUITS
+    last = False
+
+    def __init__(self, level: str) -> None:
+        from popgym.envs import repeat_previous
+
+        self.name = f"RepeatPrevious {level}"
+        self._level = level
+        self._env: Any = getattr(repeat_previous, f"RepeatPrevious{level}")()
+        self.steps = int(self._env.deck.num_cards) - 1
+
+    def batch(self, rng: np.random.Generator, episodes: int) -> Batch:
+        recorded = _recorded(self._level)
+        return self._batch(recorded[rng.integers(len(recorded), size=episodes)])
+
+    def score(self, answer: Answers) -> float:
+        suits = np.array([_suits(self._env, FIRST_PLAYED + one) for one in range(PLAYED)])
+        given = answer(self._batch(suits).seen)
+        returns = [self._play(FIRST_PLAYED + one, row) for one, row in enumerate(given)]
+        return 0.5 + 0.5 * float(np.mean(returns))  # each step gives +- its share of 1
+
+    def _play(self, seed: int, answers: np.ndarray) -> float:
+        """Return the return of an episode with these answers (T,)."""
+        self._env.reset(seed=seed)
+        return float(sum(self._env.step(int(one))[1] for one in answers))
+
+    def _batch(self, suits: np.ndarray) -> Batch:
+        """Return the batch of these suits (B, T)."""
+        ago = self._env.k - 1
+        right = np.full(suits.shape, -1, np.int64)
+        right[:, ago:] = suits[:, : suits.shape[1] - ago]
+        return Batch(np.eye(SUITS, dtype=F32)[suits].swapaxes(0, 1), right)
+
+
+@lru_cache
+def _recorded(level: str) -> np.ndarray:
+    """Return the suits (RECORDED, T) that popgym's environment shows."""
+    env = RepeatPrevious(level)._env
+    return np.array([_suits(env, seed) for seed in range(RECORDED)])
+
+
+def _suits(env: Any, seed: int) -> np.ndarray:
+    suits, over = [env.reset(seed=seed)[0]], False
+    while not over:
+        seen, _, over, _, _ = env.step(0)
+        suits.append(seen)
+    return np.array(suits[:-1])  # what is seen after the last answer is not answered
+
+
+class TMaze:
+    """At the start a sign, 011 left or 110 right; then a corridor, a 0 b with a and b anywhere from
+    0 to 1; at its end 010: which way?
+
+    Batches have corridors of up to `length` steps, evenly by the logarithm: short ones are learned
+    first. Scores have `length`.
+    """
+
+    features, answers, last = 3, 2, True
+
+    def __init__(self, length: int = 1_500) -> None:
+        self.name = f"T-maze {length:,}"
+        self._length = length
+        self.steps = length + 2
+
+    def batch(self, rng: np.random.Generator, episodes: int) -> Batch:
+        length = round(float(np.exp(rng.uniform(0.0, np.log(self._length)))))
+        return self._batch(rng, episodes, length)
+
+    def score(self, answer: Answers) -> float:
+        seen, right = self._batch(np.random.default_rng(FIRST_PLAYED), PLAYED, self._length)
+        return float((answer(seen) == right).mean())
+
+    def _batch(self, rng: np.random.Generator, episodes: int, length: int) -> Batch:
+        seen = rng.random((length + 2, episodes, 3), F32)
+        right = rng.integers(2, size=episodes)
+        seen[:, :, 1] = 0.0
+        seen[0] = np.stack([right, np.ones(episodes), 1 - right], 1)
+        seen[-1] = [0.0, 1.0, 0.0]
+        return Batch(seen, right)

@@ -1,0 +1,177 @@
+"""One training of one memory on one task, by supervision, on one thread."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from an_control.learning.recurrence import RecurrenceModule
+from an_control.policy.sizes.recurrence import RecurrenceSizes
+from experiments.memory.tasks import Task
+
+PARAMETERS = 30_000
+"""No network has more; each has the most units that stay below."""
+CURVE_POINTS = 25
+"""How often a training is scored on batches as it learns from."""
+CURVE_EPISODES = 64
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One of the memories that are compared: a recurrence, and where its gates' bias begins."""
+
+    name: str
+    kind: Any
+    gate_bias: float = 0.0
+
+
+MEMORIES = (
+    Memory("LSTM", "lstm"),
+    Memory("GRU", "gru"),
+    Memory("TrXL", "trxl"),
+    Memory("TrXL-I", "trxl-i"),
+    Memory("GTrXL, bias 2", "gtrxl", 2.0),
+    Memory("GTrXL, bias 0", "gtrxl", 0.0),
+)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Settings that are drawn at random."""
+
+    rate: float
+    """The learning rate of Adam."""
+    heads: int
+    """The number of heads of a transformer's attention."""
+    layers: int
+    """The number of layers of a transformer; 1 where only the last step is answered."""
+    episodes: int
+    """The number of episodes in a batch."""
+    max_norm: float
+    """The norm at which the gradient is cut; infinite: it is not."""
+
+    @classmethod
+    def at_random(cls, rng: np.random.Generator) -> Draw:
+        """Draw settings; rates from 1e-4 to 3e-2, evenly by their logarithm."""
+        return cls(
+            float(10.0 ** rng.uniform(-4.0, math.log10(3e-2))),
+            int(rng.choice([1, 2, 4])),
+            int(rng.choice([1, 2])),
+            int(rng.choice([16, 32])),
+            float(rng.choice([1.0, math.inf])),
+        )
+
+
+class Network(nn.Module):
+    """A memory and one linear layer; with `PARAMETERS` numbers at most."""
+
+    def __init__(self, task: Task, memory: Memory, draw: Draw) -> None:
+        super().__init__()
+        self._last = task.last
+        sizes = _sizes(task, memory, draw)
+        self.numbers = _count(sizes, task)
+        """Of a model file; torch has some of an LSTM's and a GRU's biases twice."""
+        self.memory = RecurrenceModule(task.features, sizes, memory.gate_bias)
+        self.head = nn.Linear(sizes.units, task.answers)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Return scores (B, T, answers) for `seen` (T, B, F); (B, answers) of the last step."""
+        if self._last:
+            scores: Tensor = self.head(self.memory.last(seen))
+            return scores
+        outputs, _ = self.memory(seen, self.memory.start(seen.shape[1]))
+        every: Tensor = self.head(outputs).transpose(0, 1)
+        return every
+
+    def answer(self, seen: np.ndarray) -> np.ndarray:
+        """Return the likeliest answers, (B, T) or (B,)."""
+        with torch.no_grad():
+            found: np.ndarray = self(torch.from_numpy(seen)).argmax(-1).numpy()
+        return found
+
+
+def _sizes(task: Task, memory: Memory, draw: Draw) -> RecurrenceSizes:
+    """Return the sizes with the most units that `PARAMETERS` allow."""
+    sizes = RecurrenceSizes(memory.kind, units=0)
+    step = 1
+    if memory.kind not in ("lstm", "gru"):
+        layers = 1 if task.last else draw.layers
+        sizes = replace(sizes, layers=layers, heads=draw.heads, window=task.steps)
+        step = max(2, draw.heads)
+    units = step
+    while _count(replace(sizes, units=units + step), task) <= PARAMETERS:
+        units += step
+    return replace(sizes, units=units)
+
+
+def _count(sizes: RecurrenceSizes, task: Task) -> int:
+    numbers = sum(math.prod(shape) for shape in sizes.shapes(task.features).values())
+    return numbers + (sizes.units + 1) * task.answers
+
+
+def train(task: Task, memory: Memory, draw: Draw, updates: int, seed: int) -> dict[str, Any]:
+    """Train once; return the score, the learning curve and the cost, for JSON.
+
+    `diverged` where a loss was not finite, or the last ones are above what guessing costs.
+    """
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    network = Network(task, memory, draw)
+    optimiser = torch.optim.Adam(network.parameters(), draw.rate)
+    began, curve, losses = time.process_time(), [], []
+    marks = {round(updates * (one + 1) / CURVE_POINTS) for one in range(CURVE_POINTS)}
+    for update, loss in enumerate(_losses(network, optimiser, task, draw, rng), start=1):
+        losses.append(loss)
+        if update in marks:
+            curve.append([update, _accuracy(network, task, update)])
+        if update == updates or not math.isfinite(loss):
+            break
+    newest = float(np.mean(losses[-max(1, updates // CURVE_POINTS) :]))
+    finite = math.isfinite(newest)
+    return {
+        "parameters": network.numbers,
+        "units": network.memory.sizes.units,
+        "score": task.score(network.answer) if finite else 1.0 / task.answers,
+        "loss": newest if finite else None,
+        "diverged": not finite or newest > math.log(task.answers) * 1.05,
+        "updates": len(losses),
+        "curve": curve,
+        "cpu_s": round(time.process_time() - began, 1),
+    }
+
+
+def _losses(
+    network: Network,
+    optimiser: torch.optim.Optimizer,
+    task: Task,
+    draw: Draw,
+    rng: np.random.Generator,
+) -> Iterator[float]:
+    """Make one update after the other; yield the loss (nats) before each."""
+    while True:
+        seen, right = task.batch(rng, draw.episodes)
+        scores = network(torch.from_numpy(seen))
+        loss = cross_entropy(
+            scores.flatten(0, -2), torch.from_numpy(right).flatten(), ignore_index=-1
+        )
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), draw.max_norm)
+        optimiser.step()
+        yield float(loss.detach())
+
+
+def _accuracy(network: Network, task: Task, update: int) -> float:
+    """Return the share of right answers in fresh episodes."""
+    seen, right = task.batch(np.random.default_rng([1, update]), CURVE_EPISODES)
+    counts = right >= 0
+    return float((network.answer(seen) == right)[counts].mean())

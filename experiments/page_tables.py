@@ -1,0 +1,71 @@
+"""Tables of pages that an evaluation of a shipped model writes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.steps import Step, add_smoke, run_steps, step_parser
+
+SMOKE = Path("runs/smoke")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A marked table of a page, or a folder of pictures, and the evaluation that it comes from."""
+
+    model: str
+    page: str
+    """The page in docs."""
+    title: str
+    protocols: Sequence[str]
+    """The first is the one with which the others are compared."""
+    episodes: int = 100
+    seed: int = 1
+    options: str = ""
+    """Further options of `an-control evaluate`."""
+    plots: str = ""
+    """The folder in docs for pictures."""
+
+    def step(self, runs: Path) -> Step:
+        """Return the evaluation; `runs` keeps the rows of a table that was stopped."""
+        return self._step(f"docs/{self.page}.md", f"docs/{self.plots}", runs)
+
+    def smoke_step(self, runs: Path) -> Step:
+        """Return one episode of the first protocol, written into `runs` instead of docs."""
+        short = Table(self.model, self.page, self.title, self.protocols[:1], 1, self.seed)
+        return short._step(f"{runs}/{self.title}.md", "", runs)
+
+    def _step(self, page: str, plots: str, runs: Path) -> Step:
+        command = [
+            *("an-control", "evaluate", f"models/{self.model}.safetensors"),
+            *("--markdown", page, "--title", self.title, *shlex.split(self.options)),
+            *("--episodes", str(self.episodes), "--seed", str(self.seed)),
+            *("--state", f"{runs}/{self.title}.rows"),
+            *(("--plots", plots) if self.plots else ()),
+            *("--table", *self.protocols),
+        ]
+        return Step(page, shlex.join(command))
+
+
+def main(
+    description: str | None,
+    runs: Path,
+    tables: Sequence[Table],
+    others: Sequence[Step],
+    arguments: Sequence[str] | None,
+) -> int:
+    """Write the tables of an experiment and run its other steps; return the exit status."""
+    titles = [table.title for table in tables]
+    parser = step_parser(description)
+    add_smoke(parser)
+    parser.add_argument("--only", nargs="+", choices=titles, help="only these tables")
+    options = parser.parse_args(arguments)
+    wanted = [table for table in tables if table.title in (options.only or titles)]
+    if options.smoke:
+        runs = SMOKE / runs.name
+        return run_steps(runs, [table.smoke_step(runs) for table in wanted], options)
+    steps = [table.step(runs) for table in wanted]
+    return run_steps(runs, steps if options.only else [*steps, *others], options)

@@ -1,0 +1,241 @@
+"""Which part makes a better cart-pole: every pooling with every memory, learned at equal cost.
+
+    python -m experiments parts [--seeds 1 2 3] [POOLING ...]
+
+A teacher with ordered channels is evolved first. Then each policy imitates it for the same
+processor time, with about the same number of parameters, and is evaluated under several protocols.
+What is in the folder already is not made again, so a run that was stopped continues. At the end the
+table and the picture of docs/parts.md are written, from docs/parts/comparison.json, which keeps the
+results of all seeds. Runs with another length, teacher or number of episodes are refused there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from an_control.learning.evaluation.comparison import write_tables
+from an_control.learning.teacher.digest import model_digest
+from an_control.policy import read_model
+from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
+from experiments.learned_runs import (
+    ROOT,
+    OtherSettings,
+    Results,
+    Settings,
+    begin,
+    call,
+    collect,
+    counts,
+    entries,
+    evaluate,
+    known,
+    markdown,
+    spread,
+)
+
+PAGE, TITLE = ROOT / "docs/parts.md", "comparison of parts"
+PICTURE, KEPT = ROOT / "docs/parts/comparison.png", ROOT / "docs/parts/comparison.json"
+PARAMETERS = 9000
+"""Every policy has about so many numbers: its neurons are as wide as that allows."""
+MINUTES = 4.0
+"""Processor time in which each policy learns."""
+QUERIES, SEED_VECTORS, INDUCING, UNITS, WINDOW = 16, 4, 8, 16, 32
+POOLINGS = {
+    "sinusoid": [],
+    "learned queries": ["--learned-queries", str(QUERIES)],
+    "PMA": ["--pma", str(SEED_VECTORS)],
+    "ISAB + PMA": ["--encoder", "isab", "--inducing", str(INDUCING), "--pma", str(SEED_VECTORS)],
+    "SAB + PMA": ["--encoder", "sab", "--pma", str(SEED_VECTORS)],
+}
+MEMORIES = {
+    "none": [],
+    "GRU": ["--recurrence", "gru", "--units", str(UNITS)],
+    "GTrXL": ["--recurrence", "gtrxl", "--units", str(UNITS), "--window", str(WINDOW)],
+}
+PROTOCOLS = {
+    "reset": "shuffled at the reset",
+    "reset+100": "and every 100 steps",
+    "reset+25": "and every 25 steps",
+    "reset,noise=5,noise-sd=0.1": "with 5 noise channels of sd 0.1",
+}
+EPISODES, EVALUATION_SEED = 100, 1
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One pooling with one memory, and the folder of its results."""
+
+    pooling: str
+    memory: str
+    folder: Path
+
+    def sizes(self, neuron: int) -> AttentionSizes:
+        """Return the sizes of the policy with neurons of so many units."""
+        kind = self.memory.lower()
+        recurrence = None
+        if self.memory != "none":
+            window = WINDOW if kind == "gtrxl" else 1
+            recurrence = RecurrenceSizes(kind, UNITS, window=window)  # type: ignore[arg-type]
+        if "PMA" not in self.pooling:
+            sizes = paper_sizes(1, QUERIES, 0, neuron, recurrence=recurrence)
+            plain = self.pooling == "sinusoid" and recurrence is None
+            return sizes if plain else replace(sizes, key=neuron)
+        encoder = self.pooling.partition(" ")[0].lower() if "+" in self.pooling else "none"
+        return AttentionSizes(
+            actions=1,
+            neuron=neuron,
+            queries=SEED_VECTORS,
+            key=neuron,
+            inputs=["value"],
+            head=[],
+            attention="pma",
+            encoder=encoder,  # type: ignore[arg-type]
+            inducing=INDUCING if encoder == "isab" else 0,
+            recurrence=recurrence,
+        )
+
+    @property
+    def neuron(self) -> int:
+        """Return the width with which the number of parameters comes closest to `PARAMETERS`."""
+        return min(range(2, 65), key=lambda width: abs(parameters(self.sizes(width)) - PARAMETERS))
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / f"{self.pooling} with {self.memory}".replace(" ", "_")
+
+    @property
+    def options(self) -> list[str]:
+        """Return the options of `distill`."""
+        return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron)]
+
+    def settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
+        """Return what all seeds have in common; a teacher that is not there yet is not known."""
+        hashed = model_digest(read_model(teacher)) if teacher.is_file() else None
+        how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
+        return {**how, "options": self.options}
+
+    def make(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
+        """Learn and evaluate; CalledProcessError where a command fails, OtherSettings where the
+        folder is of a run with others."""
+        folder = self.runs / str(seed)
+        if not begin(folder, self.settings(teacher, minutes, episodes)):
+            return
+        print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
+        call(
+            *("distill", "cartpole", "--teacher", str(teacher), "--minutes", f"{minutes:g}"),
+            *("--seed", str(seed), "--out", str(folder), *self.options),
+        )
+        evaluate(
+            *(folder, "cartpole", list(PROTOCOLS), episodes, EVALUATION_SEED),
+            *("--monitor", "off"),
+        )
+
+    def row(self, found: Results) -> list[str]:
+        cells = [self.pooling, self.memory, *counts(found, self.runs)]
+        for protocol in PROTOCOLS:
+            some = entries(found, self.runs, protocol)
+            mean, error = spread([one["mean"] for one in some])
+            share = np.mean([one["success_share"] for one in some])
+            cells.append(f"{mean:.0f}{_error(error)} ({share:.0%})")
+        return cells
+
+
+def parameters(sizes: Any) -> int:
+    """Return how many numbers a policy of these sizes has."""
+    return sum(math.prod(shape) for shape in sizes.shapes().values())
+
+
+def _error(error: float) -> str:
+    return "" if math.isnan(error) else f" +- {error:.0f}"
+
+
+def evolve(out: Path) -> None:
+    """Evolve an MLP with ordered channels in this folder, in some five CPU-minutes."""
+    call(
+        *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
+        *("--optimiser", "cma", "--sigma", "0.1", "--rollouts", "16"),
+        *("--validate-every", "50", "--episodes", "1000", "--workers", "1", "--out", str(out)),
+    )
+
+
+def table(policies: list[Policy], found: Results) -> str:
+    """Return the table of the policies with results."""
+    head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
+    return markdown(head, [one.row(found) for one in policies if one.runs.name in found])
+
+
+def picture(policies: list[Policy], found: Results, path: Path) -> None:
+    """Draw returns as bars, one group a pooling and one colour a memory, for two protocols."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    shown = list(PROTOCOLS)[:2]
+    for axes, protocol in zip(figure.subplots(len(shown), 1, sharex=True), shown, strict=True):
+        for number, memory in enumerate(MEMORIES):
+            some = [one for one in policies if one.memory == memory and one.runs.name in found]
+            spreads = [
+                spread([entry["mean"] for entry in entries(found, one.runs, protocol)])
+                for one in some
+            ]
+            axes.bar(
+                [list(POOLINGS).index(one.pooling) + 0.25 * (number - 1) for one in some],
+                [mean for mean, _ in spreads],
+                0.23,
+                yerr=[error for _, error in spreads],
+                capsize=3,
+                label=f"memory: {memory}",
+            )
+        words = "shuffled at the reset" + ("" if protocol == "reset" else " and every 100 steps")
+        axes.set(title=words, ylabel="mean return", xticks=range(len(POOLINGS)))
+        axes.set_xlim(-0.5, len(POOLINGS) - 0.5)
+        axes.set_xticklabels(POOLINGS)
+        axes.grid(axis="y", alpha=0.3)
+    shapes, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(shapes, names, loc="outside upper center", ncols=len(MEMORIES))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("pooling", nargs="*", help="only these: " + ", ".join(POOLINGS))
+    parser.add_argument("--out", type=Path, default=Path("runs/parts"), help="of all results")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="(default: 1 2 3)")
+    parser.add_argument("--teacher", type=Path, help="an MLP policy; by default one is evolved")
+    parser.add_argument("--table", action="store_true", help="only write the page's table")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="(default: %(default)g)")
+    parser.add_argument("--episodes", type=int, default=EPISODES, help="(default: %(default)s)")
+    given = parser.parse_args(arguments)
+    wrong = set(given.pooling) - set(POOLINGS)
+    if wrong:
+        parser.error(f"{', '.join(sorted(wrong))}: not one of {', '.join(POOLINGS)}")
+    out = given.out.resolve()
+    policies = [Policy(*parts, out) for parts in product(POOLINGS, MEMORIES)]
+    teacher = given.teacher or out / "teacher/model.safetensors"
+
+    def settings() -> dict[Path, Settings]:
+        return {one.runs: one.settings(teacher, given.minutes, given.episodes) for one in policies}
+
+    try:
+        known(KEPT, settings())
+        if not given.table:
+            if given.teacher is None:
+                evolve(teacher.parent)
+            for seed, policy in product(given.seeds, policies):
+                if not given.pooling or policy.pooling in given.pooling:
+                    policy.make(teacher, seed, given.minutes, given.episodes)
+        found = collect(KEPT, settings())
+    except OtherSettings as error:
+        parser.error(str(error))
+    write_tables(PAGE, {TITLE: table(policies, found)})
+    picture(policies, found, PICTURE)
+    return 0

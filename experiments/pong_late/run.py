@@ -1,0 +1,33 @@
+"""Teach a student of Pong to play with frames that are late, lost or repeated.
+
+python -m experiments pong_late --start-model runs/pong/model.safetensors [--smoke]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.steps import Step, add_smoke, run_steps, step_parser
+
+RECIPE = "experiments/pong_late/recipe.yaml"
+
+
+def step(start: Path, runs: Path, *, smoke: bool) -> Step:
+    """Return the training of a student that plays Pong already."""
+    out = runs / "student"
+    return Step(
+        f"{out}/model.safetensors",
+        f"an-control distill pong --recipe {RECIPE} --start-model {start} --seed 2 --out {out}"
+        + (" --smoke" if smoke else ""),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Teach the student; return the exit status."""
+    parser = step_parser(__doc__)
+    add_smoke(parser)
+    parser.add_argument("--start-model", type=Path, default=Path("models/pong.safetensors"))
+    given = parser.parse_args(arguments)
+    runs = Path("runs/smoke/pong_late" if given.smoke else "runs/pong_late")
+    return run_steps(runs, [step(given.start_model, runs, smoke=given.smoke)], given)

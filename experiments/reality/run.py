@@ -1,0 +1,66 @@
+"""Measure the Ant, the cars and Pong under what robots are like: late, lost and noisy messages.
+
+    python -m experiments reality [--episodes 100] [--camera-episodes 20] [--smoke]
+
+Tables and JSON are written into runs/reality; the second step runs the Ant over ROS 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.steps import Step, add_smoke, run_steps, step_parser
+
+RUNS = Path("runs/reality")
+ANT = (
+    *("reset", "none", "reset+100", "reset+25", "delay=1", "delay=2", "delay=0..2"),
+    *("jitter=0.02", "jitter=0.05", "lose=0.1", "repeat=0.1", "stop=2", "start=rest"),
+    *("start=posture", "gain=0.8", "gain=0.6", "friction=0.5", "mass=0.7", "mass=1.3", "lag=0.5"),
+    *("reset+100,missing=0.1", "reset+25,missing=0.1", "reset,missing=0.25"),
+    *("reset+100,missing=0.25", "25,swap=2", "25,jitter=0.05"),
+)
+"""What robots are like; the first protocol is the clean one."""
+CAMERA = ("reset", "reset,delay=1", "reset,lose=0.1", "reset,repeat=0.1")
+
+
+def steps(runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = False) -> list[Step]:
+    """Return the steps; for a smoke run only the Ant's, with two protocols."""
+
+    def table(model: str, episodes: int, protocols: Sequence[str]) -> Step:
+        return Step(
+            f"{runs}/{model}.json",
+            f"an-control evaluate models/{model}.safetensors --episodes {episodes} --seed 1"
+            f" --table {' '.join(protocols)} --title {model} --markdown {runs}/{model}.md"
+            f" --json {runs}/{model}.json --state {runs}/{model}.rows",
+        )
+
+    live = Step(
+        f"{runs}/ant_realtime.json",
+        "an-control sim ant --realtime --shuffle reset --seed 1"
+        f" --episodes {episodes} --json {runs}/ant_realtime.json",
+    )
+    if smoke:
+        return [table("ant", episodes, ANT[:2]), live]
+    return [
+        table("ant", episodes, ANT),
+        live,
+        table("car_racing", camera_episodes, CAMERA),
+        table("pong", camera_episodes, CAMERA),
+        Step(
+            f"{runs}/inference.json",
+            f"an-control bench inference --json {runs}/inference.json",
+        ),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what is not there yet; return the exit status."""
+    parser = step_parser(__doc__)
+    add_smoke(parser)
+    parser.add_argument("--episodes", type=int, default=100, help="of the Ant (default: 100)")
+    parser.add_argument("--camera-episodes", type=int, default=20, help="(default: 20)")
+    given = parser.parse_args(arguments)
+    runs = Path("runs/smoke/reality") if given.smoke else RUNS
+    counts = (1, 1) if given.smoke else (given.episodes, given.camera_episodes)
+    return run_steps(runs, steps(runs, *counts, smoke=given.smoke), given)

@@ -1,0 +1,162 @@
+"""What evolution costs on many machines, from what its parts cost on this one.
+
+    python -m experiments scaling [--seconds 10] [--json FILE]
+
+A generation asks the optimiser for candidates, sends each worker its tasks, waits until the last
+one has played, and tells the optimiser. Tasks are cut as for Dask (`processes.share`), and sent by
+one scheduler, one after the other:
+
+    generation = optimiser + max(tasks x message, rounds x task),  rounds = ceil(tasks / workers)
+
+It leaves out what differs between machines: networks, other people's load, starts of workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from an_control.bench.training import median_rate
+from an_control.learning.environments import describe, environment_of, make_environment
+from an_control.learning.es.optimisers import make_optimiser
+from an_control.learning.es.parametrisation import Authors
+from an_control.learning.rollout.engine import training_starts
+from an_control.learning.rollout.episode import play
+from an_control.learning.rollout.processes import Task, cut, share
+
+POPULATION, ROLLOUTS = 256, 16
+"""The paper's (Tang & Ha 2021, appendix)."""
+WORKERS = (1, 2, 16, 256, 1000)
+GENERATIONS = 20
+"""Of the optimiser alone; CMA-ES does not decompose its covariance in each."""
+
+
+class Costs(NamedTuple):
+    """Seconds, on one core, of what a generation is made of."""
+
+    episode_s: float
+    """One episode of full length."""
+    optimiser_s: float
+    """Ask and tell of a whole population."""
+    message_s: float
+    """A task sent and its empty result received."""
+
+
+def generation(costs: Costs, workers: int) -> dict[str, Any]:
+    """Return a generation's seconds with so many workers, its speed-up and its limit."""
+    played, bound = _played(costs, workers)
+    whole = costs.optimiser_s + played
+    alone = costs.optimiser_s + _played(costs, 1)[0]
+    if costs.optimiser_s > played:
+        bound = "optimiser"
+    return {
+        "workers": workers,
+        "generation_s": whole,
+        "speed_up": alone / whole,
+        "efficiency": alone / whole / workers,
+        "bound": bound,
+    }
+
+
+def _played(costs: Costs, workers: int) -> tuple[float, str]:
+    """Return the seconds until all tasks are played, and if messages or playing decide them."""
+    episodes = share(POPULATION, ROLLOUTS, workers)
+    tasks = POPULATION * -(-ROLLOUTS // episodes)
+    sent, rounds = tasks * costs.message_s, -(-tasks // workers)
+    playing = rounds * episodes * costs.episode_s
+    return max(sent, playing), "messages" if sent > playing else "playing"
+
+
+def scaling_benchmark(task: str, seconds: float) -> dict[str, Any]:
+    """Measure the costs of a task with the authors' policy; return them and what they come to."""
+    environment = environment_of(task)
+    env = make_environment(environment)
+    described = describe(env, task, environment)
+    limit = env.spec.max_episode_steps if env.spec is not None else None
+    env.close()
+    form = Authors(len(described["actuators"]), 16)
+    people = [form.model(np.zeros(form.size), described, {})] * POPULATION
+    starts = training_starts(np.random.default_rng(0), ROLLOUTS)
+    tasks = cut(environment, described["channels"], people, starts, workers=1)
+    costs = Costs(
+        _episode_s(tasks[0], limit or 1000, seconds),
+        _optimiser_s(form.size),
+        _message_s(tasks),
+    )
+    rows = [generation(costs, workers) for workers in WORKERS]
+    return {"task": task, "numbers": form.size, **costs._asdict(), "rows": rows}
+
+
+def _episode_s(task: Task, limit: int, seconds: float) -> float:
+    """Return a whole episode's seconds, from the steps of those that end earlier."""
+    name, channels, model, starts, disturbance = task.arguments
+
+    def steps() -> int:
+        return int(play(name, channels, model, starts[:4], disturbance).steps.sum())
+
+    steps()
+    return limit / median_rate(steps, seconds, time.process_time)
+
+
+def _optimiser_s(size: int) -> float:
+    rng = np.random.default_rng(0)
+    optimiser = make_optimiser("cma", np.zeros(size), 0.1, POPULATION)
+    begin = time.perf_counter()
+    for _ in range(GENERATIONS):
+        candidates = optimiser.ask(rng)
+        optimiser.tell(-(candidates**2).sum(axis=1), 0.0)
+    return (time.perf_counter() - begin) / GENERATIONS
+
+
+def _message_s(tasks: list[Task]) -> float:
+    """Return the seconds of a task as large as a real one, to a Dask worker and back."""
+    import distributed
+
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as all_,
+        distributed.Client(all_) as client,
+    ):
+
+        def per_task() -> float:
+            begin = time.perf_counter()
+            client.gather([client.submit(_nothing, *one.arguments, pure=False) for one in tasks])
+            return (time.perf_counter() - begin) / len(tasks)
+
+        per_task()
+        return statistics.median(per_task() for _ in range(3))
+
+
+def _nothing(*arguments: object) -> None:
+    """Do nothing: a message to a worker alone is measured."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write the result; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=1.0, help="a figure (default: 1)")
+    parser.add_argument("--json", type=Path, help="also write the result here")
+    given = parser.parse_args(arguments)
+    task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
+    result = scaling_benchmark(task, given.seconds)
+    for name, what in (
+        ("episode_s", "an episode of full length"),
+        ("optimiser_s", f"CMA-ES over {result['numbers']:,} numbers, a generation"),
+        ("message_s", "a task sent through Dask and back"),
+    ):
+        print(f"{what}: {1e3 * result[name]:,.3g} ms")
+    print(f"{task}, {POPULATION} x {ROLLOUTS} episodes, a generation")
+    print("| workers | seconds | speed-up | efficiency | held up by |\n|---|---|---|---|---|")
+    for row in result["rows"]:
+        figures = f"{row['generation_s']:,.1f} | {row['speed_up']:,.1f} | {row['efficiency']:.2f}"
+        print(f"| {row['workers']:,} | {figures} | {row['bound']} |")
+    if given.json:
+        given.json.write_text(json.dumps(result, indent=1) + "\n")
+    return 0

@@ -1,0 +1,134 @@
+"""Experiments that are a list of command lines, run one after the other.
+
+A step is not run again as long as its command, the models and recipes that it reads and the file
+that it makes are those of the run that ended well; `runs/NAME/done.json` keeps them. A command that
+was stopped is run again, and resumes by itself where it can.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from an_control.system.files import write_whole
+
+READ = (".safetensors", ".yaml")
+"""Endings of the files on which the result of a command depends."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command line, and the file or folder that is there once the command has ended."""
+
+    makes: str
+    command: str
+    """As in a shell; `an-control` and `python` are those of this interpreter."""
+
+    @property
+    def words(self) -> list[str]:
+        """Return the words of the command line."""
+        return shlex.split(self.command)
+
+    @property
+    def reads(self) -> list[str]:
+        """Return the models and recipes that the command names."""
+        return [word for word in self.words if word.endswith(READ) and word != self.makes]
+
+    def run(self) -> int:
+        """Run the command; return its exit status. Ctrl-C stops the command, in its own time."""
+        Path(self.makes).parent.mkdir(parents=True, exist_ok=True)
+        program, *rest = self.words
+        programs = {"an-control": ["-m", "an_control"], "python": []}
+        with subprocess.Popen([sys.executable, *programs[program], *rest]) as process:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                return process.wait()
+
+    def record(self) -> dict[str, Any]:
+        """Return what must stay the same for the step to be done."""
+        return {"command": self.command, "reads": {path: _digest(path) for path in self.reads}}
+
+
+class Done:
+    """The steps of an experiment that have ended well, in a file.
+
+    Raises ValueError where the file is none of this kind.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._records: dict[str, Any] = {}
+        if path.exists():
+            try:
+                self._records = dict(json.loads(path.read_text()))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{path}: not a record of steps; delete it") from error
+
+    def __contains__(self, step: Step) -> bool:
+        return Path(step.makes).exists() and self._records.get(step.command) == step.record()
+
+    def add(self, step: Step) -> None:
+        """Record a step that has ended well."""
+        self._records[step.command] = step.record()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self._path, json.dumps(self._records, indent=1) + "\n")
+
+    def forget(self, steps: Sequence[Step]) -> None:
+        """Forget these steps, so that they are run again."""
+        for step in steps:
+            self._records.pop(step.command, None)
+        if self._path.exists():
+            write_whole(self._path, json.dumps(self._records, indent=1) + "\n")
+
+
+def _digest(path: str) -> str | None:
+    file = Path(path)
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+
+
+def step_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of every experiment that is a list of steps."""
+    parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
+    parser.add_argument("--list", action="store_true", help="only show the command lines")
+    parser.add_argument("--again", action="store_true", help="also run the steps that are done")
+    return parser
+
+
+def add_smoke(parser: argparse.ArgumentParser) -> None:
+    """Add `--smoke` to an experiment that can be cut short."""
+    parser.add_argument(
+        "--smoke", action="store_true", help="a few short steps, into runs/smoke; no figures"
+    )
+
+
+def run_steps(folder: Path, steps: Sequence[Step], options: argparse.Namespace) -> int:
+    """Run the steps that are not done; return the exit status of the last command.
+
+    Args:
+        folder: The folder of the experiment's runs, which keeps what is done.
+        steps: The steps in their order; the first that fails ends the run.
+        options: Of `step_parser`.
+    """
+    done = Done(folder / "done.json")
+    if options.again and not options.list:
+        done.forget(steps)
+    for number, step in enumerate(steps, start=1):
+        there = step in done
+        state = "  (done)" if there else ""
+        print(f"{number}/{len(steps)}  {step.command}{state}", flush=True)
+        if there or options.list:
+            continue
+        if status := step.run():
+            print(f"step {number} ended with {status}; the same command continues with it")
+            return status
+        done.add(step)
+    return 0

@@ -1,0 +1,228 @@
+"""What students gain by the Set Transformer's parts, by a memory and by missing patches.
+
+    python -m experiments students pong [--seeds 1 2 3] [--table]
+    python -m experiments students ant [--seeds 1 2 3] [--table]
+
+All students of a robot imitate its own teacher at equal cost, and are evaluated under several
+protocols. What is in the folder already is not made again, so a run that was stopped continues. At
+the end the table and the picture of docs/parts.md are written, from docs/parts/pong.json or
+ant.json, which keep the results of all seeds. Runs with another number of episodes or teacher are
+refused there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from an_control.learning.evaluation.comparison import write_tables
+from an_control.learning.teacher.teachers import own_teacher
+from experiments.learned_runs import (
+    ROOT,
+    OtherSettings,
+    Results,
+    Settings,
+    begin,
+    call,
+    collect,
+    counts,
+    entries,
+    evaluate,
+    known,
+    markdown,
+    returns,
+)
+
+PAGE = ROOT / "docs/parts.md"
+ATTENTION = "AttentionNeuron"
+PMA_OF_PATCHES = ["--pma", "100"]
+"""As many seeds as AttentionNeuron has queries there."""
+PMA_OF_CHANNELS = ["--pma", "8"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Students of one robot's teacher."""
+
+    task: str
+    title: str
+    """The title of the table."""
+    cost: tuple[str, ...]
+    """How long each learns, in words of `distill`."""
+    students: dict[str, list[str]]
+    """Each student's options of `distill`."""
+    protocols: dict[str, str]
+    """The protocols, and their names in the table."""
+    evaluation_seed: int
+    axis: str
+    """What the picture shows."""
+    digits: int
+    """The digits of a mean after the point."""
+    evaluated: tuple[str, ...] = ()
+    """Further words of `evaluate`."""
+    episodes: int = 20
+    seeds: tuple[int, ...] = (1,)
+
+    @property
+    def kept(self) -> Path:
+        return ROOT / f"docs/parts/{self.task}.json"
+
+    @property
+    def picture(self) -> Path:
+        return ROOT / f"docs/parts/{self.task}.png"
+
+
+COMPARISONS = {
+    "pong": Comparison(
+        task="pong",
+        title="students of Pong",
+        cost=("--rounds", "10"),
+        students={
+            ATTENTION: [],
+            f"{ATTENTION}, taught with 50 % missing": ["--missing-patches", "0.5"],
+            f"{ATTENTION}, taught with 80 % missing": ["--missing-patches", "0.8"],
+            "PMA": PMA_OF_PATCHES,
+            "ISAB + PMA": ["--encoder", "isab", "--inducing", "16", *PMA_OF_PATCHES],
+        },
+        protocols={
+            "reset": "all patches",
+            "reset,missing=0.2": "20 % missing",
+            "reset,missing=0.5": "50 % missing",
+            "reset,missing=0.8": "80 % missing",
+            "100": "moved every 100 steps",
+        },
+        evaluation_seed=2,
+        axis="mean return of a game (-21 to 21)",
+        digits=1,
+    ),
+    "ant": Comparison(
+        task="ant",
+        title="students of the Ant",
+        cost=("--minutes", "15"),
+        students={
+            ATTENTION: ["--neuron", "64"],
+            "PMA": ["--neuron", "24", *PMA_OF_CHANNELS],
+            "ISAB + PMA, GTrXL": [
+                *("--neuron", "20", "--encoder", "isab", "--inducing", "8", *PMA_OF_CHANNELS),
+                *("--recurrence", "gtrxl", "--units", "24", "--window", "32"),
+            ],
+        },
+        protocols={
+            "reset": "shuffled at the reset",
+            "reset+100": "and every 100 steps",
+            "reset+25": "and every 25 steps",
+            "reset,noise=5,noise-sd=1": "with 5 noise channels of sd 1",
+            "reset,missing=0.1": "10 % missing",
+            "reset,missing=0.25": "25 % missing",
+            "reset+100,missing=0.1": "10 % missing, every 100 steps",
+        },
+        evaluation_seed=1,
+        axis="mean return",
+        digits=0,
+        evaluated=("--monitor", "off"),
+        seeds=(1, 2, 3),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Student:
+    """One of a comparison's students, and the folder of all results."""
+
+    name: str
+    comparison: Comparison
+    folder: Path
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / self.name.replace(", ", "_").replace(" ", "_").replace("%", "percent")
+
+    @property
+    def options(self) -> list[str]:
+        """Return the options of `distill`."""
+        return [*self.comparison.cost, *self.comparison.students[self.name]]
+
+    def settings(self, episodes: int, teacher: str | None) -> Settings:
+        """Return what all seeds have in common; `teacher` is its hash, where it is known."""
+        return {"episodes": episodes, "teacher": teacher, "options": self.options}
+
+    def make(self, seed: int, episodes: int, teacher: str | None = None) -> None:
+        """Learn and evaluate; CalledProcessError where a command fails, OtherSettings where the
+        folder is of a run with others."""
+        what, run = self.comparison, self.runs / str(seed)
+        if not begin(run, self.settings(episodes, teacher)):
+            return
+        print(f"{self.name}, seed {seed}", flush=True)
+        call("distill", what.task, "--seed", str(seed), "--out", str(run), *self.options)
+        protocols, at = list(what.protocols), what.evaluation_seed
+        evaluate(run, what.task, protocols, episodes, at, *what.evaluated)
+
+    def returns(self, found: Results) -> list[tuple[float, float]]:
+        """For each protocol the mean and its standard error."""
+        protocols = self.comparison.protocols
+        return [returns(entries(found, self.runs, protocol)) for protocol in protocols]
+
+    def row(self, found: Results) -> list[str]:
+        digits = self.comparison.digits
+        shown = [f"{mean:.{digits}f} +- {err:.{digits}f}" for mean, err in self.returns(found)]
+        return [self.name, *counts(found, self.runs), *shown]
+
+
+def table(what: Comparison, students: list[Student], found: Results) -> str:
+    """Return the table of the students with results."""
+    head = ["student", "parameters", "seeds", *what.protocols.values()]
+    return markdown(head, [one.row(found) for one in students if one.runs.name in found])
+
+
+def picture(what: Comparison, students: list[Student], found: Results, path: Path) -> None:
+    """Draw returns as bars, one group a protocol and one colour a student."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    axes = figure.subplots()
+    some = [one for one in students if one.runs.name in found]
+    width = 0.85 / max(len(some), 1)
+    for number, one in enumerate(some):
+        means, errors = zip(*one.returns(found), strict=True)
+        places = [p + width * (number - (len(some) - 1) / 2) for p in range(len(means))]
+        axes.bar(places, means, 0.95 * width, yerr=errors, capsize=2, label=one.name)
+    names = [textwrap.fill(name, 14) for name in what.protocols.values()]
+    axes.set_xticks(range(len(names)), names)
+    axes.set_ylabel(what.axis)
+    axes.axhline(0.0, color="black", linewidth=0.8)
+    axes.grid(axis="y", alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("task", choices=list(COMPARISONS))
+    parser.add_argument("--out", type=Path, help="of all results (default: runs/TASK_students)")
+    parser.add_argument("--seeds", type=int, nargs="+", help="by default those of the table")
+    parser.add_argument("--episodes", type=int, help="by default those of the table")
+    parser.add_argument("--table", action="store_true", help="only write the page's table")
+    given = parser.parse_args(arguments)
+    what = COMPARISONS[given.task]
+    out = (given.out or Path(f"runs/{what.task}_students")).resolve()
+    students = [Student(name, what, out) for name in what.students]
+    own = None if given.table else own_teacher(what.task)
+    how = given.episodes or what.episodes, own and own.digest
+    settings = {one.runs: one.settings(*how) for one in students}
+    try:
+        known(what.kept, settings)
+        if not given.table:
+            for seed, student in product(given.seeds or what.seeds, students):
+                student.make(seed, *how)
+        found = collect(what.kept, settings)
+    except OtherSettings as error:
+        parser.error(str(error))
+    write_tables(PAGE, {what.title: table(what, students, found)})
+    picture(what, students, found, what.picture)
+    return 0

@@ -1,0 +1,84 @@
+"""Write the tables and pictures of docs/rewiring.md, docs/scrambler.md and docs/ant_policy.md.
+
+    python -m experiments tables [--only TITLE ...] [--smoke]
+
+A table that was stopped plays only the rows that it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.page_tables import Table
+from experiments.page_tables import main as write
+from experiments.reality.run import ANT as REALITY
+from experiments.steps import Step
+
+RUNS = Path("runs/tables")
+SHARES = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5)
+"""Shares of the channels that are missing."""
+MISSING = (
+    "none",
+    *(f"none,missing={share}" for share in SHARES),
+    *(f"none,missing={share},monitor=off" for share in SHARES),
+)
+MOVED_AND_MISSING = (
+    *("none", "reset,missing=0.1", "reset,missing=0.25", "100,missing=0.1", "25,missing=0.1"),
+    *("100,missing=0.25", "reset+100,missing=0.1", "reset+25,missing=0.1"),
+    "reset+100,missing=0.25",
+)
+MOVED = ("none", "100", "25", "25,until=500", "reset+100")
+NOISY = (
+    *("none", "10", "5", "25,swap=2", "100,swap=2", "25,swap=4", "none,jitter=0.02"),
+    *("25,jitter=0.02", "100,jitter=0.02", "none,jitter=0.05", "25,jitter=0.05"),
+)
+MOVED_CARTPOLE = (
+    *("none,monitor=off", "none", "100", "25", "reset", "reset+100", "reset+25", "25,monitor=off"),
+)
+REWIRED = (
+    *("none", "1,announced", "reset", "500", "200", "100", "50", "25", "1", "100,reset"),
+    *("50,reset", "none,zeroed"),
+)
+DISTURBED = (
+    *("reset", "reset,noise=5,noise-sd=1", "reset,noise=10,noise-sd=1", "reset,copies=7"),
+    "reset,copies=28",
+    *(f"reset,missing={share}" for share in (0.05, 0.1, 0.2, 0.3, 0.5)),
+)
+STARTS = (
+    *("reset", "stop=2", "start=rest", "start=posture", "reset,stop=2", "reset,start=rest"),
+    "reset,start=posture",
+)
+TABLES = (
+    Table("ant", "rewiring", "ant moved", MOVED),
+    Table("ant", "rewiring", "ant moved and noisy", NOISY, episodes=20),
+    Table("ant", "rewiring", "ant missing", MISSING, episodes=40, plots="rewiring/ant_missing"),
+    Table("ant", "rewiring", "ant moved and missing", MOVED_AND_MISSING, episodes=40),
+    Table("ant", "scrambler", "ant in reality", REALITY),
+    Table("ant", "scrambler", "ant stops and starts", STARTS, options="--success 2847"),
+    Table("cartpole", "rewiring", "cartpole moved", MOVED_CARTPOLE),
+    Table("ant_quick", "rewiring", "ant rewired", REWIRED, options="--monitor off"),
+    Table("ant_quick", "rewiring", "ant disturbed", DISTURBED, options="--monitor off"),
+)
+OTHERS = (
+    Step(
+        "docs/rewiring/ant",
+        "an-control evaluate models/ant_quick.safetensors --monitor off --episodes 100"
+        " --table none 100 100,announced --plots docs/rewiring/ant",
+    ),
+    Step(
+        "docs/rewiring/ant_monitored",
+        "an-control evaluate models/ant.safetensors --episodes 1 --table none 100"
+        " --plots docs/rewiring/ant_monitored",
+    ),
+    Step(
+        "docs/ant_policy.md",
+        "an-control evaluate models/ant.safetensors --identification --episodes 10 --seed 1"
+        " --markdown docs/ant_policy.md --plots docs/ant_policy",
+    ),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write what is not there yet; return the exit status."""
+    return write(__doc__, RUNS, TABLES, OTHERS, arguments)

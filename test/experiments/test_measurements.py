@@ -1,0 +1,55 @@
+"""The experiments that measure the node and the monitor run; their figures are not judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(name: str, *words: str) -> None:
+    """Run an experiment as its page says."""
+    command = [sys.executable, "-m", "experiments", name, *words]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ}, timeout=200, check=False)
+    assert done.returncode == 0
+
+
+def test_the_rates_of_commands_are_measured(tmp_path):
+    pytest.importorskip("rclpy")
+    run("sensor_rates", "--hz", "45", "--seconds", "3", "--json", str(tmp_path / "r.json"))
+    (row,) = json.loads((tmp_path / "r.json").read_text())
+    assert row["sensor_hz"] == 45 and row["commands_per_s"] > 0
+
+
+def test_starts_are_counted(tmp_path):
+    pytest.importorskip("rclpy")
+    pytest.importorskip("pybullet")
+    words = "--times", "1", "--seconds", "1", "--json", str(tmp_path / "s.json")
+    run("starts", *words)
+    (rows,) = json.loads((tmp_path / "s.json").read_text()).values()
+    assert rows[0]["acts_after_s"] > 0 and rows[0]["longest_gap_ms"] > 0
+
+
+def test_what_a_monitor_does_on_another_robot_is_counted(tmp_path):
+    pytest.importorskip("pybullet")
+    results = tmp_path / "r.json"
+    words = "--ticks", "1", "--off-ticks", "0", "--results", str(results)
+    words += "--subjects", "ant", "--trained", "full", "--robots", "half rate"
+    run("monitor_fit", *words)
+    (counts,) = json.loads(results.read_text())["after"].values()
+    assert counts["ticks"] > 0 and counts["invented"] == counts["moved"] == 0
+
+
+def test_ticks_on_impossible_readings_are_measured(tmp_path):
+    pytest.importorskip("rclpy")
+    words = "--library", "20", "--node", "20", "--loops", "0", "--kinds", "carried"
+    run("impossible_readings", *words, "--json", str(tmp_path / "i.json"))
+    rows = json.loads((tmp_path / "i.json").read_text())
+    assert [(row["called"], row["ticks"]) for row in rows] == [("library", 20), ("node", 20)]
+    assert all(0 < row["p50_cpu_ms"] <= row["max_cpu_ms"] for row in rows)

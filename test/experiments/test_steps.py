@@ -1,0 +1,105 @@
+"""Experiments that are lists of commands: each command can be parsed, and finds what it reads."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from an_control.cli.help import module_of, parse
+from experiments.ant_policy import run as ant_policy
+from experiments.camera_tables import run as camera_tables
+from experiments.cartpole_softmax import run as cartpole_softmax
+from experiments.page_tables import Table
+from experiments.pong_late import run as pong_late
+from experiments.reality import run as reality
+from experiments.steps import Step
+from experiments.tables import run as tables
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def page_steps(run) -> list[Step]:
+    return [*(table.step(run.RUNS) for table in run.TABLES), *run.OTHERS]
+
+
+EXPERIMENTS = {
+    "ant_policy": ant_policy.STEPS,
+    "tables": page_steps(tables),
+    "camera_tables": page_steps(camera_tables),
+    "reality": reality.steps(reality.RUNS, 100, 20),
+    "pong_late": [pong_late.step(Path("models/pong.safetensors"), Path("runs"), smoke=False)],
+    "cartpole_softmax": cartpole_softmax.STEPS,
+}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_command_can_be_parsed_and_reads_what_ships_or_an_earlier_step_makes(name):
+    made = set()
+    for step in EXPERIMENTS[name]:
+        program, verb, *words = step.words
+        if program == "an-control":
+            parse(importlib.import_module(module_of(verb)).Verb, verb, words)
+        else:
+            assert (program, verb) == ("python", "-m") and importlib.import_module(words[0])
+        for path in step.reads:
+            assert path in made or (ROOT / path).is_file(), step.command
+        made.add(step.makes)
+
+
+def test_the_ants_steps_use_every_recipe_of_their_folder_but_the_one_that_does_not_ship():
+    used = {path for step in ant_policy.STEPS for path in step.reads if path.endswith(".yaml")}
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / ant_policy.RECIPES).iterdir()}
+    assert there - used == {f"{ant_policy.RECIPES}/ant-fast-seventh.yaml"}
+
+
+def smoke(name: str, folder: Path, *words: str) -> Path:
+    """Run an experiment's smoke run in a copy of what it needs; return the folder of its runs."""
+    for part in ("models", "experiments", "config"):
+        (folder / part).symlink_to(ROOT / part)
+    command = [sys.executable, "-m", "experiments", name, "--smoke", *words]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])}
+    done = subprocess.run(command, cwd=folder, env=environment, timeout=250, check=False)
+    assert done.returncode == 0
+    return folder / "runs/smoke" / name
+
+
+def test_a_smoke_run_of_the_tables_plays_an_episode_into_a_folder_of_its_own(tmp_path):
+    made = smoke("tables", tmp_path, "--only", "cartpole moved")
+    assert "| `none,monitor=off` |" in (made / "cartpole moved.md").read_text()
+    assert not (tmp_path / "docs").exists()
+
+
+def test_a_smoke_run_of_the_camera_tables_is_one_episode_of_each_first_protocol():
+    for table in camera_tables.TABLES:
+        words = table.smoke_step(Path("runs/smoke")).words
+        assert words[words.index("--episodes") + 1] == "1"
+        assert words[words.index("--table") + 1 :] == [table.protocols[0]]
+        assert not any(word.startswith("docs") for word in words)
+
+
+@pytest.mark.slow
+def test_a_smoke_run_of_reality_plays_the_ant_also_over_ros(tmp_path):
+    pytest.importorskip("rclpy")
+    pytest.importorskip("pybullet")
+    made = smoke("reality", tmp_path)
+    assert len(json.loads((made / "ant_realtime.json").read_text())["episodes"]) == 1
+
+
+@pytest.mark.slow
+def test_a_smoke_run_of_pong_with_late_frames_teaches_a_student(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("ale_py")
+    assert (smoke("pong_late", tmp_path) / "student/model.safetensors").is_file()
+
+
+def test_a_table_has_its_options_and_pictures_in_its_command():
+    table = Table("ant", "page", "a title", ["none", "25"], options="--monitor off", plots="p")
+    assert table.step(Path("runs/x")).command == (
+        "an-control evaluate models/ant.safetensors --markdown docs/page.md --title 'a title'"
+        " --monitor off --episodes 100 --seed 1 --state 'runs/x/a title.rows' --plots docs/p"
+        " --table none 25"
+    )
