@@ -210,7 +210,7 @@ def test_another_python_is_refused_in_one_line(tmp_path: Path) -> None:
     )  # fmt: skip
     line, *rest = done.stderr.splitlines()
     assert done.returncode != 0
-    assert "CPython 3.10 to 3.13" in line
+    assert "CPython 3.10 to 3.14" in line
     assert "Python 3.9.1" in line
     assert [one for one in rest if not one.startswith("make")] == []
     assert not (tmp_path / "venv").exists()

@@ -23,8 +23,6 @@ by `acceptable_buffer_backends`; none here does.
 
 from __future__ import annotations
 
-import importlib.metadata
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +30,8 @@ from rclpy.context import Context
 from rclpy.executors import Executor
 from rclpy.node import Node
 from rclpy.task import Future
+
+from an_control.system.ros_source import rclpy_version
 
 try:
     from rclpy.endpoint_info import TopicEndpointInfo
@@ -47,6 +47,7 @@ __all__ = [
     "MessageInfo",
     "TopicEndpointInfo",
     "create_patient_service",
+    "distribution_name",
     "events_executor",
     "tells_senders",
 ]
@@ -88,18 +89,15 @@ def create_patient_service(
     service.send_response = send_when_done  # type: ignore[method-assign, assignment]
 
 
-def _rclpy_version() -> tuple[int, ...]:
-    """Return the version of the installed rclpy; an empty one where that is not known."""
-    try:
-        version = importlib.metadata.version("rclpy")
-    except importlib.metadata.PackageNotFoundError:
-        return ()
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+def distribution_name() -> str:
+    """Return the ROS 2 distribution of the installed rclpy, such as "Jazzy", else "unknown"."""
+    names = {3: "Humble", 7: "Jazzy", 9: "Kilted", 10: "Lyrical", 11: "rolling"}
+    return names.get(next(iter(rclpy_version()), 0), "unknown")
 
 
 def tells_senders() -> bool:
     """Return whether a callback is told who published its message."""
-    return _rclpy_version() >= (9, 1, 1)
+    return rclpy_version() >= (9, 1, 1)
 
 
 def _awaits_services() -> bool:
@@ -107,5 +105,5 @@ def _awaits_services() -> bool:
 
     One that does not sends the coroutine itself, which raises a TypeError.
     """
-    version = _rclpy_version()
+    version = rclpy_version()
     return version >= (9, 1, 2) or (7, 1, 11) <= version < (8,)
