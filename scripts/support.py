@@ -57,7 +57,9 @@ def misfit(ros):
         name = sys.implementation.name.replace("cpython", "CPython")
         return "{} {} is not supported, {} to {} are".format(name, version, allowed[0], allowed[-1])
     if platform.libc_ver()[0] != "glibc":
-        return "ROS 2's packages and PyBullet are built for glibc; this system has another C library"
+        return (
+            "ROS 2's packages and PyBullet are built for glibc; this system has another C library"
+        )
     try:
         import ensurepip  # noqa: F401
         import venv  # noqa: F401

@@ -1,4 +1,4 @@
-"""What is supported is one list: README, setup.py, CI and the choice of an interpreter follow it."""
+"""What is supported is one list, which README, setup.py, CI and the choice of Python follow."""
 
 from __future__ import annotations
 
@@ -192,7 +192,10 @@ def rclpy_in(folder: Path, *distributions: tuple[str, str]) -> Path:
 def test_a_sourced_distribution_is_taken_with_the_interpreter_that_imports_it(tmp_path):
     sourced = rclpy_in(tmp_path / "ros", ("rclpy", "7.1.6"))
     status, line, _ = make_venv(
-        tmp_path, real_python(tmp_path / "bin", "python3"), ROS_DISTRO="jazzy", PYTHONPATH=str(sourced)
+        tmp_path,
+        real_python(tmp_path / "bin", "python3"),
+        ROS_DISTRO="jazzy",
+        PYTHONPATH=str(sourced),
     )
     assert status == 0
     assert "imports jazzy's rclpy" in line and line.endswith(f"sourced jazzy, {sourced}/rclpy")
@@ -211,7 +214,7 @@ def test_wheels_beside_a_sourced_distribution_are_refused(tmp_path):
     ("distributions", "said"),
     [
         ([("rclpy", "7.1.6"), ("ros-rclpy", "9.1.2")], "two ROS 2 at once: PyPI's ros-rclpy in"),
-        ([("rclpy", "3.3.21")], "rclpy 3.3.21 is older than Jazzy's 7.1"),
+        ([("rclpy", "3.3.21")], "rclpy 3.3.21 is older than Jazzy's 7.1 and lacks"),
     ],
 )
 def test_a_ros_that_cannot_serve_is_refused_at_start(tmp_path, command, distributions, said):
@@ -240,13 +243,14 @@ def test_a_ros_that_cannot_serve_is_refused_at_start(tmp_path, command, distribu
     assert said in line
 
 
-def test_the_ants_returns_hold_to_the_last_bit(tmp_path):
+def test_the_ants_returns_hold_to_the_last_bit():
     """Real processes over ROS 2: what was recorded for this pair, else for 3.11 and Kilted."""
     results = json.loads((ROOT / "experiments/golden_returns/results.json").read_text())
     assert results["ant"]["3.11 Kilted"] == [3351.350098743104, 3339.578789651745]
     assert results["ant, seed 1"]["3.11 Kilted"] == [3429.358695027433]
+    runs = ["--runs", "ant", "ant, seed 1"]
     done = subprocess.run(
-        [sys.executable, "experiments/golden_returns/run.py", "--check", "--runs", "ant", "ant, seed 1"],
+        [sys.executable, "experiments/golden_returns/run.py", "--check", *runs],
         cwd=ROOT, capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

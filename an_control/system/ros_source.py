@@ -35,8 +35,8 @@ def ros_problem() -> str:
     version = rclpy_version()
     if version and version < (7,):
         return (
-            f"rclpy {'.'.join(map(str, version))} is older than Jazzy's 7.1: it lacks post-set parameter"
-            " callbacks (Humble); use ROS 2 Jazzy or newer"
+            f"rclpy {'.'.join(map(str, version))} is older than Jazzy's 7.1 and lacks post-set"
+            " parameter callbacks: use ROS 2 Jazzy or newer"
         )
     return ""
 

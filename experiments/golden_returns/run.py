@@ -36,9 +36,23 @@ NAME = (
 )
 
 
+def environment() -> dict[str, str]:
+    """Return this process's environment without what PyPI's ROS 2 packages have added to it.
+
+    They have Python start again with their own libraries' paths; another interpreter needs others.
+    """
+    found = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", **os.environ}
+    if found.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None):
+        found.pop("LD_LIBRARY_PATH", None)
+    return found
+
+
 def pair_name(python: str) -> str:
     """Return the CPython and the distribution of an environment, such as "3.11 Kilted"."""
-    return subprocess.run([python, "-c", NAME], capture_output=True, text=True, check=True).stdout.strip()
+    done = subprocess.run(
+        [python, "-c", NAME], env=environment(), capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
 
 
 def returns(python: str, run: str) -> list[float]:
@@ -50,10 +64,11 @@ def returns(python: str, run: str) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         command = [python, "-m", "an_control", "sim", *RUNS[run], "--json", str(path)]
-        environment = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", **os.environ}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-2000:]}")
+            raise RuntimeError(
+                f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-2000:]}"
+            )
         return [episode["return"] for episode in json.loads(path.read_text())["episodes"]]
 
 
