@@ -33,7 +33,7 @@ TABLE = {
     "Jazzy or Kilted by apt": (UBUNTU + "3.12",) * 2 + (SOURCES,) + (UBUNTU + "3.12",) * 2,
     "Lyrical by apt": (NOT + "needs CPython 3.12",) * 2 + (SOURCES,) * 3,
     "Humble by apt": (NOT + "no post-set parameter callbacks",) + (UBUNTU + "3.10",) * 4,
-    "aarch64, ROS 2 by apt": (NOT + "no ROS 2 for it",) * 2 + (SOURCES,) * 3,
+    "aarch64, ROS 2 by apt": (NOT + "Humble only", NOT + "no ROS 2") + (SOURCES,) * 3,
     "macOS": (NOT + "no ROS 2 packages",) * 5,
 }
 """For each ROS 2 and machine a cell for each of PYTHONS."""
