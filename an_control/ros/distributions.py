@@ -15,6 +15,7 @@ Jazzy on. Compared with the released sources of rclpy 3.3.21 (Humble), 7.1.6 and
 | `rclpy.parameter_client` | no | yes | yes | yes |
 | `Node.add_post_set_parameters_callback` | no | yes | yes | yes |
 | environment `ROS_AUTOMATIC_DISCOVERY_RANGE` | no | yes | yes | yes |
+| a transition that the state does not have | raises in the node | same | refused | refused |
 | a message's `uint8[]` | `array` | `array` | `array` | `array` (*) |
 
 (*) Lyrical can give a `rosidl_buffer.Buffer` instead, but only to a subscription that asks for it
@@ -28,6 +29,8 @@ from typing import Any
 
 from rclpy.context import Context
 from rclpy.executors import Executor
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.task import Future
 
@@ -45,12 +48,27 @@ except ImportError:  # until Jazzy
 
 __all__ = [
     "MessageInfo",
+    "SteadyLifecycleNode",
     "TopicEndpointInfo",
     "create_patient_service",
     "distribution_name",
     "events_executor",
     "tells_senders",
 ]
+
+
+class SteadyLifecycleNode(LifecycleNode):
+    """A LifecycleNode that refuses a transition which its state does not have.
+
+    Jazzy's raises in its executor, so that the request of any client would end the node.
+    """
+
+    def _LifecycleNodeMixin__change_state(self, transition_id: int) -> TransitionCallbackReturn:
+        try:
+            return super()._LifecycleNodeMixin__change_state(transition_id)
+        except rclpy_implementation.RCLError as error:
+            self.get_logger().error(f"transition {transition_id} is refused: {error}")
+            return TransitionCallbackReturn.ERROR
 
 
 def events_executor(context: Context) -> Executor | None:
