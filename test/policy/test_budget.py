@@ -8,7 +8,7 @@ from waves import CHANNELS, STRAIGHT, TURNED, monitored_model, telling_apart, wa
 
 from an_control import load_policy
 from an_control.policy import make_policy
-from an_control.policy.monitor.budget import SHARE, Budget
+from an_control.policy.monitor.budget import SHARE, UNFIT_SHARE, Budget
 from an_control.policy.monitor.forward_model import ForwardModel, trained_ranges
 from an_control.system.share import share_path
 
@@ -53,9 +53,14 @@ def impossible(policy, episode, seed):
 def play(policy, readings, before_tick=lambda tick: None):
     """What each tick's search has counted (T,), and the actions (T, A)."""
     budget, spent, actions = policy.monitor._budget, [], []
+    next_tick = type(budget).next_tick.__get__(budget)
+
+    def counted(*, fits):
+        spent.append(budget.spent_s)
+        next_tick(fits=fits)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budget, "next_tick", lambda: (spent.append(budget.spent_s), next_tick()))
-        next_tick = type(budget).next_tick.__get__(budget)
+        patch.setattr(budget, "next_tick", counted)
         policy.reset()
         for tick, values in enumerate(readings):
             before_tick(tick)
@@ -69,6 +74,16 @@ def test_a_tick_computes_no_more_than_its_budget_and_what_it_must(ant, episode, 
     spent, _ = play(ant, impossible(ant, episode, seed))
     step_s = ant.model.task["step_s"]
     assert spent.max() <= SHARE * step_s + REST_S
+
+
+def test_a_tick_computes_less_on_a_robot_that_the_model_does_not_fit(ant):
+    fits, step_s = [], ant.model.task["step_s"]
+    readings = impossible(ant, [(drawn, 400)], seed=2)
+    spent, _ = play(ant, readings, lambda tick: fits.append(ant.monitor.fit.fits))
+    unfit = np.array([one is False for one in fits])
+    for_long = unfit[1:] & unfit[:-1]
+    assert for_long.sum() > 100
+    assert 0.0 < spent[2:][for_long].max() <= UNFIT_SHARE * step_s + REST_S
 
 
 @settings(deadline=None, max_examples=10)
@@ -142,7 +157,7 @@ def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_agai
     assert whole > 100
     budget.spend(4 * whole)
     assert budget.affordable(4) == 0
-    budget.next_tick()
+    budget.next_tick(fits=True)
     budget.spend(2 * whole)
     left_s = SHARE * forward.step_s - budget.spent_s
     count = budget.affordable(4)

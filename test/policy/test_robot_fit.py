@@ -25,7 +25,9 @@ from an_control.policy import (
     read_model,
     write_model,
 )
-from an_control.policy.monitor.fit import SEEN_TICKS, FitLimits, RobotFit
+from an_control.policy.monitor.evidence import Candidate
+from an_control.policy.monitor.fit import SEEN_TICKS, RobotFit
+from an_control.policy.monitor.forward_model import FitLimits
 
 STARTS = np.arange(5) * 3.0
 BETWEEN = 0.4 * SPEEDS + 0.6 * np.roll(SPEEDS, -1)
@@ -152,3 +154,30 @@ def test_a_validation_that_lacks_a_number_is_refused(tmp_path):
     model = replace(model, forward=replace(model.forward, validation={"found": 1.0}))
     with pytest.raises((ModelError, TypeError), match="validation"):
         write_model(tmp_path / "m.safetensors", model)
+
+
+@pytest.mark.parametrize(
+    ("moved", "others", "ticks", "believed"),
+    [
+        ((80.0, 55.0), (310.0, 250.0), 2, False),
+        ((185.0, 88.0), (715.0, 438.0), 7, False),
+        ((80.0, 15.0), (310.0, 250.0), 2, True),
+        ((421.0, 123.0), (4900.0, 800.0), 14, True),
+        ((100.0, 95.0), (4900.0, 800.0), 14, False),
+    ],
+    ids=["just after a hit", "after a hit", "a swap", "a swap that was found late", "others'"],
+)
+def test_a_move_must_explain_its_own_channels_and_leave_little_or_explain_the_others_too(
+    moved, others, ticks, believed
+):
+    """As the Ant's, of three velocities whose readings cost so many nats before and after it."""
+    nominal, count = np.arange(12), 3
+    turned = np.concatenate([np.roll(nominal[:count], 1), nominal[count:]])
+
+    def candidate(slots, own, rest):
+        excess = np.repeat([own / count, rest / (12 - count)], [count, 12 - count])
+        return Candidate(slots, np.zeros((12, 12)), own + rest, excess, ticks)
+
+    before, after = zip(moved, others, strict=True)
+    fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32))
+    assert fit.explains(candidate(nominal, *before), candidate(turned, *after)) is believed

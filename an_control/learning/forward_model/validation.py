@@ -25,8 +25,8 @@ from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.policy import Model, make_policy
 from an_control.policy.monitor.assignment import cost_moves
 from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.fit import MIN_GAIN, TICKS, FitLimits, RobotFit
-from an_control.policy.monitor.forward_model import ForwardModel, Prediction
+from an_control.policy.monitor.fit import MIN_GAIN, TICKS, RobotFit
+from an_control.policy.monitor.forward_model import FitLimits, ForwardModel, Prediction
 from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy.sizes import MonitorValidation

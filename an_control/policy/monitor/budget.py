@@ -12,6 +12,8 @@ from an_control.policy.monitor.forward_model import ForwardModel
 SHARE = 0.08
 """Share of a tick's period that its search may take, as counted. With cold caches, what a tick does
 in any case and what it finishes after its budget is spent, the Ant's takes a tenth."""
+UNFIT_SHARE = 0.03
+"""The same where the model is known not to fit the robot: then nothing waits for the search."""
 CALL_S = 7e-5
 """Time of an ordinary core for the calls that compare one assignment, compare one round of swaps,
 or ask the classifier once, whatever their sizes. Measured with numba, for the Ant's 28 channels."""
@@ -30,11 +32,12 @@ class Budget:
     def __init__(self, forward: ForwardModel) -> None:
         pairs = len(forward.channels) ** 2
         self._row_s = forward.products * PRODUCT_S + pairs * PAIR_S
-        self._tick_s = SHARE * forward.step_s
-        self.next_tick()
+        self._step_s = forward.step_s
+        self.next_tick(fits=True)
 
-    def next_tick(self) -> None:
-        """Start a tick, with nothing spent."""
+    def next_tick(self, *, fits: bool) -> None:
+        """Start a tick, with nothing spent, on a robot that the model `fits` as far as is known."""
+        self._tick_s = (SHARE if fits else UNFIT_SHARE) * self._step_s
         self.spent_s = 0.0
         """What this tick has taken until now."""
 

@@ -43,6 +43,8 @@ class Candidate(NamedTuple):
     """Its own costs, in nats."""
     excess: np.ndarray
     """(N,) what each channel costs of that above the usual."""
+    ticks: int
+    """After the move, that are counted."""
 
 
 class Record(NamedTuple):
@@ -159,7 +161,7 @@ class Evidence:
         costs = self._fixed() + sums
         total = float(costs[slots, self._all].sum())
         excess = (self.link + sums)[slots, self._all] - usual - self._usual_link
-        return Candidate(slots, costs, total, excess)
+        return Candidate(slots, costs, total, excess, len(self.records))
 
     def totals(self, slots: np.ndarray) -> np.ndarray:
         """Of many assignments (S, N), each with its own expectations, the costs (S,)."""

@@ -10,9 +10,10 @@ Where the model does not fit, readings pass as they are; it may come to fit late
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+
+from an_control.policy.monitor.evidence import Candidate
+from an_control.policy.monitor.forward_model import FitLimits
 
 MIN_GAIN = 24.0
 """Nats by which another assignment must explain the readings better at least."""
@@ -30,6 +31,10 @@ HYSTERESIS = 0.8
 UNEXPLAINED, UNEXPLAINED_NATS = 0.4, 8.0
 """Share of the moved channels' excess NLL, and nats a channel, that a move may leave unexplained:
 a real one leaves nearly nothing, an invented one most of it."""
+START_NATS, TICK_NATS, REMAINING = 5.0, 2.0, 0.5
+"""Nats a channel that it may leave unexplained at once, and for each tick after it, where not more
+than this share of all channels' excess NLL remains. After a hit that nothing explains, a wrong
+assignment leaves half of its channels' and three quarters of the others'."""
 CHANNEL_GAIN, GAINS = 9.0, 12
 """Nats that a move must explain for each of its channels, up to so many of them: among the many
 assignments of several channels one explains any readings a little better."""
@@ -38,17 +43,6 @@ REPEATED_SHARE, MIN_CHANGES = 0.8, 8
 sensor is slower than the ticks."""
 FADE = 0.5
 """What remains of these counts each time."""
-
-
-class FitLimits(NamedTuple):
-    """What was usual in the model's validation."""
-
-    max_excess: float
-    """Nats a tick above the usual, averaged over `TICKS`, up to which readings are explained."""
-    min_gain: float
-    """Nats by which another assignment must explain the readings better to be acted on."""
-    slow: int
-    """Slots that repeat their readings as those of slow sensors do."""
 
 
 class RobotFit:
@@ -138,11 +132,16 @@ class RobotFit:
         self._repeats *= FADE
         self._left = TICKS
 
-    def explains(self, before: np.ndarray, after: np.ndarray) -> bool:
-        """Whether a move explains its channels (M,): their excess NLL without it, and with it."""
+    def explains(self, first: Candidate, other: Candidate) -> bool:
+        """Whether what signals moved, from the `first` assignment to the `other` one, explains what
+        their channels read."""
         if self.limits is None:
             return True
-        first, other = float(before.sum()), float(after.sum())
-        left = UNEXPLAINED * first + UNEXPLAINED_NATS * len(after)
-        gain = max(self.limits.min_gain, CHANNEL_GAIN * min(len(after), GAINS))
-        return other <= min(left, first - gain)
+        moved = first.slots != other.slots
+        count = int(np.count_nonzero(moved))
+        before, after = float(first.excess[moved].sum()), float(other.excess[moved].sum())
+        gain = max(self.limits.min_gain, CHANNEL_GAIN * min(count, GAINS))
+        if after > min(UNEXPLAINED * before + UNEXPLAINED_NATS * count, before - gain):
+            return False
+        little = after <= (START_NATS + TICK_NATS * other.ticks) * count
+        return little or float(other.excess.sum()) <= REMAINING * float(first.excess.sum())

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.monitor.fit import FitLimits
 from an_control.policy.sizes import WINDOW
 from an_control.system.blas import one_blas_thread
 
@@ -31,6 +30,17 @@ DEFAULT_STEP_S = 0.02
 """The period of a task's ticks where it names none."""
 LOWEST, HIGHEST = -6.0, 3.0
 """Bounds of an error's log scale, in units of the channel's usual step."""
+
+
+class FitLimits(NamedTuple):
+    """What was usual in the model's validation: what counts as explained, see `fit`."""
+
+    max_excess: float
+    """Nats a tick above the usual, the mean of `fit.TICKS`, up to which readings are explained."""
+    min_gain: float
+    """Nats by which another assignment must explain the readings better to be acted on."""
+    slow: int
+    """Slots that repeat their readings as those of slow sensors do."""
 
 
 class Prediction(NamedTuple):

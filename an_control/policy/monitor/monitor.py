@@ -96,7 +96,7 @@ class IdentityMonitor:
         self._ahead: Expectation | None = None
         self.fit.reset()
         self._detector.set(0.0)
-        self._budget.next_tick()
+        self._budget.next_tick(fits=not self._passes)
         self._search.reset()
         self._imputation.reset()
         self._partial.reset()
@@ -176,7 +176,7 @@ class IdentityMonitor:
         """
         self.lateness.catch_up()
         given = self._step(readings, self.lateness.next_tick(action), evidence)
-        self._budget.next_tick()
+        self._budget.next_tick(fits=not self._passes)
         return self._ahead_of(given) if self.lateness.ticks and not self.belief.lost else given
 
     def _step(self, readings: np.ndarray, action: np.ndarray, evidence: bool) -> np.ndarray:

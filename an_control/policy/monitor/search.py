@@ -249,7 +249,7 @@ class AssignmentSearch:
             return belief
         if not belief.lost:
             present, other = self._newest.under(belief.slots), self._newest.under(slots)
-            if gained < self._fit.min_gain or not self._explains(present, other):
+            if gained < self._fit.min_gain or not self._fit.explains(present, other):
                 return belief
         if not self._agrees(self._newest.identity_costs(), belief.slots, slots):
             return belief
@@ -342,7 +342,7 @@ class AssignmentSearch:
         ticks = len(evidence.records)
         explained = float(now.excess.sum()) <= ticks * self._fit.limits.max_excess
         gained = before.total - now.total >= self._fit.min_gain
-        return explained and gained and self._explains(before, now)
+        return explained and gained and self._fit.explains(before, now)
 
     def _convinces(self, belief: Belief, first: Candidate, other: Candidate) -> bool:
         """Whether another assignment than the first one is to be believed.
@@ -352,11 +352,7 @@ class AssignmentSearch:
         gain = first.total - other.total
         if belief.lost and not self._moving:
             return gain >= self._fit.least_gain
-        return gain >= self._fit.min_gain and self._explains(first, other)
-
-    def _explains(self, first: Candidate, other: Candidate) -> bool:
-        moved = first.slots != other.slots
-        return self._fit.explains(first.excess[moved], other.excess[moved])
+        return gain >= self._fit.min_gain and self._fit.explains(first, other)
 
     def _agrees(self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray) -> bool:
         """Whether the identity classifier, by these costs, is for these slots, too."""
