@@ -72,6 +72,14 @@ def returns(python: str, run: str) -> list[float]:
         return [episode["return"] for episode in json.loads(path.read_text())["episodes"]]
 
 
+def recorded() -> dict[str, dict[str, list[float]]]:
+    """Return the returns of results.json, by run and pair."""
+    found: dict[str, dict[str, list[float]]] = {}
+    if RESULTS.exists():
+        found = json.loads(RESULTS.read_text())
+    return found
+
+
 def expected(results: dict[str, dict[str, list[float]]], run: str, pair: str) -> list[float]:
     """Return the recorded returns of a pair; those of the reference where none are recorded."""
     return results[run].get(pair) or results[run][REFERENCE]
@@ -107,7 +115,7 @@ def main() -> int:
     parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=list(RUNS))
     parser.add_argument("--check", action="store_true", help="compare; write nothing")
     options = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = recorded()
     failed = False
     for python in options.python:
         pair = pair_name(python)
@@ -119,6 +127,7 @@ def main() -> int:
                     print(f"  recorded: {expected(results, run, pair)}")
                     failed = True
                 continue
+            results = recorded()  # another run may have added to them meanwhile
             results.setdefault(run, {})[pair] = found
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     if not options.check:
