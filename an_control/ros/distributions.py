@@ -65,7 +65,9 @@ class SteadyLifecycleNode(LifecycleNode):
 
     def _LifecycleNodeMixin__change_state(self, transition_id: int) -> TransitionCallbackReturn:
         try:
-            return super()._LifecycleNodeMixin__change_state(transition_id)
+            change = super()._LifecycleNodeMixin__change_state  # type: ignore[misc]
+            found: TransitionCallbackReturn = change(transition_id)
+            return found
         except rclpy_implementation.RCLError as error:
             self.get_logger().error(f"transition {transition_id} is refused: {error}")
             return TransitionCallbackReturn.ERROR
