@@ -1,4 +1,4 @@
-# make ant     two Ant episodes through ROS 2, sensors shuffled        (needs CPython 3.10 to 3.13)
+# make ant     two Ant episodes through ROS 2, sensors shuffled        (needs CPython 3.10 to 3.14)
 # make view    the Ant in real time, in the browser: prints the address to open
 # make test    the suite                      make test-slow  the rest, minutes
 # make lint    ruff and mypy
@@ -11,10 +11,12 @@
 # The training of the shipped models and the tables of the pages: `.venv/bin/python -m experiments`
 # lists what there is, `.venv/bin/python -m experiments NAME` runs one  (after `make .venv/.test`).
 #
-# PYTHON=/path/to/python  chooses the interpreter.   VENV=DIR  chooses the virtual environment.
+# PYTHON=/path/to/python  chooses the interpreter: by default the newest of CPython 3.13 to 3.10 on the
+# PATH, in pyenv or in uv, and 3.14 where there is no other, as PyBullet has to be built for it.
+# VENV=DIR  chooses the virtual environment.
 # ROS=system  takes rclpy from the sourced ROS 2 distribution; ROS=kilted and ROS=jazzy take that
-# distribution's packages from PyPI, which ROS=wheels does with Kilted's. Left empty, the sourced
-# distribution is taken where the interpreter can import its rclpy, else Kilted's packages.
+# distribution's packages from PyPI, which ROS=wheels does with Kilted's. Left empty, it is the
+# sourced distribution, and Kilted's packages where none is sourced.
 
 PYTHON ?=
 VENV ?= .venv
@@ -28,9 +30,10 @@ SOURCES = setup.py setup.cfg pyproject.toml constraints.txt constraints-jazzy.tx
           $(wildcard scripts/* launch/* config/* models/* recipes/*)
 PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check
 INSTALL = $(PIP) --constraint $${constraints:-constraints.txt} --editable
-# It asks for a pybullet that CPython 3.12 and newer would have to build; they have another.
+# It asks for a pybullet that CPython 3.12 and newer would have to build; they have another, which
+# make_venv has built where there is no wheel of it.
 NEWER = ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 12))' \
-        || $(PIP) --no-deps pybullet-envs-gymnasium==0.6.0
+        || $(PIP) --no-deps pybullet-envs-gymnasium==0.6.0 $${build:-}
 
 .PHONY: ant view test test-slow lint bench campaign soak fuzz clean
 

@@ -46,6 +46,7 @@ ROS = [
     "ros-trajectory-msgs",
 ]
 VIEW = ["tornado>=6.4", "msgspec>=0.18"]
+BOX2D = "(platform_machine == 'x86_64' or sys_platform == 'darwin')"
 CAMERA = ["opencv-python-headless>=4.8"]
 # pybullet-arm64 is PyBullet for more interpreters and machines, under the same import name. What
 # asks for pybullet by its name would have pip build that beside it.
@@ -58,8 +59,9 @@ SIM = [
     " and platform_machine == 'arm64'",
     "numba>=0.60",
     *CAMERA,
-    "Box2D>=2.3.10; python_version < '3.14'",
-    "pygame>=2.6",
+    # CarRacing's. Box2D has wheels for these only.
+    f"Box2D>=2.3.10; python_version < '3.14' and {BOX2D}",
+    f"pygame>=2.6; python_version < '3.14' and {BOX2D}",
     "ale-py>=0.10",
 ]
 TRAIN = [
@@ -102,6 +104,11 @@ setup(
     maintainer_email="an-control@example.org",
     license="Apache-2.0",
     python_requires=">=3.10",
+    # Those of scripts/support.py.
+    classifiers=[
+        f"Programming Language :: Python :: {version}"
+        for version in ("3.10", "3.11", "3.12", "3.13", "3.14")
+    ],
     packages=[
         *find_packages(include=["an_control", "an_control.*"]),
         "an_control_sim",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import signal
+import sys
 
 from an_control.system.interrupts import INTERRUPTED, end_at_once
 
@@ -45,6 +46,11 @@ def scrambler() -> int:
 def _node(module: str) -> int:
     """Any signal gives 0, or what `main` has returned: while Python ends it would kill."""
     end_at_once(0, *STOPS)
+    from an_control.system.ros_source import ros_problem
+
+    if problem := ros_problem():
+        print(problem, file=sys.stderr)
+        return 2
     status: int = importlib.import_module(module).main()
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)

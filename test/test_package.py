@@ -17,12 +17,18 @@ import an_control
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = "/proc/self/task"
+README = ROOT / "README.md"
 EXECUTABLES = ["an-control", "policy_node", "scrambler", "simulator"]
 ROS_PACKAGES = {
     "builtin_interfaces", "diagnostic_msgs", "geometry_msgs", "launch", "launch_ros",
     "lifecycle_msgs", "nav_msgs", "rcl_interfaces", "rclpy", "rosgraph_msgs", "sensor_msgs",
     "std_msgs", "std_srvs", "trajectory_msgs", "visualization_msgs",
 }  # fmt: skip
+ROSDEP_KEYS = {
+    "python3-numpy", "python3-opencv", "python3-pytest", "python3-rich", "python3-yaml",
+    "ros2launch",
+}  # fmt: skip
+"""Keys of rosdistro's rosdep/python.yaml and jazzy/distribution.yaml, read in 2026-11."""
 NOT_ON_THE_ROBOT = ROS_PACKAGES | {
     "an_control_sim", "cma", "dask", "distributed", "gymnasium", "matplotlib", "pybullet",
     "tensorboard", "torch",
@@ -148,6 +154,22 @@ def test_package_xml_names_every_ros_package_that_is_imported() -> None:
     assert used & ROS_PACKAGES <= named
 
 
+def test_rosdep_resolves_all_that_package_xml_names() -> None:
+    package = ElementTree.parse(ROOT / "package.xml")
+    kinds = ("exec_depend", "test_depend", "depend", "build_depend")
+    named = {one.text for kind in kinds for one in package.iter(kind)}
+    assert named <= ROS_PACKAGES | ROSDEP_KEYS
+
+
+def test_the_readme_installs_what_has_no_rosdep_key() -> None:
+    needed = importlib.metadata.requires("an_control") or []
+    names = {re.split(r"[^\w.-]", one)[0].lower() for one in needed if "extra ==" not in one}
+    keys = {"numpy": "python3-numpy", "pyyaml": "python3-yaml", "rich": "python3-rich"}
+    assert set(keys.values()) <= ROSDEP_KEYS
+    (line,) = re.findall(r"pip install (.*?) +# they have no rosdep key", README.read_text())
+    assert set(line.split()) == names - set(keys)
+
+
 def test_what_runs_on_a_robot_needs_neither_torch_nor_a_simulator() -> None:
     needed = importlib.metadata.requires("an_control") or []
     names = {re.split(r"[^\w.-]", one)[0].lower() for one in needed if "extra ==" not in one}
@@ -210,7 +232,7 @@ def test_another_python_is_refused_in_one_line(tmp_path: Path) -> None:
     )  # fmt: skip
     line, *rest = done.stderr.splitlines()
     assert done.returncode != 0
-    assert "CPython 3.10 to 3.13" in line
+    assert "CPython 3.10 to 3.14" in line
     assert "Python 3.9.1" in line
     assert [one for one in rest if not one.startswith("make")] == []
     assert not (tmp_path / "venv").exists()

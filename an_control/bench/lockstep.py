@@ -25,7 +25,7 @@ from an_control.wiring.messages import message_class, stamp_reader
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.robot import Robot
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, signals
+from an_control_sim.process import RELIABLE, SLICE_S, new_executor, ros, ros_node, signals
 
 
 class EchoNode(QuietNode):
@@ -91,11 +91,12 @@ def lockstep_benchmark(
     """
     path = Path(simulation or share_path("config/ant_sim.yaml"))
     command = policy_command or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
-    with ros():
+    # Jazzy's graph keeps a node that is only let go.
+    with ros_node("simulator", "") as simulator:
         node = subprocess.Popen(bound(command))
         try:
             bridge = Bridge(
-                QuietNode("simulator"),
+                simulator,
                 Robot(load_simulation(path)),
                 start_timeout_s=start_timeout_s,
             )

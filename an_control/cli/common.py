@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 from an_control.system.files import WriteError, write_whole
+from an_control.system.ros_source import ros_problem
 
 
 class InputError(ValueError):
@@ -33,11 +34,13 @@ OutputFolder = Annotated[Path, Output.FOLDER]
 
 
 def need(extra: str, *packages: str) -> None:
-    """InputError naming the first of these packages that is not installed, and its extra."""
+    """Raise InputError if one of these packages is not installed or ROS 2 cannot be used."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             source = "source ROS 2, or " if extra == "ros" else ""
             raise InputError(f"needs {package}: {source}pip install 'an_control[{extra}]'")
+    if extra == "ros" and (problem := ros_problem()):
+        raise InputError(problem)
 
 
 def check_outputs(verb: Any) -> None:

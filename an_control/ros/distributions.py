@@ -15,6 +15,7 @@ Jazzy on. Compared with the released sources of rclpy 3.3.21 (Humble), 7.1.6 and
 | `rclpy.parameter_client` | no | yes | yes | yes |
 | `Node.add_post_set_parameters_callback` | no | yes | yes | yes |
 | environment `ROS_AUTOMATIC_DISCOVERY_RANGE` | no | yes | yes | yes |
+| a transition that the state does not have | raises in the node | same | refused | refused |
 | a message's `uint8[]` | `array` | `array` | `array` | `array` (*) |
 
 (*) Lyrical can give a `rosidl_buffer.Buffer` instead, but only to a subscription that asks for it
@@ -23,15 +24,17 @@ by `acceptable_buffer_backends`; none here does.
 
 from __future__ import annotations
 
-import importlib.metadata
-import re
 from collections.abc import Callable
 from typing import Any
 
 from rclpy.context import Context
 from rclpy.executors import Executor
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.task import Future
+
+from an_control.system.ros_source import rclpy_version
 
 try:
     from rclpy.endpoint_info import TopicEndpointInfo
@@ -45,11 +48,29 @@ except ImportError:  # until Jazzy
 
 __all__ = [
     "MessageInfo",
+    "SteadyLifecycleNode",
     "TopicEndpointInfo",
     "create_patient_service",
+    "distribution_name",
     "events_executor",
     "tells_senders",
 ]
+
+
+class SteadyLifecycleNode(LifecycleNode):
+    """A LifecycleNode that refuses a transition which its state does not have.
+
+    Jazzy's raises in its executor, so that the request of any client would end the node.
+    """
+
+    def _LifecycleNodeMixin__change_state(self, transition_id: int) -> TransitionCallbackReturn:
+        try:
+            change = super()._LifecycleNodeMixin__change_state  # type: ignore[misc]
+            found: TransitionCallbackReturn = change(transition_id)
+            return found
+        except rclpy_implementation.RCLError as error:
+            self.get_logger().error(f"transition {transition_id} is refused: {error}")
+            return TransitionCallbackReturn.ERROR
 
 
 def events_executor(context: Context) -> Executor | None:
@@ -88,18 +109,15 @@ def create_patient_service(
     service.send_response = send_when_done  # type: ignore[method-assign, assignment]
 
 
-def _rclpy_version() -> tuple[int, ...]:
-    """Return the version of the installed rclpy; an empty one where that is not known."""
-    try:
-        version = importlib.metadata.version("rclpy")
-    except importlib.metadata.PackageNotFoundError:
-        return ()
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+def distribution_name() -> str:
+    """Return the ROS 2 distribution of the installed rclpy, such as "Jazzy", else "unknown"."""
+    names = {3: "Humble", 7: "Jazzy", 9: "Kilted", 10: "Lyrical", 11: "rolling"}
+    return names.get(next(iter(rclpy_version()), 0), "unknown")
 
 
 def tells_senders() -> bool:
     """Return whether a callback is told who published its message."""
-    return _rclpy_version() >= (9, 1, 1)
+    return rclpy_version() >= (9, 1, 1)
 
 
 def _awaits_services() -> bool:
@@ -107,5 +125,5 @@ def _awaits_services() -> bool:
 
     One that does not sends the coroutine itself, which raises a TypeError.
     """
-    version = _rclpy_version()
+    version = rclpy_version()
     return version >= (9, 1, 2) or (7, 1, 11) <= version < (8,)

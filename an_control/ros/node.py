@@ -20,7 +20,7 @@ import rclpy
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.exceptions import NameValidationException
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
-from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
@@ -29,7 +29,7 @@ from std_srvs.srv import Trigger
 
 from an_control.controller import Controller
 from an_control.ros import parameters
-from an_control.ros.distributions import events_executor
+from an_control.ros.distributions import SteadyLifecycleNode, events_executor
 from an_control.ros.graph import elsewhere
 from an_control.ros.loop import Loop
 from an_control.ros.parameters import Settings
@@ -58,7 +58,7 @@ SHOWN = 8
 """Changes of the wiring that one line of the log names."""
 
 
-class PolicyNode(QuietNode, LifecycleNode):
+class PolicyNode(QuietNode, SteadyLifecycleNode):
     """Controls a robot with a policy; `an_control.ros.parameters` says what can be set."""
 
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made

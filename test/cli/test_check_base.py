@@ -19,6 +19,7 @@ from sensor_msgs.msg import Imu, JointState, LaserScan
 from stand import LATCHED
 
 from an_control.cli import main
+from an_control.ros.distributions import tells_senders
 from an_control.ros.outputs import set_stamp
 from an_control.ros.quiet_node import QuietNode
 
@@ -242,6 +243,8 @@ MISTAKES: list[tuple[str, tuple[str, str], Callable[[Base], None] | None, str]] 
     ("change", "happens", "said"), [one[1:] for one in MISTAKES], ids=[one[0] for one in MISTAKES]
 )
 def test_a_newcomers_mistake_is_named_in_one_line(base, tmp_path, change, happens, said):
+    if happens is second_imu and not tells_senders():
+        pytest.skip("this rclpy does not tell who sent a message")
     if happens is not None:
         happens(base)
     base.begin()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
 from rclpy.parameter import Parameter
 from stand import SAFE, Stand, tiny_model
 
@@ -117,6 +119,16 @@ def test_a_rate_within_a_tenth_of_the_trained_one_is_activated(stand):
     tiny_model(stand.model, step_s=0.0109)
     stand.start()
     assert stand.state() == "active"
+
+
+def test_a_transition_that_the_state_lacks_is_refused_and_the_node_acts_on(stand, capfd):
+    stand.start()
+    stand.step(1)
+    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_CONFIGURE))
+    assert not stand.call(ChangeState, "policy/change_state", request).success
+    assert errors(capfd.readouterr().err)
+    assert stand.state() == "active"
+    stand.step(2)
 
 
 def test_the_safe_command_is_the_last_after_deactivation_and_inactive_nothing_is_sent(stand):

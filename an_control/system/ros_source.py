@@ -1,0 +1,57 @@
+"""Where this process takes ROS 2 from, without importing it.
+
+A mixture of two distributions is refused before rclpy loads the libraries of both.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import sys
+from pathlib import Path
+
+__all__ = ["rclpy_version", "ros_problem"]
+
+
+def rclpy_version() -> tuple[int, ...]:
+    """Return the version of the installed rclpy; an empty one where that is not known."""
+    try:
+        version = importlib.metadata.version("rclpy")
+    except importlib.metadata.PackageNotFoundError:
+        return ()
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def ros_problem() -> str:
+    """Return why the ROS 2 that this process would import cannot be used, as one line, or ""."""
+    sourced = _sourced_rclpy()
+    if sourced is not None and _has_wheels():
+        return (
+            f"two ROS 2 at once: PyPI's ros-rclpy in {sys.prefix} and the sourced {sourced};"
+            " start in a shell in which nothing is sourced (env -u PYTHONPATH -u LD_LIBRARY_PATH),"
+            " or uninstall PyPI's ROS 2 packages from this environment"
+        )
+    version = rclpy_version()
+    if version and version < (7,):
+        return (
+            f"rclpy {'.'.join(map(str, version))} is older than Jazzy's 7.1 and lacks post-set"
+            " parameter callbacks: use ROS 2 Jazzy or newer"
+        )
+    return ""
+
+
+def _sourced_rclpy() -> Path | None:
+    """Return the rclpy that a sourced distribution has put on PYTHONPATH, if there is one."""
+    for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        if entry and (path := Path(entry, "rclpy")).is_dir():
+            return path
+    return None
+
+
+def _has_wheels() -> bool:
+    try:
+        importlib.metadata.distribution("ros-rclpy")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,103 @@
+"""The one list of what an_control runs on: ROS 2 distribution, machine and CPython.
+
+    python scripts/support.py matrix      print the table of README.md
+    python scripts/support.py legs        print what .ci/run tests: CPython, ROS and kind of check
+    PYTHON scripts/support.py fits ROS    print why this interpreter is not supported (status 1)
+    PYTHON scripts/support.py pybullet    print where its PyBullet comes from: wheel or source
+
+The tests compare README.md, setup.py and .ci/run with this list. `fits` may be asked of a very old
+interpreter: keep to what Python 3.6 can read.
+"""
+
+import platform
+import sys
+
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+PYBULLET = ("3.10", "3.11", "3.12", "3.13")
+"""The CPythons for which PyPI has a wheel of PyBullet, on Linux x86-64."""
+
+SUITE = "in CI: whole suite"
+ROS_TESTS = "in CI: ROS tests, `sim ant`"
+IMPORT = "in CI: install, `sim cartpole`"
+LEGS = {SUITE: "suite", ROS_TESTS: "ros", IMPORT: "import"}
+RETURNS = "by hand, 2026-11-27: golden returns"
+ANT = "by hand, 2026-11-27: `sim ant`"
+SOURCES = "from sources"
+NOT = "not: "
+UBUNTU = NOT + "Ubuntu has CPython "
+
+KILTED, JAZZY = "Kilted from PyPI, Linux x86-64", "Jazzy from PyPI, Linux x86-64"
+TABLE = {
+    KILTED: (RETURNS, SUITE, RETURNS, IMPORT, IMPORT),
+    JAZZY: (ANT, ANT, ROS_TESTS, ANT, NOT + "never tried"),
+    "Jazzy or Kilted by apt": (UBUNTU + "3.12",) * 2 + (SOURCES,) + (UBUNTU + "3.12",) * 2,
+    "Lyrical by apt": (NOT + "needs CPython 3.12",) * 2 + (SOURCES,) * 3,
+    "Humble by apt": (NOT + "no post-set parameter callbacks",) + (UBUNTU + "3.10",) * 4,
+    "aarch64, ROS 2 by apt": (NOT + "Humble only", NOT + "no ROS 2") + (SOURCES,) * 3,
+    "macOS": (NOT + "no ROS 2 packages",) * 5,
+}
+"""For each ROS 2 and machine a cell for each of PYTHONS."""
+
+ROWS = {"kilted": KILTED, "wheels": KILTED, "jazzy": JAZZY}
+"""The row for each value of ROS= that takes packages from PyPI."""
+
+
+def supported(ros):
+    """Return the CPythons on which a ROS= is supported: all of PYTHONS with a sourced one."""
+    if ros not in ROWS:
+        return PYTHONS
+    return [one for one, cell in zip(PYTHONS, TABLE[ROWS[ros]]) if not cell.startswith(NOT)]
+
+
+def misfit(ros):
+    """Return why this interpreter cannot be taken with ROS=, or ""."""
+    version = "{}.{}".format(*sys.version_info)
+    allowed = supported(ros)
+    if sys.implementation.name != "cpython" or version not in allowed:
+        name = sys.implementation.name.replace("cpython", "CPython")
+        return "{} {} is not supported, {} to {} are".format(name, version, allowed[0], allowed[-1])
+    if platform.libc_ver()[0] != "glibc":
+        return (
+            "ROS 2's packages and PyBullet are built for glibc; this system has another C library"
+        )
+    try:
+        import ensurepip  # noqa: F401
+        import venv  # noqa: F401
+    except ImportError:
+        return "it lacks venv: apt install python{}-venv".format(version)
+    return ""
+
+
+def pybullet():
+    """Yield where PyBullet comes from for this interpreter: "wheel" or "source"."""
+    yield "wheel" if "{}.{}".format(*sys.version_info) in PYBULLET else "source"
+
+
+def matrix():
+    """Yield the lines of README's table."""
+    yield "| ROS 2 | " + " | ".join("CPython " + one for one in PYTHONS) + " |"
+    yield "|---" * (len(PYTHONS) + 1) + "|"
+    for name, cells in TABLE.items():
+        yield "| {} | {} |".format(name, " | ".join(cells))
+
+
+def legs():
+    """Yield a line for each cell that CI tests: CPython, ROS= and kind of check."""
+    for ros in ("kilted", "jazzy"):
+        for version, cell in zip(PYTHONS, TABLE[ROWS[ros]]):
+            if cell in LEGS:
+                yield " ".join((version, ros, LEGS[cell]))
+
+
+def main(words):
+    """Print what the words ask for, and return the exit status."""
+    if words[0] == "fits":
+        reason = misfit(words[1])
+        print(reason)
+        return int(bool(reason))
+    print("\n".join({"matrix": matrix, "legs": legs, "pybullet": pybullet}[words[0]]()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""Check that pip finds a wheel of everything that a robot needs, for each CPython and machine.
+
+    python scripts/wheels.py [--machines aarch64 x86_64] [--pythons 3.10 ... 3.14]
+
+Asked for are the requirements of setup.py, its extras `camera` and `view`, and numba; ROS 2 comes
+from apt there. Nothing is installed. The status is 1 where a wheel is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import setuptools
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHONS = runpy.run_path(str(ROOT / "scripts/support.py"))["PYTHONS"]
+GLIBC = ("2_34", "2_28", "2_27", "2_24", "2_17")
+"""The glibc versions of wheels that Ubuntu 22.04 and later can load."""
+
+
+def requirements() -> list[str]:
+    """Return what setup.py asks for on a robot."""
+    found: dict[str, Any] = {}
+    setuptools.setup = lambda **arguments: found.update(arguments)
+    runpy.run_path(str(ROOT / "setup.py"))
+    extras = found["extras_require"]
+    numba = [one for one in extras["sim"] if one.startswith("numba")]
+    return [*found["install_requires"], *extras["camera"], *extras["view"], *numba]
+
+
+def problem(machine: str, python: str) -> str:
+    """Return pip's last line where it finds no wheels, or ""."""
+    platforms = [f"manylinux_{one}_{machine}" for one in GLIBC]
+    platforms += [f"manylinux2014_{machine}", f"linux_{machine}"]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet",
+             "--disable-pip-version-check", "--only-binary=:all:", "--target", folder,
+             "--implementation=cp", f"--python-version={python}",
+             *(f"--platform={one}" for one in platforms), *requirements()],
+            capture_output=True, text=True,
+        )  # fmt: skip
+    return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--machines", nargs="+", default=["aarch64", "x86_64"])
+    parser.add_argument("--pythons", nargs="+", default=PYTHONS)
+    options = parser.parse_args()
+    failed = False
+    for machine in options.machines:
+        for python in options.pythons:
+            found = problem(machine, python)
+            failed |= bool(found)
+            print(f"{machine}, CPython {python}: {found or 'all wheels found'}", flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
