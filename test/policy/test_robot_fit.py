@@ -164,8 +164,16 @@ def test_a_validation_that_lacks_a_number_is_refused(tmp_path):
         ((80.0, 15.0), (310.0, 250.0), 2, True),
         ((421.0, 123.0), (4900.0, 800.0), 14, True),
         ((100.0, 95.0), (4900.0, 800.0), 14, False),
+        ((85.0, 3.0), (34.0, 81.0), 8, False),
     ],
-    ids=["just after a hit", "after a hit", "a swap", "a swap that was found late", "others'"],
+    ids=[
+        "just after a hit",
+        "after a hit",
+        "a swap",
+        "a swap that was found late",
+        "others'",
+        "alike",
+    ],
 )
 def test_a_move_must_explain_its_own_channels_and_leave_little_or_explain_the_others_too(
     moved, others, ticks, believed

@@ -10,6 +10,8 @@ Where the model does not fit, readings pass as they are; it may come to fit late
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from an_control.policy.monitor.evidence import Candidate
@@ -39,6 +41,9 @@ channels' and three quarters of the others'."""
 CHANNEL_GAIN, GAINS = 9.0, 12
 """Nats that a move must explain for each of its channels, up to so many of them: among the many
 assignments of several channels one explains any readings a little better."""
+OTHERS = 0.9
+"""Share of its channels' gain that all channels must gain: what a wrong assignment explains of its
+own channels it may take from the others', as it feeds the forward model wrong readings."""
 REPEATED_SHARE, MIN_CHANGES = 0.8, 8
 """Share of a slot's changes that follow a repeated reading, and least number of changes, where its
 sensor is slower than the ticks."""
@@ -70,6 +75,8 @@ class RobotFit:
         self._changes, self._repeats = np.zeros((2, self._count))
         self._before = np.zeros(self._count, bool)
         self._left = TICKS
+        self._lately: deque[float] = deque(maxlen=TICKS)
+        """The excess of the last ticks; the lowest is that of before signals moved."""
         self.restart()
 
     def restart(self) -> None:
@@ -102,6 +109,7 @@ class RobotFit:
         bounded = min(excess, 2.0 * largest)
         self._ticks += 1
         self.excess += (bounded - self.excess) / min(self._ticks, TICKS)
+        self._lately.append(self.excess)
         self._over = max(0.0, self._over + bounded - largest)
         long = self._ticks >= SEEN_TICKS
         if self._bad:
@@ -144,6 +152,10 @@ class RobotFit:
         gain = max(self.limits.min_gain, CHANNEL_GAIN * min(count, GAINS))
         if after > min(UNEXPLAINED * before + UNEXPLAINED_NATS * count, before - gain):
             return False
-        slack = 1.0 - min(max(self.excess / self.limits.max_excess, 0.0), 1.0)
+        before_all, after_all = float(first.excess.sum()), float(other.excess.sum())
+        if before_all - after_all < OTHERS * (before - after):
+            return False
+        usual = min(self._lately, default=0.0) / self.limits.max_excess
+        slack = (1.0 - min(max(usual, 0.0), 1.0)) ** 2
         little = after <= (START_NATS + TICK_NATS * slack * other.ticks) * count
-        return little or float(other.excess.sum()) <= REMAINING * float(first.excess.sum())
+        return little or after_all <= REMAINING * before_all
