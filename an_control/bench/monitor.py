@@ -35,6 +35,7 @@ def monitor_rows(model: Model, engines: list[EngineName], seconds: float) -> lis
 
 def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, Any]]:
     from an_control.learning.environments import environment_of, make_environment
+    from an_control.learning.units import Units
 
     alone = make_policy(model, "off", engine=engine)
     monitored = make_policy(model, "match", engine=engine)
@@ -50,7 +51,8 @@ def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, An
         taken[kind].append(time.perf_counter_ns() - middle_ns - (middle_ns - begin_ns))
         return action
 
-    with closing(make_environment(environment_of(str(model.task["name"])))) as env:
+    units = Units.of_task(model.task)
+    with closing(make_environment(environment_of(str(model.task["name"])), units)) as env:
         end_ns = time.perf_counter_ns() + int(seconds * 1e9)
         while not any(taken.values()) or time.perf_counter_ns() < end_ns:
             observation, _ = env.reset(seed=int(rng.integers(2**31)))

@@ -18,6 +18,8 @@ import an_control.system.threads  # noqa: F401
 from an_control import __version__
 from an_control.cli.common import InputError, check_outputs
 from an_control.cli.help import SHELLS, VERBS, completion, module_of, parse, unknown, usage
+from an_control.learning.environment_output import OUTPUT
+from an_control.learning.failure import EnvironmentFailure
 from an_control.policy.model_file import ModelError
 from an_control.system.compilation import told_compilation
 from an_control.system.files import WriteError
@@ -71,14 +73,15 @@ def _about(first: str, rest: Sequence[str]) -> int:
 def _reported(prog: str, work: Callable[[], int]) -> int:
     """The exit status of `work`; what ends it is said in one line."""
     try:
-        try:
-            return work()
-        finally:
-            sys.stdout.flush()
+        with OUTPUT.reported():
+            try:
+                return work()
+            finally:
+                sys.stdout.flush()
     except (InputError, ModelError, WiringError) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2
-    except WriteError as error:
+    except (WriteError, EnvironmentFailure) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

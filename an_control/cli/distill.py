@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import tyro
@@ -24,6 +23,7 @@ from an_control.cli.common import (
     write_json,
 )
 from an_control.cli.model_parts import PartOptions, Parts
+from an_control.learning.runs.figures import explained
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes
 from an_control.system.interrupts import INTERRUPTED
@@ -45,8 +45,6 @@ DISTURBED = {
 not for the camera tasks."""
 OF_EPISODES = "missing", "noise", "copies"
 MAX_ADDED = 1000
-LONGEST = 300
-"""Characters of what is said about a bad step, whose readings may be many."""
 
 
 @dataclass(frozen=True)
@@ -277,7 +275,6 @@ class Verb:
 
     def _learn(self, make: Callable[[], Dagger | PatchDagger]) -> int:
         """The rounds that are left, and what they gave; 1 where one of them failed."""
-        from an_control.learning.rollout.live_episode import BadStep
         from an_control.learning.runs.run_folder import RunError, RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
@@ -297,11 +294,10 @@ class Verb:
             except (RunError, OSError) as error:
                 print(f"an-control distill: {error}", file=sys.stderr)
                 return 1
-            except BadStep as error:
-                said = shorten(str(error), LONGEST, placeholder=" ...")
-                print(f"an-control distill: environment of {self.task}: {said}", file=sys.stderr)
-                return 1
         print(loop.model_path)
         result = {"task": self.task, "seed": self.seed, "rounds": loop.metrics}
         write_json(self.json, {**result, "model": str(loop.model_path)})
         return 0
+
+
+Verb.__doc__ = explained(Verb.__doc__, "return", "validation", "undone", "failed")

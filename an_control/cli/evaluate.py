@@ -222,15 +222,26 @@ class Verb:
         return bool(getattr(self, one.name) != one.default)
 
     def _environment(self, task: str, model: Model) -> gymnasium.Env[Any, Any]:
-        from an_control.learning.environments import environment_of, make_environment
+        from an_control.learning.environments import describe, environment_of, make_environment
+        from an_control.learning.units import Units
 
         environment = environment_of(task)
-        env = make_environment(environment)
+        env = make_environment(environment, Units.of_task(model.task))
         (actuators,), actions = env.action_space.shape or (0,), model.sizes.actions
         if actuators != actions:
             env.close()
             raise ValueError(
                 f"{self.model}: {actions} actions, but {environment} takes {actuators}"
+            )
+        channels = len(describe(env, "", environment)["channels"])
+        expected = len(model.task.get("channels", ())) or channels
+        if isinstance(model.sizes, MlpSizes):
+            expected = model.sizes.channels
+        if channels != expected:
+            env.close()
+            raise ValueError(
+                f"{self.model}: expects {expected} channels, but {environment} has {channels}"
+                " (allowed: the task that it was trained for, or one with as many channels)"
             )
         return env
 

@@ -34,11 +34,13 @@ def evaluate_identification(
     from an_control.learning.evaluation import identification
     from an_control.learning.evaluation.comparison import write_tables
     from an_control.learning.evaluation.plots import save
+    from an_control.learning.units import Units
 
     policy = load_policy(model, monitor="off")
     channels = policy.nominal_ids
     name = task or policy.model.task.get("name", "")
-    with closing(make_environment(environment_of(name))) as env:
+    units = Units.of_task(policy.model.task)
+    with closing(make_environment(environment_of(name), units)) as env:
         play = policy, env, channels, episodes, seed
         found = identification.identify(*play, every)
         frozen = identification.freeze_each(*play)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from an_control.cli.common import (
     option,
     write_json,
 )
+from an_control.learning.failure import EnvironmentFailure
+from an_control.learning.runs.figures import explained
 from an_control.system.interrupts import INTERRUPTED
 
 
@@ -41,8 +43,9 @@ class Verb:
     """A recipe of distill, by name (quick, robust and others) or as a YAML file; by default that of
     the task's name, robust where it has none."""
     teacher: str | None = None
-    """A teacher that is there already, as distill takes it: a model file of an MLP policy, or
-    ppo:FILE.zip of stable-baselines3. By default train-teacher makes one; the ant has its own."""
+    """A teacher that is there already, as distill takes it: a model file of an MLP policy,
+    ppo:FILE.zip of stable-baselines3, or python:MODULE:FUNCTION. By default train-teacher
+    makes one; the ant has its own."""
     seed: int = 1
     """Seed of everything random."""
     smoke: bool = False
@@ -62,13 +65,26 @@ class Verb:
             with closing(make_environment(environment_of(self.task))) as env:
                 learning = LearnRun(self, folder, env, command(self, "learn"))
                 status = learning.run()
-        except (ValueError, RunError) as error:
-            raise InputError(str(error)) from error
+        except EnvironmentFailure as failure:
+            raise EnvironmentFailure(f"{failure}{self._kept}") from failure
+        except (ValueError, RunError, InputError) as error:
+            raise InputError(f"{error}{self._kept}") from error
+        except KeyboardInterrupt:
+            status = INTERRUPTED
         if status == INTERRUPTED:
+            with suppress(OSError):  # where nothing was made yet
+                self.out.rmdir()
             print(f"stopped; to continue: {command(self, 'learn')}")
         if status == 0:
             write_json(self.json, learning.result())
         return status
+
+    @property
+    def _kept(self) -> str:
+        """What an error's message says of the models that are there; nothing where none is."""
+        steps = [self.out / name / "model.safetensors" for name in ("teacher", "student")]
+        made = [str(path) for path in (*steps, self.out / "model.safetensors") if path.exists()]
+        return f"; kept: {', '.join(made)}" if made else ""
 
     @property
     def _config(self) -> dict[str, Any]:
@@ -100,3 +116,6 @@ class Verb:
             raise InputError(f"{self.task}: learns from image patches; an-control distill does")
         if not recipe.rounds:
             raise InputError(f"{self.recipe}: rounds: 0 (allowed: 1 or more)")
+
+
+Verb.__doc__ = explained(Verb.__doc__, "return", "validation", "undone", "learns", "failed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from contextlib import redirect_stdout, suppress
+from contextlib import closing, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ import gymnasium
 from an_control.cli import distill, train_monitor, train_teacher
 from an_control.cli.learn_display import RunDisplay, Steps
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.environments import describe
+from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.scores import (
     CASES,
     EPISODES,
@@ -28,6 +28,7 @@ from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.runs.terminal import displayed_by
 from an_control.learning.teacher.teachers import Teacher, own_teacher, read_teacher
+from an_control.learning.units import Units
 from an_control.policy import monitor_warning, read_model
 
 SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
@@ -71,13 +72,12 @@ class LearnRun:
     def __init__(
         self, asked: Asked, folder: RunFolder, env: gymnasium.Env[Any, Any], command: str
     ) -> None:
-        self._asked, self._folder, self._env, self._command = asked, folder, env, command
+        self._asked, self._folder, self._command = asked, folder, command
         self._out = folder.path.absolute()
         self._model = self._out / "model.safetensors"
         self._given: Teacher | None = own_teacher(asked.task)
         if asked.teacher is not None:
             self._given = read_teacher(asked.teacher, env)
-        self._channels = describe(env, asked.task, asked.task)["channels"]
         self._loop: RunLoop | None = None
         self._done_before = 0
         """Steps of that run which were done before this command."""
@@ -232,9 +232,13 @@ class LearnRun:
         return updates
 
     def _measure(self) -> int:
-        teacher = self._given or read_teacher(str(self._teacher), self._env)
         model = read_model(self._model)
-        scoring = Scoring(self._env, self._channels, teacher, model)
+        environment = environment_of(self._asked.task)
+        with closing(make_environment(environment, Units.of_task(model.task))) as env:
+            teacher = self._given or read_teacher(str(self._teacher), env)
+            return self._fill_table(Scoring(env, model.task["channels"], teacher, model))
+
+    def _fill_table(self, scoring: Scoring) -> int:
         seconds = 60.0 * self._asked.minutes * SHARES["table"] / MOST_ROWS
         bounds = SMOKE_EPISODES if self._asked.smoke else EPISODES
         short = any(len(row.returns) < bounds[1] for row in self._rows)

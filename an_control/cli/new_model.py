@@ -75,10 +75,12 @@ class Verb:
             make_environment,
             of_patches,
         )
+        from an_control.learning.runs.probe import measured_units
 
         environment = environment_of(self.robot)
         try:
-            with closing(make_environment(environment)) as env:
+            units = measured_units(environment)
+            with closing(make_environment(environment, units)) as env:
                 if of_patches(env):
                     raise ValueError(f"{self.robot}: has a camera; this makes models of numbers")
                 return describe(env, self.robot, environment)

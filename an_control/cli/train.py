@@ -24,6 +24,7 @@ from an_control.cli.common import (
 from an_control.cli.disturbance import mixture
 from an_control.cli.model_parts import PartOptions, Parts
 from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.learning.runs.figures import explained
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.tasks import SUCCESS
 from an_control.system.interrupts import INTERRUPTED
@@ -201,15 +202,18 @@ class Verb:
         from an_control.learning.environments import describe, environment_of, make_environment
         from an_control.learning.es.search import Search, SearchSettings
         from an_control.learning.rollout.engine_choice import make_engine
+        from an_control.learning.runs.probe import units_of_run
         from an_control.learning.runs.run_folder import RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
+        from an_control.learning.units import Units
         from an_control.learning.varied_robot import check_robot
 
         environment = environment_of(self.task)
-        env = make_environment(environment)
-        task = describe(env, self.task, environment)
         model = None if self.start_model is None else read_model(self.start_model)
+        units = units_of_run(self.out, environment) if model is None else Units.of_task(model.task)
+        env = make_environment(environment, units)
+        task = describe(env, self.task, environment)
         if model is not None:  # what the environment says nothing of
             task |= {name: value for name, value in model.task.items() if name not in task}
         form, start = self._form(len(task["channels"]), len(task["actuators"]), model)
@@ -352,3 +356,8 @@ class Verb:
                 "metrics": loop.metrics,
             },
         )
+
+
+Verb.__doc__ = explained(
+    Verb.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note"
+)

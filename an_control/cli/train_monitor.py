@@ -19,6 +19,7 @@ from an_control.cli.common import (
     option,
     write_json,
 )
+from an_control.learning.runs.figures import explained
 from an_control.policy import Model, Monitor, read_model, write_model
 from an_control.policy.monitor.forward_model import NETWORKS
 from an_control.system.interrupts import INTERRUPTED
@@ -84,6 +85,7 @@ class Verb:
         from an_control.learning.runs.run_folder import RunError, RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
+        from an_control.learning.units import Units
         from an_control.learning.varied_robot import check_robot
 
         for name, least in (
@@ -111,7 +113,7 @@ class Verb:
         channels = list(model.task.get("channels", []))
         name = self.task or str(model.task.get("name", ""))
         try:
-            env = make_environment(environment_of(name))
+            env = make_environment(environment_of(name), Units.of_task(model.task))
         except ValueError as error:
             raise InputError(f"--task: {error}") from error
         hidden = self.hidden or ((64, 64) if len(channels) <= 8 else (192, 192))
@@ -165,7 +167,7 @@ class Verb:
         """Bring over what another model has learned of the same task."""
         if other.forward is None:
             raise InputError(f"--take {self.take}: has no forward model (train-monitor makes one)")
-        for key in ("channels", "actuators"):
+        for key in ("channels", "actuators", "units"):
             if other.task.get(key) != model.task.get(key):
                 raise InputError(f"--take {self.take}: its {key} are not those of {self.model}")
         ours = {name: array for name, array in other.arrays.items() if name.startswith(NETWORKS)}
@@ -177,3 +179,6 @@ class Verb:
         print(path)
         write_json(self.json, {"model": str(path), "taken": str(self.take)})
         return 0
+
+
+Verb.__doc__ = explained(Verb.__doc__, "learns")

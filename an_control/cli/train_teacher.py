@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
+from an_control.learning.runs.figures import explained
 from an_control.policy import read_model
 from an_control.system.interrupts import INTERRUPTED
 
@@ -124,7 +125,7 @@ class Verb:
                 if not run_at_terminal(loop, command(self, "train-teacher")):
                     return INTERRUPTED
                 print(f"ended: {learner.end}")
-                self._finish(loop, env)
+                self._finish(loop)
         return 0
 
     def _start(self, env: Env[Any, Any]) -> Teacher | None:
@@ -138,7 +139,7 @@ class Verb:
             raise InputError(f"--start-model {self.start_model}: must have relu units")
         return teacher
 
-    def _finish(self, loop: RunLoop, env: Env[Any, Any]) -> None:
+    def _finish(self, loop: RunLoop) -> None:
         """Evaluate the model that was kept and a random policy; write the card and the result.
 
         What has been evaluated before is not played again.
@@ -149,7 +150,7 @@ class Verb:
         episodes = 2 if self.smoke else self.episodes
         evaluations = model.trained.get("evaluations", [])
         if not evaluations or evaluations[0]["episodes"] != episodes:
-            evaluations = self._evaluate(loop.model_path, env, episodes)
+            evaluations = self._evaluate(loop.model_path, episodes)
             model = replace(model, trained={**model.trained, "evaluations": evaluations})
             how = command(self, "train-teacher")
             write_card(loop.folder, model, self.out.name, evaluations, how)
@@ -160,16 +161,22 @@ class Verb:
         result = {"task": self.task, "seed": self.seed, "model": str(loop.model_path)}
         write_json(self.json, {**result, "evaluations": evaluations, "iterations": loop.metrics})
 
-    def _evaluate(self, path: Path, env: Env[Any, Any], episodes: int) -> list[dict[str, Any]]:
+    def _evaluate(self, path: Path, episodes: int) -> list[dict[str, Any]]:
+        from an_control.learning.environments import environment_of, make_environment
         from an_control.learning.evaluation.scores import REFERENCES, Scoring
         from an_control.learning.runs.card import figures
         from an_control.learning.teacher.teachers import read_teacher
+        from an_control.learning.units import Units
 
         model = read_model(path)
-        scoring = Scoring(env, model.task["channels"], read_teacher(str(path), env), model)
         evaluations = []
-        for case in REFERENCES:
-            row = scoring.play(case, math.inf, (episodes, episodes))
-            known = {"protocol": row.name, **figures(row.array, None)}
-            evaluations.append({**known, "standard_error": round(row.error, 2)})
+        with closing(make_environment(environment_of(self.task), Units.of_task(model.task))) as env:
+            scoring = Scoring(env, model.task["channels"], read_teacher(str(path), env), model)
+            for case in REFERENCES:
+                row = scoring.play(case, math.inf, (episodes, episodes))
+                known = {"protocol": row.name, **figures(row.array, None)}
+                evaluations.append({**known, "standard_error": round(row.error, 2)})
         return evaluations
+
+
+Verb.__doc__ = explained(Verb.__doc__, "return", "validation", "failed")

@@ -1,8 +1,9 @@
 """Environments: gymnasium's, what they may offer beyond it, and what a model file says of them.
 
-Any environment of gymnasium's registry trains if it has a Box of readings and a Box or Discrete
-action. It may offer more; what, is said by the protocols below, one for each offer. All code asks
-`isinstance(env.unwrapped, PROTOCOL)`, so that a user's environment gets what ours get:
+Any environment of gymnasium's registry trains whose readings and actions are numbers, choices and
+bits (see `spaces`). It may offer more; what, is said by the protocols below, one for each offer.
+All code asks `isinstance(env.unwrapped, PROTOCOL)`, so that a user's environment gets what ours
+get:
 
     offer           what it is                                        who uses it
     HasChannels     ids of the readings                               model files, everything
@@ -21,8 +22,9 @@ action. It may offer more; what, is said by the protocols below, one for each of
 
 The `info` of a step may hold "distance_m", how far the robot has come; evaluation reports it.
 
-Policies act in [-1, 1]: a bounded Box is scaled to that, and of a Discrete space the action with
-the largest number is taken.
+`make_environment` is the one place that adapts an environment to policies. Readings come as float32
+numbers (N,), copied, in ordinary units, NaN where there is none; actions are numbers (A,) in
+[-1, 1]. What the environment prints is kept, what it raises becomes an `EnvironmentFailure`.
 """
 
 from __future__ import annotations
@@ -31,15 +33,28 @@ import importlib
 import math
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from an_control.learning.environment_output import OUTPUT
+from an_control.learning.failure import EnvironmentFailure, failure_of
 from an_control.learning.physics import physics_of, print_mujoco_warnings
+from an_control.learning.spaces import READINGS, Readings, actions_of, readings_of
+from an_control.learning.units import AS_THEY_ARE, Units
 from an_control.learning.varied_robot import VariedRobot
+from an_control.system.native_output import no_native_output
+
+MAX_STEPS = 1000
+"""Of an episode, in an environment that is registered without a time limit."""
+OWN_LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps", "_max_steps")
+"""Attributes by which environments limit themselves, and up to which number that is believed."""
+MAX_OWN_LIMIT = 100_000
 
 
 @runtime_checkable
@@ -178,26 +193,71 @@ def environment_of(task: str) -> str:
     return ENVIRONMENTS.get(task, task)
 
 
-def open_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-    """The environment of an id, or of ``module:id`` where the module registers it.
+def open_environment(
+    environment: str, *, limited: bool = False, **arguments: Any
+) -> gymnasium.Env[Any, Any]:
+    """Return the environment of an id, or of ``module:id`` where the module registers it.
 
-    It is as it is, but its robot can be `varied`.
+    Its spaces are its own, but its robot can be `varied`. Where it is `limited`, its episodes end
+    also if it is registered without a time limit.
 
-    The module may lie in the current directory. ValueError where there is no such environment, or
-    where it does not take these arguments of `gymnasium.make`.
+    The module may lie in the current directory. ValueError where there is no such environment,
+    where it cannot be made, or where it does not take these arguments of `gymnasium.make`.
     """
     module = environment.rpartition(":")[0]
     try:
-        if module:
-            _import_module(module)
-        env = gymnasium.make(environment, **arguments)
+        with no_native_output(), OUTPUT:  # PyBullet prints where it is imported and connected
+            if module:
+                _import_module(module)
+            env = gymnasium.make(environment, **arguments)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         text = " ".join(str(error).split())
         raise ValueError(f"environment {environment!r}: {text}") from error
+    except Exception as error:
+        _print_traceback(error)
+        raise ValueError(str(failure_of(environment, "making it", error))) from error
     print_mujoco_warnings()
     inner = env.unwrapped
+    if limited and (env.spec is None or env.spec.max_episode_steps is None):
+        env = _StepLimit(env, environment)
     physics = inner.set_physics if isinstance(inner, HasPhysics) else physics_of(inner)
     return VariedRobot(env, inner.starts if isinstance(inner, HasStarts) else (), physics)
+
+
+def _print_traceback(error: BaseException) -> None:
+    OUTPUT.write("".join(traceback.format_exception(error)))
+
+
+class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Cuts off the episodes of an environment that is registered without a time limit.
+
+    One that limits itself to more steps, by an attribute of a usual name, gets these.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], environment: str) -> None:
+        super().__init__(env)
+        own = [getattr(env.unwrapped, name, None) for name in OWN_LIMITS]
+        limits = [int(one) for one in own if isinstance(one, int | float) and one < MAX_OWN_LIMIT]
+        self._limit, self._environment, self._steps = max(limits, default=0), environment, 0
+        self._limit = max(MAX_STEPS, self._limit)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self._steps = 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        if self._steps >= self._limit and not (terminated or truncated):
+            truncated = True
+            OUTPUT.note(
+                f"environment {self._environment!r} has no time limit: its episodes are cut off"
+                f" after {self._limit} steps; register it with max_episode_steps=N for another"
+                " number"
+            )
+        return observation, reward, terminated, truncated, info
 
 
 def _import_module(name: str) -> None:
@@ -213,32 +273,124 @@ def _import_module(name: str) -> None:
         raise ImportError(f"importing {name} failed: {error!r}") from error
 
 
-def make_environment(environment: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-    """The environment of an id or ``module:id`` as policies need it, see `open_environment`.
+def make_environment(
+    environment: str, units: Units = AS_THEY_ARE, **arguments: Any
+) -> gymnasium.Env[Any, Any]:
+    """Return the environment of an id or ``module:id`` as policies need it.
 
-    Its observations come flat and as float32, but for image patches (N, f, p, p) uint8; its
-    actions are flat and in [-1, 1]. ValueError also where its spaces are no Box of readings and
-    Box or Discrete of actions.
+    Observations are readings (N,) float32 in these units, new arrays, NaN where the environment
+    gave no finite number; image patches (N, f, p, p) uint8 stay as they are. Actions are numbers
+    (A,) in [-1, 1].
+
+    ValueError as of `open_environment`, also where the spaces hold no numbers to learn, or the
+    units are those of another number of readings.
     """
-    env = open_environment(environment, **arguments)
-    readings, actions = env.observation_space, env.action_space
-    if not isinstance(readings, spaces.Box):
+    reopen = partial(open_environment, environment, limited=True, **arguments)
+    env = reopen()
+    try:
+        return Adapted(env, environment, units, reopen)
+    except ValueError as error:
         env.close()
-        raise ValueError(
-            f"environment {environment!r}: its observation space is {readings},"
-            " only a Box can be learned here"
-        )
-    if not isinstance(actions, spaces.Box | spaces.Discrete):
-        env.close()
-        raise ValueError(
-            f"environment {environment!r}: its action space is {actions},"
-            " only a Box or a Discrete one can be learned here"
-        )
-    if len(readings.shape) != 1 and not of_patches(env):
-        env = gymnasium.wrappers.FlattenObservation(env)
-    if readings.dtype != np.float32 and not of_patches(env):
-        env = _single(env)
-    return _Largest(env) if isinstance(actions, spaces.Discrete) else _scaled(env, actions)
+        raise ValueError(f"environment {environment!r}: {error}") from error
+
+
+class _OwnThreads:
+    """A context after which torch has its number of threads again, which an environment's code
+    may have set."""
+
+    def __enter__(self) -> None:
+        torch = sys.modules.get("torch")
+        self._threads = 0 if torch is None else torch.get_num_threads()
+
+    def __exit__(self, *_: object) -> None:
+        if self._threads and (torch := sys.modules["torch"]).get_num_threads() != self._threads:
+            torch.set_num_threads(self._threads)
+
+
+THREADS = _OwnThreads()
+
+
+class Adapted(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Readings and actions as numbers; what goes wrong inside is an EnvironmentFailure.
+
+    After a failure the environment is made anew, since the old one may be broken.
+
+    Attributes:
+        actions: how numbers become its actions.
+        readings: how its observations become numbers; None where they are image patches.
+        units: of the readings.
+        numbers: (N,) the newest observation in the environment's own numbers, not to be changed.
+    """
+
+    numbers: np.ndarray
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        environment: str,
+        units: Units,
+        reopen: Callable[[], gymnasium.Env[Any, Any]],
+    ) -> None:
+        super().__init__(env)
+        self._environment, self._reopen, self.units = environment, reopen, units
+        self.actions = actions_of(env.action_space)
+        self.readings: Readings | None = None
+        self._steps = 0
+        if of_patches(env):
+            self.observation_space = env.observation_space
+        else:
+            self.readings = readings_of(env.observation_space)
+            units.check(len(self.readings.ids))
+            shape = (len(self.readings.ids),)
+            self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
+        self.action_space = spaces.Box(-1.0, 1.0, (len(self.actions.names),), np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self._steps = 0
+        try:
+            with OUTPUT, THREADS:
+                observation, info = self.env.reset(seed=seed, options=options)
+            return self._read(observation), info
+        except Exception as error:
+            self._fail(f"reset with seed {seed}", error)
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        native = self.actions.native(action)
+        try:
+            with OUTPUT, THREADS:
+                observation, reward, terminated, truncated, info = self.env.step(native)
+            return self._read(observation), float(reward), bool(terminated), bool(truncated), info
+        except Exception as error:
+            self._fail(f"step {self._steps}", error)
+
+    def close(self) -> None:
+        try:
+            with OUTPUT:
+                self.env.close()
+        except Exception as error:  # the work is done
+            _print_traceback(error)
+
+    def _read(self, observation: Any) -> np.ndarray:
+        """Return the observation as a new array, which the environment does not know."""
+        if self.readings is None:
+            return np.array(observation)
+        self.numbers = self.readings.flatten(observation)
+        readings = self.units.scaled(self.numbers)
+        if not np.isfinite(readings).all():
+            readings[~np.isfinite(readings)] = np.nan
+        return readings
+
+    def _fail(self, what: str, error: Exception) -> NoReturn:
+        _print_traceback(error)
+        self.close()
+        try:
+            self.env = self._reopen()
+        except ValueError as reopening:
+            raise EnvironmentFailure(str(reopening)) from error
+        raise failure_of(self._environment, what, error) from error
 
 
 def of_patches(env: gymnasium.Env[Any, Any]) -> bool:
@@ -247,84 +399,67 @@ def of_patches(env: gymnasium.Env[Any, Any]) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
-def of_choices(env: gymnasium.Env[Any, Any]) -> bool:
-    """Whether an environment of `make_environment` takes the largest action's place: Discrete."""
-    return isinstance(env, _Largest)
+def choices_of(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
+    """Return the sizes of the groups of actions of which the largest is taken, 1 for a bit.
+
+    Empty where some action of this environment of `make_environment` is a number of a Box.
+    """
+    adapted = _adapter_of(env)
+    return () if adapted is None else adapted.actions.choices
 
 
-def _single(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """The environment with float32 observations, which is what policies read."""
-    space = env.observation_space
-    assert isinstance(space, spaces.Box)
-    low, high = space.low.astype(np.float32), space.high.astype(np.float32)
-    return gymnasium.wrappers.TransformObservation(
-        env, lambda observation: observation.astype(np.float32), spaces.Box(low, high)
-    )
+def adapter_of(env: gymnasium.Env[Any, Any]) -> Adapted:
+    """Return what adapts an environment of `make_environment`, which may be wrapped."""
+    if (adapted := _adapter_of(env)) is None:
+        raise TypeError(f"{env} was not opened by make_environment")
+    return adapted
 
 
-class _Largest(gymnasium.ActionWrapper[Any, Any, Any]):
-    """Acts by the place of the largest of as many numbers as there are actions."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        assert isinstance(env.action_space, spaces.Discrete)
-        self._first = int(env.action_space.start)
-        self.action_space = spaces.Box(-1.0, 1.0, (int(env.action_space.n),), np.float32)
-
-    def action(self, action: np.ndarray) -> int:
-        return self._first + int(np.argmax(action))
-
-
-class _Shaped(gymnasium.ActionWrapper[Any, Any, Any]):
-    """Takes flat actions in [-1, 1] and gives them the shape and bounds of the environment's."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        space = env.action_space
-        assert isinstance(space, spaces.Box)
-        self._shape, self._dtype = space.shape, space.dtype
-        self._middle, self._reach = _scale(space)
-        self.action_space = spaces.Box(-1.0, 1.0, (int(np.prod(space.shape)),), np.float32)
-
-    def action(self, action: np.ndarray) -> np.ndarray:
-        wide = np.asarray(action, np.float64).reshape(self._shape)
-        return (self._middle + self._reach * wide).astype(self._dtype)
-
-
-def to_unit(space: spaces.Box, action: np.ndarray) -> np.ndarray:
-    """An action of this space as the flat one (A,) in [-1, 1] that stands for it."""
-    middle, reach = _scale(space)
-    return ((np.asarray(action, np.float64) - middle) / reach).ravel()
-
-
-def _scale(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """What 0 stands for, and how far 1 is from it; numbers without bounds stand for themselves."""
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    bounded = np.isfinite(low) & np.isfinite(high)
-    return np.where(bounded, (low + high) / 2.0, 0.0), np.where(bounded, (high - low) / 2.0, 1.0)
-
-
-def _scaled(env: gymnasium.Env[Any, Any], actions: spaces.Box) -> gymnasium.Env[Any, Any]:
-    """The environment for actions (A,) in [-1, 1]; itself where it takes these."""
-    if len(actions.shape) == 1 and (actions.low == -1.0).all() and (actions.high == 1.0).all():
-        return env
-    return _Shaped(env)
+def _adapter_of(env: gymnasium.Env[Any, Any]) -> Adapted | None:
+    while not isinstance(env, Adapted) and isinstance(env, gymnasium.Wrapper):
+        env = env.env
+    return env if isinstance(env, Adapted) else None
 
 
 def describe(env: gymnasium.Env[Any, Any], name: str, environment: str) -> dict[str, Any]:
-    """The `task` of a model file for this environment."""
+    """Return the `task` of a model file for this environment of `make_environment`.
+
+    ValueError where it names other readings or actuators than it has.
+    """
     inner: Any = env.unwrapped
-    readings, actions = env.observation_space.shape, env.action_space.shape
-    assert readings is not None and actions is not None
-    channels: Sequence[str] = [f"observation.{i}" for i in range(readings[0])]
-    actuators: Sequence[str] = [f"action.{i}" for i in range(actions[0])]
-    return {
+    adapted = adapter_of(env)
+    readings, actuators = env.observation_space.shape, adapted.actions.names
+    assert readings is not None
+    channels: Sequence[str] = [f"{READINGS}.{i}" for i in range(readings[0])]
+    if adapted.readings is not None:
+        channels = adapted.readings.ids
+    if isinstance(inner, HasChannels) and _are_names(inner.channels):
+        channels = _named("channels", inner.channels, len(channels), environment)
+    if isinstance(inner, HasActuators) and _are_names(inner.actuators):
+        actuators = tuple(_named("actuators", inner.actuators, len(actuators), environment))
+    task = {
         "name": name,
         "environment": environment.rpartition(":")[2],
-        "channels": list(inner.channels if isinstance(inner, HasChannels) else channels),
-        "actuators": list(inner.actuators if isinstance(inner, HasActuators) else actuators),
+        "channels": list(channels),
+        "actuators": list(actuators),
         "step_s": step_length(env),
     }
+    return task | ({"units": adapted.units.pairs} if adapted.units else {})
+
+
+def _are_names(names: Any) -> bool:
+    """Return whether an attribute holds names; another one of its name may hold anything."""
+    return isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
+
+
+def _named(what: str, names: Sequence[str], count: int, environment: str) -> Sequence[str]:
+    """Return an environment's own names; ValueError unless they are `count` that differ."""
+    if len(names) != count or len(set(names)) != count:
+        raise ValueError(
+            f"environment {environment!r}: its {what} are {len(names)} names"
+            f" ({len(set(names))} different ones), but there are {count}"
+        )
+    return names
 
 
 def step_length(env: gymnasium.Env[Any, Any]) -> float:

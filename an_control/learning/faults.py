@@ -66,7 +66,8 @@ def equal_chances(texts: Sequence[str], share: float) -> dict[Fault, float]:
 def check_chances(faults: Mapping[F, float]) -> None:
     """ValueError where the faults' chances are more than 1 together."""
     if sum(faults.values()) > 1.0 + ROUNDING:
-        raise ValueError(f"faults: {sum(faults.values()):g} (allowed: chances, together up to 1)")
+        together = sum(faults.values())
+        raise ValueError(f"faults: chances that are {together:g} together (allowed: up to 1)")
 
 
 def draw(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:

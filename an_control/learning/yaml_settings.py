@@ -8,14 +8,17 @@ keys have the form that their type can `parse`.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from an_control.wiring.checked_yaml import Entry
-from an_control.wiring.errors import WiringError
+from an_control.wiring.errors import Shown, WiringError
 
 T = TypeVar("T")
+_PROBLEM = re.compile(r"(?P<key>\w+): (?P<value>.*) \(allowed: (?P<allowed>.*)\)")
+"""What a dataclass raises where its fields do not fit together."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,10 @@ def settings_from(kind: type[T], entry: Entry, also: tuple[str, ...] = ()) -> T:
     try:
         return kind(**values)
     except ValueError as error:
-        raise entry.error(str(error)) from error
+        if (parts := _PROBLEM.fullmatch(str(error))) is None:
+            raise entry.error(str(error)) from error
+        key = f"{entry.key}.{parts['key']}" if entry.key else parts["key"]
+        raise WiringError(entry.file, key, Shown(parts["value"]), parts["allowed"]) from error
 
 
 def _value(hint: Any, entry: Entry) -> Any:

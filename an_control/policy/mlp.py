@@ -20,8 +20,8 @@ from an_control.system.blas import one_blas_thread
 class MlpPolicy(PreviousAction, Policy):
     """The same calls as `AttentionNeuron`, for a network that needs its inputs in order.
 
-    Readings by id are put into the nominal order and missing ones read as zero; without nominal
-    ids the order in which they are given is taken.
+    Readings by id are put into the nominal order; without nominal ids the order in which they are
+    given is taken. One that is missing reads as it did last, and as zero until it has come.
     """
 
     engine = "numpy"
@@ -38,8 +38,9 @@ class MlpPolicy(PreviousAction, Policy):
         self.reset()
 
     def reset(self) -> None:
-        """Zero the previous action, which this network does not use; it has no other state."""
+        """Zero the previous action, which this network does not use, and forget all readings."""
         self._previous = np.zeros(self._sizes.actions, np.float32)
+        self._newest = np.zeros(self._sizes.channels)
 
     def step(self, readings: Mapping[str, float]) -> np.ndarray:
         """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
@@ -50,12 +51,15 @@ class MlpPolicy(PreviousAction, Policy):
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """One tick on `values` (N,) of the channels `ids` (N,); errors as `AttentionNeuron`'s."""
         values = real_numbers(values, len(ids)).astype(np.float64)
-        values[~(np.abs(values) <= MAX_READING)] = 0.0
         ids = tuple(ids)
         if ids != self.nominal_ids:
             given = dict(zip(distinct(ids), values, strict=True))
-            values = np.array([given.get(name, 0.0) for name in self.nominal_ids or ids])
+            values = np.array([given.get(name, np.nan) for name in self.nominal_ids or ids])
         if len(values) != self._sizes.channels:
             raise ValueError(f"{len(values)} readings for {self._sizes.channels} inputs in order")
+        present = np.abs(values) <= MAX_READING
+        if not present.all():
+            values = np.where(present, values, self._newest)
+        self._newest = values
         self._previous = self._head(values)
         return self._previous.copy()

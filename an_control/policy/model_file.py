@@ -48,6 +48,7 @@ TASK_KEYS: dict[str, Any] = {
     "ramp_s": (int, float),
     "recovery": (int, float),
     "repeats": bool,
+    "units": list,
 }
 MAX_RAMP_S = 3600.0
 MAX_RECOVERY = 1.0
@@ -68,8 +69,9 @@ class Model:
     `task` describes what it was trained for (``name``, ``environment``, ``channels`` and
     ``actuators`` in the environment's order, ``step_s``; ``ramp_s``, the longest soft start that it
     was trained with; ``recovery``, the least change of a robot that moves, see `RecoveringPolicy`;
-    ``repeats``, whether it was trained to step on readings that it has seen before), `trained`
-    how; both may be empty.
+    ``repeats``, whether it was trained to step on readings that it has seen before; ``units``, a
+    pair of scale and offset for each channel, where it was trained on numbers of the environment
+    that are scaled so), `trained` how; both may be empty.
     `forward` describes the forward model that the arrays ``forward.*`` are, where there is one.
     """
 
@@ -279,6 +281,8 @@ def _check_task(task: Mapping[str, Any]) -> None:
         names = task.get(key, [])
         if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise ValueError(f"task.{key}: must be a list of strings that differ")
+    if "units" in task:
+        _check_units(task["units"], len(task.get("channels", [])))
     ramp_s = task.get("ramp_s", 0.0)
     if not 0.0 <= ramp_s <= MAX_RAMP_S:
         raise ValueError(f"task.ramp_s: {ramp_s!r} is not between 0 and {MAX_RAMP_S:g} s")
@@ -290,3 +294,13 @@ def _check_task(task: Mapping[str, Any]) -> None:
         raise ValueError(
             f"task.step_s: {step_s!r} is not between {MIN_STEP_S:g} and {MAX_STEP_S:g} s"
         )
+
+
+def _check_units(units: list[Any], channels: int) -> None:
+    """ValueError unless there is a scale, which is not 0, and an offset for each channel."""
+    if len(units) != channels:
+        raise ValueError(f"task.units: {len(units)} pairs for {channels} channels")
+    for pair in units:
+        numbers = isinstance(pair, list) and [type(one) in (int, float) for one in pair]
+        if numbers != [True, True] or not all(map(math.isfinite, pair)) or not pair[0]:
+            raise ValueError(f"task.units: {short(pair)} is no pair of scale and offset")

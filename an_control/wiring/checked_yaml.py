@@ -149,7 +149,10 @@ class Entry:
 
     def error(self, allowed: str) -> WiringError:
         """The WiringError for this value."""
-        return WiringError(self.file, self.key, self.value, allowed)
+        empty = self.value is None and not self.key
+        return WiringError(
+            self.file, self.key, Shown("an empty file") if empty else self.value, allowed
+        )
 
     def items(self, what: str) -> Iterator[tuple[str, Entry]]:
         """The named entries of a mapping that must have at least one; `what` says of what."""

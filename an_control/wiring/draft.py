@@ -88,7 +88,9 @@ def _source(one: SourceConfig, comment: str) -> Line:
 
 
 def _channel(one: ChannelConfig, comment: str) -> Line:
-    more = "" if one.inf is None else f", inf: {number(one.inf)}"
+    more = "" if one.scale == 1.0 else f", scale: {number(one.scale)}"
+    more += "" if not one.offset else f", offset: {number(one.offset)}"
+    more += "" if one.inf is None else f", inf: {number(one.inf)}"
     more += "" if one.valid is None else f", valid: [{', '.join(map(number, one.valid))}]"
     return Line(one.id, f"{{source: {one.source}, field: {quoted(one.field)}{more}}}", comment)
 

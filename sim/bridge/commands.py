@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.learning.spaces import actions_of
 from an_control.wiring import CommandMessage
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import Resolver, stamp_reader
@@ -94,26 +95,23 @@ class Commands:
         return min(self._taken_s)
 
     def action(self, commands: NDArray[np.float64]) -> Any:
-        """The environment's action: within a Box; for Discrete the index, or the largest of n."""
-        if isinstance(self._space, gymnasium.spaces.Box):
-            low, high = self._space.low.ravel(), self._space.high.ravel()
-            bounded = np.minimum(np.maximum(commands, low), high)
-            return bounded.reshape(self._space.shape).astype(self._space.dtype)
-        assert isinstance(self._space, gymnasium.spaces.Discrete)
-        if len(commands) > 1:
-            return int(self._space.start + np.argmax(commands))
-        return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
+        """The environment's action, always inside its space; of a Discrete one also by its index.
+
+        See `Actions.steering`.
+        """
+        if isinstance(self._space, gymnasium.spaces.Discrete) and len(commands) == 1:
+            return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
+        return self._actions.steering(commands)
 
     def _check(self, count: int, simulation: Simulation) -> None:
-        if isinstance(self._space, gymnasium.spaces.Box):
-            wanted = [int(np.prod(self._space.shape))]
-        elif isinstance(self._space, gymnasium.spaces.Discrete):
-            wanted = sorted({1, int(self._space.n)})
-        else:
+        try:
+            self._actions = actions_of(self._space)
+        except ValueError as error:
             kind = type(self._space).__name__
-            raise WiringError(
-                simulation.file, "environment", kind, "an action space Box or Discrete"
-            )
+            raise WiringError(simulation.file, "environment", kind, str(error)) from None
+        wanted = [len(self._actions.names)]
+        if isinstance(self._space, gymnasium.spaces.Discrete):
+            wanted = sorted({1, *wanted})
         if count not in wanted:
             allowed = f"{' or '.join(map(str, wanted))} actuators, as the environment's action has"
             key = "command.actuators" if len(self._messages) == 1 else "command"

@@ -7,7 +7,7 @@ everything else by id on one topic. Both as JointState: messages with a stamp, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,8 @@ from an_control.learning.environments import (
     of_patches,
     open_environment,
 )
+from an_control.learning.runs.probe import measured_units
+from an_control.learning.spaces import bounds, shown
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
 from an_control.wiring.draft import Draft, Line, entries, number, quoted
 
@@ -57,22 +59,23 @@ class EnvironmentDraft:
 
 def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
     """The draft for a gymnasium id or ``module:id``; ValueError for what cannot be served so."""
-    with closing(make_environment(environment)) as env:
+    with closing(make_environment(environment, measured_units(environment))) as env:
         if of_patches(env):
             raise ValueError(
                 f"environment {environment!r}: shows image patches; see docs/camera.md"
             )
         task = describe(env, robot, environment)
     with closing(open_environment(environment)) as env:
-        space: Any = env.observation_space
-        if len(space.shape) == PICTURE_DIMENSIONS and space.dtype == np.uint8:
+        space = env.observation_space
+        shape = space.shape or (len(task["channels"]),)
+        if len(shape) == PICTURE_DIMENSIONS and space.dtype == np.uint8:
             raise ValueError(f"environment {environment!r}: shows an image; see docs/camera.md")
-        topics = _topics(task["channels"], len(space.shape) == 1)
+        topics = _topics(task["channels"], len(shape) == 1)
         actuators = _actuators(env.action_space, task["actuators"])
         about = f"{robot}: {environment}, as an-control new has drafted it."
         step_s = task["step_s"]
         return EnvironmentDraft(
-            wiring=_wiring(robot, about, step_s, topics, space, actuators).text(),
+            wiring=_wiring(robot, about, task, topics, _ranges(space), actuators).text(),
             simulation=_simulation(about, environment, env, step_s, topics, actuators),
             channels=tuple(task["channels"]),
             actuators=tuple(task["actuators"]),
@@ -102,15 +105,25 @@ def _actuators(
     space: gymnasium.Space[Any], names: Sequence[str]
 ) -> list[tuple[ActuatorConfig, str]]:
     """Actuators of the environment's own units; the safe command is what is nearest to nothing."""
-    if isinstance(space, gymnasium.spaces.Discrete):
-        about = "of all actuators the largest is taken"
+    if not isinstance(space, gymnasium.spaces.Box):
+        about = "-1 .. 1; of a choice's actuators the largest is taken"
+        if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+            raise ValueError(
+                f"actions of the space {shown(space)} have no draft (allowed: Box, Discrete,"
+                " MultiDiscrete, MultiBinary); an environment may offer one of them by a"
+                " gymnasium.ActionWrapper"
+            )
         return [(ActuatorConfig(one, 1.0, 0.0, (-1.0, 1.0), 0.0, 0.0), about) for one in names]
-    assert isinstance(space, gymnasium.spaces.Box)
     found = []
-    low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
-    for name, least, most in zip(names, low.tolist(), high.tolist(), strict=True):
-        if not np.isfinite([least, most]).all():
-            one = ActuatorConfig(name, 1.0, 0.0, (-1.0, 1.0), 0.0, 0.0)
+    low, high = bounds(space)
+    stated = space.bounded_below.ravel() & space.bounded_above.ravel()
+    for name, least, most, bounded in zip(
+        names, low.tolist(), high.tolist(), stated.tolist(), strict=True
+    ):
+        if not bounded:
+            scale, offset = (most - least) / 2.0, (least + most) / 2.0
+            safe = 0.0 if least <= 0.0 <= most else offset
+            one = ActuatorConfig(name, scale, offset, (least, most), 0.0, safe)
             found.append((one, "has no bounds in the environment"))
             continue
         scale, offset = (most - least) / 2.0, (least + most) / 2.0
@@ -122,14 +135,14 @@ def _actuators(
 def _wiring(
     robot: str,
     about: str,
-    step_s: float,
+    task: Mapping[str, Any],
     topics: Sequence[Topic],
-    space: gymnasium.spaces.Box,
+    ranges: Mapping[int, str],
     actuators: Sequence[Actuator],
 ) -> Draft:
-    low, high = space.low.ravel(), space.high.ravel()
+    step_s, units = task["step_s"], dict(enumerate(task.get("units", ())))
     channels = [
-        (place, ChannelConfig(_id(topic, name, field), topic.topic, f"{field}[{name}]"))
+        (place, _channel(topic, name, field, *units.get(place, (1.0, 0.0))))
         for topic in topics
         for field, places in topic.fields.items()
         for name, place in zip(topic.names, places, strict=True)
@@ -147,7 +160,7 @@ def _wiring(
             for one in topics
         ],
         channels=[
-            (channel, _range(low[place], high[place]))
+            (channel, ranges.get(place, ""))
             for place, channel in sorted(channels, key=lambda pair: pair[0])
         ],
         command=(
@@ -164,9 +177,18 @@ def _id(topic: Topic, name: str, field: str) -> str:
     return name if topic.topic == "readings" else f"{name}.{field}"
 
 
-def _range(low: float, high: float) -> str:
-    """The bounds that the environment states, where it states any."""
-    return f"{low:g} .. {high:g}" if np.isfinite([low, high]).all() else ""
+def _channel(topic: Topic, name: str, field: str, scale: float, offset: float) -> ChannelConfig:
+    """The channel that carries one number of a topic, in the units that a model learns in."""
+    where = topic.topic, f"{field}[{name}]"
+    return ChannelConfig(_id(topic, name, field), *where, scale=scale, offset=offset)
+
+
+def _ranges(space: gymnasium.Space[Any]) -> dict[int, str]:
+    """The bounds that the environment states, by place in the observation."""
+    if not isinstance(space, gymnasium.spaces.Box):
+        return {}
+    pairs = zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True)
+    return {i: f"{a:g} .. {b:g}" for i, (a, b) in enumerate(pairs) if np.isfinite([a, b]).all()}
 
 
 def _simulation(
@@ -177,7 +199,7 @@ def _simulation(
     topics: Sequence[Topic],
     actuators: Sequence[Actuator],
 ) -> str:
-    size = int(np.prod(env.observation_space.shape or (1,)))
+    size = sum(len(places) for topic in topics for places in topic.fields.values())
     sensors = _sensors(env)
     lines = [
         f"# The simulation of {about}",

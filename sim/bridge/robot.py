@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.environments import HasSensors, open_environment
+from an_control.learning.spaces import readings_of
 from an_control.learning.varied_robot import check_robot, varied
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import Resolver, message_class
@@ -56,7 +57,10 @@ class Robot:
 
     def _open(self, camera: bool) -> None:
         self._environment = _make(self.simulation, camera)
-        inner = self._environment.unwrapped
+        inner, space = self._environment.unwrapped, self._environment.observation_space
+        self._read: Callable[[Any], Any] = np.asarray
+        if not isinstance(space, gymnasium.spaces.Box):
+            self._read = readings_of(space).flatten
         self._sensors: Callable[[], Mapping[str, Any]] = (
             inner.sensors if isinstance(inner, HasSensors) else dict
         )
@@ -67,14 +71,16 @@ class Robot:
 
     def reset(self, seed: int) -> None:
         """Start an episode, determined by the seed alone."""
-        self._observation, self._info = self._environment.reset(seed=seed)
+        observation, self._info = self._environment.reset(seed=seed)
+        self._observation = self._read(observation)
         self.reward, self.over = 0.0, False
 
     def step(self, commands: NDArray[np.float64]) -> None:
         """Advance one step under commands (A,) in the unit of the action."""
         action = self.commands.action(commands)
         result = self._environment.step(action)
-        self._observation, reward, terminated, truncated, self._info = result
+        observation, reward, terminated, truncated, self._info = result
+        self._observation = self._read(observation)
         self.reward = float(reward)
         """The reward of the last step."""
         self.over = bool(terminated or truncated)

@@ -145,21 +145,39 @@ def test_no_backgrounds_replace_a_recipes(tmp_path):
     assert json.loads((out / "config.json").read_text())["settings"]["backgrounds"] == 0.0
 
 
-def test_a_step_that_is_not_finite_ends_it_with_one_line_and_the_rounds_so_far(
-    tmp_path, distill, capsys, monkeypatch
+@pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")  # its checker sees it too
+@pytest.mark.parametrize(
+    ("readings", "reason"),
+    [
+        (200, "step 1: ValueError: observation has 200 numbers, its space 2"),
+        (2, "gave no finite reading"),
+    ],
+)
+def test_an_environment_that_breaks_ends_it_with_one_line_and_the_rounds_so_far(
+    readings, reason, tmp_path, distill, capsys, monkeypatch
 ):
     step, checkpoint = cart_env.Cart.step, tmp_path / "run/checkpoint.safetensors"
+    reset = cart_env.Cart.reset
 
-    def bad(env, action):
+    def bad(seen):
+        return np.full(readings, np.nan) if checkpoint.exists() else seen
+
+    def bad_step(env, action):
         seen, *others = step(env, action)
-        return np.full(200, np.nan) if checkpoint.exists() else seen, *others
+        return bad(seen), *others
+
+    def bad_reset(env, *, seed=None, options=None):
+        seen, info = reset(env, seed=seed, options=options)
+        return bad(seen) if readings == 2 else seen, info
 
     monkeypatch.setattr(RunLoop, "save_every_s", 0.0)
     with monkeypatch.context() as broken:
-        broken.setattr(cart_env.Cart, "step", bad)
+        broken.setattr(cart_env.Cart, "step", bad_step)
+        broken.setattr(cart_env.Cart, "reset", bad_reset)
         assert distill("--smoke") == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and len(said) < 400
-    assert f"an-control distill: environment of {CART}: step 1 gave reward" in said
+    assert said.startswith("an-control distill: environment ") and reason in said
+    assert "; 20 episodes in a row failed" in said
     assert distill("--smoke") == 0
     assert "1 of 3 rounds were done before" in capsys.readouterr().out

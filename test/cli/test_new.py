@@ -227,7 +227,6 @@ def test_it_overwrites_only_where_it_is_told_to(tmp_path, capsys):
         (["mine"], "either --env ID or --live"),
         (["my robot", "--live"], "must be a name"),
         (["mine", "--env", "Gone-v7"], "Gone-v7"),
-        (["mine", "--env", "Blackjack-v1"], "only a Box can be learned"),
         (["mine", "--live", "--seconds", "0"], "--seconds 0"),
     ],
 )

@@ -111,6 +111,22 @@ def test_a_run_that_was_stopped_anywhere_continues_to_the_same_bits(tmp_path):
     assert all(array.tobytes() == parts[name].tobytes() for name, array in whole.items())
 
 
+def test_it_learns_on_one_thread_whatever_was_set_before(tmp_path):
+    """On a busy machine two threads of so small networks take ten times the processor time."""
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        env = make_environment(environment_of("cartpole"))
+        model = read_model(share_path("models/cartpole.safetensors"))
+        settings = ForwardModelSettings(hidden=(8,), updates=1)
+        ForwardModelLearner(tmp_path, env, model, settings, seed=1).close()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
     """A robot that stops gets the safe command; this, not the policy's, is what it learns from."""
     model = tmp_path / "ant.safetensors"

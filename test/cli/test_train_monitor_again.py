@@ -25,24 +25,22 @@ LITTLE = 1e-6
 """Minutes in which each network gets one update."""
 
 
-class NanCart(Cart):
-    """Has as many channels as numpy prints on two lines; gives NaN after `left` steps."""
+class FailingCart(Cart):
+    """Works for `left` steps; then it fails as `how` says: "raises" from then on, or gives "nan"
+    once."""
 
-    observation_space = gymnasium.spaces.Box(-9.0, 9.0, (24,), np.float64)
-    left = 0
-
-    def reset(self, *, seed=None, options=None):
-        state, info = super().reset(seed=seed)
-        return np.resize(state, 24), info
+    left, how = 0, ""
 
     def step(self, action):
         state, *others = super().step(action)
-        NanCart.left -= 1
-        return np.resize(state if NanCart.left else state * np.nan, 24), *others
+        FailingCart.left -= 1
+        if self.how == "raises" and self.left < 0:
+            raise OSError("the cable is off")
+        return state * np.nan if self.how == "nan" and self.left == 0 else state, *others
 
 
-if "NanCart-v0" not in gymnasium.registry:
-    gymnasium.register("NanCart-v0", NanCart)
+if "FailingCart-v0" not in gymnasium.registry:
+    gymnasium.register("FailingCart-v0", FailingCart)
 
 
 def model_of(path: Path, task: str) -> Path:
@@ -138,23 +136,43 @@ def test_with_more_minutes_after_the_end_it_learns_again_and_says_so(cart, tmp_p
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("done", [0, 3])
-def test_nan_ends_it_with_one_line_and_what_was_learned_before_is_kept(
-    done, tmp_path, monkeypatch, capsys
-):
+@pytest.fixture
+def failing(tmp_path, monkeypatch):
+    """Trains the monitor of a cart that fails as asked, in a folder; returns the status."""
     monkeypatch.setattr(RunLoop, "save_every_s", 0.0)
-    model = model_of(tmp_path / "nan.safetensors", "NanCart-v0")
-    arguments = ["train-monitor", str(model), *SHORT, "--folder"]
-    assert main([*arguments, str(tmp_path / "whole"), "--out", str(tmp_path / "whole.st")]) == 0
-    NanCart.left = 400 if done else 30
+    model = model_of(tmp_path / "model.safetensors", "FailingCart-v0")
+
+    def train(folder: str, how: str = "", left: int = 0) -> int:
+        monkeypatch.setattr(FailingCart, "how", how)
+        monkeypatch.setattr(FailingCart, "left", left)
+        arguments = "train-monitor", str(model), *SHORT, "--folder", str(tmp_path / folder)
+        return main([*arguments, "--out", str(tmp_path / f"{folder}.safetensors")])
+
+    return train
+
+
+@pytest.mark.parametrize(("done", "left"), [(0, 30), (3, 400)])
+def test_an_environment_that_breaks_ends_it_with_one_line_and_what_was_learned_before_is_kept(
+    done, left, failing, tmp_path, capsys
+):
+    assert failing("whole") == 0
     capsys.readouterr()
-    assert main([*arguments, str(tmp_path / "run")]) == 2
+    assert failing("run", "raises", left) == 1
     said = capsys.readouterr().err
-    assert said.startswith("an-control train-monitor: NanCart-v0: step ") and " nan" in said
+    assert said.startswith("an-control train-monitor: environment 'FailingCart-v0': step ")
+    assert "OSError: the cable is off" in said and "; 20 episodes in a row failed" in said
     assert said.count("\n") == 1
-    assert main([*arguments, str(tmp_path / "run")]) == 0
+    assert failing("run") == 0
     assert (f"{done} of 4 steps were done before" in capsys.readouterr().out) == bool(done)
-    assert model.read_bytes() == (tmp_path / "whole.st").read_bytes()
+    whole, run = (tmp_path / f"{name}.safetensors" for name in ("whole", "run"))
+    assert run.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")  # its checker sees the NaN
+@pytest.mark.parametrize("left", [30, 400])
+def test_a_step_without_any_reading_is_learned_as_one_with_the_newest_ones(left, failing, capsys):
+    assert failing("run", "nan", left) == 0
+    assert "failed" not in capsys.readouterr().out
 
 
 def test_one_step_to_learn_from_is_one_with_missing_channels_too(cart):

@@ -13,15 +13,16 @@ class Breaking(gymnasium.Env):
     """Ends after 5 steps; before that it may raise, or give NaN, or kill its process.
 
     `how` breaks: "raise", "nan", "sometimes" (in episodes whose seed is odd). With a `fuse` it
-    breaks only once that file is there.
+    breaks only once the file that AN_CONTROL_TEST_FUSE names is there.
     """
 
     shape = (3,)
     observation_space = spaces.Box(-1.0, 1.0, shape, np.float32)
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
-    def __init__(self, how: str = "raise", fuse: str = "") -> None:
-        self._how, self._fuse, self._step, self._odd = how, fuse, 0, False
+    def __init__(self, how: str = "raise", fuse: bool = False) -> None:
+        self._how, self._fuse = how, os.environ.get("AN_CONTROL_TEST_FUSE") if fuse else None
+        self._step, self._odd = 0, False
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -45,7 +46,7 @@ class Breaking(gymnasium.Env):
 
 
 class Pictures(Breaking):
-    observation_space = spaces.Dict({"camera": spaces.Box(0, 255, (4, 4), np.uint8)})
+    observation_space = spaces.Sequence(spaces.Box(0, 255, (4, 4), np.uint8))
 
 
 class Wide(Breaking):
@@ -57,13 +58,12 @@ class Words(Breaking):
     action_space = spaces.Text(5)
 
 
-FUSE = os.environ.get("AN_CONTROL_TEST_FUSE", "")
 for name, cls, arguments in (
     ("Raises", Breaking, {"how": "raise"}),
     ("Nan", Breaking, {"how": "nan"}),
     ("WideNan", Wide, {"how": "nan"}),
     ("Sometimes", Breaking, {"how": "sometimes"}),
-    ("Later", Breaking, {"how": "raise", "fuse": FUSE}),
+    ("Later", Breaking, {"how": "raise", "fuse": True}),
     ("Pictures", Pictures, {}),
     ("Words", Words, {}),
 ):

@@ -7,7 +7,8 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("numba", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
-from an_control.learning.rollout.live_episode import BadStep, LiveEpisode
+from an_control.learning.failure import EnvironmentFailure
+from an_control.learning.rollout.live_episode import MAX_BLIND, LiveEpisode
 
 from .broken import Breaking
 
@@ -41,11 +42,31 @@ def test_ticks_show_what_the_disturbance_leaves_and_when_signals_move(cartpole):
     assert np.flatnonzero(moved).tolist() == [4, 8], "the shuffle at the reset is no move"
 
 
-def test_a_reading_that_is_not_finite_is_refused():
-    episode = LiveEpisode(Breaking("nan"), 1)
-    with pytest.raises(BadStep, match="step 3 gave reward"):
+def test_a_reading_that_is_not_finite_is_missing_and_the_episode_continues():
+    episode, missing = LiveEpisode(Breaking("nan"), 1), []
+    for tick in episode:
+        missing.append(int(np.isnan(tick.observation).sum()))
+        episode.act(REST)
+    assert missing == [0, 0, 0, 1, 0]
+
+
+def test_a_reward_that_is_not_finite_ends_the_episode_as_failed():
+    episode = LiveEpisode(Breaking("nothing"), 1)
+    with pytest.raises(EnvironmentFailure, match="'Breaking': step 1 gave the reward nan"):
         for _ in episode:
-            episode.act(REST)
+            episode.act(REST * np.nan)
+
+
+def test_after_many_steps_without_any_reading_the_episode_has_failed():
+    env = Breaking("nothing")
+    env._readings = lambda: np.full(3, np.nan, np.float32)
+    env.step = lambda action: (env._readings(), 0.0, False, False, {})
+    episode = LiveEpisode(env, 1)
+    with pytest.raises(EnvironmentFailure, match=f"step {MAX_BLIND} gave no finite reading"):
+        for tick in episode:
+            assert not tick.arrived
+            episode.act(REST * np.nan)
+    assert episode.rewards == [0.0] * MAX_BLIND
 
 
 def test_a_tick_without_an_action_is_an_error(cartpole):

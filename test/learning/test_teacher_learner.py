@@ -21,6 +21,7 @@ from an_control.learning.teacher.learner import Limits, TeacherLearner
 from an_control.learning.teacher.library import CLIP, REPLAY
 from an_control.learning.teacher.settings import contenders, settings_for, smoke
 from an_control.learning.teacher.teachers import NetworkTeacher
+from an_control.learning.units import Units
 from an_control.policy import MlpSizes, make_policy, read_model
 from an_control.policy.random_model import random_model
 from an_control.policy.scalar.weights import head_of
@@ -217,9 +218,11 @@ def test_ppo_learns_what_is_shown_far_from_zero_and_stops_at_the_score(tmp_path)
     assert first["validation"] < 8.0 and last["validation"] >= 8.5
     assert loop.finished and last["steps"] < 60_000
     assert loop.learner.end == "the score 8.5 is reached"
-    policy = make_policy(read_model(loop.model_path))
+    policy = make_policy(model := read_model(loop.model_path))
+    units = Units.of_task(model.task)
     for wanted in (-0.5, 0.5):
-        action = policy.step({"observation.0": 5000.0 + 100.0 * wanted, "observation.1": 7.0})
+        seen = units.scaled(np.array([5000.0 + 100.0 * wanted, 7.0]))
+        action = policy.step_array(seen, ("observation.0", "observation.1"))
         assert abs(action[0] - wanted) < 0.3
 
 
@@ -332,7 +335,7 @@ def test_a_run_whose_replay_file_is_gone_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("environment", "algorithm", "named"),
     [
-        ("CartPole-v1", "sac", "a Discrete action space allows ppo"),
+        ("CartPole-v1", "sac", "actions that are choices allow ppo"),
         ("an_control_sim:an_control/CarRacing-v0", "ppo", "image patches"),
     ],
 )

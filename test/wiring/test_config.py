@@ -254,7 +254,7 @@ def test_an_error_names_file_key_value_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("", "None"),
+        ("", "an empty file"),
         ("- 1", "[1]"),
         ("a: 1\nb: 2\na: 3", "line 3: a second 'a'"),
         ("a: {x: &anchor 1, y: *anchor}", "line 1: an alias or anchor"),

@@ -15,13 +15,14 @@ import numpy as np
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.faults import NOTHING, disturber, ids_of
 from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.learning.rollout.live_episode import LiveEpisode
+from an_control.learning.rollout.live_episode import LiveEpisode, NewestReadings
 from an_control.learning.teacher.teachers import Teacher
 from an_control.policy import Policy
 
 
 class Episode(NamedTuple):
-    """T steps: observations (T, N) in nominal order, the actions before them, the labels (T, A)."""
+    """T steps: observations (T, N) in nominal order, NaN where a reading is missing, the actions
+    before them, the labels (T, A)."""
 
     observations: np.ndarray
     previous: np.ndarray
@@ -33,7 +34,8 @@ class Driver(Protocol):
     """Chooses the action of each step of one episode."""
 
     def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """The action (A,), given what is seen (N,), the teacher's and the previous action."""
+        """The action (A,), given what is seen (N,), NaN where it is missing, the teacher's and the
+        previous action."""
 
 
 def record(
@@ -45,7 +47,8 @@ def record(
 ) -> Episode:
     """One episode under a fault to its end; only `rng` decides it.
 
-    What is recorded is what was there; what the driver sees is what arrived.
+    What is recorded is what was there; what the driver sees is what arrived. EnvironmentFailure as
+    of `LiveEpisode`.
     """
     seed = int(rng.integers(*TRAINING_SEEDS))
     (channels,) = env.observation_space.shape or (0,)
@@ -53,8 +56,9 @@ def record(
     episode = LiveEpisode(env, seed, disturbed, ids_of(channels))
     previous = np.zeros(env.action_space.shape or (), np.float32)
     observations, actions, labels = [], [], []
+    newest = NewestReadings()
     for tick in episode:
-        label = teacher(tick.observation)
+        label = teacher(newest(tick.observation))
         observations.append(tick.observation)
         actions.append(previous)
         labels.append(label)
@@ -90,6 +94,7 @@ class PerturbedTeacher:
         self._left = int(rng.integers(0, 40))
         self._mode = str(rng.choice(["still", "random", "shuffled", "swapped"]))
         self._first = True
+        self._newest = NewestReadings()
         self._order: np.ndarray | None = None
         self._walk: np.ndarray | None = None
 
@@ -97,7 +102,8 @@ class PerturbedTeacher:
         if self._left <= 0:
             self._switch()
         self._left -= 1
-        return self._noise.act(observation, self._choose(observation, label), previous)
+        seen = self._newest(observation)
+        return self._noise.act(seen, self._choose(seen, label), previous)
 
     def _switch(self) -> None:
         self._first = False
@@ -125,6 +131,8 @@ class PerturbedTeacher:
         if self._mode == "shuffled":
             return self._rng.permutation(channels)
         order = np.arange(channels)
+        if channels == 1:
+            return order
         some = self._rng.choice(channels, int(self._rng.integers(2, min(9, channels + 1))), False)
         order[some] = self._rng.permutation(some)
         return order
@@ -157,7 +165,7 @@ class StudentRollout:
         self._rng, self._policy, self._how = rng, policy, how
         self._noise = NoisyTeacher(rng, how.noise)
         self._order = rng.permutation(channels)
-        if rng.random() < how.missing:
+        if rng.random() < how.missing and channels > 1:
             self._order = self._order[: channels - int(rng.integers(1, max(1, channels // 4) + 1))]
         if how.copies and rng.random() < how.copies:
             copies = rng.choice(self._order, int(rng.integers(1, channels + 1)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -27,13 +28,16 @@ from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
-from an_control.learning.environments import describe, make_environment, of_choices
+from an_control.learning.environments import choices_of, describe, make_environment
+from an_control.learning.failure import EnvironmentFailure, Failures
 from an_control.learning.faults import NOTHING, draw, offered
 from an_control.learning.runs.checkpoint import as_tensors
+from an_control.learning.runs.probe import units_of_run
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.digest import model_digest, settings_with
-from an_control.learning.teacher.teachers import ChoiceTeacher, Teacher
+from an_control.learning.teacher.teachers import ChoiceTeacher, Teacher, in_units
+from an_control.learning.units import Units
 from an_control.policy import Model, make_policy
 
 VALIDATION = 2**20 + 7
@@ -41,6 +45,8 @@ VALIDATION = 2**20 + 7
 JUDGED = 3
 """Rounds whose students are judged together: neighbours are much alike, and the episodes of one
 round are few."""
+UNDONE_FROM, UNDONE_LOSS = 0.5, 0.05
+"""From this share of the run on, a round is undone that loses this share of what was gained."""
 AS_GOOD = 5
 """Students in a row whose mean return is that of the teacher: enough is learned."""
 
@@ -72,8 +78,17 @@ class Dagger:
         torch.set_num_threads(1)
         self._device, self._taught_by = device, taught_by
         self.settings, self.seed = settings, seed
-        self._env = make_environment(environment)
-        self._teacher = ChoiceTeacher(teacher) if of_choices(self._env) else teacher
+        if start is not None:
+            units = Units.of_task(start.task)
+        elif teacher.layers is not None or teacher.units:
+            units = teacher.units
+        else:  # a function, which takes the environment's numbers
+            units = units_of_run(folder, environment)
+        self._env = make_environment(environment, units)
+        choices = choices_of(self._env)
+        self._teacher = in_units(teacher, units)
+        if choices:
+            self._teacher = ChoiceTeacher(self._teacher, choices)
         self._start = start
         self._hashes = settings_with(
             folder, teacher_hash=teacher.digest, start_hash=model_digest(start)
@@ -88,8 +103,11 @@ class Dagger:
         self._student = self._new_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
         self._average = AveragedModel(self._student) if settings.averaged else None
+        self._failures = Failures()
         self._episodes: list[Episode] = []
         self._round, self._cpu_s, self._identified_s = 0, 0.0, 0.0
+        self._best: dict[str, Any] | None = None
+        """The student, with its optimiser, whose own validation was the best."""
         self._returns: list[float] = []
         """Of the validations, behind that of the teacher."""
 
@@ -100,7 +118,9 @@ class Dagger:
         progress = self.progress
         if progress >= 1.0:
             return self._round
-        return max(1 + self._round, round(self._round / progress) if progress else 0)
+        since_first = self._since_first(self.settings.rounds)
+        later = (self._round - 1) / since_first if self._round > 1 and since_first else 0.0
+        return max(1 + self._round, 1 + round(later or self.settings.rounds))
 
     @property
     def progress(self) -> float:
@@ -111,6 +131,12 @@ class Dagger:
         if self._round > settings.rounds and self._as_good_as_the_teacher():
             return 1.0
         return min(1.0, self._cpu_s / (60.0 * settings.minutes))
+
+    @property
+    def minutes_left(self) -> float:
+        """Processor time that it may take yet; infinite where only its rounds end it."""
+        left = self.settings.minutes - self.minutes
+        return max(0.0, left) if self.settings.minutes else math.inf
 
     @property
     def minutes(self) -> float:
@@ -151,17 +177,47 @@ class Dagger:
         if self.settings.validation_episodes:
             if not self._round:
                 self._returns = [self._play(lambda rng: NoisyTeacher(rng, 0.0))]
-            self._returns.append(self._validate())
+            line |= self._judge(self._validate())
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
+        line |= self._failures.figures()
         self._cpu_s += time.process_time() - started
         if self._round == 0:
             self._identified_s = self._cpu_s
         self._round += 1
         return line
 
+    def _judge(self, validation: float) -> dict[str, float]:
+        """Keep the student of a round with this validation, or go back to the best one there was.
+
+        Rounds that come late may unlearn: what they have recorded is kept, what they have made of
+        the student is not. The figures say what was undone. Only of recipes for any robot.
+        """
+        best = -math.inf if self._best is None else self._best["validation"]
+        worst = min([validation, *self._returns[1:]])
+        if validation >= best:
+            self._best = {
+                "validation": validation,
+                "student": deepcopy(self._student.state_dict()),
+                "optimiser": deepcopy(self._optimiser.state_dict()),
+            }
+        generic = self.settings.collection.episode_steps and self._average is None
+        if (
+            not generic
+            or self.progress < UNDONE_FROM
+            or validation >= best - UNDONE_LOSS * (best - worst)
+        ):
+            self._returns.append(validation)
+            return {}
+        assert self._best is not None
+        self._student.load_state_dict(self._best["student"])
+        self._optimiser.load_state_dict(deepcopy(self._best["optimiser"]))
+        self._returns.append(best)
+        return {"undone": validation}
+
     def state(self) -> dict[str, Any]:
         return {
             "round": self._round,
+            "best": self._best,
             "cpu_s": [self._cpu_s, self._identified_s],
             "returns": self._returns,
             "student": self._student.state_dict(),
@@ -178,6 +234,7 @@ class Dagger:
         self._round = state["round"]
         self._cpu_s, self._identified_s = state["cpu_s"]
         self._returns = state["returns"]
+        self._best = tensors.get("best")  # an older run has none
         recorded = (self._recordings.read(number) for number in range(self._round))
         self._episodes = self._newest([episode for part in recorded for episode in part])
 
@@ -246,7 +303,12 @@ class Dagger:
             left *= unit
         while left > 0:
             fault = draw(self._faults, rng) if faulty else NOTHING
-            episode = record(self._env, self._teacher, make(), rng, fault)
+            try:
+                episode = record(self._env, self._teacher, make(), rng, fault)
+            except EnvironmentFailure as failure:
+                self._failures.note(failure)
+                continue
+            self._failures.succeed()
             left -= len(episode.labels) if unit else 1
             yield episode
 

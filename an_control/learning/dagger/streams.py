@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -158,6 +158,11 @@ class Streams:
         rng, how = self._rng, self._settings
         observations, episode = self._received(episode)
         steps, channels = observations.shape
+        known, ordered = np.isfinite(observations), episode.observations
+        if gaps := not known.all():
+            observations = _newest(observations)
+        if not np.isfinite(ordered).all():
+            ordered = _newest(ordered)
         channel = np.tile(rng.permutation(channels), (steps, 1))
         moved = np.zeros(steps, np.float32)
         if rng.random() < how.reshuffled:
@@ -167,10 +172,15 @@ class Streams:
                 moved[at] = self._reset_on_jump
         values = np.take_along_axis(observations, channel, 1)
         present = np.ones((steps, channels), np.float32)
+        if gaps:
+            present = np.take_along_axis(known, channel, 1).astype(np.float32)
+        if channels == 1:  # whatever takes its place leaves nothing to learn from
+            how = replace(how, noise=0.0, missing=0.0, frozen=0.0, copies=0.0)
         if how.copies and rng.random() < how.copies:
             slots = rng.permutation(channels)[: 2 * int(rng.integers(1, 1 + _some(channels)))]
             shown, gone = np.split(slots, 2)
-            values[:, gone], channel[:, gone] = values[:, shown], channel[:, shown]
+            for array in (values, channel, present):
+                array[:, gone] = array[:, shown]
         if how.frozen and rng.random() < how.frozen:
             held = rng.choice(channels, int(rng.integers(1, 1 + _some(channels))), False)
             values[:, held] = values[0, held]
@@ -194,7 +204,7 @@ class Streams:
             values,
             change,
             episode.previous,
-            episode.observations,
+            ordered,
             episode.labels,
             channel,
             present,
@@ -242,6 +252,14 @@ class Streams:
             else:
                 values[:, slot] = _noise(rng, steps)
         return values, channel, present
+
+
+def _newest(observations: np.ndarray) -> np.ndarray:
+    """Observations (T, N) with the newest reading in place of each that is missing, at first 0."""
+    steps = np.arange(len(observations))[:, None]
+    newest = np.maximum.accumulate(np.where(np.isfinite(observations), steps, -1))
+    held = np.take_along_axis(observations, np.maximum(newest, 0), 0)
+    return np.where(newest < 0, 0.0, held).astype(observations.dtype)
 
 
 def _some(channels: int) -> int:

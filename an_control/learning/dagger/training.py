@@ -164,10 +164,11 @@ def _loss(
     wrong = nn.functional.nll_loss(
         outcome.attention.flatten(0, 2), batch.channel.flatten(), reduction="none"
     ).view_as(weight)
-    channel = (wrong * weight).sum() / weight.sum()
+    seen = weight.sum().clamp(min=1.0)  # none, where few rows have a channel or two
+    channel = (wrong * weight).sum() / seen
     action = _action_loss(outcome.action, batch)
     loss = settings.channel_loss * channel + settings.action_loss * action
-    right = ((outcome.attention.argmax(-1) == batch.channel) * weight).sum() / weight.sum()
+    right = ((outcome.attention.argmax(-1) == batch.channel) * weight).sum() / seen
     figures = {
         "channel_loss": channel.item(),
         "identified": right.item(),

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
+from an_control.learning.environment_output import OUTPUT
 from an_control.learning.es.hints import Hinted, share_at
 from an_control.learning.es.optimisers import Name, Optimiser, make_optimiser
 from an_control.learning.es.parametrisation import Form
@@ -219,6 +220,8 @@ class Search:
             raise RolloutError(
                 f"every candidate of generation {self.generation} failed: {outcomes.failure}"
             )
+        if outcomes.failure:
+            OUTPUT.note(f"an episode failed and is left out: {outcomes.failure}", "failure")
         fitness = returns - settings.decay * (candidates**2).sum(axis=1)
         optimiser.tell(fitness, (self.progress - self._begun) / (1.0 - self._begun))
         self.generation += 1

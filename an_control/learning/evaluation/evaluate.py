@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.learning.environments import Batched, HasBackgrounds
+from an_control.learning.environments import Adapted, Batched, HasBackgrounds
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, Watch, play_episode
 from an_control.learning.rollout.evaluation_protocol import Protocol
@@ -89,6 +89,8 @@ def evaluate_fused(
 def can_fuse(model: Model, env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings) -> bool:
     """Whether `evaluate_fused` can play this."""
     if isinstance(model.sizes, VisionSizes) or not model.sizes.compiles_in_rollouts:
+        return False
+    if isinstance(env, Adapted) and env.units:
         return False
     return isinstance(env.unwrapped, Batched) and disturbance.compiled
 

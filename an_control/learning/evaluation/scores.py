@@ -16,17 +16,21 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import Disturber
+from an_control.learning.environments import adapter_of
+from an_control.learning.failure import EnvironmentFailure, Failures
 from an_control.learning.rollout.engine import Start, evaluation_starts
 from an_control.learning.rollout.episode import play_episode
 from an_control.learning.rollout.evaluation_protocol import Protocol
-from an_control.learning.rollout.live_episode import LiveEpisode
-from an_control.learning.teacher.teachers import Teacher
+from an_control.learning.rollout.live_episode import LiveEpisode, NewestReadings
+from an_control.learning.teacher.teachers import Teacher, in_units
 from an_control.policy import Model, Policy, make_policy
 
 SEED = 1
 """Of the episodes; training takes others."""
 EPISODES = 10, 100
 """Of a row, at least and at most."""
+MIN_EPISODES = 2
+"""Of a row that has a standard error."""
 MIN_CHANNELS = 10
 """Of a task whose table has a row with a tenth of the channels missing."""
 MIN_STEPS = {"100": 200, "25": 50}
@@ -95,7 +99,10 @@ class Scoring:
         self, env: gymnasium.Env[Any, Any], channels: Sequence[str], teacher: Teacher, model: Model
     ) -> None:
         self._env, self._channels = env, tuple(channels)
-        self._teacher, self._policy = teacher, make_policy(model)
+        self._teacher = in_units(teacher, adapter_of(env).units)
+        self._policy = make_policy(model)
+        self.failures = Failures()
+        """Of the episodes, which are left out."""
 
     def cases(self, rows: Sequence[Row]) -> list[Case]:
         """What is to be played, once the rows of `REFERENCES` are there."""
@@ -109,19 +116,30 @@ class Scoring:
         ]
 
     def play(self, case: Case, seconds: float, bounds: tuple[int, int] = EPISODES) -> Row:
-        """A row: episodes until so much processor time is spent, so many at least and at most."""
+        """A row: episodes until so much processor time is spent, so many at least and at most.
+
+        Those that fail are left out; EnvironmentFailure where nearly all do.
+        """
         protocol = Protocol.parse(case.protocol)
         disturber = Disturber(self._channels, protocol.disturbance, SEED)
         begun = time.process_time()
         episodes: list[tuple[float, int]] = []
         for start in evaluation_starts(SEED, bounds[1]):
-            if case.who == "student":
-                episodes.append(self._student(disturber, start, protocol))
-            else:
-                episodes.append(self._unshuffled(case.who, disturber, start))
+            try:
+                if case.who == "student":
+                    episodes.append(self._student(disturber, start, protocol))
+                else:
+                    episodes.append(self._unshuffled(case.who, disturber, start))
+            except EnvironmentFailure as failure:
+                self.failures.note(failure)
+                last = failure
+                continue
+            self.failures.succeed()
             over = time.process_time() - begun >= seconds
             if over and len(episodes) >= bounds[0]:
                 break
+        if len(episodes) < MIN_EPISODES:
+            raise EnvironmentFailure(f"{last}; so did nearly all episodes of the row {case.name}")
         returns, steps = zip(*episodes, strict=True)
         return Row(case.name, returns, float(np.mean(steps)))
 
@@ -132,7 +150,7 @@ class Scoring:
 
     def _unshuffled(self, who: str, disturber: Disturber, start: Start) -> tuple[float, int]:
         disturber.reset(start.episode)
-        act = self._random(start) if who == "random" else self._taught
+        act = self._random(start) if who == "random" else self._taught()
         episode = LiveEpisode(self._env, start.environment, disturber, self._channels)
         for tick in episode:
             action = episode.sent
@@ -142,8 +160,9 @@ class Scoring:
             episode.act(action)
         return episode.total, len(episode.rewards)
 
-    def _taught(self, observation: np.ndarray) -> np.ndarray:
-        return self._teacher(observation)
+    def _taught(self) -> Callable[[np.ndarray], np.ndarray]:
+        newest = NewestReadings()
+        return lambda observation: self._teacher(newest(observation))
 
     def _random(self, start: Start) -> Callable[[np.ndarray], np.ndarray]:
         rng, shape = np.random.default_rng([SEED, start.episode]), self._env.action_space.shape

@@ -10,14 +10,16 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
 
+from an_control.disturbance import Disturber
+from an_control.learning.failure import EnvironmentFailure, Failures
 from an_control.learning.faults import Fault, disturber, draw, ids_of
 from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.learning.rollout.live_episode import LiveEpisode
+from an_control.learning.rollout.live_episode import LiveEpisode, NewestReadings
 from an_control.policy import Model, make_policy
 from an_control.policy.sizes import WINDOW
 
@@ -51,6 +53,16 @@ class Trace(NamedTuple):
     disturbed: bool
 
 
+class Actor(Protocol):
+    """Drives an episode."""
+
+    def act(self, readings: np.ndarray) -> np.ndarray:
+        """The action (A,) for readings (N,), NaN where one is missing."""
+
+    def sent(self, action: np.ndarray) -> None:
+        """The robot got this action (A,) instead."""
+
+
 class Explorer:
     """Acts as the policy does, between stretches in which it is disturbed.
 
@@ -79,7 +91,7 @@ class Explorer:
         self._drift: np.ndarray | None = None
         count = len(self._ids)
         self._order = np.arange(count)
-        few = int(rng.integers(2, min(9, count + 1)))
+        few = int(rng.integers(2, min(9, count + 1))) if count > 1 else 1
         some = rng.choice(count, count if self._mode == "lost" else few, replace=False)
         self._order[some] = rng.permutation(some)
 
@@ -164,12 +176,13 @@ def explore(
 
     At least one of each kind, and one that is longer than a stretch of the identity classifier,
     for which up to ten times as many steps are played.
-    What is recorded is what is seen under the `faults`.
+    What is recorded is what is seen under the `faults`, the newest reading where one is missing.
+    Episodes that fail are left out; EnvironmentFailure where too many do.
     """
     steps, begun = 0, time.process_time()
     (channels,) = env.observation_space.shape or (0,)
     traces: list[Trace] = []
-    long = False
+    long, failures = False, Failures()
     while steps < min_steps * (1 if long else PATIENCE) and (
         not long or len(traces) < len(EPISODES) or time.process_time() - begun < limit_s
     ):
@@ -177,20 +190,49 @@ def explore(
         modes = EPISODES[len(traces) % len(EPISODES)]
         explorer.start(modes)
         disturbed = disturber(channels, draw(faults, rng), rng)
-        episode = LiveEpisode(env, seed, disturbed, ids)
-        readings, actions = [], []
-        for tick in episode:
-            readings.append(tick.values)
-            action = explorer.act(readings[-1])
-            episode.act(action)
-            assert episode.sent is not None
-            actions.append(episode.sent)
-            if episode.sent is not action:
-                explorer.sent(episode.sent)
-        last = episode.observation
-        readings.append(last if disturbed is None else disturbed.apply(last, ids)[0])
         calm = modes == CALM and isinstance(explorer, Explorer)
-        traces.append(Trace(np.array(readings), np.array(actions), not calm))
-        steps += len(actions)
-        long = long or len(actions) > WINDOW
+        try:
+            episode = LiveEpisode(env, seed, disturbed, ids)
+            trace = play_trace(episode, explorer, disturbed, calm)
+        except EnvironmentFailure as failure:
+            failures.note(failure)
+            continue
+        failures.succeed()
+        traces.append(trace)
+        steps += len(trace.actions)
+        long = long or len(trace.actions) > WINDOW
     return traces
+
+
+def stretches(traces: Sequence[Trace], ticks: int) -> tuple[int, list[Trace]]:
+    """Return how many ticks a stretch has, and the episodes that are longer.
+
+    These are `ticks`, or where no episode is as long, as many as half of the episodes have.
+    """
+    if long := [trace for trace in traces if len(trace.actions) > ticks]:
+        return ticks, long
+    ticks = int(np.median([len(trace.actions) for trace in traces]))
+    return ticks, [trace for trace in traces if len(trace.actions) >= ticks]
+
+
+def play_trace(
+    episode: LiveEpisode, actor: Actor, disturbed: Disturber | None, calm: bool
+) -> Trace:
+    """Play an episode to its end and return it with the newest reading where one is missing.
+
+    EnvironmentFailure as of `LiveEpisode`.
+    """
+    readings, actions, newest = [], [], NewestReadings()
+    for tick in episode:
+        readings.append(newest(tick.values))
+        action = actor.act(tick.values)
+        episode.act(action)
+        assert episode.sent is not None
+        actions.append(episode.sent)
+        if episode.sent is not action:
+            actor.sent(episode.sent)
+    last = episode.observation
+    if disturbed is not None:
+        last = disturbed.apply(last, ids_of(len(last)))[0]
+    readings.append(newest(last))
+    return Trace(np.array(readings), np.array(actions), not calm)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.episodes import Trace, stretches
 from an_control.learning.forward_model.networks import (
     F32,
     ForwardModelSettings,
@@ -22,16 +22,16 @@ from an_control.policy.sizes import WINDOW
 
 
 class Identity(Training):
-    """Learns from stretches of 1 to `WINDOW` ticks, half of them with noise on the readings."""
+    """Learns from stretches of 1 to `WINDOW` ticks, half of them with noise on the readings.
+
+    Where no episode is as long, from stretches of up to as many ticks as half of them have."""
 
     name = "identity"
 
     def __init__(
         self, traces: Sequence[Trace], settings: ForwardModelSettings, rng: np.random.Generator
     ) -> None:
-        whole = [trace for trace in traces if len(trace.actions) > WINDOW]
-        if not whole:
-            raise ValueError(f"no episode is longer than the {WINDOW} steps of a stretch")
+        self._longest, whole = stretches(traces, WINDOW)
         held = max(1, round(len(whole) * settings.held_out))
         readings = np.concatenate([trace.readings for trace in whole])
         change = np.concatenate([np.diff(trace.readings, axis=0) for trace in whole])
@@ -43,13 +43,14 @@ class Identity(Training):
         actions = whole[0].actions.shape[1]
         self._network = _Classifier(actions, settings.identity, self._channels)
         test, exact = np.random.default_rng(0), np.zeros(512)
-        self._test = self._stretches(whole[-held:], exact, WINDOW, test)
-        self._noisy_test = self._stretches(whole[-held:], exact + self._max_noise, WINDOW, test)
+        self._test = self._stretches(whole[-held:], exact, self._longest, test)
+        noisy = exact + self._max_noise
+        self._noisy_test = self._stretches(whole[-held:], noisy, self._longest, test)
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
     def loss(self) -> torch.Tensor:
         rng, batch = self._rng, self._batch
-        ticks = int(rng.integers(1, WINDOW + 1))
+        ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
         return self._network.loss(*self._stretches(self._traces, sd, ticks, rng))
 

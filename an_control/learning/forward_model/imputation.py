@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.episodes import Trace, stretches
 from an_control.learning.forward_model.networks import (
     F32,
     ForwardModelSettings,
@@ -20,6 +20,7 @@ from an_control.learning.forward_model.networks import (
     fold_units,
     moments,
 )
+from an_control.policy.model_file import MAX_WEIGHT
 from an_control.policy.monitor.sensor_noise import MIN_TICKS, roughness
 
 NO_ARRAYS: Mapping[str, np.ndarray] = MappingProxyType({})
@@ -85,7 +86,8 @@ class Imputation(Training):
         arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
         arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
         arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
-        arrays["imputation.typical"] = self._typical.astype(F32)
+        typical = np.clip(self._typical, -MAX_WEIGHT, MAX_WEIGHT)  # a file holds no larger ones
+        arrays["imputation.typical"] = typical.astype(F32)
         return arrays
 
     def _input_moments(self) -> tuple[np.ndarray, np.ndarray]:
@@ -129,9 +131,8 @@ class _Batch:
         spread: np.ndarray,
         rng: np.random.Generator,
     ) -> None:
-        self._ticks, self._max_missing = settings.imputation_ticks, settings.missing
-        self._rng = rng
-        whole = [trace for trace in traces if len(trace.actions) > self._ticks]
+        self._max_missing, self._rng = settings.missing, rng
+        self._ticks, whole = stretches(traces, settings.imputation_ticks)
         self._readings = [((trace.readings - middle) / spread).astype(F32) for trace in whole]
         self._actions = [trace.actions.astype(F32) for trace in whole]
         self._start = start.astype(F32)
@@ -181,7 +182,7 @@ class _Batch:
         episode = int(rng.integers(len(self._readings)))
         last = len(self._actions[episode]) - self._ticks
         self._episode[row] = episode
-        self._tick[row] = rng.integers(last) if anywhere else 0
+        self._tick[row] = rng.integers(last) if anywhere and last else 0
         self._lose(row)
         seen = self._readings[episode][self._tick[row]]
         unknown = self._missing[row] if not anywhere or rng.random() < 0.5 else False

@@ -52,6 +52,7 @@ class ForwardModelLearner:
         settings: ForwardModelSettings,
         seed: int,
     ) -> None:
+        torch.set_num_threads(1)  # on a busy machine threads of small networks wait for each other
         self.settings, self.seed = settings, seed
         self._env, self._known = env, model
         self._recordings = Recordings(folder, Trace)

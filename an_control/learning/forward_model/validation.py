@@ -18,8 +18,9 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
+from an_control.learning.failure import EnvironmentFailure, Failures
 from an_control.learning.faults import Fault, disturber, ids_of, offered
-from an_control.learning.forward_model.episodes import Trace
+from an_control.learning.forward_model.episodes import Trace, play_trace
 from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.policy import Model, make_policy
@@ -36,8 +37,8 @@ OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5"
 """Other robots, as far as the environment offers them."""
 ROBOT_TICKS = 1000
 """Ticks on each robot."""
-MOVE_EVERY, FOUND_TICKS = 50, 25
-"""Ticks between two moves of all signals, and within which they should be found."""
+MOVE_EVERY = 50
+"""Ticks between two moves of all signals, which should be found within half as many."""
 RARE = 1e-6
 """How often a tick may cost as much as the limits allow, by chance."""
 TAIL = 0.01
@@ -56,7 +57,7 @@ def validate(
     """Return the model with the `validation` of its forward model; its arrays stay as they are.
 
     Args:
-        env: the task.
+        env: the task, its readings in the units of the model.
         model: with a forward model.
         faults: that it was trained with.
         seed: of the episodes and the moves.
@@ -101,27 +102,39 @@ def record(
     ticks: int,
     rng: np.random.Generator,
 ) -> list[Trace]:
-    """Return episodes of so many ticks together, played by the policy without its monitor."""
-    policy, left = make_policy(model, "off"), ticks
-    count, traces = len(policy.nominal_ids), []
+    """Return episodes of so many ticks together, played by the policy without its monitor.
+
+    Episodes that fail are left out; EnvironmentFailure where too many do.
+    """
+    player, left, failures = _Undisturbed(model), ticks, Failures()
+    count, traces = len(player.ids), []
     while left:
-        policy.reset()
-        disturbed, readings, actions = disturber(count, settings, rng), [], []
+        player.policy.reset()
+        disturbed = disturber(count, settings, rng)
         seed, ids = int(rng.integers(*TRAINING_SEEDS)), ids_of(count)
-        episode = LiveEpisode(env, seed, disturbed, ids, left)
-        for tick in episode:
-            readings.append(tick.values)
-            action = policy.step_array(tick.values, policy.nominal_ids)
-            episode.act(action)
-            assert episode.sent is not None
-            actions.append(episode.sent)
-            if episode.sent is not action:
-                policy.previous_action = episode.sent
-        last = episode.observation
-        readings.append(last if disturbed is None else disturbed.apply(last, ids)[0])
-        traces.append(Trace(np.array(readings), np.array(actions), False))
-        left -= len(actions)
+        try:
+            episode = LiveEpisode(env, seed, disturbed, ids, left)
+            traces.append(play_trace(episode, player, disturbed, calm=True))
+        except EnvironmentFailure as failure:
+            failures.note(failure)
+            continue
+        failures.succeed()
+        left -= len(traces[-1].actions)
     return traces
+
+
+class _Undisturbed:
+    """Acts as the policy does without its monitor."""
+
+    def __init__(self, model: Model) -> None:
+        self.policy = make_policy(model, "off")
+        self.ids = self.policy.nominal_ids
+
+    def act(self, readings: np.ndarray) -> np.ndarray:
+        return self.policy.step_array(readings, self.ids)
+
+    def sent(self, action: np.ndarray) -> None:
+        self.policy.previous_action = action
 
 
 def halve_rate(trace: Trace, held: slice) -> Trace:
@@ -147,18 +160,24 @@ def count_false_moves(monitor: IdentityMonitor, alike: np.ndarray, trace: Trace)
 def share_found(
     monitor: IdentityMonitor, alike: np.ndarray, traces: Sequence[Trace], rng: np.random.Generator
 ) -> float:
-    """Return the share that is found of the signals that move, all of them every `MOVE_EVERY`."""
+    """Return the share that is found of the signals that move.
+
+    All of them move every `MOVE_EVERY` ticks, and should be found after half as many; in episodes
+    that are all shorter, as late as they allow.
+    """
+    longest = max(len(trace.actions) for trace in traces)
+    every = max(1, min(MOVE_EVERY, 2 * (longest - 1) // 3))
     moved = found = 0
     for trace in traces:
         steps, count = trace.readings.shape
-        orders = np.array([rng.permutation(count) for _ in range(steps // MOVE_EVERY + 1)])
+        orders = np.array([rng.permutation(count) for _ in range(steps // every + 1)])
         orders[0] = np.arange(count)
-        carried = orders.repeat(MOVE_EVERY, 0)[:steps]
+        carried = orders.repeat(every, 0)[:steps]
         """(T, N) the channel whose signal each slot carries."""
         readings = np.take_along_axis(trace.readings, carried, 1)
         for tick, slots in enumerate(_slots_by_tick(monitor, readings, trace.actions)):
-            if tick > MOVE_EVERY and tick % MOVE_EVERY == FOUND_TICKS:
-                before, now = carried[tick - MOVE_EVERY], carried[tick]
+            if tick > every and tick % every == every // 2:
+                before, now = carried[tick - every], carried[tick]
                 have_moved = ~alike[before, now][np.argsort(now)]  # by channel
                 moved += int(have_moved.sum())
                 found += int((have_moved & alike[np.arange(count), now[slots]]).sum())

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from an_control.learning.environments import Batch, Batched
+from an_control.learning.environments import Adapted, Batch, Batched
 from an_control.learning.rollout.engine import Engine
 from an_control.policy import AttentionSizes, MlpSizes
 
@@ -60,7 +60,12 @@ def make_engine(
 
 
 def batch_of(env: gymnasium.Env[Any, Any]) -> Batch | None:
-    """The compiled physics that an environment brings, or that we have of gymnasium's."""
+    """The compiled physics that an environment brings, or that we have of gymnasium's.
+
+    None where its readings are scaled, which compiled physics are not.
+    """
+    if isinstance(env, Adapted) and env.units:
+        return None
     inner = env.unwrapped
     if isinstance(inner, Batched):
         return inner.batch

@@ -13,10 +13,13 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Late, Stop
+from an_control.learning.environment_output import OUTPUT, Printed
 from an_control.learning.environments import make_environment, of_patches
+from an_control.learning.failure import EnvironmentFailure, failure_of
 from an_control.learning.rollout.engine import Start
 from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.learning.rollout.live_episode import LiveEpisode
+from an_control.learning.units import Units
 from an_control.policy import Model, Policy, make_policy
 
 Watch = Callable[[Policy, Disturber], None]
@@ -60,11 +63,12 @@ class Result:
 
 
 class Played(NamedTuple):
-    """One model's episodes: returns and steps (R,), and why one failed, if so."""
+    """One model's episodes: returns and steps (R,), why one failed, if so, and what was printed."""
 
     returns: np.ndarray
     steps: np.ndarray
     failure: str | None
+    printed: Printed
 
 
 def play_episode(
@@ -76,7 +80,7 @@ def play_episode(
     protocol: Protocol | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """One episode to its end; BadStep where a reward or reading is not finite."""
+    """One episode to its end; EnvironmentFailure as of `LiveEpisode`."""
     begin = time.perf_counter()
     disturber.reset(start.episode)
     policy.reset()
@@ -196,7 +200,7 @@ def play(
     An episode that fails twice counts as NaN; it never ends the others.
     """
     model: Model = pickle.loads(pickled_model)
-    policy = make_policy(model, "off")
+    policy, units = make_policy(model, "off"), Units.of_task(model.task)
     returns, steps = np.full(len(starts), np.nan), np.zeros(len(starts), np.int64)
     failure = None
     for number, start in enumerate(starts):
@@ -204,20 +208,22 @@ def play(
             try:
                 result = play_episode(
                     policy,
-                    _environment(environment),
+                    _environment(environment, units),
                     channels,
                     Disturber(channels, disturbance, start.run, episode=None),
                     start,
                 )
             except Exception as error:  # an environment may raise anything; it is its own fault
-                failure = f"{environment}: {type(error).__name__}: {error}"
+                failure = str(error)
+                if not isinstance(error, EnvironmentFailure):
+                    failure = str(failure_of(environment, "an episode", error))
                 _environment.cache_clear()
                 continue
             returns[number], steps[number] = result.total, result.steps
             break
-    return Played(returns, steps, failure)
+    return Played(returns, steps, failure, OUTPUT.take())
 
 
 @lru_cache(maxsize=1)
-def _environment(environment: str) -> gymnasium.Env[Any, Any]:
-    return make_environment(environment)
+def _environment(environment: str, units: Units) -> gymnasium.Env[Any, Any]:
+    return make_environment(environment, units)

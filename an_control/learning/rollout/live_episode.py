@@ -18,11 +18,30 @@ import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Stop
 from an_control.learning.environments import step_length
+from an_control.learning.failure import EnvironmentFailure
 from an_control.learning.varied_robot import varied
 
+MAX_BLIND = 100
+"""Steps in a row without any reading after which an episode has failed."""
 
-class BadStep(ValueError):
-    """An environment gave a reading or reward that is not finite."""
+
+class NewestReadings:
+    """Replaces readings that are missing (NaN) by the newest ones there were, at first 0.
+
+    A teacher and every other network that needs all its readings acts on these.
+    """
+
+    def __init__(self) -> None:
+        self._newest: np.ndarray | None = None
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Return the readings (N, ...) of a tick, all of them finite."""
+        missing = np.isnan(values)
+        if missing.any():
+            newest = np.zeros_like(values) if self._newest is None else self._newest
+            values = np.where(missing, newest, values)
+        self._newest = values
+        return values
 
 
 class Disturbance(Protocol):
@@ -53,23 +72,26 @@ class Tick(NamedTuple):
     """What is known when an action is due."""
 
     observation: np.ndarray
-    """(N, ...) as the environment gave it, in nominal order."""
+    """(N, ...) as the environment gave it, in nominal order; NaN where a reading is missing."""
     values: np.ndarray
-    """(n, ...) as the disturbance leaves it."""
+    """(n, ...) as the disturbance leaves it, with the same NaN."""
     ids: tuple[str, ...]
     """(n,) of the slots; empty without a disturbance."""
     moved: bool
     """Whether signals have moved since the last tick."""
     arrived: bool = True
-    """Whether the values are those of a new message; where it was lost, a policy does not step and
-    what was sent last is sent again (unless it was trained to step on what it has seen)."""
+    """Whether the values are those of a new message; where it was lost, or holds no reading, a
+    policy does not step and what was sent last is sent again (unless it was trained to step on what
+    it has seen)."""
 
 
 class LiveEpisode:
     """An episode from `seed` on, for `limit` steps at most; each tick is answered by `act`.
 
     `disturbance` gets the readings under the names `channels`. ValueError where it asks for a
-    robot that the environment does not offer.
+    robot that the environment does not offer. EnvironmentFailure where the environment raises an
+    error, gives a reward that is not finite, or no reading at all for many steps or a whole
+    episode.
     """
 
     def __init__(
@@ -89,6 +111,7 @@ class LiveEpisode:
         else:
             varied(env, disturbance.settings)
             self.stop = disturbance.stop(step_length(env))
+        self._blind = 0
         self.observation, self.info = env.reset(seed=seed)
         """The newest ones."""
         self.sent: np.ndarray | None = None
@@ -100,6 +123,7 @@ class LiveEpisode:
         self.fell = False
         """Whether the environment ended the episode."""
         self.done = False
+        self._look(over=False)
 
     def __iter__(self) -> Iterator[Tick]:
         disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
@@ -109,21 +133,24 @@ class LiveEpisode:
             if self.stop is not None and steps == self.stop.begin and self.sent is not None:
                 self.sent = np.zeros_like(self.sent)  # a stop sends it at once, between two ticks
             if disturbance is None:
-                yield Tick(seen, seen, (), False)
+                yield Tick(seen, seen, (), False, not self._blind)
             else:
                 values, ids = disturbance.apply(seen, channels)
                 before, moves = moves, disturbance.shuffles
-                yield Tick(seen, values, ids, moves > before, disturbance.arrived)
+                arrived = disturbance.arrived and not self._blind
+                yield Tick(seen, values, ids, moves > before, arrived)
             steps += 1
             if len(rewards) != steps:
                 raise RuntimeError(f"step {steps}: {len(rewards)} actions were given so far")
 
     def act(self, action: np.ndarray) -> float:
-        """One step of the environment with this action (A,); its reward.
+        """Make one step of the environment with this action (A,) and return its reward.
 
-        BadStep where it gives a reward or readings that are not finite.
+        Without any reading a policy may know no action: what was sent last is sent again.
         """
         stop, step = self.stop, len(self.rewards)
+        if self._blind and not np.isfinite(action).all():
+            action = np.zeros_like(action) if self.sent is None else self.sent
         if stop is not None and stop.begin <= step < stop.end:
             action = np.zeros_like(action)
         self.sent = action
@@ -131,10 +158,27 @@ class LiveEpisode:
         self.observation, reward = observation, float(reward)
         self.rewards.append(reward)
         self.total = total = self.total + reward
-        if not math.isfinite(total) or not np.isfinite(observation).all():
-            step = len(self.rewards)
-            raise BadStep(f"step {step} gave reward {reward} and readings {observation}")
-        self.done = self.fell or truncated or len(self.rewards) == self._limit
+        if not math.isfinite(total):
+            raise self._failure(f"gave the reward {reward}")
+        over = self.fell or truncated
+        self._look(over)
+        self.done = over or len(self.rewards) == self._limit
         if stop is not None:
             stop.follow(step + 1, self.info.get("distance_m"))
         return reward
+
+    def _look(self, over: bool) -> None:
+        """Count the steps without any reading; too many are a failure, as is a whole episode."""
+        if np.isfinite(self.observation).any():
+            self._blind = 0
+            return
+        self._blind += 1
+        if self._blind > MAX_BLIND or (over and self._blind > len(self.rewards)):
+            raise self._failure(
+                f"gave no finite reading, nor did the {self._blind - 1} steps before"
+            )
+
+    def _failure(self, what: str) -> EnvironmentFailure:
+        spec = self._env.spec
+        name = type(self._env.unwrapped).__name__ if spec is None else spec.id
+        return EnvironmentFailure(f"environment {name!r}: step {len(self.rewards)} {what}")

@@ -10,14 +10,16 @@ import multiprocessing
 import os
 import pickle
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
+from an_control.learning.environment_output import OUTPUT
 from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, Start
 from an_control.learning.rollout.episode import Played, play
 from an_control.policy import Model
@@ -57,7 +59,9 @@ class Processes:
             futures: list[tuple[Task, Future[Played]]] = []
             lost = []
             try:
-                futures = [(task, self._pool.submit(play, *task.arguments)) for task in left]
+                with _interrupts_held():  # a worker that still imports prints a traceback
+                    for task in left:
+                        futures.append((task, self._pool.submit(play, *task.arguments)))
             except BrokenProcessPool:
                 lost = left[len(futures) :]
             for task, future in futures:
@@ -151,11 +155,23 @@ def joined(parts: Sequence[tuple[Task, Played]], models: int, episodes: int) -> 
     for task, played in parts:
         span = slice(task.begin, task.begin + len(played.returns))
         returns[task.row, span], steps[task.row, span] = played.returns, played.steps
+        OUTPUT.add(played.printed)
         failure = failure or played.failure
     return Outcomes(returns, steps, failure)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Block SIGINT in this thread; a process that it starts begins with it blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _alone() -> None:
     """A worker leaves Ctrl-C to its parent, and uses one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -5,6 +5,7 @@
     checkpoint.safetensors  the whole state after the newest saved step
     model.safetensors       the policy, model.md its card, curve.png the learning curve
     tensorboard/            the metrics, where tensorboard is installed
+    environment.log         what the environment printed, and the tracebacks of its errors
 
 Every file is written whole or not at all, so that a run that is stopped at any moment leaves its
 last checkpoint whole. The same command continues the run of its folder, also with another limit
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import an_control
+from an_control.learning.environment_output import OUTPUT
 from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
 from an_control.system.files import read_regular, write_whole
 from an_control.system.folder_lock import locked
@@ -65,7 +67,7 @@ class RunFolder:
     def alone(self) -> Iterator[None]:
         """Keep other processes out; RunError where one works in this folder.
 
-        The folder is made where it is missing.
+        The folder is made where it is missing. What environments print meanwhile is kept in it.
         """
         with ExitStack() as stack:
             try:
@@ -76,6 +78,7 @@ class RunFolder:
                 raise RunError(f"{self.path}: {what}") from None
             except OSError as error:
                 raise RunError(f"{self.path}: {error.strerror}") from error
+            stack.enter_context(OUTPUT.saved_to(self.path))
             yield
 
     def begin(self, metrics: Sequence[Mapping[str, Any]]) -> None:

@@ -51,10 +51,22 @@ def folded(layers: Layers, normalisation: Normalisation) -> Layers:
     return ((weight, bias - weight @ normalisation.mean), *others)
 
 
-def centred(layers: Layers, largest: float) -> Layers:
-    """The same choice: logits without their mean, divided by the largest one that was seen."""
+def means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
+    """Return for each of the logits (A, ...) the mean of those of the same choice; 0 for a bit."""
+    parts, first = [], 0
+    for count in choices:
+        part = logits[first : first + count]
+        own = part.mean(0, keepdims=True) if count > 1 else np.zeros_like(part)
+        parts.append(np.broadcast_to(own, part.shape))
+        first += count
+    return np.concatenate(parts)
+
+
+def centred(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
+    """The same choices: logits without their mean, divided by the largest one that was seen."""
     *hidden, (weight, bias) = layers
-    return (*hidden, ((weight - weight.mean(0)) / largest, (bias - bias.mean()) / largest))
+    weight, bias = weight - means(weight, choices), bias - means(bias, choices)
+    return (*hidden, (weight / largest, bias / largest))
 
 
 def mlp_model(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from an_control.learning.teacher.actor import centred, folded
 from an_control.learning.teacher.library import Library
 from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers, Teacher
+from an_control.learning.units import Units
 
 IMPROVEMENT = 0.01
 """What a validation must gain to count as better: this share of what was gained before."""
@@ -23,11 +25,12 @@ class Contender:
         self,
         folder: Path,
         environment: str,
+        units: Units,
         settings: TeacherSettings,
         seed: int,
         start: Teacher | None,
     ) -> None:
-        envs = [make_environment(environment) for _ in range(settings.environments)]
+        envs = [make_environment(environment, units) for _ in range(settings.environments)]
         self.library = Library(folder, envs, settings, seed, start)
         self.settings = settings
         self.done = 0
@@ -62,14 +65,14 @@ class Contender:
         self.done += 1
         return line
 
-    def actor(self, largest_logit: float | None) -> tuple[Layers, bool]:
+    def actor(self, choices: Sequence[int], largest_logit: float) -> tuple[Layers, bool]:
         """The actor for observations as they are, and whether tanh squashes its output.
 
         Where actions are choices, logits as large as `largest_logit` fit in.
         """
         layers, squashed = self.library.actor()
-        if largest_logit is not None:
-            layers, squashed = centred(layers, largest_logit), True
+        if choices:
+            layers, squashed = centred(layers, choices, largest_logit), True
         return folded(layers, self.library.normalisation()), squashed
 
     def judge(self, validation: float) -> None:

@@ -17,9 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from an_control.learning.environments import describe, make_environment, of_choices, of_patches
+from an_control.disturbance import DisturbanceSettings
+from an_control.learning.environments import choices_of, describe, make_environment, of_patches
+from an_control.learning.failure import EnvironmentFailure
 from an_control.learning.faults import draw
 from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.runs.probe import units_of_run
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.actor import mlp_model
 from an_control.learning.teacher.contender import Contender
@@ -27,7 +30,7 @@ from an_control.learning.teacher.digest import settings_with
 from an_control.learning.teacher.settings import TeacherSettings, contenders
 from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.teacher.training_episodes import disturbed_episode
-from an_control.policy import Model, make_policy
+from an_control.policy import Model, Policy, make_policy
 
 PATIENCE = 1.0 / 3.0
 """Of what the limits allow that a run goes on without a better validation."""
@@ -63,16 +66,18 @@ class TeacherLearner:
         seed: int,
         start: Teacher | None = None,
     ) -> None:
-        self._env = make_environment(environment)
+        units = units_of_run(folder, environment) if start is None else start.units
+        self._env = make_environment(environment, units)
         if of_patches(self._env):
             self._env.close()
             raise ValueError(f"environment {environment!r}: a teacher reads no image patches")
         self.settings, self.limits, self.seed = settings, limits, seed
         self._task = describe(self._env, name, environment)
+        self._choices = choices_of(self._env)
         self._started = start is not None
         self._hashes = settings_with(folder, start_hash=None if start is None else start.digest)
         self._contenders = [
-            Contender(folder, environment, one, seed, start) for one in contenders(settings)
+            Contender(folder, environment, units, one, seed, start) for one in contenders(settings)
         ]
         self._newest = self._contenders[0]
         """Whose iteration was the last one."""
@@ -98,6 +103,13 @@ class TeacherLearner:
         if self.end:
             return 1.0
         return self._used
+
+    @property
+    def minutes_left(self) -> float:
+        """Processor time that it may take yet; infinite where only its steps end it."""
+        if self.limits.minutes is None:
+            return math.inf
+        return max(0.0, self.limits.minutes - self._seconds / 60.0)
 
     @property
     def _used(self) -> float:
@@ -157,11 +169,14 @@ class TeacherLearner:
         line["steps"] = self._done * self.settings.iteration
         if self.settings.race:
             line["noise"] = self._newest.noise
-        if of_choices(self._env):
-            self._largest_logit = self._newest.library.largest_logit()
+        if self._choices:
+            self._largest_logit = self._newest.library.largest_logit(self._choices)
         if self._newest.done % self.settings.validate_every == 0:
-            line["validation"] = self._validate()
-            self._newest.judge(line["validation"])
+            validation = self._validate()
+            line |= self._newest.library.failures.figures()
+            if not math.isnan(validation):
+                line["validation"] = validation
+                self._newest.judge(validation)
             if self._newest.marked_at == self._newest.steps:
                 self._marked = self._done, self._seconds
         self._seconds += time.process_time() - begin
@@ -192,8 +207,7 @@ class TeacherLearner:
 
     def model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """The newest actor without its noise, for observations as they are."""
-        logit = self._largest_logit if of_choices(self._env) else None
-        layers, squashed = self._newest.actor(logit)
+        layers, squashed = self._newest.actor(self._choices, self._largest_logit)
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
         trained = {"how": how, "seed": self.seed, "steps": self._newest.steps, **run}
         return mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
@@ -208,17 +222,29 @@ class TeacherLearner:
     def _validate(self) -> float:
         """The mean return without noise or bursts, of the policy as it would be saved.
 
-        Faults are those that were drawn when the run began.
+        Faults are those that were drawn when the run began. Episodes that fail are left out; NaN
+        where all do.
         """
         policy = make_policy(self.model(), "off")
-        ids = policy.nominal_ids
+        ids, failures = policy.nominal_ids, self._newest.library.failures
         totals = []
         for seed, fault in self._validations:
-            episode = disturbed_episode(self._env, seed, fault)
-            for tick in episode:
-                if tick.arrived or episode.sent is None:
-                    episode.act(policy.step_array(tick.values, ids))
-                else:
-                    episode.act(episode.sent)
-            totals.append(episode.total)
-        return float(np.mean(totals))
+            policy.reset()
+            try:
+                totals.append(self._return(policy, ids, seed, fault))
+            except EnvironmentFailure as failure:
+                failures.note(failure)
+            else:
+                failures.succeed()
+        return float(np.mean(totals)) if totals else math.nan
+
+    def _return(
+        self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
+    ) -> float:
+        episode = disturbed_episode(self._env, seed, fault)
+        for tick in episode:
+            if tick.arrived or episode.sent is None:
+                episode.act(policy.step_array(tick.values, ids))
+            else:
+                episode.act(episode.sent)
+        return episode.total

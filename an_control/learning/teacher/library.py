@@ -7,6 +7,7 @@ iterations to the same bits, where the environment does.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import gymnasium
 import numpy as np
 import torch
 
+from an_control.learning.failure import Failures
 from an_control.learning.runs.checkpoint import as_tensors
-from an_control.learning.teacher.actor import Normalisation, actor_layers, linear_parts
+from an_control.learning.teacher.actor import Normalisation, actor_layers, linear_parts, means
 from an_control.learning.teacher.replay_file import ReplayFile
 from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers, Teacher
@@ -24,6 +26,8 @@ from an_control.learning.teacher.training_episodes import TrainingEpisodes
 
 CLIP = 10.0
 """Standard deviations at which the networks' inputs are clipped while they learn."""
+SEEN = 0.01
+"""Standard deviation from which on a normalised input has taught the networks something."""
 REPLAY = "replay.f32"
 BUFFER = 300_000
 """Transitions that the off-policy algorithms remember."""
@@ -61,8 +65,10 @@ class Library:
         torch.set_num_threads(1)
         self._settings = settings
         seeds = np.random.default_rng(seed).integers(2**63, size=len(envs))
+        self.failures = Failures()
+        """Of the episodes since they were asked for."""
         self._episodes = [
-            TrainingEpisodes(env, settings.burst, int(one), settings.faults)
+            TrainingEpisodes(env, settings.burst, int(one), settings.faults, self.failures)
             for env, one in zip(envs, seeds, strict=True)
         ]
         self._vectorised = VecNormalize(
@@ -104,7 +110,7 @@ class Library:
             one.returns.clear()
         if returns:
             line["return"] = float(np.mean(returns))
-        return line
+        return line | self.failures.figures()
 
     def freeze_actor(self, frozen: bool) -> None:
         """Whether the next iterations leave PPO's actor as it is."""
@@ -119,25 +125,26 @@ class Library:
         return actor_layers(self._algorithm), self._squashed
 
     def normalisation(self) -> Normalisation:
-        """Of the actor's inputs; sd is inf where a channel hardly varied: its weights were never
+        """Of the actor's inputs; sd is inf where a channel never varied: its weights were never
         learned, and dividing them by next to nothing would make the least noise count."""
         vectorised = self._vectorised
         if not vectorised.norm_obs:
             width = actor_layers(self._algorithm)[0][0].shape[1]
             return Normalisation(np.zeros(width), np.ones(width))
         known: Any = vectorised.obs_rms
-        varied = known.var > vectorised.epsilon * (1.0 + known.mean**2)
+        varied = known.var > SEEN**2 * (known.var + vectorised.epsilon)
         sd = np.where(varied, np.sqrt(known.var + vectorised.epsilon), np.inf)
         return Normalisation(known.mean.copy(), sd)
 
-    def largest_logit(self) -> float:
-        """The largest distance of a logit from the mean of all, in the newest rollout."""
+    def largest_logit(self, choices: Sequence[int]) -> float:
+        """The largest distance of a logit from the mean of its choice's, in the newest rollout; of
+        a bit's, from 0."""
         *hidden, (weight, bias) = actor_layers(self._algorithm)
         x = self._algorithm.rollout_buffer.observations.reshape(-1, hidden[0][0].shape[1])
         for hidden_weight, hidden_bias in hidden:
             x = np.maximum(x @ hidden_weight.T + hidden_bias, 0.0)
         logits = x @ weight.T + bias
-        return float(np.abs(logits - logits.mean(1, keepdims=True)).max())
+        return float(np.abs(logits - means(logits.T, choices).T).max())
 
     def state(self) -> dict[str, Any]:
         """What `restore` continues from; the replay buffer is kept in a file of its own."""

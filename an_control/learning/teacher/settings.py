@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from an_control.learning.environments import of_choices
+from an_control.learning.environments import choices_of
 from an_control.learning.faults import Fault, check_chances
 from an_control.learning.teacher.teachers import Output, Teacher
 
@@ -115,14 +115,14 @@ def settings_for(
 ) -> TeacherSettings:
     """The settings for this environment, and for the network to start from, if any.
 
-    "auto" is PPO. ValueError where the algorithm cannot learn in a Discrete action space, or
+    "auto" is PPO. ValueError where the algorithm cannot learn actions that are choices, or
     cannot start from a network.
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
     options = _without_smooth(settings)
-    if of_choices(env):
+    if choices_of(env):
         if settings.algorithm != "ppo":
-            raise ValueError(f"algorithm {algorithm!r}: a Discrete action space allows ppo")
+            raise ValueError(f"algorithm {algorithm!r}: actions that are choices allow ppo")
         return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})
     if start is None or start.layers is None:
         return settings

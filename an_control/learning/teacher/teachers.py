@@ -13,8 +13,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from an_control.learning.environments import to_unit
+from an_control.learning.spaces import actions_of, chosen, one_hot
 from an_control.learning.teacher.digest import digest, model_digest
+from an_control.learning.units import AS_THEY_ARE, Units
 from an_control.policy import MlpSizes, make_policy, read_model
 from an_control.policy.scalar.weights import head_of
 
@@ -47,17 +48,25 @@ class Teacher(Protocol):
     def digest(self) -> str | None:
         """A short hash of its numbers, None where they are not known."""
 
+    @property
+    def units(self) -> Units:
+        """Of the readings that it takes."""
+
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """The action (A,) float32 in [-1, 1] for an observation (N,)."""
+        """The action (A,) float32 in [-1, 1] for an observation (N,), all of it finite."""
 
 
 class NetworkTeacher:
     """A relu network whose output is clipped to [-1, 1], or squashed by tanh."""
 
     def __init__(
-        self, layers: Sequence[tuple[np.ndarray, np.ndarray]], output: Output = "clip"
+        self,
+        layers: Sequence[tuple[np.ndarray, np.ndarray]],
+        output: Output = "clip",
+        units: Units = AS_THEY_ARE,
     ) -> None:
         self.output: Output = output
+        self.units = units
         self.layers: Layers | None = tuple(
             (np.asarray(weight, np.float64), np.asarray(bias, np.float64))
             for weight, bias in layers
@@ -82,26 +91,52 @@ class FunctionTeacher:
     output: Output = "clip"
 
     def __init__(
-        self, function: Callable[[np.ndarray], np.ndarray], digest: str | None = None
+        self,
+        function: Callable[[np.ndarray], np.ndarray],
+        digest: str | None = None,
+        units: Units = AS_THEY_ARE,
     ) -> None:
-        self._function, self.digest = function, digest
+        self._function, self.digest, self.units = function, digest, units
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         return np.clip(self._function(observation), -1.0, 1.0).astype(np.float32)
 
 
 class ChoiceTeacher:
-    """A teacher of a Discrete action: 1 for the action that it takes, -1 for the others."""
+    """A teacher of choices: 1 for each one that it makes, -1 for the others, and bits as 1 or -1.
 
-    def __init__(self, teacher: Teacher) -> None:
-        self._teacher = teacher
+    `choices` are the sizes of the groups of actions, see `spaces.Actions`.
+    """
+
+    def __init__(self, teacher: Teacher, choices: Sequence[int]) -> None:
+        self._teacher, self._choices = teacher, choices
         self.layers, self.output, self.digest = teacher.layers, teacher.output, teacher.digest
+        self.units = teacher.units
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
-        own = self._teacher(observation)
-        label = np.full_like(own, -1.0)
-        label[np.argmax(own)] = 1.0
-        return label
+        numbers = self._teacher(observation)
+        made = one_hot(self._choices, chosen(self._choices, numbers))
+        return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
+
+
+def in_units(teacher: Teacher, units: Units) -> Teacher:
+    """Return a teacher that takes readings in these units and acts as this one."""
+    own = teacher.units
+    if own == units:
+        return teacher
+    if teacher.layers is None:
+        return FunctionTeacher(
+            lambda readings: teacher(own.scaled(units.numbers(readings))), teacher.digest, units
+        )
+    (weight, bias), *others = teacher.layers
+    ones, zeros = np.ones(weight.shape[1]), np.zeros(weight.shape[1])
+    scale = np.array(own.scale or ones) / np.array(units.scale or ones)
+    offset = np.array(own.offset or zeros) - scale * np.array(units.offset or zeros)
+    network = NetworkTeacher(
+        [(weight * scale, bias + weight @ offset), *others], teacher.output, units
+    )
+    network.digest = teacher.digest
+    return network
 
 
 ALGORITHMS = ("a2c", "ddpg", "ppo", "sac", "td3")
@@ -130,12 +165,13 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     _check_sizes(text, env, (model.sizes.channels,), (model.sizes.actions,))
     if model.sizes.activation == "relu":
         layers = head_of(model.arrays, len(model.sizes.head) + 1)
-        return NetworkTeacher(layers, model.sizes.output)
+        return NetworkTeacher(layers, model.sizes.output, Units.of_task(model.task))
     policy = make_policy(model, "off")
     ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))
     return FunctionTeacher(
         lambda observation: policy.step_array(observation, ids),
         model_digest(model, model.sizes.activation, model.sizes.output),
+        Units.of_task(model.task),
     )
 
 
@@ -176,9 +212,11 @@ def _from_stable_baselines(
     flat = (int(np.prod(readings.shape)),), (int(np.prod(actions.shape)),)
     _check_sizes(f"{algorithm}:{path}", env, *flat)
 
+    unit = actions_of(actions).unit
+
     def act(observation: np.ndarray) -> np.ndarray:
         action, _ = learner.predict(observation.reshape(readings.shape), deterministic=True)
-        return to_unit(actions, action)
+        return unit(action)
 
     numbers = (part.numpy(force=True) for part in learner.policy.state_dict().values())
     return FunctionTeacher(act, digest(numbers, algorithm))

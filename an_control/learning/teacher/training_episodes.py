@@ -11,10 +11,12 @@ import numpy as np
 from gymnasium import spaces
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.environments import of_choices
+from an_control.learning.environments import choices_of
+from an_control.learning.failure import EnvironmentFailure, Failures
 from an_control.learning.faults import Fault, disturber, draw, ids_of
 from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.learning.rollout.live_episode import LiveEpisode, Tick
+from an_control.learning.rollout.live_episode import LiveEpisode, NewestReadings, Tick
+from an_control.learning.spaces import one_hot
 
 LONGEST_BURST = 20
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
@@ -41,9 +43,9 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     arrived; while messages are lost, its last action is sent again, and it is asked next when one
     arrives.
 
-    A Discrete action space stays one. `info` is left out: the library copies it in every step, and
-    nothing reads it. BadStep where the environment gives a number that is not
-    finite.
+    Spaces of choices stay such spaces. `info` is left out: the library copies it in every step, and
+    nothing reads it. In place of a missing reading comes the newest one. An episode that fails is
+    cut off where it failed; EnvironmentFailure only where too many do.
     """
 
     def __init__(
@@ -52,17 +54,20 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         burst: float,
         seed: int,
         faults: Mapping[Fault, float] = NO_FAULTS,
+        failures: Failures | None = None,
     ) -> None:
         super().__init__(env)
         self._faults = faults
+        self._failures = Failures() if failures is None else failures
         space = env.action_space
         assert isinstance(space, spaces.Box)
         self._actions = int(np.prod(space.shape))
-        if of_choices(env):
-            self.action_space = spaces.Discrete(self._actions)
+        self._choices = choices_of(env)
+        if self._choices:
+            self.action_space = _space_of(self._choices)
         self._burst = burst
         self._rng = np.random.default_rng(seed)
-        self._burst_begins = self._stop_begins = False
+        self._burst_begins = self._stop_begins = self._failed = False
         self._start()
         self.returns: list[float] = []
         """Of the episodes that ended, bursts included; the reader empties it."""
@@ -71,18 +76,25 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """The start of the next episode; where a burst cut the last one off, it is played first."""
-        if self._burst_begins:
-            self._play_burst()
-        elif self._stop_begins:
-            self._play_stop()
+        try:
+            if self._burst_begins:
+                self._play_burst()
+            elif self._stop_begins:
+                self._play_stop()
+        except EnvironmentFailure as failure:
+            self._fail(failure)
         cut = self._burst_begins or self._stop_begins
-        if self._episode.done or (self._played and not cut):
+        if self._failed or self._episode.done or (self._played and not cut):
             self._start()
         self._burst_begins = self._stop_begins = False
         return self._observed, {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        reward = self._act(np.eye(self._actions)[action] if self._chooses else action)
+        try:
+            reward = self._act(one_hot(self._choices, action) if self._choices else action)
+        except EnvironmentFailure as failure:
+            self._fail(failure)
+            return self._observed, 0.0, False, True, {}
         episode = self._episode
         if not episode.done:
             self._burst_begins = self._rng.random() < self._burst
@@ -101,20 +113,19 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Play the episode at hand again, from its seed and actions."""
-        self._begin(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
-        for action in state["played"]:
-            self._act(action)
+        try:
+            self._begin(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
+            for action in state["played"]:
+                self._act(action)
+        except EnvironmentFailure as failure:  # it does not repeat itself
+            self._fail(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
-    @property
-    def _chooses(self) -> bool:
-        return isinstance(self.action_space, spaces.Discrete)
-
-    @property
-    def _observed(self) -> np.ndarray:
-        """What has arrived; after the last step, which nobody answers, what is there."""
-        return self._episode.observation if self._tick is None else self._tick.values
+    def _fail(self, failure: EnvironmentFailure) -> None:
+        """The episode is over; the next reset begins another one."""
+        self._failures.note(failure)
+        self._failed = True
 
     @property
     def _stopped(self) -> bool:
@@ -123,27 +134,42 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return stop is not None and stop.begin <= len(self._episode.rewards) < stop.end
 
     def _start(self) -> None:
-        seed = int(self._rng.integers(*TRAINING_SEEDS))
-        self._begin(seed, draw(self._faults, self._rng))
+        self._failed = True
+        while self._failed:
+            seed = int(self._rng.integers(*TRAINING_SEEDS))
+            try:
+                self._begin(seed, draw(self._faults, self._rng))
+            except EnvironmentFailure as failure:
+                self._fail(failure)
 
     def _begin(self, seed: int, fault: DisturbanceSettings) -> None:
         self._seed, self._fault = seed, fault
         self._played: list[np.ndarray] = []
+        self._newest = NewestReadings()
         self._episode = disturbed_episode(self.env, seed, fault)
         self._ticks: Iterator[Tick] = iter(self._episode)
+        self._failed = False
+        self._advance()
+
+    def _advance(self) -> None:
+        """Go on to the next tick, and note what has arrived; after the last one, what is there."""
         self._tick = next(self._ticks, None)
+        self._observed = self._newest(
+            self._episode.observation if self._tick is None else self._tick.values
+        )
 
     def _act(self, action: np.ndarray) -> float:
         """The reward until the next message arrives or the episode ends."""
         self._played.append(np.asarray(action, np.float32))
         reward = self._episode.act(self._played[-1])
-        self._tick = next(self._ticks, None)
+        self._advance()
         while self._tick is not None and not self._tick.arrived:
             assert self._episode.sent is not None
             reward += self._episode.act(self._episode.sent)
-            self._tick = next(self._ticks, None)
+            self._advance()
         if self._episode.done:
             self.returns.append(self._episode.total)
+            self._failures.succeed()
         return reward
 
     def _play_stop(self) -> None:
@@ -157,3 +183,12 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
                 return
             noise = strength * self._rng.standard_normal(self._actions)
             self._act(np.clip(noise, -1.0, 1.0))
+
+
+def _space_of(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
+    """Return the space in which the library makes these choices, see `spaces.Actions`."""
+    if len(choices) == 1 and choices[0] > 1:
+        return spaces.Discrete(choices[0])
+    if set(choices) == {1}:
+        return spaces.MultiBinary(len(choices))
+    return spaces.MultiDiscrete(list(choices))

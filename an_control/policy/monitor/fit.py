@@ -32,9 +32,10 @@ UNEXPLAINED, UNEXPLAINED_NATS = 0.4, 8.0
 """Share of the moved channels' excess NLL, and nats a channel, that a move may leave unexplained:
 a real one leaves nearly nothing, an invented one most of it."""
 START_NATS, TICK_NATS, REMAINING = 5.0, 2.0, 0.5
-"""Nats a channel that it may leave unexplained at once, and for each tick after it, where not more
-than this share of all channels' excess NLL remains. After a hit that nothing explains, a wrong
-assignment leaves half of its channels' and three quarters of the others'."""
+"""Nats a channel that it may leave unexplained at once, and for each tick after it on a robot that
+is explained as usual (none at the largest excess), unless no more than this share of all channels'
+excess NLL remains. After a hit that nothing explains, a wrong assignment leaves half of its
+channels' and three quarters of the others'."""
 CHANNEL_GAIN, GAINS = 9.0, 12
 """Nats that a move must explain for each of its channels, up to so many of them: among the many
 assignments of several channels one explains any readings a little better."""
@@ -143,5 +144,6 @@ class RobotFit:
         gain = max(self.limits.min_gain, CHANNEL_GAIN * min(count, GAINS))
         if after > min(UNEXPLAINED * before + UNEXPLAINED_NATS * count, before - gain):
             return False
-        little = after <= (START_NATS + TICK_NATS * other.ticks) * count
+        slack = 1.0 - min(max(self.excess / self.limits.max_excess, 0.0), 1.0)
+        little = after <= (START_NATS + TICK_NATS * slack * other.ticks) * count
         return little or float(other.excess.sum()) <= REMAINING * float(first.excess.sum())

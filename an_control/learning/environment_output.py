@@ -1,0 +1,176 @@
+"""What environments print: kept out of the terminal, in a file of the run's folder.
+
+An environment may print at every step, and a library warns once a process. All of it, and the
+tracebacks of what an environment raised, goes to `environment.log`; the command says so once.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FILE = "environment.log"
+PRINTED = "printed"
+MAX_CHARACTERS = 1_000_000
+"""Of a run's file; more is counted, but not kept."""
+
+
+class EnvironmentFailure(Exception):
+    """An environment raised an error, or gave what no policy can be trained with.
+
+    The message names the environment, what it did, and the line of its code where that is known.
+    """
+
+
+class Printed(NamedTuple):
+    """What was printed since it was last asked for.
+
+    Attributes:
+        text: its beginning.
+        lines: of all of it.
+        notes: sentences for the user, and their kinds.
+    """
+
+    text: str = ""
+    lines: int = 0
+    notes: tuple[tuple[str, str], ...] = ()
+
+
+class EnvironmentOutput(io.TextIOBase):
+    """Stands for standard output and standard error while an environment's code runs.
+
+        with OUTPUT:
+            env.step(action)
+
+    Not for several threads. It may be entered again while it is entered.
+    """
+
+    def __init__(self) -> None:
+        self._file: Path | None = None
+        self._streams: list[tuple[Any, Any]] = []
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget all that was printed and noted."""
+        self.lines = 0
+        """All that were printed in this process, and in workers whose output was added."""
+        self.first = ""
+        """The first line that was not empty."""
+        self._waiting: list[str] = []
+        self._kept = self._taken = 0
+        self._saved: Path | None = None
+        """The file that was written to last."""
+        self._notes: dict[str, tuple[str, bool]] = {}
+
+    def __enter__(self) -> EnvironmentOutput:
+        self._streams.append((sys.stdout, sys.stderr))
+        sys.stdout = sys.stderr = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout, sys.stderr = self._streams.pop()
+
+    def write(self, text: str, lines: int | None = None) -> int:
+        """Keep a text, unless too much is kept already."""
+        self.lines += text.count("\n") if lines is None else lines
+        if not self.first:
+            self.first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+        if (room := MAX_CHARACTERS - self._kept) > 0:
+            self._kept += min(room, len(text))
+            self._waiting.append(text[:room])
+            self._save()
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+    def note(self, text: str, kind: str = "") -> None:
+        """Keep a sentence for the user; not a second one of the same kind, if there is a kind."""
+        self._notes.setdefault(kind or text, (text, False))
+
+    def notes(self) -> list[str]:
+        """Return the notes that were not returned before."""
+        if self._saved is not None and not self._saved.exists():  # a run that never began
+            self._notes.pop(PRINTED, None)
+        fresh = [text for text, given in self._notes.values() if not given]
+        self._notes = {kind: (text, True) for kind, (text, _) in self._notes.items()}
+        return fresh
+
+    @contextmanager
+    def saved_to(self, folder: Path) -> Iterator[None]:
+        """In this block append what was printed, and what is, to the file in this folder.
+
+        Inside another such block, the file stays that of the outer one.
+        """
+        if self._file is not None:
+            yield
+            return
+        self._file = folder / FILE
+        self._save()
+        try:
+            yield
+        finally:
+            self._file = None
+
+    @contextmanager
+    def reported(self) -> Iterator[None]:
+        """Print after this block the notes that are left, and how much was printed and not kept.
+
+        Nothing where an environment's failure ends it, whose message says more.
+        """
+        try:
+            yield
+        except EnvironmentFailure:
+            self._reset()
+            raise
+        finally:
+            if self._saved is not None:  # a run's evaluation comes after it
+                with self.saved_to(self._saved.parent):
+                    self.print_notes()
+            self.print_notes()
+            if self._waiting:
+                print(
+                    f"lines that the environment printed, which are not shown: {self.lines}; the"
+                    f" first: {self.first}",
+                    file=sys.stderr,
+                )
+            self._reset()
+
+    def print_notes(self) -> None:
+        """Print the notes that were not returned before."""
+        for note in self.notes():
+            print(note, file=sys.stderr)
+
+    def take(self) -> Printed:
+        """Return what a worker's environments printed since the last time."""
+        notes = tuple((text, kind) for kind, (text, given) in self._notes.items() if not given)
+        printed = Printed("".join(self._waiting), self.lines - self._taken, notes)
+        self._waiting, self._taken = [], self.lines
+        self.notes()
+        return printed
+
+    def add(self, printed: Printed) -> None:
+        """Take over what a worker gave."""
+        if printed.text or printed.lines:
+            self.write(printed.text, printed.lines)
+        for text, kind in printed.notes:
+            self.note(text, kind)
+
+    def _save(self) -> None:
+        if self._file is None or not self._waiting or not self._file.parent.is_dir():
+            return
+        try:
+            with self._file.open("a", encoding="utf-8", errors="replace") as file:
+                file.write("".join(self._waiting))
+        except OSError:  # a full disk is reported by what matters more
+            return
+        self._waiting, self._saved = [], self._file
+        self.note(f"what the environment prints is in {self._file}", PRINTED)
+
+
+OUTPUT = EnvironmentOutput()
+"""Of this process."""

@@ -1,0 +1,101 @@
+"""Probing an environment: what its readings look like, under random actions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from an_control.learning.environment_output import OUTPUT
+from an_control.learning.environments import (
+    ENVIRONMENTS,
+    Adapted,
+    adapter_of,
+    make_environment,
+    of_patches,
+)
+from an_control.learning.failure import EnvironmentFailure, Failures
+from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.learning.runs.run_folder import CHECKPOINT
+from an_control.learning.units import AS_THEY_ARE, Units, units_for
+from an_control.system.files import read_regular
+
+STEPS = 400
+MAX_NAMES = 5
+
+
+def units_of_run(folder: Path, environment: str) -> Units:
+    """Return the units of the run in this folder, or of one that is to begin there.
+
+    ValueError as of `make_environment`, EnvironmentFailure where no episode can be played.
+    """
+    if (folder / CHECKPOINT).exists():
+        try:
+            return Units.of_task(json.loads(read_regular(folder / "config.json"))["task"])
+        except (OSError, ValueError, KeyError, TypeError):  # which `RunFolder` reports
+            return AS_THEY_ARE
+    return measured_units(environment)
+
+
+@lru_cache(maxsize=8)
+def measured_units(environment: str) -> Units:
+    """Return the units of an environment's readings, by what they show under random actions.
+
+    Those of our own tasks are ordinary. The same environment gives the same units, if the same
+    seeds give the same episodes. Errors as of `units_of_run`.
+    """
+    if environment in ENVIRONMENTS.values():
+        return AS_THEY_ARE
+    with closing(make_environment(environment)) as env:
+        if of_patches(env):
+            return AS_THEY_ARE
+        adapted = adapter_of(env)
+        assert adapted.readings is not None
+        scalable = adapted.readings.scalable
+        if not scalable.any():
+            return AS_THEY_ARE
+        rows = _numbers(adapted)
+    _check_readings(environment, adapted.readings.ids, np.array(rows, np.float64))
+    resolution = max(np.finfo(row.dtype).eps if row.dtype.kind == "f" else 0.0 for row in rows)
+    return units_for(np.array(rows, np.float64), scalable, float(resolution))
+
+
+def _check_readings(environment: str, ids: Sequence[str], rows: np.ndarray) -> None:
+    """EnvironmentFailure where no reading ever is finite; a note of those that never are."""
+    never = [name for name, there in zip(ids, np.isfinite(rows).any(0), strict=True) if not there]
+    if len(never) == len(ids):
+        raise EnvironmentFailure(
+            f"environment {environment!r}: no reading is a finite number in {len(rows)} steps of"
+            " random actions"
+        )
+    if never:
+        OUTPUT.note(
+            f"environment {environment!r}: {', '.join(never[:MAX_NAMES])} gave no finite number in"
+            f" {len(rows)} steps of random actions: nothing is learned from it"
+        )
+
+
+def _numbers(env: Adapted) -> list[np.ndarray]:
+    """Return what the environment's readings are at each step (N,), in its own numbers."""
+    rng, failures = np.random.default_rng(0), Failures()
+    shape = env.action_space.shape
+    rows: list[np.ndarray] = []
+    while len(rows) < STEPS:
+        try:
+            env.reset(seed=int(rng.integers(*TRAINING_SEEDS)))
+            rows.append(env.numbers.copy())
+            over = False
+            while not over and len(rows) < STEPS:
+                action = rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+                _, _, terminated, truncated, _ = env.step(action)
+                rows.append(env.numbers.copy())
+                over = terminated or truncated
+        except EnvironmentFailure as failure:
+            failures.note(failure)
+        else:
+            failures.succeed()
+    return rows

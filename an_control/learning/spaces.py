@@ -1,0 +1,364 @@
+"""Gymnasium's spaces as policies need them: numbers with ids in, numbers in [-1, 1] out.
+
+Readings: a Box gives its numbers, a Discrete or MultiDiscrete one number a choice (1 for the one
+that is, 0 for the others), a MultiBinary its bits; Dict and Tuple give those of their parts, and
+their keys become part of the ids. Actions: a Box is scaled to [-1, 1], of a Discrete the choice
+with the largest number is taken, a bit is set where its number is over 0.
+
+What an environment gets is always inside its space: -1 is exactly the lower bound, 1 the upper one.
+Where a bound is missing, numbers stand for themselves; [-1, 1] is moved by as little as the other
+bound asks for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+F32 = np.float32
+Space = gymnasium.Space[Any]
+READINGS, ACTIONS = "observation", "action"
+ALLOWED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
+MAX_READINGS = 4096
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_./-]")
+SNAP = 8.0
+"""Roundings within which a number counts as its bound: half a range, scaled, is off by one or
+two."""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """How an observation becomes N numbers.
+
+    Attributes:
+        ids: (N,) one for each number, which differ.
+        scalable: (N,) False for choices and bits, which are 0 or 1 whatever their unit.
+        flatten: an observation to its numbers (N,), of whatever type they have; it may be the
+            environment's own array. ValueError, KeyError or TypeError where the observation is not
+            of its space.
+    """
+
+    ids: tuple[str, ...]
+    scalable: np.ndarray
+    flatten: Callable[[Any], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Actions:
+    """How A numbers in [-1, 1] become an action.
+
+    Attributes:
+        names: (A,) one for each number, which differ.
+        choices: the sizes of the groups of numbers of which one is chosen, 1 for a bit; empty
+            where some number is none of a choice.
+        native: numbers (A,) to an action of the space, new in each call.
+        unit: an action of the space to the numbers (A,) that stand for it.
+        steering: numbers (A,) in the space's own units to an action of the space.
+    """
+
+    names: tuple[str, ...]
+    choices: tuple[int, ...]
+    native: Callable[[np.ndarray], Any]
+    unit: Callable[[Any], np.ndarray]
+    steering: Callable[[np.ndarray], Any]
+
+
+def readings_of(space: Space) -> Readings:
+    """Return how observations of this space become numbers; ValueError where they cannot."""
+    named, flatten = _readings(space, "" if isinstance(space, spaces.Dict) else READINGS)
+    ids = tuple(name for name, _ in named)
+    _check("its observation space", space, ids)
+    if len(ids) > MAX_READINGS:
+        raise ValueError(
+            f"its observation has {len(ids)} readings (allowed: up to {MAX_READINGS}); leave out"
+            " pictures, by a gymnasium.ObservationWrapper"
+        )
+    return Readings(ids, np.array([scalable for _, scalable in named]), flatten)
+
+
+def actions_of(space: Space) -> Actions:
+    """Return how numbers become actions of this space; ValueError where they cannot."""
+    actions = _actions(space, ACTIONS)
+    _check("its action space", space, actions.names)
+    return actions
+
+
+def _check(what: str, space: Space, names: Sequence[str]) -> None:
+    """ValueError unless there are names, and all of them differ."""
+    if not names:
+        raise ValueError(f"{what} {shown(space)} holds no number (allowed: one or more)")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{what} gives the id {twice!r} twice; rename a key")
+
+
+def shown(space: Space) -> str:
+    """Return a space in a few words, as an error message names it."""
+    text = " ".join(str(space).split())
+    return text if len(text) <= 120 else f"{text[:116]} ..."
+
+
+def _joined(name: str, *parts: object) -> str:
+    """Return the id of a part of what has this name."""
+    words = [_NOT_IN_IDS.sub("_", str(part)) for part in parts]
+    return ".".join([name, *words] if name else words)
+
+
+def _unknown(space: Space, name: str) -> ValueError:
+    where = f"its {name} space is" if name in (READINGS, ACTIONS) else f"the space of {name} is"
+    return ValueError(f"{where} {shown(space)} (allowed: {ALLOWED})")
+
+
+def _readings(
+    space: Space, name: str
+) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
+    """Return the ids, whether each is a number with a unit, and the function that flattens."""
+    if isinstance(space, spaces.Box):
+        size = int(np.prod(space.shape))
+        ids = [(_joined(name, i), True) for i in range(size)]
+        return ids, lambda value: _sized(value, size, name)
+    if isinstance(space, spaces.MultiBinary):
+        size = int(np.prod(space.shape))
+        ids = [(_joined(name, i), False) for i in range(size)]
+        return ids, lambda value: _sized(value, size, name)
+    if isinstance(space, spaces.Discrete):
+        first, count = int(space.start), int(space.n)
+        ids = [(_joined(name, first + i), False) for i in range(count)]
+        return ids, lambda value: _one_hot([int(value) - first], [count], name)
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, starts = space.nvec.ravel().tolist(), space.start.ravel()
+        ids = [
+            (_joined(name, place, first + i), False)
+            for place, (first, count) in enumerate(zip(starts.tolist(), counts, strict=True))
+            for i in range(count)
+        ]
+        size = len(counts)
+        return ids, lambda value: _one_hot(_sized(value, size, name) - starts, counts, name)
+    return _readings_of_parts(_parts(space, name), isinstance(space, spaces.Dict))
+
+
+def _parts(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
+    """Return the parts of a Dict or Tuple by key, with their names; ValueError for others."""
+    if isinstance(space, spaces.Dict):
+        return {key: (part, _joined(name, key)) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return {i: (part, _joined(name, i)) for i, part in enumerate(space.spaces)}
+    raise _unknown(space, name)
+
+
+def _readings_of_parts(
+    parts: Mapping[Any, tuple[Space, str]], keyed: bool
+) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
+    read = {key: _readings(part, name) for key, (part, name) in parts.items()}
+    ids = [one for named, _ in read.values() for one in named]
+
+    def flatten(value: Any) -> np.ndarray:
+        if keyed and not isinstance(value, Mapping):
+            raise ValueError(f"an observation of type {type(value).__name__}, its space is a Dict")
+        return np.concatenate([function(value[key]) for key, (_, function) in read.items()])
+
+    return ids, flatten if read else lambda value: np.zeros(0)
+
+
+def _sized(value: Any, size: int, name: str) -> np.ndarray:
+    """Return the numbers of an array; ValueError where they are not as many as its space has."""
+    array = np.asarray(value)
+    if array.size != size:
+        raise ValueError(f"{name or READINGS} has {array.size} numbers, its space {size}")
+    return array.ravel()
+
+
+def _one_hot(places: Sequence[int] | np.ndarray, counts: Sequence[int], name: str) -> np.ndarray:
+    """Return 1 for the choice that is made of each `counts`, and 0 for the others."""
+    hot, first = np.zeros(sum(counts), np.float32), 0
+    for place, count in zip(places, counts, strict=True):
+        if not 0 <= place < count:
+            raise ValueError(f"{name or READINGS} is choice {place} of {count}")
+        hot[first + int(place)] = 1.0
+        first += count
+    return hot
+
+
+def one_hot(choices: Sequence[int], action: Any) -> np.ndarray:
+    """Return the numbers (A,) that stand for these choices; of a bit, 1 or -1."""
+    chosen, first = np.zeros(sum(choices), np.float32), 0
+    for place, count in zip(np.ravel(action).tolist(), choices, strict=True):
+        if count == 1:
+            chosen[first] = 1.0 if place else -1.0
+        else:
+            chosen[first + int(place)] = 1.0
+        first += count
+    return chosen
+
+
+def chosen(choices: Sequence[int], numbers: np.ndarray) -> list[int]:
+    """Return the choice of each group: the place of its largest number, 1 for a positive bit."""
+    found, first = [], 0
+    for count in choices:
+        part = numbers[first : first + count]
+        found.append(int(part[0] > 0.0) if count == 1 else int(np.argmax(part)))
+        first += count
+    return found
+
+
+def _actions(space: Space, name: str) -> Actions:
+    if isinstance(space, spaces.Box):
+        return _box(space, name)
+    if isinstance(space, spaces.Discrete):
+        return _discrete(space, name)
+    if isinstance(space, spaces.MultiDiscrete):
+        return _multi_discrete(space, name)
+    if isinstance(space, spaces.MultiBinary):
+        return _bits(space, name)
+    return _actions_of_parts(_parts(space, name), isinstance(space, spaces.Dict))
+
+
+def _discrete(space: spaces.Discrete, name: str) -> Actions:
+    first, count = int(space.start), int(space.n)
+
+    def native(numbers: np.ndarray) -> int:
+        return first + int(np.argmax(numbers))
+
+    names = tuple(_joined(name, i) for i in range(count))
+    return Actions(
+        names, (count,), native, lambda action: one_hot((count,), int(action) - first), native
+    )
+
+
+def _multi_discrete(space: spaces.MultiDiscrete, name: str) -> Actions:
+    choices, start = tuple(space.nvec.ravel().tolist()), space.start.ravel()
+    # A group of one choice is no bit: whatever its number, that choice is made.
+    groups = tuple(count if count > 1 else 1 for count in choices)
+
+    def native(numbers: np.ndarray) -> np.ndarray:
+        places = [p if c > 1 else 0 for p, c in zip(chosen(groups, numbers), choices, strict=True)]
+        return (start + np.array(places)).astype(space.dtype).reshape(space.shape)
+
+    def unit(action: Any) -> np.ndarray:
+        return one_hot(groups, np.ravel(action) - start)
+
+    names = tuple(
+        _joined(name, place, i) for place, count in enumerate(choices) for i in range(count)
+    )
+    return Actions(names, choices if min(choices) > 1 else (), native, unit, native)
+
+
+def _bits(space: spaces.MultiBinary, name: str) -> Actions:
+    count = int(np.prod(space.shape))
+
+    def native(numbers: np.ndarray) -> np.ndarray:
+        return (np.asarray(numbers) > 0.0).astype(space.dtype).reshape(space.shape)
+
+    def unit(action: Any) -> np.ndarray:
+        return one_hot((1,) * count, action)
+
+    names = tuple(_joined(name, i) for i in range(count))
+    return Actions(names, (1,) * count, native, unit, native)
+
+
+def _actions_of_parts(parts: Mapping[Any, tuple[Space, str]], keyed: bool) -> Actions:
+    each = {key: _actions(part, name) for key, (part, name) in parts.items()}
+    names = tuple(name for one in each.values() for name in one.names)
+    all_choices = all(one.choices for one in each.values())
+    choices = tuple(size for one in each.values() for size in one.choices) if all_choices else ()
+    ends = np.cumsum([len(one.names) for one in each.values()])[:-1]
+
+    def whole(part: str, numbers: np.ndarray) -> Any:
+        split = np.split(np.asarray(numbers), ends)
+        values = [getattr(one, part)(own) for one, own in zip(each.values(), split, strict=True)]
+        return dict(zip(each, values, strict=True)) if keyed else tuple(values)
+
+    def unit(action: Any) -> np.ndarray:
+        return np.concatenate([one.unit(action[key]) for key, one in each.items()])
+
+    if len({size == 1 for size in choices}) > 1:
+        choices = ()  # no library learns bits beside choices
+    return Actions(
+        names,
+        choices,
+        lambda numbers: whole("native", numbers),
+        unit,
+        lambda numbers: whole("steering", numbers),
+    )
+
+
+def _box(space: spaces.Box, name: str) -> Actions:
+    low, high = bounds(space)
+    # Halved first: the range of a Box may be larger than the largest float.
+    middle, reach = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
+
+    def native(numbers: np.ndarray) -> np.ndarray:
+        return inside(space, middle + reach * np.asarray(numbers, np.float64))
+
+    def unit(action: Any) -> np.ndarray:
+        away = np.ravel(action).astype(np.float64) - middle
+        return np.divide(away, reach, out=np.zeros_like(away), where=reach > 0.0)
+
+    def same(numbers: np.ndarray) -> np.ndarray:
+        return np.minimum(np.maximum(numbers, F32(-1.0)), F32(1.0)).astype(np.float32)
+
+    def bounded(numbers: np.ndarray) -> np.ndarray:
+        """The same as `native`, faster, where there are both bounds."""
+        action = (middle + reach * numbers).astype(space.dtype)
+        action = np.minimum(np.maximum(action, own_low), own_high)
+        if np.abs(numbers).max() >= 1.0:
+            action = np.where(numbers <= -1.0, own_low, action)
+            action = np.where(numbers >= 1.0, own_high, action)
+        return action.reshape(space.shape)
+
+    own_low, own_high = space.low.ravel(), space.high.ravel()
+    if space.dtype == np.float32 and space.shape == low.shape and _is_unit(space):
+        native = same
+    elif space.dtype in (np.float32, np.float64) and space.is_bounded():
+        native = bounded if (low == own_low).all() and (high == own_high).all() else native
+    names = tuple(_joined(name, i) for i in range(len(low)))
+    return Actions(names, (), native, unit, lambda numbers: inside(space, numbers))
+
+
+def _is_unit(space: spaces.Box) -> bool:
+    """Return whether a Box reaches from -1 to 1."""
+    return bool((space.low == -1.0).all() and (space.high == 1.0).all())
+
+
+def bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
+    """Return what -1 and 1 stand for, (A,) float64 each.
+
+    These are the bounds of the space; where one or both are missing, [-1, 1], moved inside.
+    """
+    low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+    below, above = space.bounded_below.ravel(), space.bounded_above.ravel()
+    if np.issubdtype(space.dtype, np.floating):  # what older environments write for "none"
+        kind: Any = space.dtype
+        largest = float(np.finfo(kind).max)
+        below, above = below & (low > -largest), above & (high < largest)
+    one_sided = below != above
+    first = np.where(below, np.maximum(low, -1.0), -1.0)
+    first = np.where(above & one_sided, np.minimum(first, high - 2.0), first)
+    last = np.where(above, np.minimum(high, first + 2.0), first + 2.0)
+    both = below & above
+    return np.where(both, low, first), np.where(both, high, last)
+
+
+def inside(space: spaces.Box, numbers: np.ndarray) -> np.ndarray:
+    """Return an action of this Box: numbers (A,) in its units, clipped and rounded as it needs.
+
+    A number that is a bound but for its last bits is that bound.
+    """
+    low, high = space.low.ravel(), space.high.ravel()
+    least, most = low.astype(np.float64), high.astype(np.float64)
+    numbers = np.asarray(numbers, np.float64).ravel()
+    finite = np.where(np.isfinite(least), least, 0.0), np.where(np.isfinite(most), most, 0.0)
+    near = 2.0 * SNAP * np.spacing(np.maximum(*np.abs(finite)) / 2.0)  # not over the largest float
+    at_low, at_high = numbers <= least + near, numbers >= most - near
+    if not np.issubdtype(space.dtype, np.floating):
+        numbers = np.rint(numbers)
+        at_low, at_high = at_low | (numbers <= least), at_high | (numbers >= most)
+    between = np.where(at_low | at_high, 0.0, numbers).astype(space.dtype)
+    action: np.ndarray = np.where(at_low, low, np.where(at_high, high, between))
+    return action.astype(space.dtype).reshape(space.shape)

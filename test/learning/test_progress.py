@@ -1,0 +1,140 @@
+"""What a run shows: one line that fits the terminal, what is left, and how to continue."""
+
+import os
+import pty
+import subprocess
+import sys
+from contextlib import nullcontext, redirect_stdout
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+from an_control.cli import learn_steps, main
+from an_control.cli.help import module_of
+from an_control.cli.learn_display import Steps
+from an_control.learning.rollout.processes import _interrupts_held
+from an_control.learning.runs.figures import FIGURES
+from an_control.learning.runs.terminal import Clock, Progress, duration, is_live
+
+
+class Learner:
+    """A learner of 4 rounds, with 8 minutes at most."""
+
+    unit, steps, progress, minutes_left = "round", 4, 0.0, 8.0
+
+
+def loop(done=0):
+    return SimpleNamespace(learner=Learner(), done=done, finished=False)
+
+
+class Terminal:
+    """Stands for standard output; `written` is what came."""
+
+    def __init__(self) -> None:
+        self.written = ""
+
+    def write(self, text):
+        self.written += text
+
+    def flush(self): ...
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    return Terminal()
+
+
+def test_before_the_first_round_is_over_the_line_says_how_many_there_are_and_how_long(capsys):
+    Progress(loop()).begin()
+    assert capsys.readouterr().out == "round 1 of about 4, 8 min left\n"
+
+
+def test_the_time_that_is_left_follows_the_pace_of_the_run(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("an_control.learning.runs.terminal.time.monotonic", lambda: now[0])
+    run = loop()
+    clock = Clock(run)
+    now[0], run.learner.progress = 160.0, 0.25
+    assert clock.left_s() == 180.0
+    assert clock.line() == "round 1 of about 4, 3 min left"
+
+
+def test_a_line_is_as_wide_as_the_terminal_at_most_and_covers_the_last_one(terminal):
+    shows = Progress(loop(done=2))
+    with redirect_stdout(terminal):
+        shows.show({"round": 2, "return": 1.0, "validation": 1.0, "note": "x" * 100})
+        shows.show({"round": 3, "return": 1.0})
+    first, second = terminal.written.split("\r")[1:]
+    assert len(first) == len(second) == 59 and "\n" not in terminal.written
+
+
+def test_a_note_stands_above_the_line(terminal):
+    shows = Progress(loop())
+    with redirect_stdout(terminal):
+        shows.begin()
+        shows.note("an episode failed")
+    assert terminal.written.endswith("\nan episode failed\n")
+
+
+def test_only_figures_that_are_explained_are_shown(capsys):
+    Progress(loop(done=1)).show({"round": 1, "identified": 0.2057, "validation": 3.0, "failed": 0})
+    assert capsys.readouterr().out.endswith("left  validation 3\n")
+
+
+@pytest.mark.parametrize("verb", ["learn", "distill", "train", "train-teacher", "train-monitor"])
+def test_help_explains_the_figures(verb):
+    import importlib
+
+    text = importlib.import_module(module_of(verb)).Verb.__doc__
+    assert sum(about in text for about in FIGURES.values()) >= 1 and "time that is left" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3.2, "3 s"), (99, "99 s"), (100, "2 min"), (7500, "2 h 05 min")]
+)
+def test_a_duration_is_said_in_words(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_dumb_terminal_gets_lines(monkeypatch):
+    """It got nothing until the end."""
+    monkeypatch.setenv("TERM", "dumb")
+    main_end, other_end = pty.openpty()
+    monkeypatch.setattr(sys, "stdout", os.fdopen(other_end, "w"))
+    assert not is_live()
+    with Steps(("student",)) as steps:
+        steps.begin("student")
+        steps.display(loop()).begin()
+    sys.stdout.flush()
+    assert b"student 0%  round 1 of about 4, 8 min left" in os.read(main_end, 1000)
+    sys.stdout.close()
+    os.close(main_end)
+
+
+def test_ctrl_c_early_in_learn_leaves_no_folder_and_the_command(tmp_path, capsys, monkeypatch):
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(learn_steps.LearnRun, "_teach", interrupted)
+    out = tmp_path / "run"
+    assert main(["learn", "Pendulum-v1", "--out", str(out), "--smoke"]) == 130
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("stopped; to continue: an-control learn Pendulum-v1")
+    assert not out.exists()
+
+
+def test_a_worker_that_starts_does_not_answer_ctrl_c():
+    """Each of them printed a traceback while it imported."""
+    blocked = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+    told = []
+    for context in (_interrupts_held(), nullcontext()):
+        with context:
+            told.append(subprocess.check_output([sys.executable, "-c", blocked], text=True).strip())
+    assert told == ["True", "False"]
