@@ -80,6 +80,7 @@ class Trials:
 
     def __init__(self, env: gymnasium.Env, teacher: Teacher, channels: list[str]) -> None:
         self._env, self._teacher, self._channels = env, teacher, channels
+        assert env.action_space.shape is not None
         self._actions, self._height = env.action_space.shape[0], channels.index("height")
         self.numbers = self._actions * (len(_used(channels)) + 1)
         """The number of weights of a candidate."""

@@ -33,7 +33,7 @@ def mean_of(models: list[Model]) -> Model:
                 raise ValueError(f"task.{key}: {other.task.get(key)} is not {first.task.get(key)}")
     names = [name for name in first.arrays if not name.startswith(NETWORKS)]
     arrays = {
-        name: np.mean([model.arrays[name] for model in models], 0, np.float64).astype(np.float32)
+        name: np.asarray(np.mean([one.arrays[name] for one in models], 0, np.float64), np.float32)
         for name in names
     }
     trained = {"how": "mean of models", "of": [model.trained for model in models]}

@@ -94,7 +94,7 @@ class Task:
         print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
         program = Path(sys.executable).parent / "an-control"
-        command = [program, "train", *self.arguments(folder, kind, seed)]
+        command = [str(program), "train", *self.arguments(folder, kind, seed)]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 

@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = (given.out or Path(f"runs/{what.task}_students")).resolve()
     students = [Student(name, what, out) for name in what.students]
     own = None if given.table else own_teacher(what.task)
-    how = given.episodes or what.episodes, own and own.digest
+    how = given.episodes or what.episodes, None if own is None else own.digest
     settings = {one.runs: one.settings(*how) for one in students}
     try:
         known(what.kept, settings)
