@@ -83,6 +83,7 @@ async def begin(visitor: Visitor) -> None:
     scrambled = lambda: visitor.newest["bay"]["why_not_unannounced"] == ""  # noqa: E731
     await visitor.until(lambda: len(visitor.wires()) == 5 and scrambled(), "the patch bay")
     await visitor.until(lambda: visitor.newest["bay"]["settings"], "the scrambler's settings")
+    await visitor.until(lambda: visitor.newest["robot"]["simulated"], "the simulator")
     await visitor.until(lambda: "tick" in visitor.newest, "a tick")
     await visitor.done("straight")
 
