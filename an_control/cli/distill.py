@@ -23,7 +23,7 @@ from an_control.cli.common import (
     write_json,
 )
 from an_control.cli.model_parts import PartOptions, Parts
-from an_control.learning.runs.figures import explained
+from an_control.learning.runs.terminal import explained
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes
 from an_control.system.interrupts import INTERRUPTED

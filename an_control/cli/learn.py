@@ -18,7 +18,7 @@ from an_control.cli.common import (
     write_json,
 )
 from an_control.learning.failure import EnvironmentFailure
-from an_control.learning.runs.figures import explained
+from an_control.learning.runs.terminal import explained
 from an_control.system.interrupts import INTERRUPTED
 
 

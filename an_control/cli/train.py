@@ -24,7 +24,7 @@ from an_control.cli.common import (
 from an_control.cli.disturbance import mixture
 from an_control.cli.model_parts import PartOptions, Parts
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.runs.figures import explained
+from an_control.learning.runs.terminal import explained
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.tasks import SUCCESS
 from an_control.system.interrupts import INTERRUPTED

@@ -19,7 +19,7 @@ from an_control.cli.common import (
     option,
     write_json,
 )
-from an_control.learning.runs.figures import explained
+from an_control.learning.runs.terminal import explained
 from an_control.policy import Model, Monitor, read_model, write_model
 from an_control.policy.monitor.forward_model import NETWORKS
 from an_control.system.interrupts import INTERRUPTED

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
-from an_control.learning.runs.figures import explained
+from an_control.learning.runs.terminal import explained
 from an_control.policy import read_model
 from an_control.system.interrupts import INTERRUPTED
 

@@ -15,8 +15,7 @@ from an_control.cli import learn_steps, main
 from an_control.cli.help import module_of
 from an_control.cli.learn_display import Steps
 from an_control.learning.rollout.processes import _interrupts_held
-from an_control.learning.runs.figures import FIGURES
-from an_control.learning.runs.terminal import Clock, Progress, duration, is_live
+from an_control.learning.runs.terminal import FIGURES, Clock, Progress, duration, is_live
 
 
 class Learner:

@@ -17,11 +17,31 @@ from contextvars import ContextVar
 from typing import Any, Protocol, runtime_checkable
 
 from an_control.learning.environment_output import OUTPUT
-from an_control.learning.runs.figures import FIGURES
 from an_control.learning.runs.run_loop import RunLoop
 
+FIGURES = {
+    "learns": "which network of the monitor is learned",
+    "best": "highest return of this generation's candidates",
+    "mean": "mean return of this generation's candidates",
+    "return": "mean return of the episodes that were learned from, with their noise",
+    "validation": "mean return of the newest policy in the validation episodes",
+    "undone": "validation of this round's student, which unlearned, so that the best one continues",
+    "failed": "episodes that failed and were left out",
+    "validation_failed": "failed episodes of the validation",
+    "note": "a search that began again, and why",
+}
+"""What a metrics line's figures mean that are shown while a run works."""
 VALIDATION = ("validation", "validation_failed")
 """What is shown until the next validation."""
+
+
+def explained(text: str | None, *names: str) -> str:
+    """Return a command's help with what its progress line shows, by the names of the figures."""
+    said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in names)
+    return (
+        f"{(text or '').rstrip()}\n\n    While it works, a line shows the step, how many there are"
+        f" and the time that is left. {said}. The run's metrics.jsonl has all figures.\n    "
+    )
 
 
 @runtime_checkable
@@ -62,14 +82,14 @@ class Clock:
     """Estimates how long a run will take yet."""
 
     def __init__(self, loop: RunLoop) -> None:
-        self._loop, self._first, self._begun = loop, progress_of(loop), time.monotonic()
+        self._loop, self._first, self._start_s = loop, progress_of(loop), time.monotonic()
 
     def left_s(self) -> float | None:
         """Seconds that are left: by the pace since this command began, else by the run's limit;
         None where neither is known."""
         over = progress_of(self._loop)
         if over > self._first:
-            return (time.monotonic() - self._begun) / (over - self._first) * (1.0 - over)
+            return (time.monotonic() - self._start_s) / (over - self._first) * (1.0 - over)
         learner = self._loop.learner
         left = learner.minutes_left if isinstance(learner, Limited) else float("inf")
         return 60.0 * left if left < float("inf") else None
