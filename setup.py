@@ -109,12 +109,8 @@ setup(
         f"Programming Language :: Python :: {version}"
         for version in ("3.10", "3.11", "3.12", "3.13", "3.14")
     ],
-    packages=[
-        *find_packages(include=["an_control", "an_control.*"]),
-        "an_control_sim",
-        *(f"an_control_sim.{name}" for name in find_packages("sim")),
-    ],
-    package_dir={"an_control_sim": "sim"},
+    packages=[*find_packages(include=["an_control", "an_control.*"]), *find_packages("sim")],
+    package_dir={"an_control_sim": "sim/an_control_sim"},
     package_data={"an_control": ["py.typed", "view/page/*"], "an_control_sim": ["py.typed"]},
     data_files=DATA_FILES,
     zip_safe=False,

@@ -24,8 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/architecture.md"
-PACKAGES = {"an_control": "an_control", "sim": "an_control_sim"}
-"""Folder -> the name that it is imported by."""
+PACKAGES = ("an_control", "sim/an_control_sim")
 OPEN = ("an_control", "an_control.policy", "an_control_sim")
 
 
@@ -43,10 +42,9 @@ def sources(revision: str | None = None) -> dict[str, str]:
     """The text of each module, by its dotted name; of a commit, or of this work tree."""
     found = {}
     for path in _listed(revision):
-        if path.endswith(".py") and path.split("/")[0] in PACKAGES:
+        if path.endswith(".py") and path.startswith(PACKAGES):
             text = _git("show", f"{revision}:{path}") if revision else (ROOT / path).read_text()
-            folder, _, rest = path.removesuffix(".py").partition("/")
-            name = f"{PACKAGES[folder]}.{rest.replace('/', '.')}"
+            name = path.removeprefix("sim/").removesuffix(".py").replace("/", ".")
             found[name.removesuffix(".__init__")] = text
     return found
 
@@ -196,9 +194,7 @@ def _without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
 
 def _shown(name: str) -> str:
     """A room's name as its path."""
-    first, _, rest = name.partition(".")
-    folder = next(folder for folder, package in PACKAGES.items() if package == first)
-    return "/".join(filter(None, [folder, *rest.split(".")]))
+    return ("sim/" if name.startswith("an_control_sim") else "") + name.replace(".", "/")
 
 
 def _listed(revision: str | None) -> list[str]:
