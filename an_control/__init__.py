@@ -6,7 +6,8 @@ TYPE_CHECKING = False  # typing is not imported: until `start` has run a signal 
 if TYPE_CHECKING:
     from typing import Any
 
-    from an_control.policy import ModelError, load_policy
+    from an_control.load import load_policy
+    from an_control.policy import ModelError
 
 __all__ = ["ModelError", "__version__", "load_policy"]
 __version__ = "0.1.0"
@@ -15,7 +16,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """Import the policy on first use, so that `import an_control` alone loads no numpy."""
     if name in ("ModelError", "load_policy"):
-        from an_control import policy
+        from an_control import load
 
-        return getattr(policy, name)
+        return getattr(load, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
-from an_control.policy import load_policy
+from an_control.load import load_policy
 from an_control.system.share import share_path
 from an_control.view.process import page
 from an_control.wiring import Wiring, load_wiring

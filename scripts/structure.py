@@ -1,6 +1,6 @@
 """Draws the structure of the code: rooms as boxes by floor, imports as arrows.
 
-    python scripts/structure.py docs/architecture/after.png            this work tree
+    python scripts/structure.py docs/architecture/rooms.png            this work tree
     python scripts/structure.py docs/architecture/before.png REVISION  a commit of it
 
 A room is a folder of modules; the modules that lie directly in a folder of `OPEN` are rooms of

@@ -56,8 +56,8 @@ def test_what_is_no_file_is_refused_at_once_and_named(tmp_path, kind):
 
 @pytest.mark.timeout(120)
 def test_a_run_folder_and_the_authors_weights_do_not_wait_for_a_pipe_either(tmp_path):
+    from an_control.learning.import_authors import import_authors
     from an_control.learning.runs.run_folder import RunError, RunFolder
-    from an_control.policy.authors import import_authors
 
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(RunError, match=r"config\.json: not a regular file"):

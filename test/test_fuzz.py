@@ -12,7 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.policy import ModelError, load_policy, read_model
+from an_control.load import load_policy
+from an_control.policy import ModelError, read_model
 from an_control.system.share import share_path
 from an_control.wiring import WiringError, load_wiring
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from an_control.bring_up import BringUp, BringUpError
-from an_control.safety import Gate, SafeCommand, limits_of
+from an_control.control.bring_up import BringUp, BringUpError
+from an_control.control.gate import Gate, SafeCommand, limits_of
 from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
 from an_control.wiring.command import BringUpConfig, MeasuredConfig
 

@@ -12,10 +12,14 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
     {"system"},
     {"policy", "wiring"},
-    {"disturbance", "safety", "bring_up", "names"},
-    {"controller"},
-    {"ros", "learning"},
-    {"bench", "view", "an_control_sim"},
+    {"disturbance", "monitor"},
+    {"load"},
+    {"control"},
+    {"ros"},
+    {"commissioning", "view"},
+    {"an_control_sim"},
+    {"learning"},
+    {"bench"},
     {"cli"},
     {"entry_points", "__main__"},
 )

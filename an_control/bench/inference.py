@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy import EngineName, Model, Policy, make_policy, read_model
+from an_control.load import EngineName, make_policy
+from an_control.policy import Model, Policy, read_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.sizes import (
     CAR_RACING_SIZES,

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy import EngineName, Model, make_policy
-from an_control.policy.monitor.search import VERIFY_TICKS
+from an_control.load import EngineName, make_policy
+from an_control.monitor.search import VERIFY_TICKS
+from an_control.policy import Model
 
 EVERY = 100
 STEPS = 1000
@@ -34,8 +35,8 @@ def monitor_rows(model: Model, engines: list[EngineName], seconds: float) -> lis
 
 
 def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, Any]]:
-    from an_control.learning.environments import environment_of, make_environment
-    from an_control.learning.units import Units
+    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control_sim.gym.units import Units
 
     alone = make_policy(model, "off", engine=engine)
     monitored = make_policy(model, "match", engine=engine)

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from an_control.learning.environments import describe, environment_of, make_environment
 from an_control.learning.es.parametrisation import Authors
 from an_control.learning.evaluation.evaluate import evaluate
+from an_control.learning.import_authors import positional_table
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.engine import NOTHING, Engine, Start, training_starts
 from an_control.learning.rollout.processes import Dask, Processes
-from an_control.policy import Model, make_policy, read_model
-from an_control.policy.authors import positional_table
+from an_control.load import make_policy
+from an_control.policy import Model, read_model
 from an_control.policy.tasks import CARTPOLE_TASK
 from an_control.system.share import share_path
+from an_control_sim.gym.environments import describe, environment_of, make_environment
 
 POPULATION, ROLLOUTS = 256, 16
 EPISODES = 10

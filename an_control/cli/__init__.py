@@ -18,13 +18,13 @@ import an_control.system.threads  # noqa: F401
 from an_control import __version__
 from an_control.cli.common import InputError, check_outputs
 from an_control.cli.help import SHELLS, VERBS, completion, module_of, parse, unknown, usage
-from an_control.learning.environment_output import OUTPUT
-from an_control.learning.failure import EnvironmentFailure
 from an_control.policy.model_file import ModelError
 from an_control.system.compilation import told_compilation
+from an_control.system.environment_output import OUTPUT
 from an_control.system.files import WriteError
 from an_control.system.interrupts import INTERRUPTED, interruptible
 from an_control.wiring import WiringError
+from an_control_sim.gym.failure import EnvironmentFailure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

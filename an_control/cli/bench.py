@@ -15,7 +15,8 @@ from rich.table import Table
 
 from an_control.bench.inference import CHANNELS, linearity, one_core_rows
 from an_control.cli.common import InputError, OutputFile, need, option, write_json
-from an_control.policy import AttentionSizes, EngineName, VisionSizes, read_model
+from an_control.load import EngineName
+from an_control.policy import AttentionSizes, VisionSizes, read_model
 from an_control.system.share import share_path
 
 INFERENCE_COLUMNS = {

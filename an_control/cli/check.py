@@ -13,8 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from an_control.cli.common import InputError, OutputFile, need, write_json
-from an_control.controller import Controller
-from an_control.names import (
+from an_control.control.action_order import (
     ActionOrder,
     actuators_of,
     compare_channels,
@@ -22,8 +21,10 @@ from an_control.names import (
     notes,
     unread_sources,
 )
-from an_control.policy import MlpSizes, Model, monitor_of, monitor_warning, read_model
-from an_control.policy.monitor.forward_model import trained_ranges
+from an_control.control.controller import Controller
+from an_control.load import monitor_of, monitor_warning
+from an_control.monitor.forward_model import trained_ranges
+from an_control.policy import MlpSizes, Model, read_model
 from an_control.system.files import read_regular
 from an_control.wiring import (
     ChannelTable,
@@ -35,7 +36,7 @@ from an_control.wiring import (
 from an_control.wiring.draft import undecided
 
 if TYPE_CHECKING:
-    from an_control.ros.listen import Listened
+    from an_control.commissioning.listen import Listened
 
 FACTOR = 3.0
 """A channel that reads so many times as much as in training may come in another unit."""
@@ -141,7 +142,7 @@ class Verb:
         found.problems += notes(names, str(self.model), watched=watched)
 
     def _listen(self, wiring: Wiring) -> Listened:
-        from an_control.ros.listen import listen
+        from an_control.commissioning.listen import listen
 
         try:
             return listen(wiring, self.namespace, self.seconds)

@@ -149,8 +149,8 @@ class Verb:
         """DAgger for scalar channels; ValueError where teacher and task do not fit."""
         from an_control.learning.dagger.learner import Dagger
         from an_control.learning.dagger.recipes import smoke
-        from an_control.learning.environments import environment_of, make_environment
         from an_control.learning.teacher.teachers import own_teacher, read_teacher
+        from an_control_sim.gym.environments import environment_of, make_environment
 
         environment = environment_of(self.task)
         with closing(make_environment(environment)) as env:
@@ -236,7 +236,7 @@ class Verb:
         """DAgger from what the environment's own teacher knows, into image patches."""
         from an_control.learning.dagger.image_patches.learner import PatchDagger
         from an_control.learning.dagger.recipes import patch_smoke
-        from an_control.learning.environments import describe, environment_of, make_environment
+        from an_control_sim.gym.environments import describe, environment_of, make_environment
 
         refused = "teacher", "minutes", "neuron", "stack", "products", "normalise", *DISTURBED
         for name in refused:

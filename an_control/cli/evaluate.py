@@ -16,15 +16,9 @@ from an_control.cli.disturbance import Options, defaults
 from an_control.cli.identification import TABLES, evaluate_identification
 from an_control.disturbance import Shuffle
 from an_control.learning.evaluation.ablation import without
-from an_control.policy import (
-    MlpSizes,
-    Model,
-    Monitor,
-    monitor_of,
-    monitor_warning,
-    read_model,
-    recovery_of,
-)
+from an_control.load import monitor_of, monitor_warning
+from an_control.policy import MlpSizes, Model, Monitor, read_model
+from an_control.policy.recovery import recovery_of
 from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.files import WriteError
 
@@ -152,7 +146,7 @@ class Verb:
 
     def _check_robot(self, env: gymnasium.Env[Any, Any], protocols: dict[str, Protocol]) -> None:
         """InputError where a protocol asks for a robot that the environment does not offer."""
-        from an_control.learning.varied_robot import check_robot
+        from an_control_sim.gym.varied_robot import check_robot
 
         try:
             for one in protocols.values():
@@ -222,8 +216,8 @@ class Verb:
         return bool(getattr(self, one.name) != one.default)
 
     def _environment(self, task: str, model: Model) -> gymnasium.Env[Any, Any]:
-        from an_control.learning.environments import describe, environment_of, make_environment
-        from an_control.learning.units import Units
+        from an_control_sim.gym.environments import describe, environment_of, make_environment
+        from an_control_sim.gym.units import Units
 
         environment = environment_of(task)
         env = make_environment(environment, Units.of_task(model.task))
@@ -246,7 +240,7 @@ class Verb:
         return env
 
     def _normalised(self, model: Model, env: gymnasium.Env[Any, Any]) -> Model:
-        from an_control.learning.environments import describe
+        from an_control_sim.gym.environments import describe
 
         try:
             return model.normalised(len(describe(env, "", "")["channels"]))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from an_control.cli.common import InputError
-from an_control.policy import load_policy
+from an_control.load import load_policy
 
 TABLES = ("identification", "frozen")
 """The titles of the tables, between whose marks they go in a Markdown file."""
@@ -30,11 +30,11 @@ def evaluate_identification(
     Returns the figures for JSON, NaN where there was no such step; ValueError where the policy has
     no softmax attention.
     """
-    from an_control.learning.environments import environment_of, make_environment
     from an_control.learning.evaluation import identification
     from an_control.learning.evaluation.comparison import write_tables
     from an_control.learning.evaluation.plots import save
-    from an_control.learning.units import Units
+    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control_sim.gym.units import Units
 
     policy = load_policy(model, monitor="off")
     channels = policy.nominal_ids

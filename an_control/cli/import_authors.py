@@ -9,8 +9,8 @@ from typing import Literal
 import tyro
 
 from an_control.cli.common import InputError, OutputFile
+from an_control.learning.import_authors import import_authors
 from an_control.policy import write_model
-from an_control.policy.authors import import_authors
 from an_control.system.files import WriteError
 
 

@@ -17,9 +17,9 @@ from an_control.cli.common import (
     option,
     write_json,
 )
-from an_control.learning.failure import EnvironmentFailure
 from an_control.learning.runs.terminal import explained
 from an_control.system.interrupts import INTERRUPTED
+from an_control_sim.gym.failure import EnvironmentFailure
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Verb:
     def run(self) -> int:
         need("train", "torch", "gymnasium")
         from an_control.cli.learn_steps import LearnRun
-        from an_control.learning.environments import environment_of, make_environment
         from an_control.learning.runs.run_folder import RunError, RunFolder
+        from an_control_sim.gym.environments import environment_of, make_environment
 
         self._check()
         try:

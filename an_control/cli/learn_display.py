@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from an_control.learning.environment_output import OUTPUT
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.runs.terminal import Clock, is_live, progress_of, shown
+from an_control.system.environment_output import OUTPUT
 
 EVERY_S = 30.0
 """Between two lines where there is no terminal."""

@@ -14,7 +14,6 @@ import gymnasium
 from an_control.cli import distill, train_monitor, train_teacher
 from an_control.cli.learn_display import RunDisplay, Steps
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.scores import (
     CASES,
     EPISODES,
@@ -28,8 +27,10 @@ from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.runs.terminal import displayed_by
 from an_control.learning.teacher.teachers import Teacher, own_teacher, read_teacher
-from an_control.learning.units import Units
-from an_control.policy import monitor_warning, read_model
+from an_control.load import monitor_warning
+from an_control.policy import read_model
+from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.units import Units
 
 SHARES = {"student": 0.55, "monitor": 0.25, "table": 0.2}
 """Of the minutes for all of them; what the student leaves is the monitor's."""

@@ -62,10 +62,10 @@ class Verb:
 
     def _of_environment(self, wiring: Path, simulation: Path) -> int:
         need("sim", "gymnasium")
-        from an_control.learning.environments import environment_of
         from an_control_sim.bridge.draft import draft_environment
         from an_control_sim.bridge.robot import Robot
         from an_control_sim.bridge.simulation_file import load_simulation
+        from an_control_sim.gym.environments import environment_of
 
         assert self.env is not None
         try:
@@ -84,8 +84,8 @@ class Verb:
         return 0
 
     def _of_robot(self, path: Path) -> int:
-        from an_control.ros.draft import draft_robot
-        from an_control.ros.survey import survey
+        from an_control.commissioning.draft import draft_robot
+        from an_control.commissioning.survey import survey
 
         print(f"listening for {self.seconds:g} s", flush=True)
         try:

@@ -69,13 +69,13 @@ class Verb:
     def _simulated(self) -> dict[str, Any]:
         """The same, as a gymnasium environment does."""
         need("sim", "gymnasium")
-        from an_control.learning.environments import (
+        from an_control_sim.gym.environments import (
             describe,
             environment_of,
             make_environment,
             of_patches,
         )
-        from an_control.learning.runs.probe import measured_units
+        from an_control_sim.gym.probe import measured_units
 
         environment = environment_of(self.robot)
         try:

@@ -11,7 +11,7 @@ from typing import Literal
 import tyro
 
 from an_control.cli.common import InputError, need
-from an_control.controller import Controller
+from an_control.control.controller import Controller
 from an_control.policy import Monitor
 from an_control.system.interrupts import INTERRUPTED, end_at_once
 

@@ -19,7 +19,7 @@ import tyro
 from an_control.cli.common import InputError, OutputFile, need, option, write_json
 from an_control.cli.disturbance import Options, defaults
 from an_control.cli.run import parameters
-from an_control.controller import Controller
+from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor

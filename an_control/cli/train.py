@@ -199,15 +199,14 @@ class Verb:
             raise InputError(f"{', '.join(map(option, names))}: {why}")
 
     def _train(self) -> int:
-        from an_control.learning.environments import describe, environment_of, make_environment
         from an_control.learning.es.search import Search, SearchSettings
         from an_control.learning.rollout.engine_choice import make_engine
-        from an_control.learning.runs.probe import units_of_run
-        from an_control.learning.runs.run_folder import RunFolder
+        from an_control.learning.runs.run_folder import RunFolder, units_of_run
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
-        from an_control.learning.units import Units
-        from an_control.learning.varied_robot import check_robot
+        from an_control_sim.gym.environments import describe, environment_of, make_environment
+        from an_control_sim.gym.units import Units
+        from an_control_sim.gym.varied_robot import check_robot
 
         environment = environment_of(self.task)
         model = None if self.start_model is None else read_model(self.start_model)

@@ -20,8 +20,8 @@ from an_control.cli.common import (
     write_json,
 )
 from an_control.learning.runs.terminal import explained
+from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
-from an_control.policy.monitor.forward_model import NETWORKS
 from an_control.system.interrupts import INTERRUPTED
 
 
@@ -77,7 +77,6 @@ class Verb:
 
     def run(self) -> int:
         need("train", "torch", "gymnasium")
-        from an_control.learning.environments import describe, environment_of, make_environment
         from an_control.learning.faults import equal_chances
         from an_control.learning.forward_model.learner import ForwardModelLearner
         from an_control.learning.forward_model.networks import ForwardModelSettings
@@ -85,8 +84,9 @@ class Verb:
         from an_control.learning.runs.run_folder import RunError, RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
-        from an_control.learning.units import Units
-        from an_control.learning.varied_robot import check_robot
+        from an_control_sim.gym.environments import describe, environment_of, make_environment
+        from an_control_sim.gym.units import Units
+        from an_control_sim.gym.varied_robot import check_robot
 
         for name, least in (
             ("steps", 1),

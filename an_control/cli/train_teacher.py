@@ -93,14 +93,14 @@ class Verb:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
 
     def _teach(self) -> int:
-        from an_control.learning.environments import environment_of, make_environment
         from an_control.learning.faults import equal_chances
         from an_control.learning.runs.run_folder import RunFolder
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
         from an_control.learning.teacher.learner import Limits, TeacherLearner
         from an_control.learning.teacher.settings import settings_for, smoke
-        from an_control.learning.varied_robot import check_robot
+        from an_control_sim.gym.environments import environment_of, make_environment
+        from an_control_sim.gym.varied_robot import check_robot
 
         environment = environment_of(self.task)
         limits = Limits(self.minutes, self.steps, self.score)
@@ -162,11 +162,11 @@ class Verb:
         write_json(self.json, {**result, "evaluations": evaluations, "iterations": loop.metrics})
 
     def _evaluate(self, path: Path, episodes: int) -> list[dict[str, Any]]:
-        from an_control.learning.environments import environment_of, make_environment
         from an_control.learning.evaluation.scores import REFERENCES, Scoring
         from an_control.learning.runs.card import figures
         from an_control.learning.teacher.teachers import read_teacher
-        from an_control.learning.units import Units
+        from an_control_sim.gym.environments import environment_of, make_environment
+        from an_control_sim.gym.units import Units
 
         model = read_model(path)
         evaluations = []

@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+TRAINING_SEEDS = (2**31, 2**32)
+"""Range of the environment seeds of training; those of evaluation lie below (`episode_seed`)."""
+
 
 def episode_seed(seed: int, episode: int) -> int:
     """The seed (0 .. 2**31-1) that episode `episode` of a run gives to `env.reset(seed=...)`."""

@@ -16,7 +16,7 @@ import numpy as np
 from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.disturbance.seeds import Streams
 from an_control.disturbance.settings import RANGES
-from an_control.learning.varied_robot import check_robot
+from an_control_sim.gym.varied_robot import check_robot
 
 NOTHING = DisturbanceSettings()
 ROUNDING = 1e-9

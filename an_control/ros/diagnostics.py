@@ -15,8 +15,9 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
-from an_control.controller import Controller
-from an_control.names import unread_sources
+from an_control.control.action_order import unread_sources
+from an_control.control.controller import Controller
+from an_control.control.gate import Watchdog
 from an_control.ros.graph import (
     elsewhere,
     of_type,
@@ -28,7 +29,6 @@ from an_control.ros.graph import (
 from an_control.ros.inputs import Inputs
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
 from an_control.ros.source_problems import wrong_clock, wrong_rate
-from an_control.safety import Watchdog
 from an_control.wiring import SourceStatus
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
-from an_control.controller import Controller
-from an_control.names import listed
+from an_control.control.action_order import listed
+from an_control.control.controller import Controller
 from an_control.wiring import Notice, Readings
 
 WAIT_S, START_S = 1.0, 5.0

@@ -20,8 +20,9 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.timer import Timer
 
-from an_control.bring_up import BringUpError
-from an_control.controller import Controller
+from an_control.control.bring_up import BringUpError
+from an_control.control.controller import Controller
+from an_control.control.gate import Watchdog
 from an_control.ros.diagnostics import Report, TickTimes
 from an_control.ros.events import EventLog, Throttle
 from an_control.ros.inputs import Inputs
@@ -29,7 +30,6 @@ from an_control.ros.lockstep import Lockstep
 from an_control.ros.outputs import CommandOutput, Inside, set_stamp
 from an_control.ros.pace import Pace
 from an_control.ros.reading_age import Arrivals
-from an_control.safety import Watchdog
 from an_control.wiring import ChannelTable, Wiring, WiringError
 from an_control.wiring.errors import Shown
 from an_control.wiring.messages import stamp_of

@@ -27,7 +27,8 @@ from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
-from an_control.controller import Controller
+from an_control.control.controller import Controller
+from an_control.control.gate import EStop
 from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, events_executor
 from an_control.ros.graph import elsewhere
@@ -38,7 +39,6 @@ from an_control.ros.readiness import get_ready
 from an_control.ros.swap import Swap
 from an_control.ros.usage import answers_help
 from an_control.ros.wiring_parameters import WiringParameters
-from an_control.safety import EStop
 from an_control.system.compilation import told_compilation
 from an_control.system.garbage import collect_new_garbage, freeze_garbage
 from an_control.system.priority import take_priority

@@ -21,7 +21,7 @@ from rclpy.qos import DurabilityPolicy, LivelinessPolicy, QoSProfile, Reliabilit
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
-from an_control.safety import LastCommand
+from an_control.control.gate import LastCommand
 from an_control.wiring import CommandConfig, CommandMessage, Readings
 
 COMMAND_QOS = QoSProfile(

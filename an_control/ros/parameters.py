@@ -16,7 +16,8 @@ from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from an_control.policy import EngineName, Monitor
+from an_control.load import EngineName
+from an_control.policy import Monitor
 from an_control.ros.loop import Trigger
 from an_control.wiring.errors import without_middle
 

@@ -10,7 +10,7 @@ import inspect
 
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
-from an_control.controller import Controller
+from an_control.control.controller import Controller
 from an_control.system.garbage import freeze_garbage_again
 
 

@@ -9,19 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from an_control.controller import Controller
-from an_control.policy import (
-    EngineName,
-    Model,
-    Monitor,
-    Policy,
-    dry_run,
-    make_policy,
-    monitor_of,
-    read_header,
-    read_model,
-    recovery_of,
-)
+from an_control.control.controller import Controller
+from an_control.load import EngineName, dry_run, make_policy, monitor_of
+from an_control.policy import Model, Monitor, Policy, read_header, read_model
+from an_control.policy.recovery import recovery_of
 
 QUICK_HEADER = 2**16
 """Bytes of a header that are parsed in less than 2 ms; a longer one is not looked at at once."""

@@ -21,10 +21,10 @@ import cma
 import gymnasium
 import numpy as np
 
-from an_control.learning.environments import environment_of, make_environment
-from an_control.learning.rollout.engine import TRAINING_SEEDS
+from an_control.disturbance import TRAINING_SEEDS
 from an_control.learning.teacher.teachers import Layers, Teacher, read_teacher
 from an_control.policy import MlpSizes, read_model, write_model
+from an_control_sim.gym.environments import environment_of, make_environment
 
 LYING = -0.42
 """Height of the torso over that of a usual start (m) below which the Ant lies on the ground."""

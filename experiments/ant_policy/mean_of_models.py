@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, read_model, write_model
-from an_control.policy.monitor.forward_model import NETWORKS
 
 
 def mean_of(models: list[Model]) -> Model:

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.comparison import write_tables
+from an_control_sim.gym.environments import environment_of, make_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, TITLE = ROOT / "docs/from_nothing.md", "from nothing"

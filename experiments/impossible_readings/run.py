@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from an_control import load_policy
+from an_control.monitor.forward_model import trained_ranges
 from an_control.policy import read_model
-from an_control.policy.monitor.forward_model import trained_ranges
 from an_control.system.share import share_path
 
 MODEL = share_path("models/ant.safetensors")

@@ -23,12 +23,14 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import Disturber
-from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import play_episode
 from an_control.learning.rollout.evaluation_protocol import Protocol
-from an_control.policy import MonitoredPolicy, Policy, make_policy, read_model
-from an_control.policy.monitor.forward_model import ForwardModel
+from an_control.load import make_policy
+from an_control.monitor.forward_model import ForwardModel
+from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.policy import Policy, read_model
+from an_control_sim.gym.environments import environment_of, make_environment
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.bench.training import median_rate
-from an_control.learning.environments import describe, environment_of, make_environment
 from an_control.learning.es.optimisers import make_optimiser
 from an_control.learning.es.parametrisation import Authors
 from an_control.learning.rollout.engine import training_starts
 from an_control.learning.rollout.episode import play
 from an_control.learning.rollout.processes import Task, cut, share
+from an_control_sim.gym.environments import describe, environment_of, make_environment
 
 POPULATION, ROLLOUTS = 256, 16
 """The paper's (Tang & Ha 2021, appendix)."""

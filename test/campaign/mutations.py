@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from an_control.policy import ModelError, load_policy
+from an_control.load import load_policy
+from an_control.policy import ModelError
 from an_control.system.share import share_path
 from an_control.wiring import WiringError, load_wiring
 from campaign.outcome import Outcome

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from rclpy.node import Node
 
-from an_control.policy import load_policy
+from an_control.load import load_policy
 from an_control.system.share import share_path
 from campaign import node_faults
 from campaign.faults import FAULTS

@@ -214,7 +214,7 @@ def test_what_is_wrong_with_a_running_robot_is_named(tmp_path, robot):
 
 
 def test_a_silent_robot_has_no_publishers(tmp_path, monkeypatch):
-    monkeypatch.setattr("an_control.ros.listen.DISCOVERY_S", 0.5)
+    monkeypatch.setattr("an_control.commissioning.listen.DISCOVERY_S", 0.5)
     status, found = checked([*files(tmp_path), *LIVE[:-1], "0.5"], tmp_path)
     assert status == 1
     assert "source joints (/bot/joint_states): no publisher" in found["problems"]

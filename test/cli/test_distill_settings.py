@@ -14,11 +14,11 @@ from an_control.cli import main
 from an_control.learning.dagger.image_patches.learner import PatchDagger
 from an_control.learning.dagger.image_patches.training import new_student
 from an_control.learning.dagger.recipes import read_recipe
-from an_control.learning.environments import describe, environment_of, make_environment
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.system.share import share_path
+from an_control_sim.gym.environments import describe, environment_of, make_environment
 
 CART = "cart_env:Cart-v0"
 SIZES = MlpSizes(2, 1, [4], activation="relu", output="clip")

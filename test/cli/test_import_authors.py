@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from an_control.cli import main
-from an_control.policy import ModelError, load_policy, read_model
-from an_control.policy.authors import AUTHORS_KINDS, import_authors
+from an_control.learning.import_authors import AUTHORS_KINDS, import_authors
+from an_control.load import load_policy
+from an_control.policy import ModelError, read_model
 
 PARAMETERS = {
     "cartpole_pi": 913,

@@ -15,7 +15,8 @@ from program import LIMIT_S
 
 from an_control.cli import learn_steps, main
 from an_control.learning.runs.checkpoint import unpack
-from an_control.policy import MlpSizes, load_policy, read_model, write_model
+from an_control.load import load_policy
+from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
 
 CART = "cart_env:Cart-v0"

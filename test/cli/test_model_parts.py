@@ -10,7 +10,8 @@ pytest.importorskip("numba", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.cli.model_parts import Parts
-from an_control.policy import MlpSizes, make_policy, read_model, write_model
+from an_control.load import make_policy
+from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import PONG_SIZES, RecurrenceSizes
 from an_control.policy.tasks import CARTPOLE_TASK

@@ -21,16 +21,16 @@ from std_msgs.msg import Float64MultiArray
 
 from an_control import load_policy
 from an_control.cli import main
+from an_control.commissioning.survey import survey
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.environments import describe, make_environment
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import random_model
-from an_control.ros.survey import survey
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.draft import draft_environment, expression
 from an_control_sim.bridge.pair import check_pair, not_published
 from an_control_sim.bridge.simulation_file import load_simulation
+from an_control_sim.gym.environments import describe, make_environment
 
 LEGS = """
 import gymnasium
@@ -202,7 +202,7 @@ def test_a_robot_that_is_found_late_is_listened_to_for_the_whole_time(robot):
 
 
 def test_without_a_running_robot_it_ends_with_2(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("an_control.ros.survey.DISCOVERY_S", 0.3)
+    monkeypatch.setattr("an_control.commissioning.survey.DISCOVERY_S", 0.3)
     arguments = ["--live", "--namespace", "/nobody", "--seconds", "60", "--out", str(tmp_path)]
     assert main(["new", "mine", *arguments]) == 2
     assert "no topic with numbers was heard" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from an_control.cli import main
-from an_control.policy import load_policy
+from an_control.load import load_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,18 +11,19 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control import load_policy
 from an_control.cli import main
-from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.forward_model.episodes import Trace
 from an_control.learning.forward_model.learner import ForwardModelLearner
 from an_control.learning.forward_model.networks import ForwardModelSettings
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
-from an_control.policy import MonitoredPolicy, read_model, write_model
+from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.policy import read_model, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 from an_control.policy.sizes import MonitorValidation
 from an_control.policy.tasks import ANT_TASK
 from an_control.system.share import share_path
+from an_control_sim.gym.environments import environment_of, make_environment
 
 SHORT = ("--steps", "300", "--updates", "20", "--imputation-updates", "3")
 

@@ -11,7 +11,6 @@ pytest.importorskip("torch", reason="needs the train extra")
 from cart_env import Cart
 
 from an_control.cli import main
-from an_control.learning.environments import describe, make_environment
 from an_control.learning.forward_model import learner as learner_module
 from an_control.learning.forward_model.learner import ForwardModelLearner
 from an_control.learning.forward_model.networks import ForwardModelSettings
@@ -19,6 +18,7 @@ from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import AttentionSizes, read_model, write_model
 from an_control.policy.random_model import random_model
+from an_control_sim.gym.environments import describe, make_environment
 
 SHORT = ("--steps", "300", "--updates", "20", "--imputation-updates", "3")
 LITTLE = 1e-6

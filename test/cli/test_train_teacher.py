@@ -12,7 +12,7 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main, train_teacher
 from an_control.learning.runs.run_folder import CHECKPOINT
-from an_control.policy import load_policy
+from an_control.load import load_policy
 
 
 def test_it_leaves_a_teacher_with_a_card_that_distill_takes(tmp_path, monkeypatch):

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.teacher.teachers import NetworkTeacher, read_teacher
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.tasks import ANT_TASK
 from an_control.system.share import share_path
+from an_control_sim.gym.environments import environment_of, make_environment
 from experiments.ant_policy import gets_up
 
 TEACHER = share_path("models/ant_teacher.safetensors")

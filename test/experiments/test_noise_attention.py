@@ -2,7 +2,8 @@
 
 import pytest
 
-from an_control.policy import make_policy, read_model
+from an_control.load import make_policy
+from an_control.policy import read_model
 from an_control.system.share import share_path
 from experiments.noise_attention import run as noise_attention
 

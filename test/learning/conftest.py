@@ -25,7 +25,7 @@ def broken(monkeypatch):
 def cartpole():
     """The CartPole environment."""
     pytest.importorskip("numba", reason="needs the sim extra")
-    from an_control.learning.environments import make_environment
+    from an_control_sim.gym.environments import make_environment
 
     env = make_environment(CARTPOLE)
     yield env

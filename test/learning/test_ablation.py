@@ -7,7 +7,8 @@ import pytest
 
 from an_control.cli import main
 from an_control.learning.evaluation.ablation import without
-from an_control.policy import AttentionSizes, MlpSizes, make_policy, write_model
+from an_control.load import make_policy
+from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import paper_sizes
 

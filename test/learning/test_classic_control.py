@@ -7,15 +7,16 @@ import pytest
 pytest.importorskip("numba", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.environments import describe, make_environment
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.learning.rollout.compiled.classic_control import PHYSICS, classic_control
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.engine_choice import make_engine
 from an_control.learning.rollout.processes import Processes
-from an_control.policy import AttentionSizes, make_policy
+from an_control.load import make_policy
+from an_control.policy import AttentionSizes
 from an_control.policy.random_model import random_model
+from an_control_sim.gym.environments import describe, make_environment
 
 
 @pytest.fixture(params=PHYSICS)

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
-from an_control.disturbance import episode_seed
+from an_control.disturbance import TRAINING_SEEDS, episode_seed
 from an_control.learning.dagger.episodes import (
     Episode,
     NoisyTeacher,
@@ -27,13 +27,13 @@ from an_control.learning.dagger.recipes import read_recipe, smoke
 from an_control.learning.dagger.streams import Batch, Streams, StreamSettings
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.student_sizes import StudentSizes
-from an_control.learning.environments import ENVIRONMENTS, make_environment
-from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import packaged_ant_teacher
-from an_control.policy import load_policy, make_policy, read_model
+from an_control.load import load_policy, make_policy
+from an_control.policy import read_model
+from an_control_sim.gym.environments import ENVIRONMENTS, make_environment
 
 RECIPE = read_recipe("ant")
 ENVIRONMENT = ENVIRONMENTS["ant"]

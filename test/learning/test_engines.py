@@ -12,18 +12,15 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
+from an_control.learning.import_authors import import_authors
 from an_control.learning.rollout.compiled.classic_control import Physics
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.compiled.loop import ADVANCE, OBSERVE
 from an_control.learning.rollout.engine import Start, evaluation_starts, training_starts
 from an_control.learning.rollout.engine_choice import make_engine
 from an_control.learning.rollout.processes import Dask, Processes
-from an_control.policy import (
-    AttentionSizes,
-    MlpSizes,
-    make_policy,
-)
-from an_control.policy.authors import import_authors
+from an_control.load import make_policy
+from an_control.policy import AttentionSizes, MlpSizes
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control.policy.tasks import CARTPOLE_TASK

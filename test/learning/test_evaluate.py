@@ -11,11 +11,12 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.environments import describe, make_environment
 from an_control.learning.evaluation.evaluate import Result, evaluate, summary
-from an_control.policy import MlpSizes, Model, load_policy, write_model
+from an_control.load import load_policy
+from an_control.policy import MlpSizes, Model, write_model
 from an_control.policy.random_model import random_model
 from an_control.system.share import share_path
+from an_control_sim.gym.environments import describe, make_environment
 
 ANT = "an_control_sim:an_control/Ant-v0"
 

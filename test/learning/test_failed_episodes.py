@@ -9,9 +9,10 @@ pytest.importorskip("cma", reason="needs the train extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
+from an_control.disturbance import TRAINING_SEEDS
 from an_control.learning.es.parametrisation import Whole
 from an_control.learning.es.search import Search, SearchSettings
-from an_control.learning.rollout.engine import NOTHING, TRAINING_SEEDS, Outcomes
+from an_control.learning.rollout.engine import NOTHING, Outcomes
 from an_control.learning.runs.card import figures
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop

@@ -14,7 +14,7 @@ from an_control.learning.forward_model.identity import Identity
 from an_control.learning.forward_model.imputation import Imputation
 from an_control.learning.forward_model.networks import ForwardModelSettings
 from an_control.learning.forward_model.prediction import Prediction
-from an_control.policy.monitor.forward_model import identity_features
+from an_control.monitor.forward_model import identity_features
 from an_control.policy.sizes import WINDOW
 
 CHANNELS, CONSTANT, CONTACT = 4, [1, 3], 2

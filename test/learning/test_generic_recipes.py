@@ -15,7 +15,6 @@ from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.recipes import read_recipe, smoke
 from an_control.learning.dagger.settings import Collection
 from an_control.learning.dagger.streams import Streams, StreamSettings
-from an_control.learning.environments import make_environment
 from an_control.learning.faults import (
     NOTHING,
     Fault,
@@ -32,6 +31,7 @@ from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher, NetworkTeacher
 from an_control.wiring.errors import WiringError
+from an_control_sim.gym.environments import make_environment
 
 CART, POLE = "cart_env:Cart-v0", "CartPole-v1"
 PUSH = np.array([[-2.0, -3.0]])

@@ -10,7 +10,6 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 pytest.importorskip("matplotlib", reason="needs the train extra")
 
 from an_control.cli import main
-from an_control.learning.environments import ENVIRONMENTS, make_environment
 from an_control.learning.evaluation.identification import (
     Held,
     Identification,
@@ -19,8 +18,9 @@ from an_control.learning.evaluation.identification import (
     identify,
 )
 from an_control.learning.rollout.episode import Result
-from an_control.policy import load_policy, make_policy
+from an_control.load import load_policy, make_policy
 from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control_sim.gym.environments import ENVIRONMENTS, make_environment
 
 ANT = Path(__file__).parents[2] / "models" / "ant.safetensors"
 

@@ -9,7 +9,7 @@ import pytest
 from an_control.system.native_output import no_native_output
 
 SCRIPT = """
-from an_control.learning.environments import make_environment
+from an_control_sim.gym.environments import make_environment
 env = make_environment("pybullet_envs_gymnasium:HopperBulletEnv-v0")
 env.reset(seed=1)
 env.reset(seed=2)

@@ -16,25 +16,19 @@ import torch
 
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.environment_output import FILE, OUTPUT, EnvironmentOutput
-from an_control.learning.environments import MAX_STEPS, adapter_of, describe, make_environment
-from an_control.learning.failure import MAX_IN_A_ROW, EnvironmentFailure, Failures
 from an_control.learning.forward_model import validation
 from an_control.learning.forward_model.episodes import Trace
 from an_control.learning.forward_model.validation import validate
 from an_control.learning.rollout.live_episode import LiveEpisode
-from an_control.learning.runs.probe import measured_units
-from an_control.learning.units import AS_THEY_ARE, Units, units_for
-from an_control.policy import (
-    AttentionSizes,
-    MlpSizes,
-    load_policy,
-    make_policy,
-    read_model,
-    write_model,
-)
+from an_control.load import load_policy, make_policy
+from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
 from an_control.policy.random_model import random_model
+from an_control.system.environment_output import FILE, OUTPUT, EnvironmentOutput
+from an_control_sim.gym.environments import MAX_STEPS, adapter_of, describe, make_environment
+from an_control_sim.gym.failure import MAX_IN_A_ROW, EnvironmentFailure, Failures
+from an_control_sim.gym.probe import measured_units
+from an_control_sim.gym.units import AS_THEY_ARE, Units, units_for
 
 from . import odd as environments
 

@@ -7,8 +7,9 @@ pytest.importorskip("cma", reason="needs the train extra")
 
 from an_control.learning.es.optimisers import Cma, centred_ranks, finite, make_optimiser
 from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_of
-from an_control.policy import AttentionSizes, MlpSizes, make_policy
-from an_control.policy.authors import import_authors
+from an_control.learning.import_authors import import_authors
+from an_control.load import make_policy
+from an_control.policy import AttentionSizes, MlpSizes
 from an_control.policy.random_model import random_model
 
 NAMES = ["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]

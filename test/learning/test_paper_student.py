@@ -17,14 +17,15 @@ from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.recipes import read_recipe, smoke
 from an_control.learning.dagger.streams import Streams, StreamSettings
 from an_control.learning.dagger.student_sizes import StudentSizes
-from an_control.learning.environments import ENVIRONMENTS
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher
-from an_control.policy import MlpSizes, make_policy, read_model, write_model
+from an_control.load import make_policy
+from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control.policy.tasks import CARTPOLE_TASK
+from an_control_sim.gym.environments import ENVIRONMENTS
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 SOFTMAX = str(EXPERIMENTS / "cartpole_softmax/recipe.yaml")

@@ -24,7 +24,6 @@ from an_control.learning.dagger.image_patches.learner import PatchDagger  # noqa
 from an_control.learning.dagger.image_patches.student import VisionStudent  # noqa: E402
 from an_control.learning.dagger.image_patches.training import new_student  # noqa: E402
 from an_control.learning.dagger.recipes import patch_smoke, read_recipe  # noqa: E402
-from an_control.learning.environments import describe, environment_of, make_environment  # noqa: E402
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
 from an_control.learning.faults import PatchFault, ids_of  # noqa: E402
 from an_control.learning.rollout.engine import Start  # noqa: E402
@@ -32,9 +31,11 @@ from an_control.learning.rollout.episode import DisturbedPatches, play_episode  
 from an_control.learning.rollout.evaluation_protocol import Protocol  # noqa: E402
 from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
 from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
-from an_control.policy import Policy, make_policy, read_model  # noqa: E402
+from an_control.load import make_policy  # noqa: E402
+from an_control.policy import Policy, read_model  # noqa: E402
 from an_control.system.share import share_path  # noqa: E402
 from an_control.wiring.image import cut  # noqa: E402
+from an_control_sim.gym.environments import describe, environment_of, make_environment  # noqa: E402
 
 PATCH_RECIPES = {task: read_recipe(task) for task in ("car_racing", "pong")}
 TASKS = sorted(PATCH_RECIPES)

@@ -14,7 +14,7 @@ from small_vision import (
 )
 
 from an_control.learning.dagger.image_patches.student import VisionStudent
-from an_control.policy import make_policy
+from an_control.load import make_policy
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
 

@@ -12,14 +12,15 @@ import pytest
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Range, Stop
-from an_control.learning.environment_output import OUTPUT, EnvironmentFailure
-from an_control.learning.environments import describe, make_environment
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import DisturbedPatches, play_episode
 from an_control.learning.rollout.live_episode import LiveEpisode
-from an_control.learning.varied_robot import check_robot, varied
-from an_control.policy import make_policy, read_model
+from an_control.load import make_policy
+from an_control.policy import read_model
+from an_control.system.environment_output import OUTPUT, EnvironmentFailure
 from an_control.system.share import share_path
+from an_control_sim.gym.environments import describe, make_environment
+from an_control_sim.gym.varied_robot import check_robot, varied
 
 ANT = "an_control_sim:an_control/Ant-v0"
 CART, POLE = "cart_env:Cart-v0", "CartPole-v1"

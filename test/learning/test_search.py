@@ -21,7 +21,8 @@ from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, 
 from an_control.learning.runs.checkpoint import unpack
 from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
-from an_control.policy import MlpSizes, load_policy, read_model
+from an_control.load import load_policy
+from an_control.policy import MlpSizes, read_model
 from an_control.policy.tasks import CARTPOLE_TASK
 
 COMMAND = [sys.executable, "-c", "import sys; from an_control.cli import main; sys.exit(main())"]

@@ -7,10 +7,10 @@ for module in ("Box2D", "pygame", "ale_py", "cv2"):
     pytest.importorskip(module, reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Shuffle  # noqa: E402
-from an_control.learning.environments import describe, environment_of, make_environment  # noqa: E402
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
-from an_control.policy import load_policy  # noqa: E402
+from an_control.load import load_policy  # noqa: E402
 from an_control.system.share import share_path  # noqa: E402
+from an_control_sim.gym.environments import describe, environment_of, make_environment  # noqa: E402
 
 
 def test_the_shipped_car_racing_policy_drives_with_its_patches_shuffled():

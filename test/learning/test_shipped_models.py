@@ -6,10 +6,10 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.environments import describe, environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate, summary
-from an_control.policy import load_policy
+from an_control.load import load_policy
 from an_control.system.share import share_path
+from an_control_sim.gym.environments import describe, environment_of, make_environment
 
 SHUFFLED = Shuffle.parse("reset")
 

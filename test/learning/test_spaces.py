@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
-from an_control.learning.spaces import actions_of, readings_of
+from an_control_sim.gym.spaces import actions_of, readings_of
 
 TYPES = (np.float16, np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8, np.uint16)
 

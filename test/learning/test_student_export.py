@@ -11,11 +11,12 @@ from an_control.learning.dagger.episodes import NoisyTeacher, record
 from an_control.learning.dagger.streams import Batch
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.student_sizes import StudentSizes
-from an_control.learning.environments import ENVIRONMENTS, make_environment
 from an_control.learning.teacher.teachers import packaged_ant_teacher
-from an_control.policy import load_policy, write_model
+from an_control.load import load_policy
+from an_control.policy import write_model
 from an_control.policy.sizes import RecurrenceSizes
 from an_control.policy.tasks import ANT_TASK
+from an_control_sim.gym.environments import ENVIRONMENTS, make_environment
 
 TEACHER = packaged_ant_teacher()
 

@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("stable_baselines3", reason="needs the train extra")
 pytest.importorskip("sb3_contrib", reason="needs the train extra")
 
-from an_control.learning.environments import make_environment
 from an_control.learning.faults import Fault
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
@@ -21,10 +20,12 @@ from an_control.learning.teacher.learner import Limits, TeacherLearner
 from an_control.learning.teacher.library import CLIP, REPLAY
 from an_control.learning.teacher.settings import contenders, settings_for, smoke
 from an_control.learning.teacher.teachers import NetworkTeacher
-from an_control.learning.units import Units
-from an_control.policy import MlpSizes, make_policy, read_model
+from an_control.load import make_policy
+from an_control.policy import MlpSizes, read_model
 from an_control.policy.random_model import random_model
 from an_control.policy.scalar.weights import head_of
+from an_control_sim.gym.environments import make_environment
+from an_control_sim.gym.units import Units
 
 RACING = 0.8
 """Share of the run, so that it is stopped while both kinds of noise race, and after it."""

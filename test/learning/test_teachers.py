@@ -11,12 +11,13 @@ from an_control.cli import main
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.recipes import smoke
 from an_control.learning.dagger.settings import DaggerSettings
-from an_control.learning.environments import make_environment
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher, NetworkTeacher, read_teacher
-from an_control.policy import MlpSizes, make_policy, read_model, write_model
+from an_control.load import make_policy
+from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
+from an_control_sim.gym.environments import make_environment
 
 PENDULUM = "Pendulum-v1"
 

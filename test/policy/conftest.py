@@ -5,7 +5,8 @@ from itertools import product
 
 import pytest
 
-from an_control.policy import AttentionSizes, make_policy
+from an_control.load import make_policy
+from an_control.policy import AttentionSizes
 from an_control.policy.random_model import random_model
 
 FORMS = {

@@ -13,8 +13,8 @@ from an_control.system.share import share_path
 THREADS = """
 import sys
 import numpy as np
-from an_control.policy import load_policy
-from an_control.policy.monitor import forward_model
+from an_control.load import (load_policy)
+from an_control.monitor import forward_model
 from an_control.policy import head
 from an_control.system.blas import numpy_threads
 

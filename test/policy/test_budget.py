@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from waves import CHANNELS, STRAIGHT, TURNED, monitored_model, telling_apart, waves
 
 from an_control import load_policy
-from an_control.policy import make_policy
-from an_control.policy.monitor.budget import SHARE, UNFIT_SHARE, Budget
-from an_control.policy.monitor.forward_model import ForwardModel, trained_ranges
+from an_control.load import make_policy
+from an_control.monitor.budget import SHARE, UNFIT_SHARE, Budget
+from an_control.monitor.forward_model import ForwardModel, trained_ranges
 from an_control.system.share import share_path
 
 ANT = share_path("models/ant.safetensors")

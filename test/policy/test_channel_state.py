@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from waves import CHANNELS, monitored_model, waves
 
-from an_control.policy import make_policy, read_model
+from an_control.load import make_policy
+from an_control.policy import read_model
 from an_control.system.share import share_path
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from an_control.policy import AttentionSizes, make_policy
+from an_control.load import make_policy
+from an_control.policy import AttentionSizes
 from an_control.policy.random_model import ANT_SIZES, random_model
 
 IDS = tuple(f"channel_{i}" for i in range(7))

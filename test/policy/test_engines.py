@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import an_control
-from an_control.policy import ModelError, make_policy, write_model
+from an_control.load import make_policy
+from an_control.policy import ModelError, write_model
 from an_control.policy.random_model import ANT_SIZES, random_model
 
 AGREEMENT = 2e-6

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from an_control.load import make_policy
 from an_control.policy import (
     AttentionSizes,
     MlpSizes,
     ModelError,
-    make_policy,
     read_header,
     read_model,
     write_model,

@@ -8,13 +8,9 @@ import pytest
 from waves import CHANNELS, FORWARD, monitored_model, waves
 
 import an_control
-from an_control.policy import (
-    ModelError,
-    MonitoredPolicy,
-    read_model,
-    write_model,
-)
-from an_control.policy.monitor.forward_model import ForwardModel
+from an_control.monitor.forward_model import ForwardModel
+from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.policy import ModelError, read_model, write_model
 from an_control.policy.sizes import ForwardSizes
 
 

@@ -14,14 +14,18 @@ CORE = [
     *sorted((PACKAGE / "policy").rglob("*.py")),
     *sorted((PACKAGE / "wiring").rglob("*.py")),
     *sorted((PACKAGE / "disturbance").rglob("*.py")),
+    *sorted((PACKAGE / "monitor").rglob("*.py")),
+    *sorted((PACKAGE / "control").rglob("*.py")),
     *sorted((PACKAGE / "system").rglob("*.py")),
-    PACKAGE / "safety.py",
+    PACKAGE / "load.py",
 ]
 OURS = (
     "an_control.policy",
     "an_control.wiring",
     "an_control.disturbance",
-    "an_control.safety",
+    "an_control.monitor",
+    "an_control.control",
+    "an_control.load",
     "an_control.system",
 )
 MAY_IMPORT = {"numpy", "yaml", "safetensors", "numba", "cv2", *sys.stdlib_module_names}

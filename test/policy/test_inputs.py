@@ -5,7 +5,8 @@ import pytest
 from small_vision import CONVOLUTION, TOP_PATCHES
 from waves import CHANNELS, monitored_model, waves
 
-from an_control.policy import MlpSizes, make_policy
+from an_control.load import make_policy
+from an_control.policy import MlpSizes
 from an_control.policy.random_model import random_model
 
 IDS = tuple(CHANNELS)

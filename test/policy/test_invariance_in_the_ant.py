@@ -6,7 +6,7 @@ An action that differed by a bit would send the robot elsewhere, and every later
 import numpy as np
 import pytest
 
-from an_control.policy import make_policy
+from an_control.load import make_policy
 from an_control.policy.random_model import ANT_SIZES, random_model
 
 PERMUTATIONS = {"numba": 1000, "numpy": 100}

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.forward_model import Expectation, Prediction
-from an_control.policy.monitor.lateness import MAX_TICKS, Lateness
+from an_control.monitor.costs import Costs
+from an_control.monitor.forward_model import Expectation, Prediction
+from an_control.monitor.lateness import MAX_TICKS, Lateness
 
 CHANNELS, ACTIONS, SD = 6, 2, 0.01
 PULL = np.random.default_rng(0).normal(size=(ACTIONS, CHANNELS)).astype(np.float32)

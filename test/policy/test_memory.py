@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from an_control.policy import AttentionSizes, make_policy
+from an_control.load import make_policy
+from an_control.policy import AttentionSizes
 from an_control.policy.random_model import random_model
 
 

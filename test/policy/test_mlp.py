@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from an_control.policy import MlpSizes, ModelError, load_policy, make_policy, write_model
-from an_control.policy.authors import import_authors
+from an_control.learning.import_authors import import_authors
+from an_control.load import load_policy, make_policy
+from an_control.policy import MlpSizes, ModelError, write_model
 from an_control.policy.random_model import random_model
 
 SIZES = MlpSizes(channels=3, actions=2, head=[4], activation="relu", output="clip")

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from an_control.load import load_policy
 from an_control.policy import (
     AttentionSizes,
     MlpSizes,
     Model,
     ModelError,
-    load_policy,
     model_file,
     read_header,
     read_model,

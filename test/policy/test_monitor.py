@@ -15,13 +15,10 @@ from waves import (
     waves,
 )
 
-from an_control.policy import (
-    MlpSizes,
-    MonitoredPolicy,
-    make_policy,
-    read_model,
-)
-from an_control.policy.monitor.belief import Belief
+from an_control.load import make_policy
+from an_control.monitor.belief import Belief
+from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.policy import MlpSizes, read_model
 from an_control.system.share import share_path
 
 

@@ -15,17 +15,15 @@ from waves import (
     waves,
 )
 
-from an_control.policy import (
-    make_policy,
-)
-from an_control.policy.monitor import assignment
-from an_control.policy.monitor.belief import Belief
-from an_control.policy.monitor.budget import Budget
-from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.detector import ChangeDetector
-from an_control.policy.monitor.evidence import Evidence, Record
-from an_control.policy.monitor.forward_model import ForwardModel
-from an_control.policy.monitor.monitor import SURE
+from an_control.load import make_policy
+from an_control.monitor import assignment
+from an_control.monitor.belief import Belief
+from an_control.monitor.budget import Budget
+from an_control.monitor.costs import Costs
+from an_control.monitor.detector import ChangeDetector
+from an_control.monitor.evidence import Evidence, Record
+from an_control.monitor.forward_model import ForwardModel
+from an_control.monitor.monitor import SURE
 
 
 def noisy_monitor(roughest=0.003):
@@ -102,7 +100,7 @@ def test_signals_that_move_are_found_among_noise_too():
 @pytest.mark.parametrize("where", [np.s_[:], np.s_[2], np.s_[:, 1], np.s_[1, 3]])
 def test_costs_that_are_no_numbers_end_in_an_assignment_all_the_same(bad, where):
     pytest.importorskip("numba")
-    from an_control.policy.monitor import assignment_numba
+    from an_control.monitor import assignment_numba
 
     costs = np.random.default_rng(1).normal(size=(5, 5))
     costs[:, 0] -= costs[0, 0] + 10.0  # several channels would take the same slot
@@ -115,7 +113,7 @@ def test_costs_that_are_no_numbers_end_in_an_assignment_all_the_same(bad, where)
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
 def test_the_assignment_is_the_cheapest_of_all(count):
     pytest.importorskip("numba")
-    from an_control.policy.monitor import assignment_numba
+    from an_control.monitor import assignment_numba
 
     for seed in range(10):
         costs = np.random.default_rng(seed).normal(size=(count, count)) * 10
@@ -131,7 +129,7 @@ def test_the_assignment_of_many_channels_is_the_cheapest_where_one_slot_suits_mo
     pytest.importorskip("numba")
     from scipy.optimize import linear_sum_assignment
 
-    from an_control.policy.monitor import assignment_numba
+    from an_control.monitor import assignment_numba
 
     for seed in range(20):
         costs = np.random.default_rng(seed).normal(size=(28, 28)) * 10
@@ -147,7 +145,7 @@ def test_the_assignment_of_many_channels_is_the_cheapest_where_one_slot_suits_mo
 @given(seed=st.integers(0, 10_000), ticks=st.integers(1, 4))
 def test_costs_are_the_same_compiled(seed, ticks):
     pytest.importorskip("numba")
-    from an_control.policy.monitor import assignment_numba
+    from an_control.monitor import assignment_numba
 
     rng = np.random.default_rng(seed)
 

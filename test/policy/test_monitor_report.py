@@ -3,7 +3,7 @@
 import numpy as np
 from waves import CHANNELS, STRAIGHT, TURNED, imputing_model, missing_one, telling_apart, waves
 
-from an_control.policy import make_policy
+from an_control.load import make_policy
 
 
 def test_who_knows_the_order_does_not_report_to_be_lost_when_a_sensor_fails():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from an_control.policy import load_policy
+from an_control.load import load_policy
 from an_control.system.share import share_path
 
 POLICIES = {
@@ -36,7 +36,8 @@ def test_attention_keys_and_state_are_there_or_none(policy):
 
 
 def test_an_mlp_policy_has_an_order_and_nothing_else():
-    from an_control.policy import MlpSizes, make_policy
+    from an_control.load import make_policy
+    from an_control.policy import MlpSizes
     from an_control.policy.random_model import random_model
 
     policy = make_policy(random_model(MlpSizes(3, 2, [4]), task={"channels": ["a", "b", "c"]}))

@@ -11,8 +11,8 @@ record, and free running is compared for as long as the record itself is determi
 import numpy as np
 import pytest
 
-from an_control.policy import make_policy
-from an_control.policy.authors import import_authors
+from an_control.learning.import_authors import import_authors
+from an_control.load import make_policy
 
 AGREEMENT = 1e-5
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from an_control.policy import make_policy
+from an_control.load import make_policy
 from an_control.policy.random_model import random_model
 from an_control.policy.recovery import HELD_TICKS, MAX_PUSHES, PAUSE_TICKS, mean_change
 from an_control.policy.sizes import paper_sizes

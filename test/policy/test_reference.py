@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from an_control.policy import AttentionSizes, make_policy
+from an_control.load import make_policy
+from an_control.policy import AttentionSizes
 from an_control.policy.random_model import random_model
 from an_control.policy.reference import Reference
 from an_control.policy.reference_extensions import ExtendedReference

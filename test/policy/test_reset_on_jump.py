@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from an_control.policy import AttentionSizes, make_policy
+from an_control.load import make_policy
+from an_control.policy import AttentionSizes
 from an_control.policy.random_model import random_model
 
 SIZES = AttentionSizes(3, 6, 13, 4, ["value", "change"], [5], False, "softmax", reset_on_jump=True)

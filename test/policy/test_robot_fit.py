@@ -15,19 +15,12 @@ from waves import (
     waves,
 )
 
-from an_control.policy import (
-    ModelError,
-    MonitoredPolicy,
-    load_policy,
-    make_policy,
-    monitor_of,
-    monitor_warning,
-    read_model,
-    write_model,
-)
-from an_control.policy.monitor.evidence import Candidate
-from an_control.policy.monitor.fit import SEEN_TICKS, RobotFit
-from an_control.policy.monitor.forward_model import FitLimits
+from an_control.load import load_policy, make_policy, monitor_of, monitor_warning
+from an_control.monitor.evidence import Candidate
+from an_control.monitor.fit import SEEN_TICKS, RobotFit
+from an_control.monitor.forward_model import FitLimits
+from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.policy import ModelError, read_model, write_model
 
 STARTS = np.arange(5) * 3.0
 BETWEEN = 0.4 * SPEEDS + 0.6 * np.roll(SPEEDS, -1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from an_control.policy.monitor.sensor_noise import TICKS, SensorNoise, roughness
+from an_control.monitor.sensor_noise import TICKS, SensorNoise, roughness
 
 
 def smooth_and_rough(ticks, rng):

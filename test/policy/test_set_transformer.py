@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from an_control.policy import AttentionSizes, make_policy, read_model, write_model
+from an_control.load import make_policy
+from an_control.policy import AttentionSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.reference_set_transformer import SetReference
 from an_control.policy.scalar.weights import Weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from an_control.policy.monitor.stuck_sensors import (
+from an_control.monitor.stuck_sensors import (
     MIN_EXCESS,
     MIN_MEAN_EXCESS,
     STILL_TICKS,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from waves import SPEEDS, monitored_model, telling_apart, waves
 
-from an_control.policy import make_policy
-from an_control.policy.monitor.belief import Belief
-from an_control.policy.monitor.evidence import Record
+from an_control.load import make_policy
+from an_control.monitor.belief import Belief
+from an_control.monitor.evidence import Record
 
 SWAPPED_AT = 60
 SWAPPED = np.array([4, 1, 2, 3, 0])

@@ -15,8 +15,9 @@ from small_vision import (
     TOP_PATCHES,
 )
 
-from an_control.policy import ModelError, load_policy, make_policy, read_model, write_model
-from an_control.policy.authors import import_authors
+from an_control.learning.import_authors import import_authors
+from an_control.load import load_policy, make_policy
+from an_control.policy import ModelError, read_model, write_model
 from an_control.policy.positional_encoding import positional_table
 from an_control.policy.random_model import random_model
 from an_control.policy.reference_extensions import gru

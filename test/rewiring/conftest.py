@@ -12,8 +12,8 @@ pytest.importorskip("pybullet")
 
 import gymnasium
 
+from an_control.learning.import_authors import import_authors
 from an_control.policy import Model, write_model
-from an_control.policy.authors import import_authors
 from an_control.policy.random_model import ANT_SIZES, random_model
 
 

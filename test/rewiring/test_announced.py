@@ -10,7 +10,8 @@ import pytest
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import evaluate
-from an_control.policy import Model, make_policy
+from an_control.load import make_policy
+from an_control.policy import Model
 from an_control_sim.envs.ant import ANT_CHANNELS
 
 Env = gymnasium.Env[Any, Any]

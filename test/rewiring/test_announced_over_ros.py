@@ -20,15 +20,15 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate
-from an_control.policy import load_policy
+from an_control.load import load_policy
 from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import run_episodes
 from an_control_sim.bridge.robot import Robot
 from an_control_sim.bridge.simulation_file import load_simulation
+from an_control_sim.gym.environments import environment_of, make_environment
 from an_control_sim.process import RELIABLE, ros
 
 MODEL = share_path("models/ant.safetensors")

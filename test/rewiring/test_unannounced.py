@@ -11,7 +11,6 @@ import pytest
 
 from an_control import load_policy
 from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.learning.environments import environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate, summary
 from an_control.learning.rollout.engine import Start
 from an_control.learning.rollout.episode import play_episode
@@ -19,6 +18,7 @@ from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.system.share import share_path
 from an_control_sim.envs.ant import ANT_CHANNELS
 from an_control_sim.envs.cartpole import CARTPOLE_CHANNELS
+from an_control_sim.gym.environments import environment_of, make_environment
 
 SEED = 4
 
@@ -40,7 +40,7 @@ COMPILED = """
 import sys
 
 from an_control import load_policy
-from an_control.learning.environments import environment_of, make_environment
+from an_control_sim.gym.environments import environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.learning.rollout.evaluation_protocol import Protocol
 

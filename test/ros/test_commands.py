@@ -16,7 +16,7 @@ from std_msgs.msg import Float64MultiArray
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
-from an_control import controller
+from an_control.control import controller
 
 BASE = """command:
   - topic: cmd_vel

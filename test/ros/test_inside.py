@@ -79,7 +79,7 @@ def test_attention_goes_out_also_while_a_missing_channel_is_imputed(stand):
 
 
 def test_nothing_is_computed_for_nobody(stand, monkeypatch):
-    from an_control.controller import Controller
+    from an_control.control.controller import Controller
 
     asked: list[int] = []
     real = Controller.attention

@@ -8,7 +8,7 @@ from lifecycle_msgs.srv import ChangeState
 from rclpy.parameter import Parameter
 from stand import SAFE, Stand, tiny_model
 
-from an_control.controller import Controller
+from an_control.control.controller import Controller
 
 
 def efforts(stand: Stand) -> list[list[float]]:

@@ -13,7 +13,7 @@ from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from stand import LIMITS, SCALE, Reference, Stand, tiny_model
 
-from an_control import controller
+from an_control.control import controller
 from an_control.policy import AttentionSizes, model_file, write_model
 from an_control.policy.random_model import random_model
 from an_control.ros import swap

@@ -9,7 +9,7 @@ import time
 import pytest
 from stand import SAFE, Stand, readings_of, stamp_of
 
-from an_control.controller import Controller
+from an_control.control.controller import Controller
 
 PERIOD_S = 0.01
 BOTH = pytest.mark.parametrize("stand", ["single_threaded", "events"], indirect=True)

@@ -20,15 +20,15 @@ from rclpy.node import Node
 
 import an_control
 from an_control.disturbance import DisturbanceSettings, Shuffle, episode_seed
-from an_control.learning.environments import make_environment
 from an_control.learning.evaluation.evaluate import evaluate
-from an_control.policy.authors import import_authors
+from an_control.learning.import_authors import import_authors
 from an_control.policy.model_file import write_model
 from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.episodes import Summary
 from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
 from an_control_sim.envs.ant import ANT_CHANNELS
+from an_control_sim.gym.environments import make_environment
 from an_control_sim.process import ros
 from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring
 

@@ -17,10 +17,10 @@ pytest.importorskip("rclpy")
 import rclpy
 from rclpy.node import Node
 
-from an_control.bring_up import BringUp
+from an_control.control.bring_up import BringUp
+from an_control.control.gate import Gate
 from an_control.disturbance import DisturbanceSettings
 from an_control.ros.outputs import set_stamp
-from an_control.safety import Gate
 from an_control.system.share import share_path
 from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring, message_class
 from an_control_sim.bridge.rehearsal import elements_of, rehearsed_wiring

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("geometry_msgs.msg")
 
-from an_control.safety import Gate
+from an_control.control.gate import Gate
 from an_control.wiring import (
     CommandMessage,
     WiringError,

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import DisturbanceSettings
+from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.faults import NOTHING, disturber, ids_of
-from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode, NewestReadings
 from an_control.learning.teacher.teachers import Teacher
 from an_control.policy import Policy

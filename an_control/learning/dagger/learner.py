@@ -28,17 +28,18 @@ from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
-from an_control.learning.environments import choices_of, describe, make_environment
-from an_control.learning.failure import EnvironmentFailure, Failures
 from an_control.learning.faults import NOTHING, draw, offered
 from an_control.learning.runs.checkpoint import as_tensors
-from an_control.learning.runs.probe import units_of_run
 from an_control.learning.runs.recordings import Recordings
+from an_control.learning.runs.run_folder import units_of_run
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.digest import model_digest, settings_with
 from an_control.learning.teacher.teachers import ChoiceTeacher, Teacher, in_units
-from an_control.learning.units import Units
-from an_control.policy import Model, make_policy
+from an_control.load import make_policy
+from an_control.policy import Model
+from an_control_sim.gym.environments import choices_of, describe, make_environment
+from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.units import Units
 
 VALIDATION = 2**20 + 7
 """Of the validation episodes' seed."""

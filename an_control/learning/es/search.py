@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.environment_output import OUTPUT
 from an_control.learning.es.hints import Hinted, share_at
 from an_control.learning.es.optimisers import Name, Optimiser, make_optimiser
 from an_control.learning.es.parametrisation import Form
@@ -40,6 +39,7 @@ from an_control.learning.rollout.engine import (
 from an_control.learning.runs.returns import failures, mean_return, playable, standard_error
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import Model
+from an_control.system.environment_output import OUTPUT
 
 VALIDATION_SEED = 2**20 + 7
 """Of the validation episodes; evaluations take others."""

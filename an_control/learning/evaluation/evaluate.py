@@ -14,12 +14,12 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.learning.environments import Adapted, Batched, HasBackgrounds
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, Watch, play_episode
 from an_control.learning.rollout.evaluation_protocol import Protocol
-from an_control.learning.varied_robot import check_robot
 from an_control.policy import Model, Policy, VisionSizes
+from an_control_sim.gym.environments import Adapted, Batched, HasBackgrounds
+from an_control_sim.gym.varied_robot import check_robot
 
 
 def evaluate(

@@ -7,12 +7,13 @@ from typing import Any
 
 import gymnasium
 
-from an_control.learning.environments import describe
 from an_control.learning.evaluation.ablation import without
 from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
 from an_control.learning.rollout.episode import Result, Watch
 from an_control.learning.rollout.evaluation_protocol import Part, Protocol
-from an_control.policy import Model, Monitor, Policy, make_policy
+from an_control.load import make_policy
+from an_control.policy import Model, Monitor, Policy
+from an_control_sim.gym.environments import describe
 
 
 class Stage:

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import Disturber
-from an_control.learning.failure import EnvironmentFailure, Failures
+from an_control.disturbance import TRAINING_SEEDS, Disturber
 from an_control.learning.faults import Fault, disturber, draw, ids_of
-from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode, NewestReadings
-from an_control.policy import Model, make_policy
+from an_control.load import make_policy
+from an_control.policy import Model
 from an_control.policy.sizes import WINDOW
+from an_control_sim.gym.failure import EnvironmentFailure, Failures
 
 F32 = np.float32
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})

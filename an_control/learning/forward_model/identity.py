@@ -17,7 +17,7 @@ from an_control.learning.forward_model.networks import (
     Training,
     arrays_of,
 )
-from an_control.policy.monitor.forward_model import identity_features
+from an_control.monitor.forward_model import identity_features
 from an_control.policy.sizes import WINDOW
 
 

@@ -20,8 +20,8 @@ from an_control.learning.forward_model.networks import (
     fold_units,
     moments,
 )
+from an_control.monitor.sensor_noise import MIN_TICKS, roughness
 from an_control.policy.model_file import MAX_WEIGHT
-from an_control.policy.monitor.sensor_noise import MIN_TICKS, roughness
 
 NO_ARRAYS: Mapping[str, np.ndarray] = MappingProxyType({})
 LAYERS = tuple(f"{layer}.{part}" for layer in range(3) for part in ("weight", "bias"))

@@ -27,8 +27,8 @@ from an_control.learning.forward_model.networks import ForwardModelSettings, Tra
 from an_control.learning.forward_model.prediction import Prediction, usual_costs
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
+from an_control.monitor.forward_model import NETWORKS, ForwardModel
 from an_control.policy import Model
-from an_control.policy.monitor.forward_model import NETWORKS, ForwardModel
 from an_control.policy.sizes import ForwardSizes
 
 CHUNK = 1000

@@ -18,9 +18,9 @@ from an_control.learning.forward_model.networks import (
     fold_units,
     moments,
 )
-from an_control.policy.monitor.assignment import FREEDOM
-from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.forward_model import HIGHEST, LEAST_CHANGE, LOWEST, ForwardModel
+from an_control.monitor.assignment import FREEDOM
+from an_control.monitor.costs import Costs
+from an_control.monitor.forward_model import HIGHEST, LEAST_CHANGE, LOWEST, ForwardModel
 
 CALM_STEPS = 4000
 """Undisturbed steps whose costs count as usual, at most."""

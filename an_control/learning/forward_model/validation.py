@@ -17,20 +17,20 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import DisturbanceSettings
-from an_control.learning.failure import EnvironmentFailure, Failures
+from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.faults import Fault, disturber, ids_of, offered
 from an_control.learning.forward_model.episodes import Trace, play_trace
-from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode
-from an_control.policy import Model, make_policy
-from an_control.policy.monitor.assignment import cost_moves
-from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.fit import MIN_GAIN, TICKS, RobotFit
-from an_control.policy.monitor.forward_model import FitLimits, ForwardModel, Prediction
-from an_control.policy.monitor.monitor import IdentityMonitor
-from an_control.policy.monitor.monitored_policy import MonitoredPolicy
+from an_control.load import make_policy
+from an_control.monitor.assignment import cost_moves
+from an_control.monitor.costs import Costs
+from an_control.monitor.fit import MIN_GAIN, TICKS, RobotFit
+from an_control.monitor.forward_model import FitLimits, ForwardModel, Prediction
+from an_control.monitor.monitor import IdentityMonitor
+from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
+from an_control_sim.gym.failure import EnvironmentFailure, Failures
 
 NOMINAL = DisturbanceSettings()
 OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")

@@ -12,11 +12,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from an_control.disturbance import DisturbanceSettings, episode_seed
+from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, episode_seed
 from an_control.policy import Model
 
-TRAINING_SEEDS = (2**31, 2**32)
-"""Training draws its environment seeds from here; evaluation's all lie below (`episode_seed`)."""
 NOTHING = DisturbanceSettings()
 
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import gymnasium
 
-from an_control.learning.environments import Adapted, Batch, Batched
 from an_control.learning.rollout.engine import Engine
 from an_control.policy import AttentionSizes, MlpSizes
+from an_control_sim.gym.environments import Adapted, Batch, Batched
 
 EngineName = Literal["auto", "fused", "processes", "dask"]
 

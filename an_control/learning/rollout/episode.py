@@ -13,14 +13,15 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Late, Stop
-from an_control.learning.environment_output import OUTPUT, Printed
-from an_control.learning.environments import make_environment, of_patches
-from an_control.learning.failure import EnvironmentFailure, failure_of
 from an_control.learning.rollout.engine import Start
 from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.learning.rollout.live_episode import LiveEpisode
-from an_control.learning.units import Units
-from an_control.policy import Model, Policy, make_policy
+from an_control.load import make_policy
+from an_control.policy import Model, Policy
+from an_control.system.environment_output import OUTPUT, Printed
+from an_control_sim.gym.environments import make_environment, of_patches
+from an_control_sim.gym.failure import EnvironmentFailure, failure_of
+from an_control_sim.gym.units import Units
 
 Watch = Callable[[Policy, Disturber], None]
 """Called after each action of an episode."""

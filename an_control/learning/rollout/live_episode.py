@@ -17,9 +17,9 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Stop
-from an_control.learning.environments import step_length
-from an_control.learning.failure import EnvironmentFailure
-from an_control.learning.varied_robot import varied
+from an_control_sim.gym.environments import step_length
+from an_control_sim.gym.failure import EnvironmentFailure
+from an_control_sim.gym.varied_robot import varied
 
 MAX_BLIND = 100
 """Steps in a row without any reading after which an episode has failed."""

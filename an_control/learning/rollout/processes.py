@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.environment_output import OUTPUT
 from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, Start
 from an_control.learning.rollout.episode import Played, play
 from an_control.policy import Model
+from an_control.system.environment_output import OUTPUT
 
 LOST_AT_MOST = 10
 """Times that workers may die within one generation."""

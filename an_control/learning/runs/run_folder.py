@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import an_control
-from an_control.learning.environment_output import OUTPUT
 from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
+from an_control.system.environment_output import OUTPUT
 from an_control.system.files import read_regular, write_whole
 from an_control.system.folder_lock import locked
+from an_control_sim.gym.probe import measured_units
+from an_control_sim.gym.units import AS_THEY_ARE, Units
 
 CHECKPOINT = "checkpoint.safetensors"
 LIMITS = ("generations", "rounds", "minutes", "teacher_minutes")
@@ -38,6 +40,19 @@ PACKAGES = ("numpy", "numba", "torch", "cma", "gymnasium")
 
 class RunError(RuntimeError):
     """A run that cannot begin or continue; the message names the folder and the reason."""
+
+
+def units_of_run(folder: Path, environment: str) -> Units:
+    """Return the units of the run in this folder, or of one that is to begin there.
+
+    ValueError as of `make_environment`, EnvironmentFailure where no episode can be played.
+    """
+    if (folder / CHECKPOINT).exists():
+        try:
+            return Units.of_task(json.loads(read_regular(folder / "config.json"))["task"])
+        except (OSError, ValueError, KeyError, TypeError):  # which `RunFolder` reports
+            return AS_THEY_ARE
+    return measured_units(environment)
 
 
 class RunFolder:

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, runtime_checkable
 
-from an_control.learning.environment_output import OUTPUT
 from an_control.learning.runs.run_loop import RunLoop
+from an_control.system.environment_output import OUTPUT
 
 FIGURES = {
     "learns": "which network of the monitor is learned",

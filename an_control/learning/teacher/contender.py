@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from an_control.learning.environments import make_environment
 from an_control.learning.teacher.actor import centred, folded
 from an_control.learning.teacher.library import Library
 from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers, Teacher
-from an_control.learning.units import Units
+from an_control_sim.gym.environments import make_environment
+from an_control_sim.gym.units import Units
 
 IMPROVEMENT = 0.01
 """What a validation must gain to count as better: this share of what was gained before."""

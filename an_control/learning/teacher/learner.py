@@ -17,12 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from an_control.disturbance import DisturbanceSettings
-from an_control.learning.environments import choices_of, describe, make_environment, of_patches
-from an_control.learning.failure import EnvironmentFailure
+from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.faults import draw
-from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.learning.runs.probe import units_of_run
+from an_control.learning.runs.run_folder import units_of_run
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.actor import mlp_model
 from an_control.learning.teacher.contender import Contender
@@ -30,7 +27,10 @@ from an_control.learning.teacher.digest import settings_with
 from an_control.learning.teacher.settings import TeacherSettings, contenders
 from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.teacher.training_episodes import disturbed_episode
-from an_control.policy import Model, Policy, make_policy
+from an_control.load import make_policy
+from an_control.policy import Model, Policy
+from an_control_sim.gym.environments import choices_of, describe, make_environment, of_patches
+from an_control_sim.gym.failure import EnvironmentFailure
 
 PATIENCE = 1.0 / 3.0
 """Of what the limits allow that a run goes on without a better validation."""

@@ -16,13 +16,13 @@ import gymnasium
 import numpy as np
 import torch
 
-from an_control.learning.failure import Failures
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.teacher.actor import Normalisation, actor_layers, linear_parts, means
 from an_control.learning.teacher.replay_file import ReplayFile
 from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers, Teacher
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
+from an_control_sim.gym.failure import Failures
 
 CLIP = 10.0
 """Standard deviations at which the networks' inputs are clipped while they learn."""

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import gymnasium
 
-from an_control.learning.environments import choices_of
 from an_control.learning.faults import Fault, check_chances
 from an_control.learning.teacher.teachers import Output, Teacher
+from an_control_sim.gym.environments import choices_of
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]
 WARM_UP = 5

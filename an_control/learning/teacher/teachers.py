@@ -13,11 +13,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from an_control.learning.spaces import actions_of, chosen, one_hot
 from an_control.learning.teacher.digest import digest, model_digest
-from an_control.learning.units import AS_THEY_ARE, Units
-from an_control.policy import MlpSizes, make_policy, read_model
+from an_control.load import make_policy
+from an_control.policy import MlpSizes, read_model
 from an_control.policy.scalar.weights import head_of
+from an_control_sim.gym.spaces import actions_of, chosen, one_hot
+from an_control_sim.gym.units import AS_THEY_ARE, Units
 
 PACKAGED_ANT = Path("examples") / "enjoy_TF_AntBulletEnv_v0_2017may.py"
 PACKAGED_ARRAYS = (

@@ -10,13 +10,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from an_control.disturbance import DisturbanceSettings
-from an_control.learning.environments import choices_of
-from an_control.learning.failure import EnvironmentFailure, Failures
+from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.faults import Fault, disturber, draw, ids_of
-from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.live_episode import LiveEpisode, NewestReadings, Tick
-from an_control.learning.spaces import one_hot
+from an_control_sim.gym.environments import choices_of
+from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.spaces import one_hot
 
 LONGEST_BURST = 20
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})

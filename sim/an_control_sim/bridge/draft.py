@@ -16,17 +16,17 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.learning.environments import (
+from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
+from an_control.wiring.draft import Draft, Line, entries, number, quoted
+from an_control_sim.gym.environments import (
     HasSensors,
     describe,
     make_environment,
     of_patches,
     open_environment,
 )
-from an_control.learning.runs.probe import measured_units
-from an_control.learning.spaces import bounds, shown
-from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
-from an_control.wiring.draft import Draft, Line, entries, number, quoted
+from an_control_sim.gym.probe import measured_units
+from an_control_sim.gym.spaces import bounds, shown
 
 JOINT_STATE = "sensor_msgs/msg/JointState"
 COMMANDS = "joint_commands"

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.environments import HasSensors, open_environment
-from an_control.learning.spaces import readings_of
-from an_control.learning.varied_robot import check_robot, varied
 from an_control.wiring.errors import WiringError
 from an_control.wiring.messages import Resolver, message_class
 from an_control_sim.bridge.commands import Commands
 from an_control_sim.bridge.publishers import Outlet
 from an_control_sim.bridge.simulation_file import Simulation
+from an_control_sim.gym.environments import HasSensors, open_environment
+from an_control_sim.gym.spaces import readings_of
+from an_control_sim.gym.varied_robot import check_robot, varied
 
 
 class Robot:

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from an_control.disturbance import TRAINING_SEEDS
 from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
-from an_control.learning.environments import HasChannels, HasFrames, StateTeacher
 from an_control.learning.faults import disturber, draw, ids_of
-from an_control.learning.rollout.engine import TRAINING_SEEDS
 from an_control.learning.rollout.episode import DisturbedPatches
 from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.policy import Policy
 from an_control.wiring.image import cut
+from an_control_sim.gym.environments import HasChannels, HasFrames, StateTeacher
 
 
 class Episode(NamedTuple):

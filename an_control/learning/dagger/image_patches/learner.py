@@ -17,14 +17,15 @@ from an_control.learning.dagger.image_patches.batches import Batches
 from an_control.learning.dagger.image_patches.episodes import Episode, record
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.image_patches.training import new_student, update
-from an_control.learning.environments import HasTeacher
 from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.learning.runs.checkpoint import as_tensors
 from an_control.learning.runs.recordings import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.digest import model_digest, settings_with
-from an_control.policy import Model, Policy, make_policy
+from an_control.load import make_policy
+from an_control.policy import Model, Policy
+from an_control_sim.gym.environments import HasTeacher
 
 
 class PatchDagger:

@@ -16,9 +16,9 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import seeding
 
-from an_control.learning.environments import Batch
 from an_control.learning.rollout.compiled.loop import ADVANCE, OBSERVE
 from an_control.system.compiled_cache import njit
+from an_control_sim.gym.environments import Batch
 
 compiled_observe = njit(OBSERVE.signature, cache=True, error_model="numpy", nogil=True)
 compiled_advance = njit(ADVANCE.signature, cache=True, error_model="numpy", nogil=True)

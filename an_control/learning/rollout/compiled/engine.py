@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber
-from an_control.learning.environments import Batch
 from an_control.learning.rollout.compiled.loop import (
     Conditions,
     as_they_are,
@@ -22,6 +21,7 @@ from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, MlpSizes, Model
 from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
 from an_control.policy.scalar.weights import Weights, head_of
+from an_control_sim.gym.environments import Batch
 
 CHUNK = 1024
 """Episodes at a time: bounds the memory that their disturbance takes."""

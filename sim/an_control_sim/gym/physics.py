@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.learning.varied_robot import SetPhysics
+from an_control_sim.gym.varied_robot import SetPhysics
 
 FRICTION = 0
 """MuJoCo's sliding friction, of the three that a geom has."""

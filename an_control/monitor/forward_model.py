@@ -121,7 +121,7 @@ class ForwardModel:
             self.limits = FitLimits(measured.max_excess, measured.min_gain, measured.slow)
         self._predict_tick: Callable[..., np.ndarray] | None = None
         if compiled:
-            module: Any = import_module("an_control.policy.monitor.forward_model_numba")
+            module: Any = import_module("an_control.monitor.forward_model_numba")
             self._predict_tick = module.predict
             self._weights, self._biases = zip(*self._forward, strict=True)
             self.predict(np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32))

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.policy.monitor.assignment import cost_moves
-from an_control.policy.monitor.belief import Belief
-from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.forward_model import Prediction
+from an_control.monitor.assignment import cost_moves
+from an_control.monitor.belief import Belief
+from an_control.monitor.costs import Costs
+from an_control.monitor.forward_model import Prediction
 
 MIN_GAIN = 10.0
 """Nats by which another assignment must explain one tick better to be verified."""

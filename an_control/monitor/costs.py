@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from an_control.policy.monitor.assignment import costs_of, noisy, smooth_costs
-from an_control.policy.monitor.forward_model import ForwardModel, Prediction
+from an_control.monitor.assignment import costs_of, noisy, smooth_costs
+from an_control.monitor.forward_model import ForwardModel, Prediction
 
 F32 = np.float32
 FLOOR, CONSTANT_FLOOR = 1e-6, 1e-12
@@ -36,7 +36,7 @@ class Costs:
 
     def __init__(self, forward: ForwardModel, *, compiled: bool = False) -> None:
         suffix = "_numba" if compiled else ""
-        module: Any = import_module(f"an_control.policy.monitor.assignment{suffix}")
+        module: Any = import_module(f"an_control.monitor.assignment{suffix}")
         self._add = module.add_costs
         self.assign = module.assign
         """The assignment of least cost, see `assignment.assign`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.monitor.forward_model import HIGHEST, LOWEST
+from an_control.monitor.forward_model import HIGHEST, LOWEST
 from an_control.system.compiled_cache import njit
 
 F32 = np.float32

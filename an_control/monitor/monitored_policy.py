@@ -17,10 +17,10 @@ from itertools import compress
 
 import numpy as np
 
+from an_control.monitor.belief import Belief
+from an_control.monitor.monitor import IdentityMonitor
 from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.inputs import distinct, real_numbers
-from an_control.policy.monitor.belief import Belief
-from an_control.policy.monitor.monitor import IdentityMonitor
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
 from an_control.policy.sizes import Monitor
 from an_control.policy.wrapping_policy import WrappingPolicy

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from an_control.policy.monitor.assignment import cost_moves, swap_gains
-from an_control.policy.monitor.belief import Belief
-from an_control.policy.monitor.budget import Budget
-from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.detector import Move
-from an_control.policy.monitor.evidence import SWAP_ROWS, Candidate, Evidence, Record
-from an_control.policy.monitor.fit import MIN_GAIN, RobotFit
-from an_control.policy.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.monitor.assignment import cost_moves, swap_gains
+from an_control.monitor.belief import Belief
+from an_control.monitor.budget import Budget
+from an_control.monitor.costs import Costs
+from an_control.monitor.detector import Move
+from an_control.monitor.evidence import SWAP_ROWS, Candidate, Evidence, Record
+from an_control.monitor.fit import MIN_GAIN, RobotFit
+from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.policy.sizes import WINDOW
 
 F32 = np.float32

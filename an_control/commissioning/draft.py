@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from an_control.ros.survey import IMAGES, Survey, Taken, Topic
+from an_control.commissioning.survey import IMAGES, Survey, Taken, Topic
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
 from an_control.wiring.draft import Draft
 

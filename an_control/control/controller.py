@@ -15,24 +15,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.bring_up import BringUp
-from an_control.names import (
+from an_control.control.action_order import (
     ActionOrder,
     check_channels,
     compare_channels,
     notes,
     unread_sources,
 )
-from an_control.policy import (
-    EngineName,
-    Model,
-    Monitor,
-    Policy,
-    VisionSizes,
-    load_policy,
-    monitor_warning,
-)
-from an_control.safety import EStop, Gate
+from an_control.control.attention_picture import attended_picture, shares
+from an_control.control.bring_up import BringUp
+from an_control.control.gate import EStop, Gate
+from an_control.load import EngineName, load_policy, monitor_warning
+from an_control.policy import Model, Monitor, Policy, VisionSizes
 from an_control.wiring import (
     ChannelTable,
     Readings,
@@ -42,7 +36,6 @@ from an_control.wiring import (
     load_wiring,
     sendable_limits,
 )
-from an_control.wiring.attention_picture import attended_picture, shares
 from an_control.wiring.errors import Shown
 
 RATE_TOLERANCE = 0.1

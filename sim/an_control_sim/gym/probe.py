@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import closing
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
-from an_control.learning.environment_output import OUTPUT
-from an_control.learning.environments import (
+from an_control.disturbance import TRAINING_SEEDS
+from an_control.system.environment_output import OUTPUT
+from an_control_sim.gym.environments import (
     ENVIRONMENTS,
     Adapted,
     adapter_of,
     make_environment,
     of_patches,
 )
-from an_control.learning.failure import EnvironmentFailure, Failures
-from an_control.learning.rollout.engine import TRAINING_SEEDS
-from an_control.learning.runs.run_folder import CHECKPOINT
-from an_control.learning.units import AS_THEY_ARE, Units, units_for
-from an_control.system.files import read_regular
+from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.units import AS_THEY_ARE, Units, units_for
 
 STEPS = 400
 MAX_NAMES = 5
-
-
-def units_of_run(folder: Path, environment: str) -> Units:
-    """Return the units of the run in this folder, or of one that is to begin there.
-
-    ValueError as of `make_environment`, EnvironmentFailure where no episode can be played.
-    """
-    if (folder / CHECKPOINT).exists():
-        try:
-            return Units.of_task(json.loads(read_regular(folder / "config.json"))["task"])
-        except (OSError, ValueError, KeyError, TypeError):  # which `RunFolder` reports
-            return AS_THEY_ARE
-    return measured_units(environment)
 
 
 @lru_cache(maxsize=8)
@@ -46,7 +29,8 @@ def measured_units(environment: str) -> Units:
     """Return the units of an environment's readings, by what they show under random actions.
 
     Those of our own tasks are ordinary. The same environment gives the same units, if the same
-    seeds give the same episodes. Errors as of `units_of_run`.
+    seeds give the same episodes. ValueError as of `make_environment`,
+    EnvironmentFailure where no episode can be played.
     """
     if environment in ENVIRONMENTS.values():
         return AS_THEY_ARE

@@ -7,7 +7,7 @@ the actions would depend on what else the machine does. What is left over is don
 
 from __future__ import annotations
 
-from an_control.policy.monitor.forward_model import ForwardModel
+from an_control.monitor.forward_model import ForwardModel
 
 SHARE = 0.08
 """Share of a tick's period that its search may take, as counted. With cold caches, what a tick does

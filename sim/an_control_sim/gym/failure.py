@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from an_control.learning.environment_output import OUTPUT, EnvironmentFailure
+from an_control.system.environment_output import OUTPUT, EnvironmentFailure
 
 __all__ = ["EnvironmentFailure", "Failures", "failure_of", "shortened"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.monitor.assignment import FREEDOM, MIN_CHANCE, MIN_LIKELIHOOD
+from an_control.monitor.assignment import FREEDOM, MIN_CHANCE, MIN_LIKELIHOOD
 from an_control.system.compiled_cache import njit
 
 F32 = np.float32

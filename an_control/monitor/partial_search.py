@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from an_control.policy.monitor.belief import Belief
-from an_control.policy.monitor.evidence import MAX_IDENTITY_COST
-from an_control.policy.monitor.forward_model import ForwardModel
-from an_control.policy.monitor.imputation import Link
-from an_control.policy.monitor.search import NOMINAL_PRIOR, REVIEW_TICKS
+from an_control.monitor.belief import Belief
+from an_control.monitor.evidence import MAX_IDENTITY_COST
+from an_control.monitor.forward_model import ForwardModel
+from an_control.monitor.imputation import Link
+from an_control.monitor.search import NOMINAL_PRIOR, REVIEW_TICKS
 from an_control.policy.sizes import WINDOW
 
 MAX_COST = 3.0

@@ -14,8 +14,8 @@ from collections import deque
 
 import numpy as np
 
-from an_control.policy.monitor.evidence import Candidate
-from an_control.policy.monitor.forward_model import FitLimits
+from an_control.monitor.evidence import Candidate
+from an_control.monitor.forward_model import FitLimits
 
 MIN_GAIN = 24.0
 """Nats by which another assignment must explain the readings better at least."""

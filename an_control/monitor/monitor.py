@@ -17,24 +17,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.monitor.belief import Belief
-from an_control.policy.monitor.budget import Budget
-from an_control.policy.monitor.costs import Costs
-from an_control.policy.monitor.detector import UNKNOWN, ChangeDetector
-from an_control.policy.monitor.evidence import Record
-from an_control.policy.monitor.fit import RobotFit
-from an_control.policy.monitor.forward_model import (
+from an_control.monitor.belief import Belief
+from an_control.monitor.budget import Budget
+from an_control.monitor.costs import Costs
+from an_control.monitor.detector import UNKNOWN, ChangeDetector
+from an_control.monitor.evidence import Record
+from an_control.monitor.fit import RobotFit
+from an_control.monitor.forward_model import (
     Expectation,
     ForwardModel,
     Prediction,
     zeroed,
 )
-from an_control.policy.monitor.imputation import Imputation
-from an_control.policy.monitor.lateness import Lateness
-from an_control.policy.monitor.partial_search import PartialSearch
-from an_control.policy.monitor.search import AssignmentSearch
-from an_control.policy.monitor.sensor_noise import SensorNoise
-from an_control.policy.monitor.stuck_sensors import StuckSensors
+from an_control.monitor.imputation import Imputation
+from an_control.monitor.lateness import Lateness
+from an_control.monitor.partial_search import PartialSearch
+from an_control.monitor.search import AssignmentSearch
+from an_control.monitor.sensor_noise import SensorNoise
+from an_control.monitor.stuck_sensors import StuckSensors
 
 FOUND_TICKS = 5
 """Consistent ticks in a row after which the monitor is no longer lost, if it is sure."""

@@ -1,0 +1,1 @@
+"""Before the first run: what a robot publishes, a draft of its wiring, and whether that fits."""

@@ -1,0 +1,187 @@
+"""Loads a policy from a model file, or makes it of a model: engine, recovery, monitor."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import warnings
+from typing import Literal, get_args
+
+import numpy as np
+
+from an_control.monitor.forward_model import ForwardModel
+from an_control.monitor.monitor import IdentityMonitor
+from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.policy.mlp import MlpPolicy
+from an_control.policy.model_file import Model, ModelError, read_model
+from an_control.policy.protocol import Policy
+from an_control.policy.recovery import RecoveringPolicy, recovery_of
+from an_control.policy.scalar.attention_neuron import AttentionNeuron, Engine
+from an_control.policy.scalar.numpy_engine import NumpyEngine
+from an_control.policy.scalar.weights import Weights
+from an_control.policy.sizes import (
+    AttentionSizes,
+    MlpSizes,
+    Monitor,
+    TopPatchesSizes,
+    VisionSizes,
+)
+from an_control.policy.vision.heads import Convolution, TopPatches
+from an_control.policy.vision.numpy_engine import NumpyVision
+from an_control.policy.vision.vision_neuron import VisionNeuron
+from an_control.policy.vision.weights import VisionWeights
+
+EngineName = Literal["numpy", "numba"]
+
+
+def load_policy(
+    path: str | os.PathLike[str],
+    monitor: Monitor | None = None,
+    *,
+    engine: EngineName | None = None,
+    keep_ticks: int | None = None,
+    recovery: float | None = None,
+) -> Policy:
+    """The policy in a model file.
+
+    Args:
+        path: a ``.safetensors`` model file.
+        monitor: what watches for unannounced rewiring: "off", "reset", "match", or None for what
+            the model file says; only a model with a forward model can have one.
+        engine: "numba" (compiled, here and now) or "numpy"; None takes numba where installed.
+        keep_ticks: see `AttentionNeuron`.
+        recovery: push a robot that stands still, one whose readings change by less than this at a
+            tick (see `RecoveringPolicy`); 0: never, None: as the model file says.
+
+    Raises:
+        ModelError: the file is not a valid model; names the file and the reason.
+    """
+    model = read_model(path)
+    try:
+        policy = make_policy(
+            model, monitor, engine=engine, keep_ticks=keep_ticks, recovery=recovery
+        )
+        dry_run(policy)
+    except ValueError as error:
+        raise ModelError(f"{path}: {error}") from error
+    return policy
+
+
+def make_policy(
+    model: Model,
+    monitor: Monitor | None = None,
+    *,
+    engine: EngineName | None = None,
+    keep_ticks: int | None = None,
+    recovery: float | None = None,
+) -> Policy:
+    """The policy of a model in memory, see `load_policy`.
+
+    ValueError where the engine is unknown or not there, or monitor or recovery cannot be.
+    """
+    setting = monitor_of(model, monitor)
+    policy = _unmonitored(model, engine, keep_ticks)
+    if least_change := recovery_of(model, recovery):
+        policy = RecoveringPolicy(policy, least_change, compiled=_compiled(engine))
+    if setting == "off" or policy.reading_shape:
+        return policy
+    ordered = not policy.permutation_invariant
+    compiled = _compiled(engine)
+    forward = ForwardModel(model, compiled=compiled)
+    watching = IdentityMonitor(forward, compiled=compiled, ordered=ordered)
+    return MonitoredPolicy(policy, watching, setting)
+
+
+def monitor_of(model: Model, asked: Monitor | None) -> Monitor:
+    """What the monitor will do: what is asked for, or what the model says.
+
+    ValueError where the model carries no forward model to watch its channels by.
+    """
+    if asked not in (None, *get_args(Monitor)):
+        allowed = ", ".join(map(repr, get_args(Monitor)))
+        raise ValueError(f"monitor: {asked!r} is not one of {allowed}")
+    if model.forward is None and asked not in (None, "off"):
+        raise ValueError(
+            f"monitor: {asked!r}, but this model carries no forward model of its channels to"
+            " watch them by (an-control train-monitor makes one); allowed is 'off'"
+        )
+    return asked or ("off" if model.forward is None else model.forward.default)
+
+
+def monitor_warning(model: Model, asked: Monitor | None) -> str:
+    """Return why the monitor is off although nobody asked for that, and what to do, or ""."""
+    return "" if asked is not None or model.forward is None else model.forward.why_off
+
+
+def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None) -> Policy:
+    if engine not in (None, *get_args(EngineName)):
+        raise ValueError(f"engine: {engine!r} is not one of {', '.join(get_args(EngineName))}")
+    match model.sizes:
+        case MlpSizes():
+            return MlpPolicy(model)
+        case VisionSizes() as sizes:
+            return _vision(model, sizes, engine)
+        case sizes:
+            return AttentionNeuron(
+                model, _engine(sizes, Weights.of(sizes, model.arrays), engine), keep_ticks
+            )
+
+
+def dry_run(policy: Policy) -> None:
+    """One tick on zeros, then a reset; a compiled engine is compiled by it."""
+    names = policy.nominal_ids or _numbered(policy.model)
+    shape = policy.reading_shape
+    policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)
+    policy.reset()
+
+
+def _engine(sizes: AttentionSizes, weights: Weights, name: EngineName | None) -> Engine:
+    if not sizes.compiles and name == "numba":
+        raise ValueError(
+            "engine: 'numba' knows no sizes.encoder, no pma attention and no sizes.recurrence;"
+            " allowed is 'numpy'"
+        )
+    if not sizes.compiles or not _compiled(name):
+        return NumpyEngine(sizes, weights)
+    from an_control.policy.scalar.numba_engine import NumbaEngine
+
+    return NumbaEngine(sizes, weights)
+
+
+def _vision(model: Model, sizes: VisionSizes, name: EngineName | None) -> VisionNeuron:
+    weights, top = VisionWeights.of(model), isinstance(sizes, TopPatchesSizes)
+    if not _compiled(name):
+        head = TopPatches(model) if top else Convolution(model)
+        return VisionNeuron(model, NumpyVision(sizes, weights), head)
+    from an_control.policy.vision.numba_engine import NumbaConvolution, NumbaTopPatches, NumbaVision
+
+    head = NumbaTopPatches(model) if top else NumbaConvolution(model)
+    return VisionNeuron(model, NumbaVision(sizes, weights), head)
+
+
+def _compiled(name: EngineName | None) -> bool:
+    """Whether the engine is to be numba; ValueError where it is asked for and not there."""
+    if name == "numpy":
+        return False
+    missing = _numba_missing()
+    if missing and name == "numba":
+        raise ValueError(f"engine: 'numba' {missing}")
+    return not missing
+
+
+def _numba_missing() -> str:
+    """Why nothing can be compiled, empty where it can; warns of a numba that is there in vain."""
+    if importlib.util.find_spec("numba") is None:
+        return "is not installed (pip install numba)"
+    try:
+        importlib.import_module("numba")
+    except ImportError as error:
+        warnings.warn(f"policies are not compiled, numba fails: {error}", stacklevel=2)
+        return f"cannot be imported: {error}"
+    return ""
+
+
+def _numbered(model: Model) -> tuple[str, ...]:
+    channels = model.sizes.channels if isinstance(model.sizes, MlpSizes) else 1
+    return tuple(str(i) for i in range(channels))

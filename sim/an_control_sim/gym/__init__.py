@@ -1,0 +1,1 @@
+"""Any gymnasium environment as a robot with named channels and actuators."""
