@@ -16,7 +16,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
-from an_control.view.process import page
+from an_control.view.main import page
 
 BOOLEANS = ["true", "false"]
 NUMBERS = {"ramp_s", "recovery", "watchdog_s", "lockstep_wait_s"}

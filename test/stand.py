@@ -25,9 +25,9 @@ from std_srvs.srv import Trigger
 import an_control
 from an_control.policy import AttentionSizes, write_model
 from an_control.policy.random_model import random_model
+from an_control.ros.graph import QuietNode
 from an_control.ros.node import PolicyNode, make_executor
 from an_control.ros.outputs import set_stamp
-from an_control.ros.quiet_node import QuietNode
 
 STEP_NS = 10_000_000
 LIMIT_S = 20.0

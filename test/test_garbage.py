@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import gc
-from an_control.system.garbage import freeze_garbage
+from an_control.system.priority import freeze_garbage
 
 started = [[] for _ in range(600_000)]
 {call}
@@ -42,7 +42,7 @@ def loops():
 def left():
     return sum(type(one) is Node for one in gc.get_objects())
 gc.disable()
-from an_control.system.garbage import collect_new_garbage
+from an_control.system.priority import collect_new_garbage
 loops(); collect_new_garbage(); before = left()
 freeze_garbage(); loops(); collect_new_garbage()
 assert (before, left()) == (50, 0), (before, left())

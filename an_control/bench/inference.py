@@ -32,7 +32,7 @@ from an_control.policy.sizes import (
     VisionSizes,
 )
 from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, PONG_TASK
-from an_control.system.children import bound
+from an_control.system.interrupts import bound
 
 CHANNELS = (28, 100, 1_000, 10_000)
 STACKED_SIZES = replace(ANT_SIZES, neuron=32, stack=4)

@@ -17,8 +17,8 @@ import numpy as np
 import rclpy
 from std_srvs.srv import Trigger
 
-from an_control.ros.quiet_node import QuietNode
-from an_control.system.children import bound
+from an_control.ros.graph import QuietNode
+from an_control.system.interrupts import bound
 from an_control.system.share import share_path
 from an_control.wiring import CommandMessage
 from an_control.wiring.messages import message_class, stamp_reader

@@ -1,4 +1,7 @@
-"""``an-control distill TASK --out RUN``."""
+"""``an-control distill TASK --out RUN``.
+
+Options for the parts of a policy that is to be learned: encoder, pooling, recurrence.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import math
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -22,10 +25,9 @@ from an_control.cli.common import (
     option,
     write_json,
 )
-from an_control.cli.model_parts import PartOptions, Parts
 from an_control.learning.runs.terminal import explained
 from an_control.policy import read_model
-from an_control.policy.sizes import AttentionSizes
+from an_control.policy.sizes import AttentionSizes, ConvolutionSizes, Encoder, RecurrenceSizes
 from an_control.system.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -33,6 +35,155 @@ if TYPE_CHECKING:
     from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
     from an_control.learning.dagger.learner import Dagger
     from an_control.learning.dagger.settings import DaggerSettings
+
+
+TRANSFORMERS = ("trxl", "trxl-i", "gtrxl")
+UNSET = tyro.conf.arg(help_behavior_hint="")
+"""An option without a value by default."""
+Number = Annotated[int | None, UNSET]
+USUAL = {
+    "inducing": 16,
+    "heads": 1,
+    "learned_queries": 0,
+    "pma": 0,
+    "units": 32,
+    "layers": 1,
+    "recurrent_heads": 1,
+    "window": 32,
+}
+"""What a number is that neither an option nor a recipe gives."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What `train` and `distill` both know; where not given, the recipe's or none."""
+
+    encoder: Annotated[Encoder | None, UNSET] = None
+    """What lets the channels' neurons attend to each other first (Set Transformer): all to all
+    (sab), by way of `--inducing` points (isab), or none."""
+    inducing: Number = None
+    """Number of inducing points (isab); by default the recipe's, else 16."""
+    heads: Number = None
+    """Number of attention heads of the encoder and of `--pma`; by default the recipe's, else 1."""
+    learned_queries: Number = None
+    """Number of learned queries in place of the fixed ones of the paper's form."""
+    pma: Number = None
+    """Number of seed vectors that pool the neurons' outputs by attention (Set Transformer, PMA), in
+    place of the attention that multiplies the readings."""
+    recurrence: Annotated[
+        Literal["none", "lstm", "gru", "trxl", "trxl-i", "gtrxl"] | None, UNSET
+    ] = None
+    """A recurrent part after the attention: an LSTM, a GRU, or a transformer (Parisotto et al.
+    2019)."""
+    units: Number = None
+    """Units of the recurrence; by default 32."""
+    layers: Number = None
+    """Layers of a recurrent transformer; by default 1."""
+    recurrent_heads: Number = None
+    """Attention heads of a recurrent transformer; by default 1."""
+    window: Number = None
+    """Number of ticks that a layer of a recurrent transformer sees; by default 32."""
+
+    def student(self) -> dict[str, Any]:
+        """What is asked for, by the names of `StudentSizes`; ValueError where it cannot be."""
+        self._check_read("units", "layers", "recurrent_heads", "window")
+        numbers = "inducing", "heads", "learned_queries", "pma"
+        given = [name for name in numbers if name in self.asked]
+        changes: dict[str, Any] = {name: self._number(name) for name in given}
+        if self.encoder is not None:
+            changes["encoder"] = self.encoder
+        if self.recurrence is not None:
+            changes["recurrence"] = self._recurrence()
+        return changes
+
+    @property
+    def asked(self) -> list[str]:
+        """The names of the options that are given."""
+        return [one.name for one in fields(self) if getattr(self, one.name) is not None]
+
+    def paper(self) -> dict[str, Any]:
+        """The same for `paper_sizes`; ValueError also for an option that no part would read."""
+        self._check_read(*self.asked)
+        encoder = self.encoder or "none"
+        compares = encoder != "none" or self._number("pma")
+        return {
+            "encoder": encoder,
+            "inducing": self._number("inducing") if encoder == "isab" else 0,
+            "heads": self._number("heads") if compares else 1,
+            "recurrence": self._recurrence(),
+        }
+
+    def patches(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
+        """These sizes of a policy for image patches with the parts that are asked for."""
+        changes = self.student()
+        for name in ("learned_queries", "recurrence"):
+            if changes.pop(name, None) is not None:
+                raise ValueError(f"{option(name)}: not for image patches")
+        pma = changes.pop("pma", None)
+        if pma == 0 and sizes.attention == "pma":
+            raise ValueError("--pma 0: the recipe's head sees its seeds; take another --recipe")
+        if pma:
+            grid = math.isqrt(pma)
+            if grid**2 != pma:
+                raise ValueError(
+                    f"--pma {pma}: must be a square number for image patches, since the head sees"
+                    " the seeds as an image"
+                )
+            changes |= {"attention": "pma", "grid": grid}
+        encoder = changes.get("encoder", sizes.encoder)
+        points = changes.get("inducing") or sizes.inducing or self._number("inducing")
+        sizes = replace(sizes, **{**changes, "inducing": points if encoder == "isab" else 0})
+        sizes.check()
+        return sizes
+
+    def pooled(self, sizes: AttentionSizes) -> AttentionSizes:
+        """These sizes with seeds that pool, or learned queries, where they are asked for."""
+        seeds, queries = self._number("pma"), self._number("learned_queries")
+        if seeds:
+            if queries:
+                raise ValueError("--learned-queries: --pma pools by seeds of its own")
+            sizes = replace(sizes, queries=seeds, key=sizes.neuron, attention="pma")
+        elif queries:
+            sizes = replace(sizes, queries=queries, key=sizes.neuron)
+        sizes.check()
+        return sizes
+
+    def _check_read(self, *names: str) -> None:
+        """ValueError for one of these options that is given, and that no part would read."""
+        encoder, recurrence = self.encoder or "none", self.recurrence or "none"
+        transformer = recurrence in TRANSFORMERS, "--recurrence trxl, trxl-i or gtrxl"
+        needs = {
+            "inducing": (encoder == "isab", "--encoder isab"),
+            "heads": (encoder != "none" or self.pma, "--encoder sab or isab, or --pma"),
+            "units": (recurrence != "none", "--recurrence"),
+            "layers": transformer,
+            "recurrent_heads": transformer,
+            "window": transformer,
+        }
+        for name in names:
+            there, what = needs.get(name, (True, ""))
+            if name in self.asked and not there:
+                raise ValueError(f"{option(name)} {getattr(self, name)}: only with {what}")
+
+    def _number(self, name: str) -> int:
+        given: int | None = getattr(self, name)
+        value, minimum = USUAL[name] if given is None else given, min(USUAL[name], 1)
+        if value < minimum:
+            raise ValueError(f"{option(name)} {value}: must be {minimum} or more")
+        return value
+
+    def _recurrence(self) -> RecurrenceSizes | None:
+        if self.recurrence in (None, "none"):
+            return None
+        header: dict[str, Any] = {"kind": self.recurrence, "units": self._number("units")}
+        if self.recurrence in TRANSFORMERS:
+            header |= {name: self._number(name) for name in ("layers", "window")}
+            header["heads"] = self._number("recurrent_heads")
+        return RecurrenceSizes.read(header)
+
+
+PartOptions = Annotated[Parts, tyro.conf.arg(name="")]
+
 
 DISTURBED = {
     "reshuffled_chance": "reshuffled",
@@ -117,8 +268,7 @@ class Verb:
 
     def run(self) -> int:
         need("train", "torch")
-        from an_control.learning.dagger.recipes import read_recipe, recipe_of
-        from an_control.learning.dagger.settings import DaggerSettings
+        from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_of
 
         for name, least in (
             ("seed", 0),
@@ -148,7 +298,7 @@ class Verb:
     def _channels(self, settings: DaggerSettings) -> Dagger:
         """DAgger for scalar channels; ValueError where teacher and task do not fit."""
         from an_control.learning.dagger.learner import Dagger
-        from an_control.learning.dagger.recipes import smoke
+        from an_control.learning.dagger.settings import smoke
         from an_control.learning.teacher.teachers import own_teacher, read_teacher
         from an_control_sim.gym.environments import environment_of, make_environment
 
@@ -235,7 +385,7 @@ class Verb:
     def _patches(self, settings: PatchDaggerSettings) -> PatchDagger:
         """DAgger from what the environment's own teacher knows, into image patches."""
         from an_control.learning.dagger.image_patches.learner import PatchDagger
-        from an_control.learning.dagger.recipes import patch_smoke
+        from an_control.learning.dagger.settings import patch_smoke
         from an_control_sim.gym.environments import describe, environment_of, make_environment
 
         refused = "teacher", "minutes", "neuron", "stack", "products", "normalise", *DISTURBED

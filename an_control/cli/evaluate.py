@@ -1,4 +1,7 @@
-"""``an-control evaluate MODEL``: one protocol, or with ``--table`` several beside each other."""
+"""``an-control evaluate MODEL``: one protocol, or with ``--table`` several beside each other.
+
+What ``an-control evaluate MODEL --identification`` does.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, need, option, write_json
 from an_control.cli.disturbance import Options, defaults
-from an_control.cli.identification import TABLES, evaluate_identification
 from an_control.disturbance import Shuffle
 from an_control.learning.evaluation.ablation import without
-from an_control.load import monitor_of, monitor_warning
+from an_control.load import load_policy, monitor_of, monitor_warning
 from an_control.policy import MlpSizes, Model, Monitor, read_model
 from an_control.policy.recovery import recovery_of
 from an_control.policy.tasks import SUCCESS, WALK_M
@@ -25,9 +28,65 @@ from an_control.system.files import WriteError
 if TYPE_CHECKING:
     import gymnasium
 
-    from an_control.learning.evaluation.stage import Stage
-    from an_control.learning.rollout.episode import Result
-    from an_control.learning.rollout.evaluation_protocol import Protocol
+    from an_control.learning.evaluation.evaluate import Stage
+    from an_control.learning.rollout.episode import Protocol, Result
+
+
+TABLES = ("identification", "frozen")
+"""The titles of the tables, between whose marks they go in a Markdown file."""
+
+
+def evaluate_identification(
+    model: Path,
+    task: str | None,
+    episodes: int,
+    seed: int,
+    every: int,
+    markdown: Path | None,
+    plots: Path | None,
+) -> dict[str, Any]:
+    """Print how soon the neurons identify their channels, and the returns without each of these.
+
+    The policy plays without its monitor. `every` is the number of steps between two reshuffles.
+    Returns the figures for JSON, NaN where there was no such step; ValueError where the policy has
+    no softmax attention.
+    """
+    from an_control.learning.evaluation import identification
+    from an_control.learning.evaluation.comparison import write_tables
+    from an_control.learning.evaluation.plots import save
+    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control_sim.gym.units import Units
+
+    policy = load_policy(model, monitor="off")
+    channels = policy.nominal_ids
+    name = task or policy.model.task.get("name", "")
+    units = Units.of_task(policy.model.task)
+    with closing(make_environment(environment_of(name), units)) as env:
+        play = policy, env, channels, episodes, seed
+        found = identification.identify(*play, every)
+        frozen = identification.freeze_each(*play)
+    texts = identification.identification_table(found), identification.frozen_table(frozen)
+    print("\n\n".join(texts))
+    if markdown is not None:
+        write_tables(markdown, dict(zip(TABLES, texts, strict=True)))
+    if plots is not None:
+        picture = identification.identification_picture(found, channels)
+        try:
+            print(*save({"identification": picture}, plots))
+        except OSError as error:
+            raise InputError(f"--plots: {error}") from error
+    return {
+        "model": str(model),
+        "task": name,
+        "seed": seed,
+        "first": found.first.mean(1).tolist(),
+        "later": found.later.mean(1).tolist(),
+        "frozen": {
+            channel: float(np.mean([result.total for result in results]))
+            for channel, results in frozen.items()
+        },
+    }
+
 
 RESHUFFLE_STEPS = 200
 """Steps between two reshuffles of an identification."""
@@ -99,7 +158,7 @@ class Verb:
 
     def run(self) -> int:
         need("sim", "gymnasium")
-        from an_control.learning.evaluation.stage import Stage
+        from an_control.learning.evaluation.evaluate import Stage
 
         if self.plots is not None:
             need("train", "matplotlib")
@@ -249,7 +308,7 @@ class Verb:
 
     def _protocols(self) -> dict[str, Protocol]:
         """What to play, by its text."""
-        from an_control.learning.rollout.evaluation_protocol import Protocol
+        from an_control.learning.rollout.episode import Protocol
 
         if self.table:
             self._check_table()
@@ -271,18 +330,18 @@ class Verb:
 
     def _described(self) -> Protocol:
         """The protocol that the options describe."""
-        from an_control.learning.rollout.evaluation_protocol import Protocol
+        from an_control.learning.rollout.episode import Protocol
 
         return Protocol(self.disturbance.settings(), self.memory, self.until, self.monitor)
 
     def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: Stage) -> None:
         from an_control.learning.evaluation.comparison import (
+            KeptRows,
             compare,
             lines,
             markdown,
             write_tables,
         )
-        from an_control.learning.evaluation.kept_rows import KeptRows
 
         runs = {}
         kept = None if self.state is None else KeptRows(self.state, self._played(task))

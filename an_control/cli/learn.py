@@ -100,8 +100,7 @@ class Verb:
 
     def _check(self) -> None:
         """InputError for what would be refused only after hours."""
-        from an_control.learning.dagger.recipes import read_recipe, recipe_of
-        from an_control.learning.dagger.settings import DaggerSettings
+        from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_of
 
         for name in ("minutes", "teacher_minutes"):
             if not 0.0 < getattr(self, name) < float("inf"):

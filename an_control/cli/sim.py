@@ -1,4 +1,7 @@
-"""``an-control sim``: the simulator here, the policy node beside it, topics between them."""
+"""``an-control sim``: the simulator here, the policy node beside it, topics between them.
+
+What a person sees of a simulation while it runs.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from an_control.cli.common import InputError, OutputFile, need, option, write_json
 from an_control.cli.disturbance import Options, defaults
@@ -24,13 +28,12 @@ from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS, WALK_M
-from an_control.system.children import bound
-from an_control.system.interrupts import INTERRUPTED, end_at_once
+from an_control.system.interrupts import INTERRUPTED, bound, end_at_once
 from an_control.system.priority import take_priority
 from an_control.system.share import share_path
-from an_control.view.process import PACKAGES as PAGE_PACKAGES
-from an_control.view.process import command as page_command
-from an_control.view.process import wait_for_page
+from an_control.view.main import PACKAGES as PAGE_PACKAGES
+from an_control.view.main import command as page_command
+from an_control.view.main import wait_for_page
 from an_control.wiring import Wiring, load_wiring
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from an_control_sim.bridge.recorder import Recorder
     from an_control_sim.bridge.simulation_file import Simulation
     from an_control_sim.bridge.simulator_node import SimulatorSettings
+
 
 STOP_S = 5.0
 SIMULATORS = {
@@ -164,9 +168,9 @@ class Verb:
         self, simulation: Path, wiring: Wiring, disturbance: DisturbanceSettings
     ) -> list[str]:
         """WiringError where they do not fit; the sources that the simulation does not publish."""
-        from an_control_sim.bridge.pair import check_pair, not_published
         from an_control_sim.bridge.robot import Robot
         from an_control_sim.bridge.simulation_file import load_simulation
+        from an_control_sim.bridge.simulator_node import check_pair, not_published
 
         simulated = load_simulation(simulation)
         check_pair(simulated, wiring, lockstep=not self.realtime)
@@ -184,7 +188,7 @@ class Verb:
         disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> int:
-        from an_control.cli.sim_view import progress
+        from an_control.cli.sim import progress
         from an_control_sim.bridge.episodes import Summary
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_alone
         from an_control_sim.bridge.rehearsal import rehearsed_wiring
@@ -388,3 +392,43 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+USUAL_STEPS = 1000
+"""Of an episode, until the first one has ended."""
+
+
+@contextmanager
+def progress(episodes: int) -> Iterator[Callable[[Any], None]]:
+    """A progress line; gives the callback that `simulate` calls with its `Progress`."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("step {task.fields[steps]}"),
+        TextColumn("return {task.fields[total_reward]:.0f}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns) as line:
+        bar = line.add_task("starting", total=episodes, steps=0, total_reward=0.0)
+        usual = USUAL_STEPS
+
+        def report(state: Any) -> None:
+            nonlocal usual
+            part = min(state.steps / usual, 1.0)
+            if state.finished is not None:
+                one, part = state.finished, 1.0
+                usual = max(1, one.steps)
+                distance = "" if one.distance_m is None else f", {one.distance_m:.1f} m"
+                line.console.print(
+                    f"episode {state.episode + 1}: return {one.return_:.0f} in {one.steps} steps"
+                    f"{distance}, channels shuffled {one.shuffles}x"
+                )
+            line.update(
+                bar,
+                completed=state.episode + part,
+                steps=state.steps,
+                total_reward=state.return_,
+                description=f"episode {state.episode + 1}/{episodes}",
+            )
+
+        yield report

@@ -21,8 +21,8 @@ from an_control.cli.common import (
     option,
     write_json,
 )
+from an_control.cli.distill import PartOptions, Parts
 from an_control.cli.disturbance import mixture
-from an_control.cli.model_parts import PartOptions, Parts
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.runs.terminal import explained
 from an_control.policy import MlpSizes, Model, read_model
@@ -200,7 +200,7 @@ class Verb:
 
     def _train(self) -> int:
         from an_control.learning.es.search import Search, SearchSettings
-        from an_control.learning.rollout.engine_choice import make_engine
+        from an_control.learning.rollout.processes import make_engine
         from an_control.learning.runs.run_folder import RunFolder, units_of_run
         from an_control.learning.runs.run_loop import RunLoop
         from an_control.learning.runs.terminal import run_at_terminal
@@ -312,8 +312,8 @@ class Verb:
 
     def _hinted(self, form: Form, start: Any, channels: int) -> tuple[Form, Any]:
         """The same with hints."""
-        from an_control.learning.es.hints import Hinted
         from an_control.learning.es.parametrisation import Authors
+        from an_control.learning.es.search import Hinted
 
         if not isinstance(form, Authors):
             raise InputError("--hints: only for the paper's attention forms")

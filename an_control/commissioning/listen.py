@@ -16,11 +16,17 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 from an_control.commissioning.survey import ANGULAR, Turning
-from an_control.ros.graph import elsewhere, of_type, owner, unheard_commands, wrong_types
-from an_control.ros.inputs import Inputs, publishers_qos
+from an_control.ros.graph import (
+    DISCOVERY_S,
+    elsewhere,
+    of_type,
+    owner,
+    temporary_node,
+    unheard_commands,
+    wrong_types,
+)
+from an_control.ros.inputs import Inputs, publishers_qos, wrong_clock, wrong_rate
 from an_control.ros.outputs import COMMAND_QOS
-from an_control.ros.source_problems import wrong_clock, wrong_rate
-from an_control.ros.temporary_node import DISCOVERY_S, temporary_node
 from an_control.wiring import ChannelTable, SourceConfig, Wiring
 from an_control.wiring.command import MessageFields
 

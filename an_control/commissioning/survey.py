@@ -17,11 +17,17 @@ import numpy as np
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
-from an_control.ros.graph import owner
+from an_control.ros.graph import DISCOVERY_S, owner, temporary_node
 from an_control.ros.inputs import publishers_qos
-from an_control.ros.temporary_node import DISCOVERY_S, temporary_node
-from an_control.wiring.fields import ANGLES, element
-from an_control.wiring.messages import DURATION, TIME, field_types, message_class, stamp_reader
+from an_control.wiring.messages import (
+    ANGLES,
+    DURATION,
+    TIME,
+    element,
+    field_types,
+    message_class,
+    stamp_reader,
+)
 
 SLICE_S, LOOK_S = 0.05, 0.5
 QUATERNION = "geometry_msgs/msg/Quaternion"

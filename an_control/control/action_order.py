@@ -15,7 +15,7 @@ import numpy as np
 
 from an_control.policy import MlpSizes, Model
 from an_control.wiring import CommandConfig, Wiring, WiringError
-from an_control.wiring.errors import Missing, Shown
+from an_control.wiring.checked_yaml import Missing, Shown
 
 SHOWN = 5
 """Names that one sentence lists."""

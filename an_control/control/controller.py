@@ -36,7 +36,7 @@ from an_control.wiring import (
     load_wiring,
     sendable_limits,
 )
-from an_control.wiring.errors import Shown
+from an_control.wiring.checked_yaml import Shown
 
 RATE_TOLERANCE = 0.1
 ROUNDING = 1e-6

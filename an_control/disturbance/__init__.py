@@ -4,14 +4,21 @@
 Everything random follows from (seed, episode, step).
 """
 
-from an_control.disturbance.delivery import Late
-from an_control.disturbance.disturber import Disturber, Plan
-from an_control.disturbance.range import Range
-from an_control.disturbance.schedule import Change, load_schedule, stages
+from an_control.disturbance.disturber import Disturber, Late, Plan
 from an_control.disturbance.seeds import TRAINING_SEEDS, episode_seed
-from an_control.disturbance.settings import SETTINGS, DisturbanceSettings, Observation, Setting
-from an_control.disturbance.shuffle import Shuffle
-from an_control.disturbance.stop import Stop, after_stops
+from an_control.disturbance.settings import (
+    SETTINGS,
+    Change,
+    DisturbanceSettings,
+    Observation,
+    Range,
+    Setting,
+    Shuffle,
+    Stop,
+    after_stops,
+    load_schedule,
+    stages,
+)
 
 __all__ = [
     "SETTINGS",

@@ -1,23 +1,163 @@
-"""Disturbs readings tick by tick: pure, seeded, the same live and offline."""
+"""Disturbs readings tick by tick: pure, seeded, the same live and offline.
+
+Which signals are missing, and which ones come a second time as copies.
+
+Which slot carries which signal.
+
+Messages on their way: they come late, are lost, or repeat the one before them.
+
+What broken sensors do to signals: they freeze, come late, jitter, spike or are NaN.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.disturbance.delivery import Delivery
-from an_control.disturbance.missing import draw_copied, draw_present
-from an_control.disturbance.permutation import Permutation
-from an_control.disturbance.schedule import Change, stages
 from an_control.disturbance.seeds import Streams
-from an_control.disturbance.sensor_faults import Faults
-from an_control.disturbance.settings import RANGES, DisturbanceSettings, Observation
-from an_control.disturbance.stop import Stop
+from an_control.disturbance.settings import (
+    RANGES,
+    Change,
+    DisturbanceSettings,
+    Observation,
+    Stop,
+    stages,
+)
+
+
+class Faults:
+    """The faults of N signals in one episode."""
+
+    def __init__(self, count: int, streams: Streams, settings: DisturbanceSettings) -> None:
+        self._count, self._rng, self._jitter_rng = count, streams.faults, streams.jitter
+        self._late: Late[NDArray[np.float32]] = Late()
+        self.draw_frozen(settings.freeze)
+        self.adopt(settings)
+
+    def draw_frozen(self, share: float) -> None:
+        """Draw which signals freeze; each keeps the first value that comes from now on."""
+        drawn = self._rng.permutation(self._count)[: round(share * self._count)]
+        self._frozen = np.sort(drawn)
+        self._held = np.full(self._count, np.nan, dtype=np.float32)
+
+    def adopt(self, settings: DisturbanceSettings) -> None:
+        """These settings from the next tick on; what is late already stays so."""
+        self._settings = settings
+        self.active = any(
+            (settings.freeze, settings.delay, settings.spike, settings.nan, settings.jitter)
+        )
+        if not self.active:
+            self._late.forget()
+
+    def apply(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
+        """One tick's signals (N,), faulty."""
+        settings, rng = self._settings, self._rng
+        faulty = self._late(signals.copy(), settings.delay.count).copy()
+        if len(self._frozen):
+            held = self._held[self._frozen]
+            held = np.where(np.isnan(held), faulty[self._frozen], held)
+            self._held[self._frozen] = faulty[self._frozen] = held
+        if settings.jitter:
+            faulty += _normal(self._jitter_rng, settings.jitter.value, len(faulty))
+        if settings.spike:
+            struck = rng.random(len(faulty)) < settings.spike
+            faulty += struck * _normal(rng, settings.spike_sd, len(faulty))
+        if settings.nan:
+            faulty[rng.random(len(faulty)) < settings.nan] = np.nan
+        return faulty
+
+
+def _normal(rng: np.random.Generator, sd: float, count: int) -> NDArray[np.float32]:
+    return rng.normal(0.0, sd, count).astype(np.float32)
+
+
+T = TypeVar("T")
+
+
+class Late(Generic[T]):
+    """Gives back what it got some ticks ago; until there is such, the first."""
+
+    def __init__(self) -> None:
+        self._kept: deque[T] = deque()
+
+    def forget(self) -> None:
+        """Begin with the next one."""
+        self._kept.clear()
+
+    def __call__(self, newest: T, ticks: int) -> T:
+        self._kept.append(newest)
+        while len(self._kept) > ticks + 1:
+            self._kept.popleft()
+        return self._kept[0]
+
+
+class Delivery(Generic[T]):
+    """One message a tick, or none. The first one always arrives, and is new."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._last: T | None = None
+        self.arrived = self.new = True
+        """Whether a message came in this tick, and whether it says what no other has said."""
+
+    def __call__(self, message: T, settings: DisturbanceSettings) -> T:
+        """The newest message that the receiver has got, in a tick for which this one was sent."""
+        self.arrived = self.new = True
+        if settings.lose or settings.repeat:
+            lost, repeated = self._rng.random(2) < (settings.lose.value, settings.repeat.value)
+            if self._last is not None and (lost or repeated):
+                self.arrived, self.new = not lost, False
+                return self._last
+        self._last = message
+        return message
+
+
+class Permutation:
+    """The places of N signals, nominal at first."""
+
+    def __init__(self, count: int, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self.signals: NDArray[np.intp] = np.arange(count)
+        """(N,): the signal that each slot carries."""
+        self.drawn = 0
+        """How often `draw` was called."""
+
+    def draw(self, swap: int = 0) -> None:
+        """Permute all signals, or move `swap` of them around in a ring."""
+        self.drawn += 1
+        places = self._rng.permutation(len(self.signals))
+        if swap:
+            some, moved = places[:swap], self.signals.copy()
+            moved[some] = self.signals[np.roll(some, 1)]
+            places = moved
+        self.signals = places
+
+
+def draw_present(rng: np.random.Generator, count: int, missing: float) -> NDArray[np.bool_]:
+    """(count,): False for the share `missing` of them."""
+    present = np.ones(count, dtype=bool)
+    present[rng.permutation(count)[: round(missing * count)]] = False
+    return present
+
+
+def draw_copied(
+    rng: np.random.Generator, present: NDArray[np.bool_], copies: int
+) -> NDArray[np.intp]:
+    """(copies,): the signals that copies repeat, none twice before all are.
+
+    (0,) where every signal is missing.
+    """
+    there = np.flatnonzero(present)
+    rounds = -(-copies // len(there)) if len(there) else 0
+    drawn = [rng.permutation(there) for _ in range(rounds)]
+    return np.concatenate([there[:0], *drawn])[:copies]
+
 
 NOISE_PREFIX = "noise."
 COPY_PREFIX = "copy."

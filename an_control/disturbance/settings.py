@@ -3,19 +3,108 @@
 An entry of `DisturbanceSettings` says all that others need: the checks and their messages, the ROS
 parameters, launch arguments, schedule keys, protocol words and options are made from `SETTINGS`.
 A new setting is a field here, and its effect in the `Disturber`.
+
+A number, or the two between which one is drawn for each episode, as text: `1`, `0..2`.
+
+When signals are permuted, as text: `none`, `reset`, `K` or `reset+K`.
+
+A stop in the middle of an episode: when it comes, how long it lasts, what comes after it.
+
+The schedule file: how the disturbance changes during each episode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf
 from numbers import Integral, Real
+from pathlib import Path
 from reprlib import repr as short
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from an_control.disturbance.range import Range
-from an_control.disturbance.shuffle import Shuffle
+import numpy as np
+
+from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """When signals are permuted: at the reset, and every `every` steps after it (0 = never)."""
+
+    at_reset: bool = False
+    every: int = 0
+
+    def __str__(self) -> str:
+        """The text that `parse` takes."""
+        every = str(self.every) if self.every else ""
+        return "+".join(filter(None, ("reset" if self.at_reset else "", every))) or "none"
+
+    @classmethod
+    def parse(cls, text: str) -> Shuffle:
+        """`none`, `reset`, `K` (every K steps, nominal at first) or `reset+K` (both).
+
+        Raises ValueError naming the text and what was allowed.
+        """
+        start, _, rest = text.strip().partition("+")
+        if start == "none" and not rest:
+            return cls()
+        if start == "reset" and (rest or text.strip() == "reset"):
+            return cls(True, _steps(rest, text) if rest else 0)
+        return cls(False, _steps(text.strip(), text))
+
+
+def _steps(number: str, text: str) -> int:
+    if not number.isdecimal() or int(number) == 0:
+        raise ValueError(f"shuffle: {short(text)} (allowed: none, reset, K, reset+K; K steps >= 1)")
+    return int(number)
+
+
+@dataclass(frozen=True)
+class Range:
+    """From `low` to `high`, both included; the same twice is a number."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """The text that `read` takes."""
+        return f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
+
+    def __bool__(self) -> bool:
+        """Whether it can be anything but 0."""
+        return bool(self.low or self.high)
+
+    @property
+    def value(self) -> float:
+        """The number; ValueError where one is still to be drawn."""
+        if self.low != self.high:
+            raise ValueError(f"{self}: no number has been drawn from it")
+        return self.low
+
+    @property
+    def count(self) -> int:
+        """The number, of a setting that is a whole one."""
+        return int(self.value)
+
+    @classmethod
+    def read(cls, value: object) -> Range:
+        """From a number or its text; ValueError where it is neither."""
+        if isinstance(value, Range):
+            return value
+        if isinstance(value, Real) and not isinstance(value, bool):
+            return cls(float(value), float(value))
+        low, dots, high = str(value).partition("..")
+        return cls(float(low), float(high if dots else low))
+
+    def at(self, place: float, *, whole: bool) -> Range:
+        """The number at a place from 0 (low) to 1 (high); each whole one has as much room."""
+        if whole:
+            number = min(self.high, self.low + int(place * (self.high - self.low + 1.0)))
+        else:
+            number = self.low + place * (self.high - self.low)
+        return Range(number, number)
+
 
 Observation: TypeAlias = Literal["scalar channels", "image patches", "images"]
 """What a setting can disturb: single numbers; patches, each a channel; whole camera images."""
@@ -384,3 +473,103 @@ def split_words(text: str) -> tuple[Shuffle, list[str]]:
     if "=" in first or first in WORDS:
         return Shuffle(), [first, *words]
     return Shuffle.parse(first), words
+
+
+BEGIN_S = (3.0, 6.0)
+"""The time into an episode between which a stop begins."""
+WALK_S = 8.0
+"""How long after a stop the robot's way is measured."""
+
+
+def after_stops(walked_m: Sequence[float], walk_m: float | None) -> str:
+    """How robots that were up at the end of their stops came on, in words.
+
+    `walk_m` is how far one must come to count as walking again, None where no such way is known.
+    """
+    again = "" if walk_m is None else f"{sum(one >= walk_m for one in walked_m)} of "
+    distance = "" if walk_m is None else f" came {walk_m:g} m or more"
+    return (
+        f"{again}{len(walked_m)} still up when the stop ended{distance} in the {WALK_S:g} s after"
+        f" it, median {np.median(walked_m):.1f} m"
+    )
+
+
+class Stop:
+    """One stop, in steps: the safe command is sent from step `begin` to before step `end`."""
+
+    def __init__(self, begin: int, length: int, window: int) -> None:
+        self.begin, self.end = begin, begin + length
+        self._until = self.end + window
+        self._from_m: float | None = None
+        self.walked_m: float | None = None
+        """How far the robot came in the WALK_S after the stop, or until it fell; None where it was
+        down before the stop ended."""
+
+    @classmethod
+    def draw(
+        cls, rng: np.random.Generator, settings: DisturbanceSettings, step_s: float
+    ) -> Stop | None:
+        """The stop of an episode, None where the settings have none."""
+        if not settings.stop:
+            return None
+        begin_s = rng.uniform(*BEGIN_S)
+        return cls(
+            round(begin_s / step_s), round(settings.stop.value / step_s), round(WALK_S / step_s)
+        )
+
+    def follow(self, step: int, distance_m: float | None) -> None:
+        """The robot has come this far before this step."""
+        if step == self.end:
+            self._from_m = distance_m
+        if distance_m is not None and self._from_m is not None and step <= self._until:
+            self.walked_m = distance_m - self._from_m
+
+
+class Change(NamedTuple):
+    """From this step of every episode on, these settings have other values."""
+
+    step: int
+    values: Mapping[str, Any]
+
+
+def load_schedule(path: str | Path) -> tuple[Change, ...]:
+    """Read a schedule; WiringError names file, key, value and what is allowed.
+
+    ``an_control_schedule: 1`` and ``changes``, a mapping from the step to the settings that have
+    other values from then on (see `DisturbanceSettings`)::
+
+        an_control_schedule: 1
+        changes:
+          200: {missing: 0.25}
+          400: {missing: 0, shuffle: 50}
+    """
+    top = read_yaml(path).fields(("an_control_schedule", "changes"))
+    if top["an_control_schedule"].number("1, the version of the format") != 1:
+        raise top["an_control_schedule"].error("1, the version of the format")
+    return tuple(_change(step, one) for step, one in top["changes"].items("at least one step"))
+
+
+def stages(
+    settings: DisturbanceSettings, schedule: Sequence[Change]
+) -> Iterator[DisturbanceSettings]:
+    """The settings that an episode goes through, in the order of the steps."""
+    yield settings
+    for change in sorted(schedule, key=lambda one: one.step):
+        settings = replace(settings, **change.values)
+        yield settings
+
+
+def _change(step: str, entry: Entry) -> Change:
+    if not step.isdecimal():
+        raise WiringError(entry.file, entry.key, step, "a step, a whole number from 0")
+    given = entry.fields((), tuple(one.name for one in SETTINGS if one.scheduled))
+    return Change(int(step), {name: _value(TABLE[name], one) for name, one in given.items()})
+
+
+def _value(setting: Setting, entry: Entry) -> Any:
+    try:
+        if not setting.textual and isinstance(entry.value, str):
+            raise setting.error(entry.value)
+        return setting.read(entry.value)
+    except ValueError:
+        raise entry.error(setting.allowed) from None

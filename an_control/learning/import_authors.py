@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from an_control.policy.model_file import Model, ModelError
-from an_control.policy.positional_encoding import positional_table
+from an_control.policy.set_transformer import positional_table
 from an_control.policy.sizes import (
     CAR_RACING_SIZES,
     PONG_SIZES,

@@ -13,8 +13,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from an_control.wiring.checked_yaml import Entry
-from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.checked_yaml import Entry, Shown, WiringError
 
 T = TypeVar("T")
 _PROBLEM = re.compile(r"(?P<key>\w+): (?P<value>.*) \(allowed: (?P<allowed>.*)\)")

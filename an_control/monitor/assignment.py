@@ -3,11 +3,13 @@
 The cost of slot i as channel k is the negative log likelihood of what the slot reads, were it the
 channel, less a constant; assignments are compared by sums of costs. Plain numpy here,
 `assignment_numba` computes the same compiled.
+
+What the identity monitor believes: which slot carries which channel's signal.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -139,3 +141,85 @@ def assign(costs: np.ndarray) -> np.ndarray:
             channel = before
     found: np.ndarray[Any, np.dtype[np.int64]] = taker[:count].astype(np.int64)
     return found
+
+
+class Belief(NamedTuple):
+    """After one tick. The objects of the monitor take one and return another, or the same one.
+
+    Until the first move that is detected with a known assignment the outputs are pinned: each id
+    gives out the signal that it is wired to, and follows it from slot to slot. From then on each
+    signal goes out under its own id, and the policy's state is renamed with it: to a
+    permutation-invariant policy that is the same.
+    """
+
+    slots: np.ndarray
+    """(N,) the slot that carries each channel's signal."""
+    outputs: np.ndarray
+    """(N,) the slot whose signal goes out under each channel's id."""
+    previous: np.ndarray
+    """(N,) the slots before the move that is being verified."""
+    previous_outputs: np.ndarray
+    """(N,) the outputs before it."""
+    pinned: bool = True
+    """Whether the outputs stay as they are wired."""
+    lost: bool = True
+    """Whether no assignment is known to be right."""
+    detected: bool = False
+    """Whether signals may have moved before this tick."""
+    renames: tuple[np.ndarray, np.ndarray] | None = None
+    """The outputs before this tick and from now on, where ids changed and no signal moved."""
+
+    @classmethod
+    def nominal(cls, count: int) -> Belief:
+        """Each of `count` slots carries its own channel, as at an episode's start."""
+        slots = np.arange(count)
+        return cls(slots, slots, slots, slots)
+
+    @property
+    def channels(self) -> np.ndarray:
+        """(N,) the channel whose signal each slot carries."""
+        return np.argsort(self.slots)
+
+    def next_tick(self) -> Belief:
+        """The same without what is true of one tick only."""
+        if not self.detected and self.renames is None:
+            return self
+        return self._replace(detected=False, renames=None)
+
+    def unknown(self) -> Belief:
+        """The same assignment, but lost, with the outputs pinned."""
+        if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
+            return self
+        slots = self.slots
+        return self._replace(
+            previous=slots, previous_outputs=slots, pinned=True, lost=True, renames=None
+        )
+
+    def unpinned(self) -> Belief:
+        """From now on every signal goes out under its own id."""
+        if not self.pinned:
+            return self
+        return self._replace(pinned=False, renames=(self.outputs, self.slots))
+
+    def assigned(self, slots: np.ndarray) -> Belief:
+        """With this assignment."""
+        return self if slots is self.slots else self._replace(slots=slots)
+
+    def with_outputs(self, verifying: bool) -> Belief:
+        """With the outputs that follow from the assignment.
+
+        Pinned ones change only while a move is being verified: then each id follows its signal.
+        """
+        if not self.pinned:
+            outputs = self.slots
+        elif verifying:
+            outputs = self.slots[np.argsort(self.previous)[self.previous_outputs]]
+        else:
+            return self
+        return self if outputs is self.outputs else self._replace(outputs=outputs)
+
+    def by_slot(self, signals: np.ndarray) -> np.ndarray:
+        """Signals (N,) by channel, arranged by slot."""
+        found = np.empty_like(signals)
+        found[self.slots] = signals
+        return found

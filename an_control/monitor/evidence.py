@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.monitor.budget import Budget
-from an_control.monitor.costs import Costs
-from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.monitor.forward_model import Costs, Expectation, ForwardModel, Prediction
 from an_control.policy.sizes import WINDOW
 
 F32 = np.float32

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.monitor.belief import Belief
-from an_control.monitor.costs import Costs
-from an_control.monitor.forward_model import Expectation, ForwardModel
+from an_control.monitor.assignment import Belief
+from an_control.monitor.forward_model import Costs, Expectation, ForwardModel
 from an_control.policy.sizes import WINDOW
 
 MAX_MISSING = 0.5

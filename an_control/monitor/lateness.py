@@ -12,8 +12,7 @@ from collections import deque
 
 import numpy as np
 
-from an_control.monitor.costs import Costs
-from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.monitor.forward_model import Costs, Expectation, ForwardModel, Prediction
 
 MAX_TICKS = 3
 """The longest delay that is looked for."""

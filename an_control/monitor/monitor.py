@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.monitor.belief import Belief
+from an_control.monitor.assignment import Belief
 from an_control.monitor.budget import Budget
-from an_control.monitor.costs import Costs
-from an_control.monitor.detector import UNKNOWN, ChangeDetector
 from an_control.monitor.evidence import Record
 from an_control.monitor.fit import RobotFit
 from an_control.monitor.forward_model import (
+    Costs,
     Expectation,
     ForwardModel,
     Prediction,
@@ -32,7 +31,7 @@ from an_control.monitor.forward_model import (
 from an_control.monitor.imputation import Imputation
 from an_control.monitor.lateness import Lateness
 from an_control.monitor.partial_search import PartialSearch
-from an_control.monitor.search import AssignmentSearch
+from an_control.monitor.search import UNKNOWN, AssignmentSearch, ChangeDetector
 from an_control.monitor.sensor_noise import SensorNoise
 from an_control.monitor.stuck_sensors import StuckSensors
 

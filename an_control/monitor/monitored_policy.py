@@ -17,13 +17,18 @@ from itertools import compress
 
 import numpy as np
 
-from an_control.monitor.belief import Belief
+from an_control.monitor.assignment import Belief
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.policy.exact_sums import MAX_READING
-from an_control.policy.inputs import distinct, real_numbers
-from an_control.policy.protocol import ChannelState, MonitorReport, Policy
+from an_control.policy.protocol import (
+    ChannelState,
+    MonitorReport,
+    Policy,
+    WrappingPolicy,
+    distinct,
+    real_numbers,
+)
 from an_control.policy.sizes import Monitor
-from an_control.policy.wrapping_policy import WrappingPolicy
 
 REPLAY_TICKS = 40
 """Ticks after a move that are kept, twice as many as an assignment is verified."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from an_control.monitor.belief import Belief
+from an_control.monitor.assignment import Belief
 from an_control.monitor.evidence import MAX_IDENTITY_COST
 from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.imputation import Link

@@ -8,10 +8,8 @@ import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.head import Head
-from an_control.policy.inputs import distinct, real_numbers
 from an_control.policy.model_file import Model
-from an_control.policy.previous_action import PreviousAction
-from an_control.policy.protocol import Policy
+from an_control.policy.protocol import Policy, PreviousAction, distinct, real_numbers
 from an_control.policy.scalar.weights import head_of
 from an_control.policy.sizes import MlpSizes
 from an_control.system.blas import one_blas_thread

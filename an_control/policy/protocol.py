@@ -3,6 +3,12 @@
 The classes that implement `Policy` inherit from it, and with that the defaults for what only some
 of them have. Ask the policy, never its type: ``policy.channel_state`` is None where it keeps
 nothing by channel.
+
+What a policy takes at a tick, checked: readings that are numbers, and ids that come once.
+
+The action that a policy reads back: its own last one, or what was sent in its place.
+
+A policy around another one: what it does not do itself, that one does.
 """
 
 from __future__ import annotations
@@ -141,3 +147,110 @@ class MonitorReport(NamedTuple):
     misfit: str
     """How the robot differs from the one that the model knows, so that no further signal is moved;
     empty while it seems to fit."""
+
+
+def real_numbers(values: np.ndarray, count: int) -> np.ndarray:
+    """The readings (count,) of so many ids, float32 or float64; ValueError for another shape,
+    TypeError where they are no real numbers."""
+    values = np.asarray(values)
+    if values.dtype.char not in "fd":
+        values = values.astype(np.float64, casting="same_kind")
+    if values.ndim != 1 or len(values) != count:
+        raise ValueError(f"values of shape {values.shape} for {count} ids")
+    return values
+
+
+def distinct(ids: Sequence[str]) -> tuple[str, ...]:
+    """These ids; ValueError where one comes twice."""
+    ids = tuple(ids)
+    if len(set(ids)) != len(ids):
+        twice = next(name for name in ids if ids.count(name) > 1)
+        raise ValueError(f"channel id {str(twice)!r} is given twice")
+    return ids
+
+
+class PreviousAction:
+    """A policy's `previous_action`, checked when somebody sets it."""
+
+    _previous: np.ndarray
+
+    @property
+    def previous_action(self) -> np.ndarray:
+        """The previous action (A,) in [-1, 1], a copy; set it where something else was sent.
+
+        ValueError for another shape or a value outside [-1, 1].
+        """
+        return self._previous.copy()
+
+    @previous_action.setter
+    def previous_action(self, action: np.ndarray) -> None:
+        action = np.asarray(action, np.float32)
+        if action.shape != self._previous.shape or not (np.abs(action) <= 1.0).all():
+            raise ValueError(
+                f"previous action {action!r} is not of shape {self._previous.shape} in [-1, 1]"
+            )
+        self._previous = action.copy()
+
+
+class WrappingPolicy(Policy):
+    """The same calls as `policy`, which acts on numbers."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.model, self.engine, self.nominal_ids = policy.model, policy.engine, policy.nominal_ids
+        self.permutation_invariant = policy.permutation_invariant
+
+    def reset(self) -> None:
+        """Start an episode: nothing is kept of the last one."""
+        self.policy.reset()
+
+    def step(self, readings: Mapping[str, float]) -> np.ndarray:
+        """One tick on ``{channel id: value}``; returns the action (A,) float32 in [-1, 1]."""
+        values = np.fromiter(readings.values(), np.float64, len(readings))
+        return self.step_array(values, tuple(readings))
+
+    @abstractmethod
+    def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+        """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
+
+    def prepare(self) -> None:
+        """Work ahead for the next tick, see `Policy`."""
+        self.policy.prepare()
+
+    def ignore_next_tick(self) -> None:
+        """See `Policy`."""
+        self.policy.ignore_next_tick()
+
+    @property
+    def previous_action(self) -> np.ndarray:
+        """The previous action (A,) in [-1, 1]; set it where something else was sent."""
+        return self.policy.previous_action
+
+    @previous_action.setter
+    def previous_action(self, action: np.ndarray) -> None:
+        self.policy.previous_action = action
+
+    @property
+    def channel_order(self) -> tuple[str, ...]:
+        """The ids of the last step's channels; those of signals where a monitor matches them."""
+        return self.policy.channel_order
+
+    @property
+    def attention(self) -> np.ndarray | None:
+        """The policy's attention (M, N), columns in `channel_order`; None where it has none."""
+        return self.policy.attention
+
+    @property
+    def keys(self) -> np.ndarray | None:
+        """The policy's keys (N, k), rows in `channel_order`; None where it has none."""
+        return self.policy.keys
+
+    @property
+    def channel_state(self) -> ChannelState | None:
+        """The policy's own."""
+        return self.policy.channel_state
+
+    @property
+    def recoveries(self) -> int:
+        """How often the robot stood still and was pushed since the last reset."""
+        return self.policy.recoveries

@@ -14,9 +14,8 @@ import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING, ROUND_MASS
 from an_control.policy.model_file import MAX_RECOVERY, Model
-from an_control.policy.protocol import Policy
+from an_control.policy.protocol import Policy, WrappingPolicy
 from an_control.policy.sizes import VisionSizes
-from an_control.policy.wrapping_policy import WrappingPolicy
 
 HELD_TICKS = 3
 MAX_PUSHES = 3

@@ -4,6 +4,10 @@ An encoder lets the neurons' outputs attend to each other before they are asked 
 are; pooling by multihead attention (PMA) takes the place of attention and sum. The channels are
 worked on in an order that their outputs alone decide, so that the result has the same bits in
 whatever order they come.
+
+Layer norm (Ba et al. 2016), as PyTorch computes it.
+
+Fixed queries: the sinusoidal table of positions (section 3.2 of the paper).
 """
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from an_control.policy.layer_norm import NORM_EPSILON
-from an_control.policy.sizes.set_transformer import PartSizes
+from an_control.policy.sizes.scalar import PartSizes
+
+NORM_EPSILON = 1e-5
+"""Added to a variance; in image patches to that of pixels scaled to [0, 1]."""
 
 
 class Block:
@@ -168,3 +174,10 @@ def _normalised(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.nd
     rows = rows - rows.mean(axis=-1, keepdims=True)
     variance = np.mean(rows * rows, axis=-1, keepdims=True)
     return np.asarray(rows / np.sqrt(variance + NORM_EPSILON) * weight + bias)
+
+
+def positional_table(rows: int, columns: int) -> np.ndarray:
+    """The fixed sinusoidal queries (rows, columns): ``i / 10000^(2 (j // 2) / columns)``."""
+    i, j = np.arange(rows)[:, None], np.arange(columns)[None]
+    angle = i / 10000.0 ** (2 * (j // 2) / columns)
+    return np.where(j % 2 == 0, np.sin(angle), np.cos(angle))

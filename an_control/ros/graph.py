@@ -1,17 +1,53 @@
 """Who else is there: the publishers and subscriptions of a topic, and nodes of one name.
 
 Each look costs some 0.1 ms: for diagnostics, not for ticks.
+
+A node for a moment in a running system: for verbs that ask or listen.
+
+Nodes whose publishers and subscriptions handle no events of the middleware.
+
+By default rclpy asks of each for incompatible types and quality of service, to log them. Where the
+middleware's threads report one while the events executor adds or removes it, the process can crash
+(ros2/rclpy#1644) or stand still (ros2/rmw_fastrtps#890). What does not match is said by the
+diagnostics instead.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
+import rclpy
+from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
+from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
+from rclpy.signals import SignalHandlerOptions
+from rclpy.subscription import Subscription
 
 from an_control.ros.distributions import TopicEndpointInfo
+from an_control.ros.shared_memory import without_shared_memory
+
+_OF_PUBLISHERS = PublisherEventCallbacks(use_default_callbacks=False)
+_OF_SUBSCRIPTIONS = SubscriptionEventCallbacks(use_default_callbacks=False)
+
+
+class QuietNode(Node):
+    """A node that handles no events; nor does what rclpy itself creates on it."""
+
+    def create_publisher(self, *args: Any, **options: Any) -> Publisher:
+        """As of any node; `event_callbacks` are none unless given."""
+        options["event_callbacks"] = options.get("event_callbacks") or _OF_PUBLISHERS
+        return super().create_publisher(*args, **options)
+
+    def create_subscription(self, *args: Any, **options: Any) -> Subscription:
+        """As of any node; `event_callbacks` are none unless given."""
+        options["event_callbacks"] = options.get("event_callbacks") or _OF_SUBSCRIPTIONS
+        return super().create_subscription(*args, **options)
+
 
 UNKNOWN = "a node whose name is not known yet"
 
@@ -75,3 +111,33 @@ def elsewhere(node: Node, topic: str, type_: str) -> str:
     ]
     near = difflib.get_close_matches(name, others, 1, 0.0)
     return f"; {near[0]} is published with this type" if near else ""
+
+
+DISCOVERY_S = 10.0
+"""How long others may take to be found: a node that misses DDS's first announcements, as on a busy
+machine, hears the next ones after 3 s."""
+
+
+@contextmanager
+def temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
+    """A node, with rclpy from here to the end of the block; Ctrl-C is left to the caller.
+
+    It joins with as little as it can, for the sake of the nodes that act: by UDP, without services
+    and without a topic for its log.
+
+    Raises ValueError where ROS takes no such name, also for one that is used in the block.
+    """
+    try:
+        with without_shared_memory():
+            rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
+            node = QuietNode(
+                name, namespace=namespace, start_parameter_services=False, enable_rosout=False
+            )
+        try:
+            yield node
+        finally:
+            node.destroy_node()
+    except NameValidationException as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    finally:
+        rclpy.try_shutdown()

@@ -6,12 +6,26 @@ is lost. What a publisher has latched is fetched by a subscription of its own wh
 topic are volatile. A timer looks for changes, since the events executor crashes where a
 subscription with event callbacks is destroyed (rclpy issue 1644). Everything here runs on the
 executor's thread.
+
+When a reading was published, by the clock of its reader: readings age from then on.
+
+A process that was stopped, or kept from running, finds what came meanwhile in its queues. By its
+own clock all that is new, so the publisher's is asked: a message that took longer than the quickest
+lately did is that much older. Clocks that differ by a constant therefore do not matter, and each
+publisher has its own.
+
+What is wrong with a source although its messages come, in one set of words.
+
+Diagnostics, the log and `an-control check --live` say it alike: what was seen, what was expected,
+and what to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 
 from rclpy.clock import Clock, ClockType
@@ -21,10 +35,146 @@ from rclpy.subscription import Subscription
 
 from an_control.ros.distributions import MessageInfo, TopicEndpointInfo
 from an_control.ros.graph import owner
-from an_control.ros.reading_age import Arrivals
 from an_control.ros.senders import Senders
-from an_control.ros.source_problems import rival_senders
-from an_control.wiring import ChannelTable, WiringError, lists_names, names_reader, stamp_reader
+from an_control.wiring import (
+    ChannelTable,
+    SourceConfig,
+    WiringError,
+    lists_names,
+    names_reader,
+    stamp_reader,
+)
+
+RATE_RATIO = 1.25
+"""How many times slower or faster than it should a source may send before it is told."""
+NEWS_S = 1.0
+"""Sources whose messages may be older than this send when there is news, and not at a rate."""
+CLOCK_S = 1.0
+"""By how much stamps may differ from the time at which their messages come."""
+SHOWN = 8
+"""Channels that one sentence names."""
+
+
+def sends_at_a_rate(config: SourceConfig) -> bool:
+    """Return whether a source sends again and again, and not only when there is news."""
+    return 0.0 < config.max_age_s <= NEWS_S
+
+
+def wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: float) -> str:
+    """Return what to say of a source that sends at another rate than it should, else "".
+
+    Each of `rates_hz` must be wrong, so that nothing is said of one that starts or changes.
+    """
+    wanted_hz, rate_hz = config.rate_hz or control_hz, median(rates_hz)
+    if not sends_at_a_rate(config):
+        return ""
+    if not (max(rates_hz) < wanted_hz / RATE_RATIO or min(rates_hz) > wanted_hz * RATE_RATIO):
+        return ""
+    where = f"its rate_hz is {wanted_hz:.3g}"
+    if config.rate_hz is None:
+        what = "each tick reads its newest message"
+        if rate_hz < wanted_hz:
+            what = "some ticks have no new reading of it"
+        where = f"the policy runs at {wanted_hz:.3g} Hz: {what}"
+    older = ""
+    if rate_hz * config.max_age_s < 1.0:
+        older = f", and raise its max_age_s, which is {config.max_age_s:g}"
+    return (
+        f"{rate_hz:.3g} messages a second, where {where}; if that is meant, write rate_hz:"
+        f" {rate_hz:.3g} into the source{older}"
+    )
+
+
+def wrong_clock(config: SourceConfig, ahead_s: float) -> str:
+    """Return what to say of stamps that are ahead of the time at which they come, else "".
+
+    What is latched comes long after its stamp.
+    """
+    if ahead_s <= CLOCK_S and (-ahead_s <= CLOCK_S or not sends_at_a_rate(config)):
+        return ""
+    where = "ahead of" if ahead_s > 0.0 else "behind"
+    return (
+        f"its stamps are {abs(ahead_s):.1f} s {where} this node's clock: set the clock of the"
+        " machine that sends it, or use_sim_time in both or in neither"
+    )
+
+
+def rival_senders(one: str, other: str, channels: Sequence[str]) -> str:
+    """Return what to say of two nodes that send the same channels."""
+    shown = ", ".join(channels[:SHOWN]) + ", ..." * (len(channels) > SHOWN)
+    who = f"two publishers of {one} both send" if one == other else f"{one} and {other} both send"
+    return f"{who} {shown}: stop one of them, or give it a topic of its own"
+
+
+MEMORY_NS, MEMORY_MESSAGES = 10_000_000_000, 10
+"""For so long, and for so many messages, at least, the quickest message is remembered."""
+MAX_PUBLISHERS = 100
+GAP_PERIODS = 2
+NEVER_NS = 1 << 62
+
+
+class Lateness:
+    """How much later than the quickest one the messages of one publisher arrive."""
+
+    def __init__(self) -> None:
+        self._began_ns: int | None = None
+        self._count = 0
+        self._least_ns = self._before_ns = 0
+
+    def __call__(self, published_ns: int, now_ns: int) -> int:
+        """Of a message (ns); both times are of clocks that need not agree."""
+        delay_ns = now_ns - published_ns
+        self._count += 1
+        if self._began_ns is None:
+            self._began_ns, self._least_ns, self._before_ns = now_ns, delay_ns, delay_ns
+        elif now_ns - self._began_ns > MEMORY_NS and self._count > MEMORY_MESSAGES:
+            self._began_ns, self._count = now_ns, 0
+            self._least_ns, self._before_ns = delay_ns, self._least_ns
+        self._least_ns = min(self._least_ns, delay_ns)
+        return delay_ns - min(self._least_ns, self._before_ns)
+
+
+class Arrivals:
+    """When messages arrived, less what they were late.
+
+    Where the executor does not say when a message was published, what arrives within a period
+    after a gap between ticks counts as from the gap's beginning.
+
+    Args:
+        period_ns: of the control rate.
+    """
+
+    def __init__(self, period_ns: int) -> None:
+        self._period_ns = period_ns
+        self._lateness: dict[bytes, Lateness] = {}
+        self._alive_ns: int | None = None
+        self._gap_ns, self._gap_end_ns = 0, -NEVER_NS
+
+    def ticked(self, now_ns: int) -> None:
+        """A tick was made."""
+        last_ns, self._alive_ns = self._alive_ns, now_ns
+        if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
+            self._gap_ns, self._gap_end_ns = last_ns, now_ns
+
+    def of(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
+        """When a message arrived that is heard now; `info` is what rclpy says of it."""
+        if info is not None and info["source_timestamp"]:
+            publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
+            if publisher not in self._lateness:
+                if len(self._lateness) >= MAX_PUBLISHERS:
+                    self._lateness.clear()
+                self._lateness[publisher] = Lateness()
+            return now_ns - self._lateness[publisher](info["source_timestamp"], wall_ns())
+        last_ns = self._alive_ns
+        if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
+            return last_ns
+        return self._gap_ns if now_ns <= self._gap_end_ns + self._period_ns else now_ns
+
+
+def wall_ns() -> int:
+    """The clock that publishers stamp by."""
+    return time.time_ns()
+
 
 WATCH_S = 0.2
 FETCH_LOOKS = 10

@@ -3,10 +3,16 @@
 Callbacks store, a tick reads, decides and publishes, all on the executor's thread; only the
 watchdog has its own. While inactive or in shadow nothing commands, but the policy watches: ticks
 continue with what whoever commands really sends.
+
+What is slow at its first use, used once a node is configured: no tick may be the first.
+
+A tick that takes a few periods longer than the others makes the watchdog send the safe command, and
+whatever arrives meanwhile is late.
 """
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -17,21 +23,21 @@ from typing import Literal
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.clock import Clock, ClockType
+from rclpy.impl.rcutils_logger import RcutilsLogger
 from rclpy.node import Node
 from rclpy.timer import Timer
 
 from an_control.control.bring_up import BringUpError
 from an_control.control.controller import Controller
 from an_control.control.gate import Watchdog
-from an_control.ros.diagnostics import Report, TickTimes
-from an_control.ros.events import EventLog, Throttle
-from an_control.ros.inputs import Inputs
+from an_control.ros.diagnostics import EventLog, Report, Throttle, TickTimes
+from an_control.ros.inputs import Arrivals, Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.ros.outputs import CommandOutput, Inside, set_stamp
 from an_control.ros.pace import Pace
-from an_control.ros.reading_age import Arrivals
+from an_control.system.priority import freeze_garbage_again
 from an_control.wiring import ChannelTable, Wiring, WiringError
-from an_control.wiring.errors import Shown
+from an_control.wiring.checked_yaml import Shown
 from an_control.wiring.messages import stamp_of
 
 DIAGNOSTICS_S = 1.0
@@ -414,3 +420,12 @@ def _own_clock() -> Clock:
     """A steady clock for one timer alone: where a timer is reset while another one of its clock is
     due but not yet called, the events executor calls that one twice, and then so much later."""
     return Clock(clock_type=ClockType.STEADY_TIME)
+
+
+def get_ready(logger: RcutilsLogger, controller: Controller) -> None:
+    """Log what is configured, and do what else would delay the first ticks."""
+    # rclpy finds the line that logs by `inspect`, which at its first use visits all modules: 40 to
+    # 180 ms. A line below the logger's level does not get that far.
+    inspect.getframeinfo(inspect.currentframe())  # type: ignore[arg-type]
+    logger.info(f"configured: {controller.summary()}")
+    freeze_garbage_again()

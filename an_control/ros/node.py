@@ -2,6 +2,13 @@
 
 The safe command is the last on the wire after deactivation, an error, shutdown or Ctrl-C, so the
 executable handles signals itself: rclpy's own handler would close the context before it is sent.
+
+What an executable answers to --help: its parameters as it declares them. ROS does not start.
+
+A new model for a running controller: refused at once or later, or dry-run aside, then swapped.
+
+What the file's size and header say is checked on the executor's thread, between two ticks. Reading
+and building the rest can take seconds, so that happens on a thread of its own.
 """
 
 from __future__ import annotations
@@ -10,14 +17,16 @@ import gc
 import os
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import rclpy
-from rcl_interfaces.msg import SetParametersResult
+from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
 from rclpy.exceptions import NameValidationException
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
@@ -29,20 +38,189 @@ from std_srvs.srv import Trigger
 
 from an_control.control.controller import Controller
 from an_control.control.gate import EStop
+from an_control.load import EngineName, dry_run, make_policy, monitor_of
+from an_control.policy import Model, Monitor, Policy, read_header, read_model
+from an_control.policy.recovery import recovery_of
 from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, events_executor
-from an_control.ros.graph import elsewhere
-from an_control.ros.loop import Loop
-from an_control.ros.parameters import Settings
-from an_control.ros.quiet_node import QuietNode
-from an_control.ros.readiness import get_ready
-from an_control.ros.swap import Swap
-from an_control.ros.usage import answers_help
-from an_control.ros.wiring_parameters import WiringParameters
+from an_control.ros.graph import QuietNode, elsewhere
+from an_control.ros.loop import Loop, get_ready
+from an_control.ros.parameters import Settings, WiringParameters
 from an_control.system.compilation import told_compilation
-from an_control.system.garbage import collect_new_garbage, freeze_garbage
-from an_control.system.priority import take_priority
+from an_control.system.priority import collect_new_garbage, freeze_garbage, take_priority
 from an_control.wiring import ChannelTable, load_wiring
+
+QUICK_HEADER = 2**16
+"""Bytes of a header that are parsed in less than 2 ms; a longer one is not looked at at once."""
+
+
+class Swap:
+    """Swaps the policy of one controller.
+
+    Args:
+        check_rate: refuse a model that was trained at another rate.
+        recovery: as that of `load_policy`.
+        failed: called from another thread with the reason why an accepted model could not act.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        engine: EngineName | None,
+        monitor: Monitor | None,
+        failed: Callable[[str], object],
+        *,
+        check_rate: bool = True,
+        recovery: float | None = None,
+    ) -> None:
+        self._controller, self._engine, self._monitor = controller, engine, monitor
+        self._failed, self._check_rate = failed, check_rate
+        self._recovery = recovery
+        self._changed = threading.Condition()
+        self._newest: str | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def refusal(self, path: str) -> str:
+        """Why the model cannot take over, as far as its header says, or an empty string."""
+        try:
+            model = read_header(path, QUICK_HEADER)
+            if model is not None:
+                self._check(path, model)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def start(self, path: str) -> None:
+        """Read and build this model, and let it act from the tick after that on."""
+        with self._changed:
+            self._newest = path
+            self._controller.new_model = f"checking {path}"
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="swap", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """No model takes over any more; the one that is being built is dropped."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _check(self, path: str, model: Model) -> None:
+        """ValueError saying why the model cannot take over."""
+        self._controller.check(path, model)
+        monitor_of(model, self._monitor)
+        recovery_of(model, self._recovery)
+        if self._check_rate and (reason := self._controller.rate_refusal(model)):
+            raise ValueError(reason)
+
+    def _run(self) -> None:
+        """One model after the other on one thread, as each thread keeps memory of its own."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._newest is not None or self._closed)
+                if self._closed:
+                    return
+                path, self._newest = self._newest, None
+            assert path is not None
+            self._swap(path)
+
+    def _swap(self, path: str) -> None:
+        """Build this model and let it act, unless another one was wanted meanwhile."""
+        built = self._build(path)
+        with self._changed:
+            if self._newest is not None or self._closed:
+                return
+            if isinstance(built, str):
+                self._controller.new_model = f"refused: {built}"
+            else:
+                self._controller.swap(path, built)
+        if isinstance(built, str):
+            self._failed(built)
+
+    def _build(self, path: str) -> Policy | str:
+        """The policy, or why it cannot take over."""
+        try:
+            model = read_model(path)
+            self._check(path, model)
+            policy = make_policy(model, self._monitor, engine=self._engine, recovery=self._recovery)
+            dry_run(policy)
+        except Exception as error:
+            reason = str(error) or repr(error)
+            return reason if path in reason else f"{path}: {reason}"
+        return policy
+
+
+WIDTH = 100
+ROS_ARGUMENTS = """\
+ROS arguments, after --ros-args:
+  -p NAME:=VALUE      set a parameter
+  --params-file FILE  set parameters from a YAML file
+  -r FROM:=TO         rename a topic or service; also __ns:=/ROBOT, __node:=NAME
+  --log-level LEVEL   debug, info, warn, error or fatal
+  --enclave NAME      the node's SROS2 enclave"""
+
+
+class Declarations:
+    """Takes a node's place while it declares its parameters, and keeps them."""
+
+    def __init__(self) -> None:
+        self.declared: dict[str, tuple[Any, ParameterDescriptor]] = {}
+
+    def declare_parameter(self, name: str, value: Any, descriptor: ParameterDescriptor) -> Any:
+        """As of a node, where nothing else was set."""
+        self.declared[name] = value, descriptor
+        return self.get_parameter(name)
+
+    def get_parameter(self, name: str) -> Any:
+        """As of a node."""
+        return SimpleNamespace(name=name, value=self.declared[name][0])
+
+    def lines(self) -> list[str]:
+        """Each parameter with its default, what is allowed, and what it means."""
+        lines = []
+        for name, (value, descriptor) in self.declared.items():
+            ranges = [*descriptor.floating_point_range, *descriptor.integer_range]
+            allowed = [f"from {one.from_value:.12g} to {one.to_value:.12g}" for one in ranges]
+            shown = repr(value) if isinstance(value, str) else str(value).lower()
+            parts = [f"{name}:={shown}", descriptor.additional_constraints, *allowed]
+            lines.append(f"  {', '.join(filter(None, parts))}")
+            lines += textwrap.wrap(
+                descriptor.description, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6
+            )
+        return lines
+
+
+def answers_help(
+    program: str,
+    about: str,
+    declare: Callable[[Any], object],
+    arguments: Sequence[str] | None = None,
+) -> bool:
+    """Print the usage of an executable and return True, where its arguments ask for it.
+
+    program     its name
+    about       what it is
+    declare     declares the parameters of its node, which is given
+    arguments   of the executable; those of this process by default
+    """
+    if not {"-h", "--help"} & set(sys.argv[1:] if arguments is None else arguments):
+        return False
+    node = Declarations()
+    declare(node)
+    parts = [
+        f"usage: {program} [--ros-args -p NAME:=VALUE ... -r __ns:=/ROBOT ...]",
+        textwrap.fill(about, WIDTH),
+        "\n".join(["parameters, with their defaults:", *node.lines()]),
+        ROS_ARGUMENTS,
+    ]
+    try:
+        print("\n\n".join(parts), flush=True)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
+
 
 ABOUT = (
     "The policy node: reads a robot's sensors by its wiring YAML, steps the policy of a model file"

@@ -3,23 +3,41 @@
 A parameter that shapes the node (which wiring, how it ticks) can be set until the node is
 configured, `executor` only when it is started. At any time `model` swaps the policy, `shadow`
 switches between proposing and commanding, and those of the wiring (`wiring_parameters`) rewire.
+
+What can be rewired while the node runs, as parameters: `Wiring.rewirable`, by the same keys.
+
+`sources.NAME.topic`, `channels.ID.source` and `channels.ID.field` exist while a wiring is loaded.
+
+Announced rewiring of a running policy node from outside: by its parameters, or its file.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from reprlib import repr as short
 from typing import Any, cast
 
+import rclpy
 from rcl_interfaces.msg import FloatingPointRange, ParameterDescriptor
-from rclpy.exceptions import ParameterException
+from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+from rclpy.parameter_client import AsyncParameterClient
+from rclpy.task import Future
+from rclpy.validate_full_topic_name import validate_full_topic_name
+from std_srvs import srv
 
 from an_control.load import EngineName
 from an_control.policy import Monitor
+from an_control.ros.graph import temporary_node
 from an_control.ros.loop import Trigger
-from an_control.wiring.errors import without_middle
+from an_control.ros.outputs import proposed_topics
+from an_control.wiring import Wiring, WiringError
+from an_control.wiring.checked_yaml import without_middle
+from an_control.wiring.config import check_loops
 
 MODES = ("rate", "lockstep")
 MONITORS = ("model", "off", "reset", "match")
@@ -170,3 +188,163 @@ def _choice_refusal(name: str, value: Any) -> str:
     if choices is not None and value not in choices:
         return f"parameter {name}: {short(value)} is not one of {', '.join(choices)}"
     return ""
+
+
+OUTPUTS = ("~/attention", "~/keys", "~/channels", "~/attended", "/diagnostics")
+"""What the node publishes beside commands; to read it, or to command there, closes a loop."""
+PREFIXES = ("sources", "channels")
+
+
+class WiringParameters:
+    """Declares them on `node` and reads changes to them."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._declaring = False
+
+    def declare(self, wiring: Wiring, *, overridden: bool = True) -> Wiring:
+        """Declare this wiring's instead of what was; the wiring as a launch may override it.
+
+        Raises ValueError naming an override that cannot be; what is declared is then undefined.
+        """
+        self.undeclare()
+        self._declaring = True
+        try:
+            declared = self._node.declare_parameters(
+                "",
+                [
+                    (key, value, ParameterDescriptor(description=f"{_what(key)}; set it to rewire"))
+                    for key, value in wiring.rewirable.items()
+                ],
+                ignore_override=not overridden,
+            )
+        except ParameterException as error:
+            raise ValueError(f"a parameter of the wiring: {without_middle(error)}") from None
+        finally:
+            self._declaring = False
+        return self.changed(wiring, declared) or wiring
+
+    def undeclare(self) -> None:
+        """Undo `declare`, also a half-done one."""
+        for prefix in PREFIXES:
+            for name in self._node.get_parameters_by_prefix(prefix):
+                self._node.undeclare_parameter(f"{prefix}.{name}")
+
+    def changed(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
+        """The wiring with these parameters, None where none of them is the wiring's.
+
+        Raises ValueError naming the one that cannot be.
+        """
+        own = {one.name: one.value for one in changes if one.name.startswith(_STARTS)}
+        if self._declaring or not own:
+            return None
+        changed = wiring.rewired(own)
+        self._check_topics(changed)
+        return changed
+
+    def _check_topics(self, wiring: Wiring) -> None:
+        """Every source's and the command's, as they are called after expansion and remapping."""
+        commands: dict[str, str] = {}
+        for topic, key in wiring.command.topics.items():
+            resolved = self._resolved(wiring, key, topic)
+            if resolved in commands:
+                raise WiringError(
+                    wiring.file, key, resolved, f"a topic other than {commands[resolved]}"
+                )
+            commands[resolved] = key
+        sources = [
+            replace(one, topic=self._resolved(wiring, f"sources.{one.name}.topic", one.topic))
+            for one in wiring.sources
+        ]
+        own = (*proposed_topics(wiring.command), *OUTPUTS)
+        outputs = {self._node.resolve_topic_name(topic): topic for topic in own}
+        for topic, key in commands.items():
+            if topic in outputs:
+                allowed = f"a topic other than {outputs[topic]}, which this node publishes itself"
+                raise WiringError(wiring.file, key, topic, allowed)
+        check_loops(wiring.file, sources, {**outputs, **commands})
+
+    def _resolved(self, wiring: Wiring, key: str, topic: str) -> str:
+        try:
+            resolved = self._node.resolve_topic_name(topic)
+            validate_full_topic_name(resolved)
+        except (ValueError, RuntimeError, NameValidationException) as error:
+            reason = " ".join(str(error).split())
+            raise WiringError(wiring.file, key, topic, f"a topic name ({reason})") from None
+        return resolved
+
+
+_STARTS = tuple(f"{prefix}." for prefix in PREFIXES)
+
+
+def _what(key: str) -> str:
+    kind, _, rest = key.partition(".")
+    name, _, part = rest.rpartition(".")
+    return f"{part} of the {kind.removesuffix('s')} {name}"
+
+
+ANSWER_S = 1.0
+"""After this a call is made again: the first answer of a node just found can be lost."""
+
+
+def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
+    """Set these parameters, all or nothing; why not, or an empty string.
+
+    Keys are those of `Wiring.rewirable`. Raises ValueError where `node` is no name, TimeoutError
+    where it does not answer.
+    """
+    with _caller(node) as caller:
+        client = AsyncParameterClient(caller, node)
+        if not client.wait_for_services(timeout_sec=timeout_s):
+            return f"no node {node} within {timeout_s:g} s"
+        until_s = time.monotonic() + timeout_s
+        listed = _answer(caller, lambda: client.list_parameters(list(PREFIXES), 0), until_s)
+        for key in changes:
+            if key not in listed.result.names:
+                return f"{node} has no {_unknown(key, listed.result.names)}"
+        parameters = [Parameter(key, value=value) for key, value in changes.items()]
+        answer = _answer(caller, lambda: client.set_parameters_atomically(parameters), until_s)
+        return "" if answer.result.successful else str(answer.result.reason or "refused")
+
+
+def reload_wiring(node: str, timeout_s: float) -> str:
+    """Let the node read its wiring's file again; why it did not, or an empty string.
+
+    Raises as `rewire` does.
+    """
+    with _caller(node) as caller:
+        client: Any = caller.create_client(srv.Trigger, f"{node}/reload_wiring")
+        if not client.wait_for_service(timeout_sec=timeout_s):
+            return f"no node {node} within {timeout_s:g} s"
+        until_s = time.monotonic() + timeout_s
+        answer = _answer(caller, lambda: client.call_async(srv.Trigger.Request()), until_s)
+        return "" if answer.success else str(answer.message or "refused")
+
+
+def _unknown(key: str, names: list[str]) -> str:
+    """A key that is not there, in words, with those of its kind that are."""
+    kind, _, rest = key.partition(".")
+    name = rest.rpartition(".")[0]
+    there = (one.partition(".")[2].rpartition(".")[0] for one in names if one.startswith(kind))
+    present = ", ".join(sorted(set(there))) or "none: is it configured?"
+    return f"{kind.removesuffix('s')} {name!r}; it has {present}"
+
+
+@contextmanager
+def _caller(node: str) -> Iterator[Node]:
+    """Calls this node; ValueError where that is no node's name."""
+    try:
+        with temporary_node("an_control_rewire") as caller:
+            yield caller
+    except ValueError as error:
+        raise ValueError(f"{node!r} is not the name of a node") from error
+
+
+def _answer(caller: Node, call: Callable[[], Future[Any]], until_s: float) -> Any:
+    """The answer to `call`, which may be made more than once. Raises TimeoutError."""
+    while (left_s := until_s - time.monotonic()) > 0.0:
+        future = call()
+        rclpy.spin_until_future_complete(caller, future, timeout_sec=min(ANSWER_S, left_s))
+        if future.done():
+            return future.result()
+    raise TimeoutError

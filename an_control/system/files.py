@@ -1,7 +1,11 @@
-"""Files from and for outside: read without blocking, written whole or not at all."""
+"""Files from and for outside: read without blocking, written whole or not at all.
+
+One process at a time in a folder: an advisory lock, which ends with its process.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -68,3 +72,22 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             raise
     except OSError as error:
         raise WriteError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of an existing folder; BlockingIOError where one is in it.
+
+    A file system without such locks, as NFS may be, keeps nobody out.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(descriptor)

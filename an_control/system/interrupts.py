@@ -1,13 +1,19 @@
 """What a signal does before a command has handlers of its own.
 
 `start` imports this before numpy, ROS 2 and the simulators, so it imports little.
+
+Child processes that do not outlive the process that starts them.
+
+A mean over episodes and how far it may be off, as every command prints it.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -50,3 +56,22 @@ def interruptible() -> Iterator[None]:
         raise
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def bound(command: Sequence[str]) -> list[str]:
+    """The command, which gets SIGTERM when the process that starts it ends, even if by SIGKILL.
+
+    By setpriv of util-linux; where that is missing the command as it is.
+    """
+    return [*(["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []), *command]
+
+
+def with_error(mean: float, sd: float, count: int) -> str:
+    """A mean over so many episodes with its standard error, from their sd (ddof 0).
+
+    Without an error where there is only one.
+    """
+    if count < 2:
+        return f"{mean:.4g}"
+    error = sd / math.sqrt(count - 1)
+    return f"{mean:.4g} +- {error:.{0 if error >= 10.0 else 1}f} (standard error)"

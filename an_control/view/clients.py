@@ -1,11 +1,22 @@
-"""The browsers that are connected: each gets the newest of everything, and nothing piles up."""
+"""The browsers that are connected: each gets the newest of everything, and nothing piles up.
+
+Calls of services and parameters of other nodes, awaited in the web server's loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from rcl_interfaces.srv import GetParameters, ListParameters, SetParametersAtomically
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.parameter import Parameter, parameter_value_to_python
+from std_srvs.srv import SetBool, Trigger
 
 from an_control.view import schema
 
@@ -87,3 +98,91 @@ class Clients:
         message = update if isinstance(update, bytes) else schema.encode(update)
         for client in self._clients:
             client.offer(name, message)
+
+
+LIMIT_S = 5.0
+ANSWER_S = 1.0
+"""After this a call is made again: the first answer of a node just found can be lost. A trigger is
+not, once its service has answered: to restart twice is not the same. Any answer counts."""
+SLICE_S = 0.001
+
+
+class Unanswered(Exception):
+    """A node did not answer, in words."""
+
+
+class Calls:
+    """Calls from one node, several at a time; each waits `limit_s` for its answer."""
+
+    def __init__(self, node: Node, limit_s: float = LIMIT_S) -> None:
+        self._limit_s = limit_s
+        self._node = node
+        self._executor = SingleThreadedExecutor(context=node.context)
+        self._executor.add_node(node)
+        self._clients: dict[str, Any] = {}
+        self._answered: set[str] = set()
+
+    async def trigger(self, service: str) -> str:
+        """Call a std_srvs/Trigger; why it did not do it, or nothing. Raises Unanswered."""
+        return _refusal(await self._call(Trigger, service, Trigger.Request()))
+
+    async def set_bool(self, service: str, value: bool) -> str:
+        """Call a std_srvs/SetBool; why it did not do it, or nothing. Raises Unanswered."""
+        return _refusal(await self._call(SetBool, service, SetBool.Request(data=value)))
+
+    async def set_parameters(self, node: str, values: Mapping[str, Any]) -> str:
+        """Set these, all or nothing; why not, or nothing. Raises Unanswered."""
+        messages = [Parameter(key, value=one).to_parameter_msg() for key, one in values.items()]
+        request = SetParametersAtomically.Request(parameters=messages)
+        service = f"{node}/set_parameters_atomically"
+        result = (await self._call(SetParametersAtomically, service, request)).result
+        return "" if result.successful else str(result.reason or "refused")
+
+    async def parameters(self, node: str, names: Sequence[str]) -> dict[str, Any]:
+        """The values of those of these that are declared and set. Raises Unanswered."""
+        request = GetParameters.Request(names=list(names))
+        values = (await self._call(GetParameters, f"{node}/get_parameters", request)).values
+        plain = map(parameter_value_to_python, values)
+        found = dict(zip(names, plain, strict=False))
+        return {key: value for key, value in found.items() if value is not None}
+
+    async def parameters_below(self, node: str, prefixes: Sequence[str]) -> dict[str, Any]:
+        """The values of all parameters that begin with a prefix. Raises Unanswered."""
+        request = ListParameters.Request(prefixes=list(prefixes), depth=0)
+        listed = await self._call(ListParameters, f"{node}/list_parameters", request)
+        names = list(listed.result.names)
+        return await self.parameters(node, names) if names else {}
+
+    async def _call(self, type_: Any, service: str, request: Any) -> Any:
+        client = self._clients.get(service)
+        if client is None:
+            client = self._clients[service] = self._node.create_client(type_, service)
+        repeats = type_ is not Trigger or service not in self._answered
+        until_s = again_s = time.monotonic() + self._limit_s
+        futures: list[Any] = []
+        try:
+            while (now_s := time.monotonic()) < until_s:
+                if (not futures or now_s >= again_s) and client.service_is_ready():
+                    futures.append(client.call_async(request))
+                    again_s = now_s + ANSWER_S if repeats else until_s
+                self._executor.spin_once(timeout_sec=0.0)
+                if (answered := next((one for one in futures if one.done()), None)) is not None:
+                    self._answered.add(service)
+                    return answered.result()
+                await asyncio.sleep(SLICE_S if futures else 10 * SLICE_S)
+        finally:
+            for future in futures:
+                client.remove_pending_request(future)
+        raise Unanswered(f"{service} did not answer within {self._limit_s:g} s")
+
+    def close(self) -> None:
+        """Let go of the node and of all clients."""
+        for client in self._clients.values():
+            self._node.destroy_client(client)
+        self._clients.clear()
+        self._executor.remove_node(self._node)
+        self._executor.shutdown()
+
+
+def _refusal(response: Any) -> str:
+    return "" if response.success else str(response.message or "refused")

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from an_control.view import schema
 from an_control.view.bay import NO_SCRAMBLER, Bay, Change, Refusal
-from an_control.view.calls import Calls, Unanswered
+from an_control.view.clients import Calls, Unanswered
 from an_control.view.graph import SCRAMBLED, Found
 from an_control.view.listener import Listener
 

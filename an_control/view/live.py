@@ -9,8 +9,7 @@ from rclpy.node import Node
 
 from an_control.view import schema
 from an_control.view.bay import Bay
-from an_control.view.calls import Calls
-from an_control.view.clients import Client, Clients
+from an_control.view.clients import Calls, Client, Clients
 from an_control.view.command_handlers import Deeds
 from an_control.view.graph import find
 from an_control.view.listener import Listener

@@ -11,9 +11,8 @@ import numpy as np
 
 from an_control.view import schema
 from an_control.view.graph import Found
-from an_control.view.insight import KeyMap, channel_ids, hundredths, matrix, weights
+from an_control.view.insight import KeyMap, channel_ids, hundredths, matrix, picture, weights
 from an_control.view.listener import Listener
-from an_control.view.picture import picture
 
 SILENT_S = 2.5
 """After so long without diagnostics, which come once a second, the policy node is silent."""

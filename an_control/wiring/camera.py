@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.wiring.config import ChannelConfig
-from an_control.wiring.fields import ALL
 from an_control.wiring.image import ImageConfig, cut
+from an_control.wiring.messages import ALL
 from an_control.wiring.readers import Reader, Row
 
 BLACK = 8

@@ -3,31 +3,258 @@
 `store` only keeps the message; numbers are extracted in `read`, once a message, on the thread
 that ticks.  Both are called from one thread.  Time is an argument: the table reads no clock.
 What has not come, is stale, or is not finite counts as missing, never as zero.
+
+What the channel table gives at a tick, and what it tells of losses.
+
+Where the actuators are, as last measured; for the safe command and bring-up.
+
+How much of what should be there is there, where the wiring weighs sources or channels.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
 from operator import is_
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from an_control.wiring.camera import CameraReader, is_image, needs_opencv
+from an_control.wiring.checked_yaml import Shown, WiringError
+from an_control.wiring.command import CommandConfig
 from an_control.wiring.compile import Leaf, compile_source, follow
-from an_control.wiring.config import ChannelConfig, SourceConfig, Wiring
-from an_control.wiring.errors import Shown, WiringError
+from an_control.wiring.config import ChannelConfig, Names, SourceConfig, Wiring
 from an_control.wiring.feed import NEVER_NS, Feed, SourceStatus, limit_ns
-from an_control.wiring.measured_positions import Measured
-from an_control.wiring.messages import Resolver, message_class
-from an_control.wiring.readings import Notice, Readings
-from an_control.wiring.weights import Weights, weighs
-from an_control.wiring.wildcards import PROVEN_NS
+from an_control.wiring.messages import Resolver, element, message_class
+from an_control.wiring.readers import PROVEN_NS, Growing, Reader
+
+
+class _Group(NamedTuple):
+    """Channels that share a weight; None: each of them weighs 1."""
+
+    weight: float | None
+    places: NDArray[np.intp]
+    feed: Feed | None
+    readers: tuple[Reader, ...]
+    fixed: int
+
+    def expected(self) -> int:
+        if self.feed is not None:
+            return self.feed.expected
+        return self.fixed + sum(reader.expected for reader in self.readers)
+
+
+class Weights:
+    """The weights of a table's channels, as they are laid out.
+
+    A source's weight is shared by its channels, that of an entry with a `*` by its elements.
+    """
+
+    def __init__(self, feeds: Iterable[Feed]) -> None:
+        self._groups: list[_Group] = []
+        for feed in feeds:
+            if feed.config.weight is not None or not _weighs(feed):
+                places = np.arange(feed.start, feed.stop)
+                self._groups.append(_Group(feed.config.weight, places, feed, (), 0))
+            else:
+                self._add_entries(feed)
+
+    def _add_entries(self, feed: Feed) -> None:
+        """One group an entry of the wiring, and one for all channels that each weigh 1."""
+        places: dict[int, list[int]] = {}
+        weights: dict[int, float | None] = {}
+        readers: dict[int, list[Reader]] = {}
+        start = feed.start
+        for reader in feed.readers:
+            if isinstance(reader, Growing) and reader.wildcard:
+                config = reader.wildcard.config
+                weights[id(config)] = config.weight
+                readers.setdefault(id(config), []).append(reader)
+                places.setdefault(id(config), [])
+            for place, config in enumerate(reader.configs, start):
+                key = 0 if config.weight is None and id(config) not in readers else id(config)
+                weights[key] = config.weight
+                places.setdefault(key, []).append(place)
+            start += len(reader.ids)
+        for key, weight in weights.items():
+            mine = tuple(readers.get(key, ()))
+            fixed = len(places[key]) - sum(len(reader.ids) for reader in mine)
+            self._groups.append(_Group(weight, np.array(places[key], np.intp), None, mine, fixed))
+
+    def __call__(self, ok: NDArray[np.bool_]) -> tuple[float, float]:
+        """The weight of the channels that are `ok` (N,), and of all that are expected."""
+        there = of = 0.0
+        for group in self._groups:
+            expected = group.expected()
+            present = min(int(np.count_nonzero(ok[group.places])), expected)
+            if group.weight is None:
+                there, of = there + present, of + expected
+            elif expected:
+                there, of = there + group.weight * (present / expected), of + group.weight
+        return there, of
+
+
+def weighs(feeds: Iterable[Feed]) -> bool:
+    """Whether any source or channel has a weight."""
+    return any(feed.config.weight is not None or _weighs(feed) for feed in feeds)
+
+
+def _weighs(feed: Feed) -> bool:
+    """Whether any of a source's channels has a weight of its own."""
+    configs = [config for reader in feed.readers for config in reader.configs]
+    wildcards = [reader.wildcard.config for reader in feed.growing if reader.wildcard]
+    return any(config.weight is not None for config in [*configs, *wildcards])
+
+
+class Measured:
+    """Reads the actuators' positions from messages of the sources that the command names.
+
+    Only of those that hold their position or are moved to a start pose. `values` (A,) float64 in
+    the units of the commands: the last finite position of each, NaN before the first and of all
+    others. WiringError where a field leads to no number.
+    """
+
+    def __init__(
+        self, command: CommandConfig, classes: Mapping[str, Any], resolve: Resolver, file: str
+    ) -> None:
+        self.values: NDArray[np.float64] = np.full(len(command.actuators), np.nan)
+        self.needed = np.array([a.safe == "hold" or a.start is not None for a in command.actuators])
+        """(A,) of which actuators the position is needed."""
+        self._readers: dict[str, list[_Positions]] = {}
+        for number, (message, span) in enumerate(
+            zip(command.messages, command.slices, strict=True)
+        ):
+            measured = message.measured
+            if measured is None:
+                continue
+            places = {command.names[i]: i for i in range(span.start, span.stop) if self.needed[i]}
+            channels = [
+                ChannelConfig(name, measured.source, _named(measured.field, name))
+                for name in places
+            ]
+            cls = classes[measured.source]
+            try:
+                leaves = [leaf for one in channels for leaf in follow(one, cls, resolve, file)]
+            except WiringError as error:
+                key = f"{command.key(number)}.measured.field"
+                raise WiringError(file, key, measured.field, error.allowed) from None
+            positions = _Positions(*compile_source(leaves, set()), places)
+            self._readers.setdefault(measured.source, []).append(positions)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that measure positions."""
+        return tuple(self._readers)
+
+    @property
+    def known(self) -> bool:
+        """Whether every position that is needed has been measured."""
+        return bool(np.isfinite(self.values[self.needed]).all())
+
+    def read(self, source: str, message: Any) -> None:
+        """Take what this message of a source says; what it does not say, or not finitely, stays."""
+        for positions in self._readers[source]:
+            self.values = positions.read(message, self.values)
+
+
+def _named(field: str, name: str) -> str:
+    """Return a field path with the actuator's name for the `*`, in quotes where it needs them."""
+    before, starred, after = field.partition("[*]")
+    return element(before, name) + after if starred else field.replace("*", name)
+
+
+class _Positions:
+    """The positions that one message of a source holds; `places` by name in the command."""
+
+    def __init__(
+        self, readers: list[Reader], names: list[Names], places: Mapping[str, int]
+    ) -> None:
+        self._readers, self._names = readers, names
+        found = [name for reader in readers for name in reader.ids]
+        self._places = np.array([places[name] for name in found], np.intp)
+        self._row = np.full(len(found), np.nan)
+
+    def read(self, message: Any, before: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A new array with what this message says."""
+        start = 0
+        try:
+            for names in self._names:
+                names.update(message)
+            for reader in self._readers:
+                reader.read(message, self._row[start : start + len(reader.ids)])
+                start += len(reader.ids)
+        except Exception:  # the table says what is wrong with a message that cannot be read
+            return before
+        values, finite = before.copy(), np.isfinite(self._row)
+        values[self._places[finite]] = self._row[finite]
+        return values
+
+
+_SHOWN_CHANNELS = 5
+_ROUNDING = 1e-10
+"""By so much, as a share, less than what is needed is enough: sums of weights are rounded."""
+
+
+class Readings(NamedTuple):
+    """What the channels say at one tick.
+
+    values    float32 (N,), of the channels that are present, all finite; of cameras the patches,
+              uint8 (N, stack, patch, patch)
+    ids       their ids (N,), the same tuple object for as long as the same ones are present
+    expected  how many channels there should be; a wildcard that nothing matched yet counts as one
+    new       whether any of them came since the read before
+    since_ns  when the oldest of what came since then arrived, or else the newest of all
+    weights   of the present and of the expected channels, where the wiring weighs them
+    """
+
+    values: NDArray[Any]
+    ids: tuple[str, ...]
+    expected: int
+    new: bool = True
+    since_ns: int = 0
+    weights: tuple[float, float] | None = None
+
+    @property
+    def present_share(self) -> float:
+        """Share of the expected channels that is present, by weight, 0..1."""
+        there, of = self.weights or (len(self.ids), self.expected)
+        return there / of if of else 1.0
+
+    def enough(self, share: float) -> bool:
+        """Whether at least this share (0..1) of the expected channels is present, and any is."""
+        there, of = self.weights or (len(self.ids), self.expected)
+        return bool(self.ids) and there >= (share - _ROUNDING) * of
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A source, or with `channels` some channels of it, was lost or came back; told once.
+
+    `never` of a source that was never there; `new` are elements of a wildcard that were not in its
+    first message.
+    """
+
+    kind: Literal["lost", "recovered", "new"]
+    source: str
+    channels: tuple[str, ...] = ()
+    reason: str = ""
+    never: bool = False
+
+    def __str__(self) -> str:
+        what = f"source {self.source!r}"
+        if self.channels:
+            more = len(self.channels) - _SHOWN_CHANNELS
+            shown = ", ".join(self.channels[:_SHOWN_CHANNELS])
+            what = f"{what}: {shown}{f' and {more} more' if more > 0 else ''}"
+        if self.never:
+            return f"{what}: {self.reason}"
+        return f"{what} {self.kind}" + (f": {self.reason}" if self.reason else "")
+
 
 _FLOAT32 = float(np.finfo(np.float32).max)
 _KEPT_PATTERNS = 16

@@ -3,6 +3,17 @@
 Plain data only: tags, anchors and aliases, duplicate keys, deep nesting and large files are
 refused, and the document is built without recursion.  Scalars follow YAML 1.2's core schema
 (`true`, `null`, `1e-3`), so that `on` and `no` stay words and a date stays text.
+
+Checks of entries that several parts of the wiring file share.
+
+What the wiring says when a file is not what it should be.
+
+What standard messages say of readings that they do not have.
+
+A driver without an orientation sends an identity quaternion and sets the first element of
+`orientation_covariance` to -1, as the message's definition asks: read as it is, the robot would
+stand upright for ever. What is marked so counts as missing. Marks that are no finite number (NaN,
+infinity) need nothing here.
 """
 
 from __future__ import annotations
@@ -10,7 +21,10 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +32,57 @@ from typing import Any
 import yaml
 
 from an_control.system.files import read_regular
-from an_control.wiring.errors import Missing, Shown, WiringError
+from an_control.wiring.messages import SYNTAX, parse_field
+
+_SHOWN = 80
+"""Characters of an offending value that an error repeats."""
+
+
+class WiringError(ValueError):
+    """A wiring that cannot be used.
+
+    file     the file it came from
+    key      where in the file, dotted (`channels.height.scale`); empty for the whole file
+    value    what stood there, shortened
+    allowed  what may stand there
+    """
+
+    def __init__(self, file: str | Path, key: str, value: object, allowed: str) -> None:
+        self.file, self.key, self.allowed = str(file), key, allowed
+        self.value = shown(value)
+        place = f"{self.file}: {_short(key)}" if key else self.file
+        problem = f"{self.value} is not allowed; allowed"
+        if isinstance(value, Missing):
+            problem = f"{self.value} is missing; needed"
+        super().__init__(f"{place}: {problem}: {allowed}")
+
+
+def shown(value: object) -> str:
+    """A value as an error repeats it: on one line, and short."""
+    return _short(value if isinstance(value, Shown) else repr(value))
+
+
+def without_middle(error: Exception) -> str:
+    """What an error of a library says; of one that repeats a long value whole, its two ends."""
+    text = str(error)
+    return text if len(text) <= 4 * _SHOWN else f"{text[: 2 * _SHOWN]} ... {text[-2 * _SHOWN :]}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+class Shown(str):
+    """Words that describe a value, as against the value itself."""
+
+    __slots__ = ()
+
+
+class Missing(Shown):
+    """The name of a key, or words for something, that should be there and is not."""
+
+    __slots__ = ()
+
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
@@ -212,3 +276,105 @@ class Entry:
         if not isinstance(self.value, str) or not pattern.fullmatch(self.value):
             raise self.error(what)
         return self.value
+
+
+LIMIT_S = 1e6
+LARGEST = sys.float_info.max
+LIMITS = "[lowest, highest], two finite numbers, the lowest first"
+_TOPIC = re.compile(r"(~/|/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)
+_TEXT = re.compile(r".{1,200}", re.DOTALL)
+
+
+def topic(entry: Entry) -> str:
+    """A topic's name."""
+    return entry.text("a topic name such as joint_states or /ant/joint_states", _TOPIC)
+
+
+def max_age(entry: Entry) -> float:
+    """A greatest age in seconds."""
+    return entry.number(f"seconds, 0 (off) to {LIMIT_S:g}", 0.0, LIMIT_S)
+
+
+def number(
+    entry: Entry | None, default: float, what: str, *, low: float = -LARGEST, zero: bool = True
+) -> float:
+    """An optional number."""
+    if entry is None:
+        return default
+    value = entry.number(what, low, LARGEST)
+    if not zero and value == 0.0:
+        raise entry.error(what)
+    return value
+
+
+def source_name(entry: Entry, sources: tuple[str, ...]) -> str:
+    """The name of one of the wiring's sources."""
+    if entry.value not in sources:
+        raise entry.error(f"one of the sources {', '.join(sources)}")
+    return str(entry.value)
+
+
+def field_path(entry: Entry, *, many: bool) -> str:
+    """A field path that names one number, or with `many` several."""
+    text = entry.text(SYNTAX, _TEXT)
+    try:
+        several = parse_field(text).many
+    except ValueError:
+        raise entry.error(SYNTAX) from None
+    if several and not many:
+        raise entry.error("one number, or a * in the channel's id")
+    if many and not several:
+        raise entry.error("several numbers (with a *), as the channel's id has a *")
+    return text
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a message says that some of its fields hold no reading.
+
+    fields  their names
+    absent  whether a message says so
+    reason  as a text for a log line
+    """
+
+    fields: tuple[str, ...]
+    absent: Callable[[Any], bool]
+    reason: str
+
+    def inside(self, path: str) -> Mark:
+        """Return the mark of a message that lies at this path in another one."""
+        if not path:
+            return self
+        get, absent = attrgetter(path), self.absent
+        return Mark(self.fields, lambda message: absent(get(message)), f"{path}.{self.reason}")
+
+
+def _covariance(field: str) -> Mark:
+    name = f"{field}_covariance"
+    return Mark(
+        (field,),
+        lambda message: getattr(message, name)[0] == -1.0,
+        f"{name}[0] is -1, by which the sender says that it has no {field}: read it"
+        " from another source, or leave the channel out",
+    )
+
+
+_MARKS: dict[str, tuple[Mark, ...]] = {
+    "sensor_msgs/msg/Imu": tuple(
+        map(_covariance, ("orientation", "angular_velocity", "linear_acceleration"))
+    ),
+    "sensor_msgs/msg/NavSatFix": (
+        Mark(
+            ("latitude", "longitude", "altitude"),
+            lambda message: message.status.status == -1,
+            "status.status is -1, by which the sender says that it has no fix: it counts again once"
+            " there is one",
+        ),
+    ),
+}
+
+
+def mark_of(cls: Any, field: str) -> Mark | None:
+    """Return the mark that the definition of a message class has for one of its fields."""
+    marks = _MARKS.get(f"{cls.__module__.partition('.')[0]}/msg/{cls.__name__}", ())
+    return next((mark for mark in marks if field in mark.fields), None)

@@ -14,23 +14,25 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.wiring.checked_yaml import Missing, WiringError
 from an_control.wiring.command import Actuator, CommandConfig, Constant, MessageFields
 from an_control.wiring.compile import follow, name_list
 from an_control.wiring.config import ChannelConfig
-from an_control.wiring.errors import Missing, WiringError
-from an_control.wiring.fields import ALL, Field, parse_field
 from an_control.wiring.messages import (
+    ALL,
     ARRAY_CODES,
     CASTS,
     DURATION,
     TIME,
+    Field,
     FieldType,
     Resolver,
     field_types,
     message_class,
+    parse_field,
     stamp_of,
 )
-from an_control.wiring.nested_fields import Hop
+from an_control.wiring.readers import Hop
 
 Values = NDArray[np.float64]
 STARTS_NOW = ("trajectory_msgs/msg/JointTrajectory",)

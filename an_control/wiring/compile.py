@@ -13,24 +13,32 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from an_control.wiring.config import ChannelConfig
-from an_control.wiring.errors import WiringError
-from an_control.wiring.fields import ALL, Field, Step, parse_field
-from an_control.wiring.listings import Names
-from an_control.wiring.marks import Mark, mark_of
-from an_control.wiring.messages import DURATION, TIME, FieldType, Resolver, field_types
-from an_control.wiring.nested_fields import Hop, Walk
+from an_control.wiring.checked_yaml import Mark, WiringError, mark_of
+from an_control.wiring.config import ChannelConfig, Names
+from an_control.wiring.messages import (
+    ALL,
+    DURATION,
+    TIME,
+    Field,
+    FieldType,
+    Resolver,
+    Step,
+    field_types,
+    parse_field,
+)
 from an_control.wiring.readers import (
     Angles,
     Channel,
     Elements,
+    Hop,
     Marked,
     Reader,
     Scalars,
+    Walk,
     Wildcard,
     array_getter,
+    pooled,
 )
-from an_control.wiring.repairs import pooled
 
 NAME_LISTS = ("name", "names", "joint_names")
 """Fields that name the elements of the arrays beside them, where they are lists of strings."""

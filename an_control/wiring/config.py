@@ -3,33 +3,41 @@
 One YAML a robot, read once and frozen.  What a file may hold is written out in `load_wiring` and
 the functions below it; whether the message types have the named fields is checked by
 `ChannelTable`, which knows the message classes.
+
+The names beside arrays: which element of a message is which.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from an_control.wiring.checked_yaml import Entry, read_yaml
-from an_control.wiring.command import CommandConfig
-from an_control.wiring.command_file import read_command
-from an_control.wiring.entries import (
+import numpy as np
+from numpy.typing import NDArray
+
+from an_control.wiring.checked_yaml import (
     LARGEST,
     LIMITS,
+    Entry,
+    Shown,
+    WiringError,
     field_path,
     max_age,
     number,
+    read_yaml,
     source_name,
     topic,
 )
-from an_control.wiring.errors import Shown, WiringError
-from an_control.wiring.fields import parse_field
+from an_control.wiring.command import CommandConfig, read_command
 from an_control.wiring.image import ImageConfig, read_image
-from an_control.wiring.messages import MESSAGE_TYPE
+from an_control.wiring.messages import MESSAGE_TYPE, parse_field
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ID = re.compile(r"(?=.{1,200}$)[^\s*]*\*?[^\s*]*")
@@ -370,3 +378,114 @@ def _check_images(entry: Entry, channels: tuple[ChannelConfig, ...]) -> None:
         raise WiringError(
             entry.file, entry.key, Shown("images of several forms"), "one patch and one stack"
         )
+
+
+MISSING, TWICE = -1, -2
+"""Where a name stands that the message does not have, or has twice."""
+KEPT_LISTINGS = 16
+_SHOWN = 5
+"""Names that one sentence lists."""
+
+
+class Listing:
+    """One list of names, and where each stands."""
+
+    def __init__(self, number: int, names: Sequence[str]) -> None:
+        self.number = number
+        self.names = list(names)
+        self._places = dict(zip(names, range(len(names)), strict=True))
+        if len(self._places) < len(names):
+            self._places |= {name: TWICE for name, count in Counter(names).items() if count > 1}
+
+    def places(self, names: Sequence[str]) -> NDArray[np.intp]:
+        """The index of each name (n,), MISSING or TWICE where it has none."""
+        try:
+            found = itemgetter(*names)(self._places) if names else ()
+        except KeyError:
+            found = [self._places.get(name, MISSING) for name in names]
+        return np.array(found, np.intp).reshape(-1)
+
+
+class Names:
+    """The names beside an array; shared by all arrays of the message.
+
+    Lists that come again and again, as where several publishers share a topic, are kept.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._get = attrgetter(path)
+        self._kept: dict[tuple[str, ...], Listing] = {}
+        self._count = 0
+        self.listing = Listing(0, ())
+
+    def update(self, message: Any) -> int:
+        """Take over the message's names; the number of their listing."""
+        names = self._get(message)
+        if names != self.listing.names:
+            key = tuple(names)
+            listing = self._kept.get(key)
+            if listing is None:
+                self._count += 1
+                listing = Listing(self._count, key)
+                if len(self._kept) >= KEPT_LISTINGS:
+                    self._kept.clear()
+                self._kept[key] = listing
+            self.listing = listing
+        return self.listing.number
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """Return which of a message's names comes nearest to a missing one, as text for a log line.
+
+    Where none is near, the text lists the names that the message has.
+    """
+    if other := variant(name, names):
+        return f"it names {other}"
+    if close := difflib.get_close_matches(name, names, 1):
+        return f"it names {_quoted(close[0])}, which is similar"
+    if not names:
+        return "it names nothing"
+    more = len(names) - _SHOWN
+    shown = ", ".join(map(_quoted, names[:_SHOWN]))
+    return f"it names {shown}{f' and {more} more' if more > 0 else ''}"
+
+
+def variant(name: str, names: Sequence[str]) -> str:
+    """Return which of a message's names is meant to be a missing one, and what to do; or ""."""
+    for alike, difference in _DIFFERENCES:
+        for other in names:
+            if alike(name, other):
+                return f"{_quoted(other)}, which differs in {difference}: {_WRITE_IT}"
+    for other in names:
+        if _ends_with(other, name) or _ends_with(name, other):
+            return f"{_quoted(other)}, which differs in its prefix: {_WRITE_IT}"
+    return ""
+
+
+_WRITE_IT = "write it so in the wiring"
+_DIFFERENCES = (
+    (lambda one, other: one.strip() == other.strip(), "blanks"),
+    (lambda one, other: _plain(one) == _plain(other), "how its characters are encoded"),
+    (lambda one, other: _plain(one).casefold() == _plain(other).casefold(), "case"),
+    (
+        lambda one, other: _plain(one).casefold().strip() == _plain(other).casefold().strip(),
+        "case and blanks",
+    ),
+)
+"""When two names are nearly the same, and in what they differ."""
+
+
+def _plain(name: str) -> str:
+    return unicodedata.normalize("NFKC", name)
+
+
+def _ends_with(long: str, short: str) -> bool:
+    """Return whether a name is another one behind a prefix."""
+    before = long.casefold().removesuffix(short.casefold())
+    return bool(short) and before != long.casefold() and before[-1:] in {"/", ".", ":", "_", "-"}
+
+
+def _quoted(name: str) -> str:
+    """Return a name as it is, or in quotes where one could not see all of it."""
+    visible = name.isprintable() and name and not any(map(str.isspace, name))
+    return name if visible else repr(name)

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.config import SourceConfig
-from an_control.wiring.listings import Names
+from an_control.wiring.config import Names, SourceConfig
 from an_control.wiring.readers import Elements, Growing, Reader, Row
 
 NEVER_NS = 1 << 62

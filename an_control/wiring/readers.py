@@ -3,26 +3,195 @@
 What is not finite or unknown (an array that is too short) is written as NaN, never as zero.
 A reader over a wildcard grows as messages show what there is, and drops what was there only
 briefly.
+
+Which elements of a wildcard are expected: those that have come for a while.
+
+One odd message, or a publisher of ever new names, changes nothing for long: an element is expected
+once it has come for PROVEN_NS, and what is not expected is dropped when it is too old. The time
+is that of the source's messages, so that a silent source loses nothing.
+
+What stands for numbers that are no readings, before scale, offset and clip.
+
+A number is one of five: NaN, inf, -inf, outside the valid range, or a reading. What has no value
+that stands for it is missing. Then sectors of beams become one reading each.
+
+The slow reader, for what lies behind lists of messages: it goes from attribute to attribute.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.config import ChannelConfig
-from an_control.wiring.fields import ALL, ANGLES
-from an_control.wiring.listings import KEPT_LISTINGS, MISSING, TWICE, Names, nearest, variant
-from an_control.wiring.marks import Mark
-from an_control.wiring.repairs import repairs
-from an_control.wiring.wildcards import Presence
+from an_control.wiring.checked_yaml import Mark
+from an_control.wiring.config import (
+    KEPT_LISTINGS,
+    MISSING,
+    TWICE,
+    ChannelConfig,
+    Names,
+    nearest,
+    variant,
+)
+from an_control.wiring.messages import ALL, ANGLES
+
+Values = NDArray[np.float64]
+
+
+class Repairs:
+    """Repairs numbers of some channels; one entry of the wiring may stand for all of them."""
+
+    def __init__(self, configs: Sequence[ChannelConfig]) -> None:
+        self._single = len(configs) == 1
+
+        def column(name: str) -> Values:
+            values = [getattr(config, name) for config in configs]
+            return np.array([np.nan if one is None else one for one in values], np.float64)
+
+        ranges = [config.valid or (-np.inf, np.inf) for config in configs]
+        self._low, self._high = np.array(ranges, np.float64).T.copy()
+        self._nan, self._outside = column("nan"), column("outside")
+        self._inf, self._minus_inf = column("inf"), column("minus_inf")
+
+    def __call__(self, numbers: Any, where: slice | NDArray[np.bool_]) -> Values:
+        """The numbers (n,), which are those of the channels `where`, repaired; NaN is missing."""
+        raw = np.asarray(numbers, np.float64)
+
+        def of(column: Values) -> Values:
+            return column if self._single else column[where]
+
+        values = np.where((raw < of(self._low)) | (raw > of(self._high)), of(self._outside), raw)
+        values = np.where(np.isnan(raw), of(self._nan), values)
+        values = np.where(np.isposinf(raw), of(self._inf), values)
+        return np.where(np.isneginf(raw), of(self._minus_inf), values)
+
+
+def repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
+    """What repairs the numbers of these channels; None where nothing does."""
+    if any(config.repaired for config in configs):
+        return Repairs(configs)
+    return None
+
+
+def pooled(get: Callable[[Any], NDArray[Any]], config: ChannelConfig) -> Callable[[Any], Values]:
+    """A function that gives a message's repaired numbers by sectors."""
+    assert config.pool is not None
+    size, by, repair = config.pool.size, config.pool.by, repairs([config])
+    taken = slice(*(config.pool.elements or (None,)))
+
+    def read(message: Any) -> Values:
+        values = np.asarray(get(message)[taken], np.float64)
+        return pool(values if repair is None else repair(values, slice(None)), size, by)
+
+    return read
+
+
+def pool(values: Values, size: int, by: Literal["min", "mean"]) -> Values:
+    """(ceil(n / size),) of values (n,): the least or the mean of every `size` of them.
+
+    The last sector has the rest. What is not finite is left out; NaN where nothing is left.
+    """
+    if not len(values):
+        return np.zeros(0)
+    starts = np.arange(0, len(values), size)
+    finite = np.isfinite(values)
+    if by == "min":
+        return np.fmin.reduceat(np.where(finite, values, np.nan), starts)
+    counts = np.add.reduceat(finite.astype(np.float64), starts)
+    sums = np.add.reduceat(np.where(finite, values, 0.0), starts)
+    return np.where(counts > 0.0, sums / np.maximum(counts, 1.0), np.nan)
+
+
+PROVEN_NS = 1_000_000_000
+
+
+class Presence:
+    """When each element was there; `count` of them are expected, or are in the newest message.
+
+    proves: whether elements become expected at all; others come and go with each message.
+    """
+
+    gone_ns = PROVEN_NS
+    """Without an element for so long, it is gone."""
+
+    def __init__(self, proves: bool) -> None:
+        self._proves = proves
+        self._since_ns = np.zeros(0, np.int64)
+        self._last_ns = np.zeros(0, np.int64)
+        self._now_ns = 0
+        self.expected = np.zeros(0, bool)
+        self.count = 0
+        self.complete = True
+        """Whether the newest message has all elements."""
+
+    def note(self, there: NDArray[np.bool_] | None, now_ns: int) -> None:
+        """A message of that time has these elements, None for all."""
+        if there is None and self._settled and self.complete:
+            self._now_ns = now_ns
+            return
+        if self.complete:
+            self._last_ns[:] = self._now_ns
+        before_ns, self._now_ns = self._now_ns, now_ns
+        self.complete = there is None
+        if there is None:
+            there = np.ones(len(self.expected), bool)
+        again = there & (self._last_ns != before_ns) & self._gone()
+        self._since_ns[again] = now_ns
+        self._last_ns[there] = now_ns
+        if self._proves:
+            self.expected |= self._last_ns - self._since_ns >= PROVEN_NS
+        self.count = int(np.count_nonzero(self.expected | there))
+
+    def stale(self) -> NDArray[np.bool_]:
+        """(n,): what is not expected and is gone."""
+        if self.complete:
+            return np.zeros(len(self.expected), bool)
+        return ~self.expected & self._gone()
+
+    def resize(self, places: NDArray[np.intp], now_ns: int) -> None:
+        """Keep the elements of these places, in this order; a new one, there now, for each -1."""
+        if self.complete:
+            self._last_ns[:] = self._now_ns
+        old, new = places >= 0, len(places)
+        since, last = np.full(new, now_ns, np.int64), np.full(new, now_ns, np.int64)
+        expected = np.zeros(new, bool)
+        for array, before in (
+            (since, self._since_ns),
+            (last, self._last_ns),
+            (expected, self.expected),
+        ):
+            array[old] = before[places[old]]
+        self._since_ns, self._last_ns, self.expected = since, last, expected
+        self.complete = False
+        self.count = int(np.count_nonzero(expected | (last == now_ns)))
+
+    def expect_present(self) -> None:
+        """Expect no longer what has been gone for PROVEN_NS."""
+        if not self.complete:
+            self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
+            self.count = int(np.count_nonzero(self.expected))
+
+    def copy(self) -> Presence:
+        """The same in arrays of its own."""
+        return copy.deepcopy(self)
+
+    def _gone(self) -> NDArray[np.bool_]:
+        gone: NDArray[np.bool_] = np.abs(self._now_ns - self._last_ns) > self.gone_ns
+        return gone
+
+    @property
+    def _settled(self) -> bool:
+        return not self._proves or bool(self.expected.all())
+
 
 Row = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -434,3 +603,107 @@ def check_size(count: int) -> None:
     """Refuse a message that would make a wildcard too large (ValueError)."""
     if count > MAX_ELEMENTS:
         raise ValueError(f"the message has more than {MAX_ELEMENTS} elements for one wildcard")
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One field on the way to a number.
+
+    names  the list of names in the message that has the field, if it has one
+    label  what of the hop goes into the channel's label: its name, its key
+    """
+
+    name: str
+    key: int | str | None = None
+    names: str | None = None
+    label: tuple[bool, bool] = (False, False)
+
+    def labels(self, key: int | str | None) -> tuple[str, ...]:
+        """The hop's part of a channel's label, the key in place of a `*`."""
+        name, element = self.label
+        return (self.name,) * name + (str(key),) * element
+
+
+class Walk(Growing):
+    """Numbers behind a list of messages, an angle of a quaternion in a list, single octets."""
+
+    def __init__(
+        self,
+        hops: Sequence[Hop],
+        function: str | None,
+        channels: Sequence[Channel] = (),
+        wildcard: Wildcard | None = None,
+    ) -> None:
+        own = ".".join(part for hop in hops for part in hop.labels(hop.key))
+        super().__init__(channels, [own] * len(channels), wildcard)
+        self._hops = tuple(hops)
+        self.merges = _by_name(hops)
+        self._angle = ANGLES[function] if function else None
+        self._found: dict[str, float] = {}
+
+    def grow(self, message: Any, time_ns: int) -> bool:
+        return self._take_up(self._walk_all(message), time_ns)
+
+    def read(self, message: Any, row: Row) -> Mask | None:
+        found = self._found = self._walk_all(message)
+        there = np.array([key in found for key in self._keys], bool)
+        self._put(row, there, [found[key] for key in self._keys if key in found])
+        return None if there.all() else there
+
+    def absence(self, index: int) -> str | None:
+        return None if self._keys[index] in self._found else "the message has no such element"
+
+    def _walk_all(self, message: Any) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for parts, value in self._walk(message, self._hops, None, ()):
+            label = ".".join(parts)
+            found[label] = math.nan if label in found else value
+            check_size(len(found))
+        return found
+
+    def _walk(
+        self, node: Any, hops: tuple[Hop, ...], names: Any, parts: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], float]]:
+        if not hops:
+            yield parts, self._number(node)
+            return
+        hop, rest = hops[0], hops[1:]
+        names = getattr(node, hop.names) if hop.names else names
+        field = getattr(node, hop.name)
+        for key, item in _items(field, hop.key, names):
+            yield from self._walk(item, rest, names, parts + hop.labels(key))
+
+    def _number(self, value: Any) -> float:
+        if self._angle:
+            return self._angle(value.x, value.y, value.z, value.w)
+        return float(value[0] if isinstance(value, bytes) else value)
+
+
+def _by_name(hops: Sequence[Hop]) -> bool:
+    """Whether elements on the way are distinguished by name."""
+    named = False
+    for hop in hops:
+        named |= hop.names is not None
+        if named and isinstance(hop.key, str):
+            return True
+    return False
+
+
+def _items(field: Any, key: int | str | None, names: Any) -> Iterator[tuple[int | str | None, Any]]:
+    """The elements of a field that a key means, each with its own name or index.
+
+    Of a list that is longer than its names it is not known which element has which: none.
+    """
+    if isinstance(key, str) and names is not None and len(field) > len(names):
+        return
+    if key is None:
+        yield None, field
+    elif isinstance(key, int):
+        if key < len(field):
+            yield key, field[key]
+    elif key == ALL:
+        yield from zip(names if names is not None else range(len(field)), field, strict=False)
+    else:
+        places = [place for place, name in enumerate(names) if name == key]
+        if len(places) == 1 and places[0] < len(field):
+            yield key, field[places[0]]

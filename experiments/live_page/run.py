@@ -206,7 +206,7 @@ async def _alone(seconds: float, drags: int) -> dict[str, float]:
     import rclpy
     from rclpy.node import Node
 
-    from an_control.view.calls import Calls
+    from an_control.view.clients import Calls
     from an_control.view.command_handlers import Deeds
     from an_control.view.graph import find
     from an_control.view.listener import Listener

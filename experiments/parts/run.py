@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control.learning.teacher.digest import model_digest
+from an_control.learning.teacher.teachers import model_digest
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
 from experiments.learned_runs import (

@@ -38,7 +38,7 @@ class Ant:
         import rclpy
         from sensor_msgs.msg import JointState
 
-        from an_control.ros.quiet_node import QuietNode
+        from an_control.ros.graph import QuietNode
         from an_control_sim.bridge.bridge import Bridge
         from an_control_sim.bridge.robot import Robot
         from an_control_sim.bridge.simulation_file import load_simulation

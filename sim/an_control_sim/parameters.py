@@ -16,7 +16,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from an_control.disturbance import SETTINGS, Change, DisturbanceSettings, load_schedule
-from an_control.wiring.errors import without_middle
+from an_control.wiring.checked_yaml import without_middle
 
 Value = TypeVar("Value", bool, int, float, str)
 NAMES = tuple(one.name for one in SETTINGS)

@@ -19,7 +19,7 @@ from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 
 from an_control.ros.distributions import events_executor
-from an_control.ros.quiet_node import QuietNode
+from an_control.ros.graph import QuietNode
 
 AnyNode = TypeVar("AnyNode", bound=Node)
 RELIABLE = QoSProfile(depth=10)

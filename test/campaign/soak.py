@@ -27,7 +27,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool
 
 from an_control.ros.node import PolicyNode
-from an_control.system.garbage import freeze_garbage
+from an_control.system.priority import freeze_garbage
 from an_control.system.share import share_path
 from an_control.wiring import load_wiring
 from campaign.plan import WALKS_S

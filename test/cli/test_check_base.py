@@ -20,8 +20,8 @@ from stand import LATCHED
 
 from an_control.cli import main
 from an_control.ros.distributions import tells_senders
+from an_control.ros.graph import QuietNode
 from an_control.ros.outputs import set_stamp
-from an_control.ros.quiet_node import QuietNode
 
 WIRING = """
 an_control_wiring: 1

@@ -11,9 +11,8 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.cli import main
-from an_control.learning.dagger.image_patches.learner import PatchDagger
-from an_control.learning.dagger.image_patches.training import new_student
-from an_control.learning.dagger.recipes import read_recipe
+from an_control.learning.dagger.image_patches.learner import PatchDagger, new_student
+from an_control.learning.dagger.settings import read_recipe
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model

@@ -14,7 +14,7 @@ pytest.importorskip("stable_baselines3", reason="needs the train extra")
 from program import LIMIT_S
 
 from an_control.cli import learn_steps, main
-from an_control.learning.runs.checkpoint import unpack
+from an_control.learning.runs.run_folder import unpack
 from an_control.load import load_policy
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model

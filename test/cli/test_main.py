@@ -16,8 +16,8 @@ from program import START
 import an_control
 from an_control.cli import main
 from an_control.cli.common import Output, outputs_in
+from an_control.cli.distill import Parts
 from an_control.cli.help import GROUPS, RENAMED, SHELLS, VERBS, module_of
-from an_control.cli.model_parts import Parts
 
 PACKAGE = Path(an_control.__file__).parent
 

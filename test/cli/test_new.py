@@ -28,8 +28,8 @@ from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import random_model
 from an_control.wiring import load_wiring
 from an_control_sim.bridge.draft import draft_environment, expression
-from an_control_sim.bridge.pair import check_pair, not_published
 from an_control_sim.bridge.simulation_file import load_simulation
+from an_control_sim.bridge.simulator_node import check_pair, not_published
 from an_control_sim.gym.environments import describe, make_environment
 
 LEGS = """

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from an_control.cli.sim_view import progress
+from an_control.cli.sim import progress
 
 
 def test_the_progress_line_counts_an_episodes_own_steps(capsys):

@@ -14,8 +14,7 @@ from an_control.cli import main
 from an_control.learning.forward_model.episodes import Trace
 from an_control.learning.forward_model.learner import ForwardModelLearner
 from an_control.learning.forward_model.networks import ForwardModelSettings
-from an_control.learning.runs.recordings import Recordings
-from an_control.learning.runs.run_folder import RunFolder
+from an_control.learning.runs.run_folder import Recordings, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import read_model, write_model

@@ -12,7 +12,7 @@ pytest.importorskip("popgym", reason="needs the train extra")
 
 from an_control.learning.evaluation.comparison import write_tables
 from an_control.learning.runs.run_folder import RunError, RunFolder
-from an_control.system.folder_lock import locked
+from an_control.system.files import locked
 from experiments.memory import comparison, report, run, training
 from experiments.memory.comparison import Budget, Comparison
 from experiments.memory.report import TITLES

@@ -11,8 +11,7 @@ from an_control.learning.evaluation.evaluate import evaluate
 from an_control.learning.rollout.compiled.classic_control import PHYSICS, classic_control
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.engine import evaluation_starts
-from an_control.learning.rollout.engine_choice import make_engine
-from an_control.learning.rollout.processes import Processes
+from an_control.learning.rollout.processes import Processes, make_engine
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
 from an_control.policy.random_model import random_model

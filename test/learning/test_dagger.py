@@ -14,21 +14,21 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.disturbance import TRAINING_SEEDS, episode_seed
-from an_control.learning.dagger.episodes import (
+from an_control.learning.dagger.learner import Dagger
+from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke
+from an_control.learning.dagger.streams import (
+    Batch,
     Episode,
     NoisyTeacher,
     PerturbedTeacher,
     RolloutSettings,
+    Streams,
+    StreamSettings,
     StudentRollout,
     record,
 )
-from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.recipes import read_recipe, smoke
-from an_control.learning.dagger.streams import Batch, Streams, StreamSettings
 from an_control.learning.dagger.student import Student
-from an_control.learning.dagger.student_sizes import StudentSizes
-from an_control.learning.runs.recordings import Recordings
-from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
+from an_control.learning.runs.run_folder import CHECKPOINT, Recordings, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import packaged_ant_teacher
 from an_control.load import load_policy, make_policy

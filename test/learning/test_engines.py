@@ -17,8 +17,7 @@ from an_control.learning.rollout.compiled.classic_control import Physics
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.compiled.loop import ADVANCE, OBSERVE
 from an_control.learning.rollout.engine import Start, evaluation_starts, training_starts
-from an_control.learning.rollout.engine_choice import make_engine
-from an_control.learning.rollout.processes import Dask, Processes
+from an_control.learning.rollout.processes import Dask, Processes, make_engine
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
 from an_control.policy.random_model import random_model

@@ -9,7 +9,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.learning.evaluation.comparison import compare
-from an_control.learning.evaluation.stage import Stage
+from an_control.learning.evaluation.evaluate import Stage
 from an_control.learning.rollout.episode import Result
 from an_control.policy import MlpSizes, write_model
 from an_control.policy.random_model import random_model

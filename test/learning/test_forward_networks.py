@@ -10,10 +10,8 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 
 from an_control.learning.forward_model.episodes import Trace
-from an_control.learning.forward_model.identity import Identity
-from an_control.learning.forward_model.imputation import Imputation
-from an_control.learning.forward_model.networks import ForwardModelSettings
-from an_control.learning.forward_model.prediction import Prediction
+from an_control.learning.forward_model.imputation import Identity, Imputation
+from an_control.learning.forward_model.networks import ForwardModelSettings, Prediction
 from an_control.monitor.forward_model import identity_features
 from an_control.policy.sizes import WINDOW
 

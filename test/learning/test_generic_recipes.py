@@ -10,11 +10,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.disturbance import Disturber
-from an_control.learning.dagger.episodes import Episode, record
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.recipes import read_recipe, smoke
-from an_control.learning.dagger.settings import Collection
-from an_control.learning.dagger.streams import Streams, StreamSettings
+from an_control.learning.dagger.settings import Collection, read_recipe, smoke
+from an_control.learning.dagger.streams import Episode, Streams, StreamSettings, record
 from an_control.learning.faults import (
     NOTHING,
     Fault,
@@ -30,7 +28,7 @@ from an_control.learning.forward_model.episodes import explore
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher, NetworkTeacher
-from an_control.wiring.errors import WiringError
+from an_control.wiring.checked_yaml import WiringError
 from an_control_sim.gym.environments import make_environment
 
 CART, POLE = "cart_env:Cart-v0", "CartPole-v1"

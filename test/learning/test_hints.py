@@ -10,9 +10,8 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.es.hints import Hinted, share_at
 from an_control.learning.es.parametrisation import Authors
-from an_control.learning.es.search import Search, SearchSettings
+from an_control.learning.es.search import Hinted, Search, SearchSettings, share_at
 from an_control.learning.rollout.engine import NOTHING, training_starts
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop

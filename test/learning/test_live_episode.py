@@ -7,7 +7,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 pytest.importorskip("numba", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
-from an_control.learning.rollout.live_episode import MAX_BLIND, LiveEpisode
+from an_control.learning.rollout.episode import MAX_BLIND, LiveEpisode
 from an_control_sim.gym.failure import EnvironmentFailure
 
 from .broken import Breaking

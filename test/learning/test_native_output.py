@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from an_control.system.native_output import no_native_output
+from an_control.system.environment_output import no_native_output
 
 SCRIPT = """
 from an_control_sim.gym.environments import make_environment

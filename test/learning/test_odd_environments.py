@@ -19,7 +19,7 @@ from an_control.disturbance import DisturbanceSettings
 from an_control.learning.forward_model import validation
 from an_control.learning.forward_model.episodes import Trace
 from an_control.learning.forward_model.validation import validate
-from an_control.learning.rollout.live_episode import LiveEpisode
+from an_control.learning.rollout.episode import LiveEpisode
 from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
@@ -184,14 +184,14 @@ def test_an_environment_that_writes_over_its_arrays_gives_what_one_with_new_arra
 
 def test_one_reading_is_enough_for_a_student():
     """It was asked to act without any channel, which gave NaN."""
-    from an_control.learning.dagger.episodes import (
+    from an_control.learning.dagger.settings import StudentSizes
+    from an_control.learning.dagger.streams import (
         PerturbedTeacher,
         RolloutSettings,
         StudentRollout,
         record,
     )
     from an_control.learning.dagger.student import Student
-    from an_control.learning.dagger.student_sizes import StudentSizes
     from an_control.learning.teacher.teachers import FunctionTeacher
 
     torch.manual_seed(0)

@@ -11,8 +11,7 @@ pytest.importorskip("cma", reason="needs the train extra")
 
 from an_control.cli import main
 from an_control.learning.es.optimisers import Cma, make_optimiser
-from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
-from an_control.learning.runs.run_folder import CHECKPOINT
+from an_control.learning.runs.run_folder import CHECKPOINT, CheckpointError, pack, unpack
 
 NAMES = ["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 CMA_NAMES = NAMES[:2]

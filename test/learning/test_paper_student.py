@@ -11,12 +11,10 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("numba", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.learning.dagger.episodes import NoisyTeacher, record
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.paper_student import PaperStudent
-from an_control.learning.dagger.recipes import read_recipe, smoke
-from an_control.learning.dagger.streams import Streams, StreamSettings
-from an_control.learning.dagger.student_sizes import StudentSizes
+from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke
+from an_control.learning.dagger.streams import NoisyTeacher, Streams, StreamSettings, record
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher

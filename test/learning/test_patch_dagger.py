@@ -12,23 +12,29 @@ for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
 import torch  # noqa: E402
 
 from an_control.disturbance import DisturbanceSettings, Disturber  # noqa: E402
-from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass  # noqa: E402
 from an_control.learning.dagger.image_patches.batches import (  # noqa: E402
     Batches,
     compact,
     distinct,
 )
-from an_control.learning.dagger.image_patches.delivery import as_seen  # noqa: E402
-from an_control.learning.dagger.image_patches.episodes import Episode, record  # noqa: E402
-from an_control.learning.dagger.image_patches.learner import PatchDagger  # noqa: E402
+from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
+    Episode,
+    as_seen,
+    pattern,
+    record,
+    replace_grass,
+)
+from an_control.learning.dagger.image_patches.learner import PatchDagger, new_student  # noqa: E402
 from an_control.learning.dagger.image_patches.student import VisionStudent  # noqa: E402
-from an_control.learning.dagger.image_patches.training import new_student  # noqa: E402
-from an_control.learning.dagger.recipes import patch_smoke, read_recipe  # noqa: E402
+from an_control.learning.dagger.settings import patch_smoke, read_recipe  # noqa: E402
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
 from an_control.learning.faults import PatchFault, ids_of  # noqa: E402
 from an_control.learning.rollout.engine import Start  # noqa: E402
-from an_control.learning.rollout.episode import DisturbedPatches, play_episode  # noqa: E402
-from an_control.learning.rollout.evaluation_protocol import Protocol  # noqa: E402
+from an_control.learning.rollout.episode import (  # noqa: E402
+    DisturbedPatches,
+    Protocol,
+    play_episode,
+)
 from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
 from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
 from an_control.load import make_policy  # noqa: E402

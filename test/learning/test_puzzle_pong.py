@@ -10,7 +10,7 @@ from torch import nn
 
 from an_control.learning.import_authors import import_authors
 from an_control.load import make_policy
-from an_control.policy.positional_encoding import positional_table
+from an_control.policy.set_transformer import positional_table
 
 PATCHES, TICKS, ACTIONS, MESSAGE = 60, 4, 6, 32
 

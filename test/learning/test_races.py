@@ -9,8 +9,7 @@ pytest.importorskip("cma", reason="needs the train extra")
 
 from an_control.learning.es.optimisers import Pgpe
 from an_control.learning.es.parametrisation import Authors, Whole
-from an_control.learning.es.races import EpisodeCount, Race, Stall
-from an_control.learning.es.search import Search, SearchSettings
+from an_control.learning.es.search import EpisodeCount, Race, Search, SearchSettings, Stall
 from an_control.learning.rollout.engine import Outcomes
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop

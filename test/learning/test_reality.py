@@ -13,8 +13,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Range, Stop
 from an_control.learning.rollout.engine import evaluation_starts
-from an_control.learning.rollout.episode import DisturbedPatches, play_episode
-from an_control.learning.rollout.live_episode import LiveEpisode
+from an_control.learning.rollout.episode import DisturbedPatches, LiveEpisode, play_episode
 from an_control.load import make_policy
 from an_control.policy import read_model
 from an_control.system.environment_output import OUTPUT, EnvironmentFailure

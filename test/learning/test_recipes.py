@@ -8,8 +8,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.cli import main
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
-from an_control.learning.dagger.recipes import read_recipe, recipe_names, recipe_of
-from an_control.learning.dagger.settings import DaggerSettings
+from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_names, recipe_of
 from an_control.wiring import WiringError
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"

@@ -11,8 +11,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
-from an_control.learning.runs.run_folder import CHECKPOINT, LIMITS, RunError, RunFolder
+from an_control.learning.runs.run_folder import (
+    CHECKPOINT,
+    LIMITS,
+    CheckpointError,
+    RunError,
+    RunFolder,
+    pack,
+    unpack,
+)
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model
 from an_control.policy.random_model import random_model
@@ -103,7 +110,7 @@ def test_a_run_that_is_stopped_before_any_validation_leaves_its_newest_model(tmp
 def test_a_folder_in_which_another_process_works_is_refused(tmp_path):
     folder = tmp_path / "run"
     code = (
-        "import sys, pathlib; from an_control.system.folder_lock import locked\n"
+        "import sys, pathlib; from an_control.system.files import locked\n"
         "with locked(pathlib.Path(sys.argv[1])): print('in', flush=True); sys.stdin.read()"
     )
     folder.mkdir()

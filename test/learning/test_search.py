@@ -18,8 +18,7 @@ from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import Authors, Whole
 from an_control.learning.es.search import Search, SearchSettings, play_mixture
 from an_control.learning.rollout.engine import NOTHING, Outcomes, RolloutError, training_starts
-from an_control.learning.runs.checkpoint import unpack
-from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
+from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder, unpack
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.load import load_policy
 from an_control.policy import MlpSizes, read_model

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
-from an_control.learning.set_transformer import SetEncoder, SetPooling
+from an_control.learning.recurrence import SetEncoder, SetPooling
 from an_control.policy.set_transformer import (
     InducedSelfAttention,
     Pooling,

@@ -7,10 +7,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
-from an_control.learning.dagger.episodes import NoisyTeacher, record
-from an_control.learning.dagger.streams import Batch
+from an_control.learning.dagger.settings import StudentSizes
+from an_control.learning.dagger.streams import Batch, NoisyTeacher, record
 from an_control.learning.dagger.student import Student
-from an_control.learning.dagger.student_sizes import StudentSizes
 from an_control.learning.teacher.teachers import packaged_ant_teacher
 from an_control.load import load_policy
 from an_control.policy import write_model

@@ -9,8 +9,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.recipes import smoke
-from an_control.learning.dagger.settings import DaggerSettings
+from an_control.learning.dagger.settings import DaggerSettings, smoke
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher, NetworkTeacher, read_teacher

@@ -73,8 +73,7 @@ def test_where_numba_fails_policies_run_uncompiled_with_a_warning(model_file, tm
 def test_nothing_is_compiled_after_loading(model_file):
     """Whatever arrays a tick gets: also read-only and strided ones once had their own version."""
     pytest.importorskip("numba", reason="the compiled engine needs numba")
-    from an_control.policy.scalar.numba_engine import _tick
-    from an_control.policy.scalar.numba_head import act
+    from an_control.policy.scalar.numba_engine import _tick, act
 
     policy = an_control.load_policy(model_file, engine="numba")
     compiled = len(_tick.signatures), len(act.signatures)
@@ -127,7 +126,7 @@ def test_a_monitor_that_the_model_cannot_serve_is_refused(model_file, monitor):
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
 def test_leaving_out_the_rows_of_units_that_are_zero_changes_no_bit(width, share):
     pytest.importorskip("numba", reason="the compiled engine needs numba")
-    from an_control.policy.scalar.numba_products import add_product, add_sparse_product
+    from an_control.policy.scalar.numba_engine import add_product, add_sparse_product
 
     rng = np.random.default_rng(width)
     for count in (1, 7, 8, 64, 91):
@@ -143,7 +142,7 @@ def test_leaving_out_the_rows_of_units_that_are_zero_changes_no_bit(width, share
 
 def test_a_unit_that_is_not_a_number_still_counts():
     pytest.importorskip("numba", reason="the compiled engine needs numba")
-    from an_control.policy.scalar.numba_products import add_sparse_product
+    from an_control.policy.scalar.numba_engine import add_sparse_product
 
     out = np.zeros(2, np.float32)
     add_sparse_product(out, np.ones((3, 2), np.float32), np.array([0, np.nan, 1], np.float32))

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.monitor.costs import Costs
-from an_control.monitor.forward_model import Expectation, Prediction
+from an_control.monitor.forward_model import Costs, Expectation, Prediction
 from an_control.monitor.lateness import MAX_TICKS, Lateness
 
 CHANNELS, ACTIONS, SD = 6, 2, 0.01

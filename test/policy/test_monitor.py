@@ -16,7 +16,7 @@ from waves import (
 )
 
 from an_control.load import make_policy
-from an_control.monitor.belief import Belief
+from an_control.monitor.assignment import Belief
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import MlpSizes, read_model
 from an_control.system.share import share_path

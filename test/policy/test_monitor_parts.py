@@ -17,13 +17,12 @@ from waves import (
 
 from an_control.load import make_policy
 from an_control.monitor import assignment
-from an_control.monitor.belief import Belief
+from an_control.monitor.assignment import Belief
 from an_control.monitor.budget import Budget
-from an_control.monitor.costs import Costs
-from an_control.monitor.detector import ChangeDetector
 from an_control.monitor.evidence import Evidence, Record
-from an_control.monitor.forward_model import ForwardModel
+from an_control.monitor.forward_model import Costs, ForwardModel
 from an_control.monitor.monitor import SURE
+from an_control.monitor.search import ChangeDetector
 
 
 def noisy_monitor(roughest=0.003):

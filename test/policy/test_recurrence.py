@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from an_control.policy.reference_recurrence import ReferenceRecurrence
+from an_control.policy.reference_extensions import ReferenceRecurrence
 from an_control.policy.scalar.recurrence import Gate, recurrence_of
-from an_control.policy.sizes.recurrence import RecurrenceSizes
+from an_control.policy.sizes.scalar import RecurrenceSizes
 
 INPUTS = 3
 TRANSFORMERS = ("trxl", "trxl-i", "gtrxl")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, read_model, write_model
 from an_control.policy.random_model import random_model
-from an_control.policy.reference_set_transformer import SetReference
+from an_control.policy.reference_extensions import SetReference
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.set_transformer import Order, SetTransformer
 from an_control.policy.sizes import RecurrenceSizes, sizes_from

@@ -5,7 +5,7 @@ import pytest
 from waves import SPEEDS, monitored_model, telling_apart, waves
 
 from an_control.load import make_policy
-from an_control.monitor.belief import Belief
+from an_control.monitor.assignment import Belief
 from an_control.monitor.evidence import Record
 
 SWAPPED_AT = 60

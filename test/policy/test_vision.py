@@ -18,10 +18,9 @@ from small_vision import (
 from an_control.learning.import_authors import import_authors
 from an_control.load import load_policy, make_policy
 from an_control.policy import ModelError, read_model, write_model
-from an_control.policy.positional_encoding import positional_table
 from an_control.policy.random_model import random_model
-from an_control.policy.reference_extensions import gru
-from an_control.policy.reference_set_transformer import SetEquations
+from an_control.policy.reference_extensions import SetEquations, gru
+from an_control.policy.set_transformer import positional_table
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, kind_of, sizes_from
 
 ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]

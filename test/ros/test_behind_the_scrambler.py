@@ -15,8 +15,8 @@ from sensor_msgs.msg import JointState
 from stand import JOINTS, SAFE, STEP_NS, Stand, nanoseconds, readings_of, stamp_of
 
 from an_control.disturbance import DisturbanceSettings
+from an_control.ros.graph import QuietNode
 from an_control.ros.outputs import set_stamp
-from an_control.ros.quiet_node import QuietNode
 from an_control.wiring import load_wiring
 from an_control_sim.scrambler.scrambler import LOCKSTEP_WAIT_S, Scrambler, ScramblerNode
 from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring

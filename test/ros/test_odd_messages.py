@@ -9,8 +9,8 @@ import pytest
 from sensor_msgs.msg import JointState
 from stand import IDS, JOINTS, STEP_NS, RosTime, readings_of, set_stamp, stamp_of
 
-from an_control.ros import reading_age
-from an_control.ros.events import LINES
+from an_control.ros import inputs
+from an_control.ros.diagnostics import LINES
 
 SECOND_NS = 10**9
 
@@ -126,7 +126,7 @@ def steady(stand, monkeypatch) -> list[int]:
     ahead = [0]
     clock, wall = time.monotonic_ns, time.time_ns
     monkeypatch.setattr(time, "monotonic_ns", lambda: clock() + ahead[0])
-    monkeypatch.setattr(reading_age, "wall_ns", lambda: wall() + ahead[0])
+    monkeypatch.setattr(inputs, "wall_ns", lambda: wall() + ahead[0])
     stand.start(mode="rate")
     return ahead
 
@@ -144,7 +144,7 @@ def test_readings_that_waited_while_the_node_stood_still_do_not_count(stand, mon
 
 
 def test_lateness_is_what_a_message_took_longer_than_the_quickest_lately():
-    late = reading_age.Lateness()
+    late = inputs.Lateness()
     offset_ns = -37 * SECOND_NS  # between the clocks
     assert late(offset_ns, 5) == 0
     assert late(offset_ns + 10, 10) == 0
@@ -154,24 +154,24 @@ def test_lateness_is_what_a_message_took_longer_than_the_quickest_lately():
 
 
 def test_a_clock_that_is_set_is_followed_after_a_while():
-    late = reading_age.Lateness()
+    late = inputs.Lateness()
     for step in range(2000):
         assert late(step * STEP_NS, step * STEP_NS) == 0
     lates = [late((step - 500) * STEP_NS, step * STEP_NS) for step in range(2000, 5000)]
     assert lates[0] == 500 * STEP_NS and lates[-1] == 0
-    assert lates.index(0) * STEP_NS <= 2.1 * reading_age.MEMORY_NS
+    assert lates.index(0) * STEP_NS <= 2.1 * inputs.MEMORY_NS
 
 
 def test_a_clock_that_is_set_is_followed_as_soon_with_one_message_a_second():
-    late = reading_age.Lateness()
+    late = inputs.Lateness()
     for second in range(300):
         assert late(second * SECOND_NS, second * SECOND_NS) == 0
     lates = [late((second - 5) * SECOND_NS, second * SECOND_NS) for second in range(300, 340)]
-    assert lates.index(0) * SECOND_NS <= 2.3 * reading_age.MEMORY_NS
+    assert lates.index(0) * SECOND_NS <= 2.3 * inputs.MEMORY_NS
 
 
 def test_what_waited_through_a_long_sleep_is_late_by_all_of_it():
-    late = reading_age.Lateness()
+    late = inputs.Lateness()
     for step in range(2000):
         late(step * STEP_NS, step * STEP_NS)
     for step in range(2000, 2010):
@@ -179,7 +179,7 @@ def test_what_waited_through_a_long_sleep_is_late_by_all_of_it():
 
 
 def test_publishers_whose_clocks_differ_share_a_topic():
-    arrivals = reading_age.Arrivals(STEP_NS)
+    arrivals = inputs.Arrivals(STEP_NS)
     now_ns = time.time_ns()
     for clock_ns, gid in ((now_ns, b"a"), (now_ns - 90 * SECOND_NS, b"b")):
         info = {"source_timestamp": clock_ns, "publisher_gid": {"data": gid}}
@@ -187,7 +187,7 @@ def test_publishers_whose_clocks_differ_share_a_topic():
 
 
 def test_without_source_timestamps_what_comes_right_after_a_gap_counts_as_from_before_it():
-    arrivals = reading_age.Arrivals(STEP_NS)
+    arrivals = inputs.Arrivals(STEP_NS)
     for step in range(5):
         arrivals.ticked(step * STEP_NS)
         assert arrivals.of(None, step * STEP_NS + 1) == step * STEP_NS + 1

@@ -16,8 +16,8 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 from stand import JOINTS, LATCHED, Stand, readings_of, stamp_of
 
+from an_control.ros.graph import QuietNode
 from an_control.ros.outputs import set_stamp
-from an_control.ros.quiet_node import QuietNode
 
 BOTH = pytest.mark.parametrize("stand", ["single_threaded", "events"], indirect=True)
 RELIABLE = QoSProfile(depth=10)

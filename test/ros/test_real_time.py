@@ -17,7 +17,7 @@ from std_srvs.srv import Trigger
 from an_control.policy import read_model, write_model
 from an_control.policy.model_file import Model
 from an_control.policy.recovery import PAUSE_TICKS
-from an_control.ros import events
+from an_control.ros import diagnostics
 
 BOTH = pytest.mark.parametrize("stand", ["single_threaded", "events"], indirect=True)
 
@@ -154,20 +154,20 @@ def test_a_model_that_was_trained_with_a_soft_start_gets_it_and_a_longer_one_is_
 def test_before_the_first_message_a_source_is_waited_for_and_only_later_missed(
     stand, capfd, monkeypatch
 ):
-    monkeypatch.setattr(events, "WAIT_S", 1e9)
-    monkeypatch.setattr(events, "START_S", 1e9)
+    monkeypatch.setattr(diagnostics, "WAIT_S", 1e9)
+    monkeypatch.setattr(diagnostics, "START_S", 1e9)
     stand.start(mode="rate")
     stand.until(lambda: len(stand.commands) > 4, "safe commands")
     assert all(list(one.effort) == SAFE for one in stand.commands)
     log = capfd.readouterr().err
     assert "lost" not in log and "safe command" not in log and "[ERROR]" not in log
-    monkeypatch.setattr(events, "WAIT_S", 0.0)  # a second has passed
+    monkeypatch.setattr(diagnostics, "WAIT_S", 0.0)  # a second has passed
     count = len(stand.commands)
     stand.until(lambda: len(stand.commands) > count + 4, "safe commands")
     log = capfd.readouterr().err
     assert log.count("[INFO]") == log.count("waiting for joints, tilt") == 1
     assert "[WARN]" not in log and "[ERROR]" not in log
-    monkeypatch.setattr(events, "START_S", 0.0)  # and some more
+    monkeypatch.setattr(diagnostics, "START_S", 0.0)  # and some more
     stand.node._loop._events._patient_until_s = 0.0
     count = len(stand.commands)
     stand.until(lambda: len(stand.commands) > count + 4, "safe commands")

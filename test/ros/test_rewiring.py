@@ -15,7 +15,7 @@ from sensor_msgs.msg import JointState
 from stand import IDS, JOINTS, Stand, readings_of, stamp_of
 from std_srvs.srv import Trigger
 
-from an_control.ros import events
+from an_control.ros import diagnostics
 from an_control.ros.outputs import set_stamp
 
 X, Y = "channels.tilt.x", "channels.tilt.y"
@@ -380,7 +380,7 @@ def test_a_topic_that_nobody_publishes_is_taken_and_told(stand, capfd):
 
 
 def test_a_source_that_a_rewiring_adds_is_waited_for_before_it_is_missed(stand, capfd, monkeypatch):
-    monkeypatch.setattr(events, "START_S", 1e9)
+    monkeypatch.setattr(diagnostics, "START_S", 1e9)
     stand.start()
     stand.step(1)
     stand.node._loop._events._patient_until_s = 0.0  # the start is over
@@ -392,6 +392,6 @@ def test_a_source_that_a_rewiring_adds_is_waited_for_before_it_is_missed(stand, 
     log = capfd.readouterr().err
     assert "no message yet" not in log
     assert log.count("source 'spare' feeds no channel: add one, or take the source out of") == 1
-    monkeypatch.setattr(events, "START_S", 0.0)  # five seconds have passed
+    monkeypatch.setattr(diagnostics, "START_S", 0.0)  # five seconds have passed
     stand.step(3)
     assert capfd.readouterr().err.count("source 'spare': no message yet on spare") == 1

@@ -11,8 +11,8 @@ from sensor_msgs.msg import JointState
 from stand import stamp_of
 
 from an_control.ros.distributions import tells_senders
+from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
-from an_control.ros.quiet_node import QuietNode
 from an_control.ros.senders import TURN_NS, Senders
 
 MS = 1_000_000

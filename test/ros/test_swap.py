@@ -16,7 +16,7 @@ from stand import LIMITS, SCALE, Reference, Stand, tiny_model
 from an_control.control import controller
 from an_control.policy import AttentionSizes, model_file, write_model
 from an_control.policy.random_model import random_model
-from an_control.ros import swap
+from an_control.ros import node
 
 
 def other_model(path, actions: int = 2, step_s: float = 0.01, **task):
@@ -139,13 +139,13 @@ def test_hostile_values_of_the_model_parameter_are_refused(stand, reference, val
 
 def test_ticks_go_on_while_a_model_is_being_built(stand, tmp_path, reference, monkeypatch):
     stand.start()
-    go, make = threading.Event(), swap.make_policy
+    go, make = threading.Event(), node.make_policy
 
     def slow(*arguments, **options):
         assert go.wait(30.0)
         return make(*arguments, **options)
 
-    monkeypatch.setattr(swap, "make_policy", slow)
+    monkeypatch.setattr(node, "make_policy", slow)
     path = other_model(tmp_path / "other.safetensors")
     assert set_model(stand, str(path)).successful
     for step in range(1, 10):
@@ -205,7 +205,7 @@ def test_a_newer_model_is_never_overtaken_by_an_older_one(tmp_path):
             if path == last:
                 both.set()
 
-    swapping = swap.Swap(Controlled(), "numpy", None, given.append, check_rate=False)
+    swapping = node.Swap(Controlled(), "numpy", None, given.append, check_rate=False)
     swapping.start(first)
     assert both.wait(30.0)
     assert given == [first, last]
@@ -219,7 +219,7 @@ def test_a_model_whose_engine_cannot_be_built_is_reported_and_the_old_one_stays(
     def broken(*_, **__):
         raise RuntimeError("no engine")
 
-    monkeypatch.setattr(swap, "make_policy", broken)
+    monkeypatch.setattr(node, "make_policy", broken)
     assert set_model(stand, str(tiny_model(tmp_path / "other.safetensors"))).successful
     stand.until(lambda: any("model not swapped" in line for line in said), "the reason")
     assert list(stand.step(1).effort) == reference.step(1)
@@ -231,13 +231,13 @@ def test_all_models_are_built_on_one_thread_which_ends_with_the_configuration(
     """A thread that has just ended still holds its memory when the next one takes some of its own:
     the soak grew by 5 MB."""
     stand.start()
-    threads, read = [], swap.read_model
+    threads, read = [], node.read_model
 
     def recorded(path):
         threads.append(threading.current_thread())
         return read(path)
 
-    monkeypatch.setattr(swap, "read_model", recorded)
+    monkeypatch.setattr(node, "read_model", recorded)
     for name in "abc":
         path = other_model(tmp_path / f"{name}.safetensors")
         assert set_model(stand, str(path)).successful

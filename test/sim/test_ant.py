@@ -15,7 +15,7 @@ gymnasium = pytest.importorskip("gymnasium", reason="needs the sim extra")
 from gymnasium.utils.env_checker import check_env
 
 import an_control_sim
-from an_control.wiring.fields import pitch, roll
+from an_control.wiring.messages import pitch, roll
 from an_control_sim.envs.ant import ANT_CHANNELS, ANT_SCALING, AntEnv
 
 

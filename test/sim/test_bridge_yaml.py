@@ -15,10 +15,14 @@ from std_msgs.msg import Float64MultiArray
 
 from an_control.system.share import share_path
 from an_control.wiring import WiringError
-from an_control_sim.bridge.expressions import ExpressionError, parse_expression
 from an_control_sim.bridge.publishers import Outlet
 from an_control_sim.bridge.robot import Robot
-from an_control_sim.bridge.simulation_file import TopicConfig, load_simulation
+from an_control_sim.bridge.simulation_file import (
+    ExpressionError,
+    TopicConfig,
+    load_simulation,
+    parse_expression,
+)
 
 GOOD = """
 an_control_simulation: 1

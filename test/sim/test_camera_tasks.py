@@ -6,8 +6,8 @@ import pytest
 
 for module in ("Box2D", "pygame", "ale_py", "cv2"):
     pytest.importorskip(module, reason="needs the sim extra")
-from an_control_sim.envs.backgrounds import BACKGROUNDS, GRASS, background  # noqa: E402
 from an_control_sim.envs.car_racing import PANEL_ROWS, QuickCarRacing, game  # noqa: E402
+from an_control_sim.envs.car_racing_game import BACKGROUNDS, GRASS, background  # noqa: E402
 from an_control_sim.envs.puzzle_pong import SCORE_ROWS  # noqa: E402
 
 CAR_RACING = "an_control_sim:an_control/CarRacing-v0"

@@ -10,8 +10,8 @@ pytest.importorskip("rclpy")
 
 from an_control.system.share import share_path
 from an_control.wiring import Wiring, WiringError, load_wiring
-from an_control_sim.bridge.pair import check_pair
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
+from an_control_sim.bridge.simulator_node import check_pair
 
 
 def changed(folder: Path, name: str, old: str, new: str) -> Path:

@@ -9,7 +9,7 @@ pytest.importorskip("rclpy")
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
-from an_control_sim.bridge.policy_figures import PolicyFigures
+from an_control_sim.bridge.policy_link import PolicyFigures
 from an_control_sim.process import ros
 
 

@@ -149,8 +149,7 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
     from std_srvs.srv import Trigger
 
     from an_control_sim.process import new_executor
-    from an_control_sim.scrambler.order import LATCHED
-    from an_control_sim.scrambler.scrambler import Scrambler
+    from an_control_sim.scrambler.scrambler import LATCHED, Scrambler
 
     (tmp_path / "tiny.yaml").write_text(WIRING)
     node, told = Node("host", namespace="ant"), []

@@ -15,7 +15,7 @@ from rclpy.context import Context
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
 
-from an_control.view.calls import Calls, Unanswered
+from an_control.view.clients import Calls, Unanswered
 from an_control.view.command_handlers import Deeds
 from an_control.view.graph import SCRAMBLED, Found
 from an_control.view.listener import NEWEST, Listener, Topic

@@ -16,8 +16,8 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from std_srvs.srv import SetBool, Trigger
 
-from an_control.view import calls as calls_module
-from an_control.view.calls import Calls, Unanswered
+from an_control.view import clients as calls_module
+from an_control.view.clients import Calls, Unanswered
 
 
 class Slow:

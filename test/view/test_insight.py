@@ -8,8 +8,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from an_control.view.insight import MOST_COLUMNS, MOST_ROWS, KeyMap, hundredths, weights
-from an_control.view.picture import MOST_PIXELS, picture
+from an_control.view.insight import (
+    MOST_COLUMNS,
+    MOST_PIXELS,
+    MOST_ROWS,
+    KeyMap,
+    hundredths,
+    picture,
+    weights,
+)
 
 
 def image(pixels: np.ndarray, encoding: str, pad: int = 0) -> SimpleNamespace:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("rclpy")
 pytest.importorskip("msgspec")
-from an_control.view.calls import Calls
+from an_control.view.clients import Calls
 from an_control.view.command_handlers import Deeds
 from an_control.view.graph import Found
 

@@ -19,7 +19,7 @@ from an_control.wiring import (
     load_wiring,
     stamp_reader,
 )
-from an_control.wiring.fields import pitch, roll
+from an_control.wiring.messages import pitch, roll
 
 WIRING = load_wiring(share_path("config/ant.yaml"))
 TEXT_OR_STAMPS = {"String", "Header", "Empty", "TimeReference"}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.wiring.fields import Field, Step, parse_field, pitch, roll, yaw
+from an_control.wiring.messages import Field, Step, parse_field, pitch, roll, yaw
 
 NUMBERS = st.floats(-1.0, 1.0)
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from an_control.wiring import ChannelTable, WiringError
-from an_control.wiring.fields import element, parse_field
-from an_control.wiring.listings import nearest
+from an_control.wiring.config import nearest
+from an_control.wiring.messages import element, parse_field
 
 Table = Callable[..., ChannelTable]
 JOINTS = "sensor_msgs/msg/JointState"

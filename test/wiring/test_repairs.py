@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from an_control.wiring import ChannelTable, Readings, Wiring, WiringError
-from an_control.wiring.repairs import pool
+from an_control.wiring.readers import pool
 
 Table = Callable[..., ChannelTable]
 Load = Callable[..., Wiring]

@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from torch.optim.swa_utils import AveragedModel
 
-from an_control.learning.dagger.episodes import (
+from an_control.learning.dagger.paper_student import PaperStudent
+from an_control.learning.dagger.settings import DaggerSettings
+from an_control.learning.dagger.streams import (
     Driver,
     Episode,
     NoisyTeacher,
@@ -24,17 +26,18 @@ from an_control.learning.dagger.episodes import (
     StudentRollout,
     record,
 )
-from an_control.learning.dagger.paper_student import PaperStudent
-from an_control.learning.dagger.settings import DaggerSettings
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
 from an_control.learning.faults import NOTHING, draw, offered
-from an_control.learning.runs.checkpoint import as_tensors
-from an_control.learning.runs.recordings import Recordings
-from an_control.learning.runs.run_folder import units_of_run
+from an_control.learning.runs.run_folder import Recordings, as_tensors, units_of_run
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.digest import model_digest, settings_with
-from an_control.learning.teacher.teachers import ChoiceTeacher, Teacher, in_units
+from an_control.learning.teacher.teachers import (
+    ChoiceTeacher,
+    Teacher,
+    in_units,
+    model_digest,
+    settings_with,
+)
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control_sim.gym.environments import choices_of, describe, make_environment

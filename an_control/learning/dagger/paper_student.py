@@ -15,11 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from an_control.learning.arrays import array_of
+from an_control.learning.dagger.settings import StudentSizes
 from an_control.learning.dagger.streams import Batch
-from an_control.learning.dagger.student import State
-from an_control.learning.dagger.student_neurons import LstmNeuron, StackedNeuron
-from an_control.learning.dagger.student_parts import StudentParts
-from an_control.learning.dagger.student_sizes import StudentSizes
+from an_control.learning.dagger.student import LstmNeuron, StackedNeuron, State, StudentParts
 from an_control.learning.es.parametrisation import Authors, join, split
 from an_control.policy import Model
 

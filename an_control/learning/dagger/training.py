@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from an_control.learning.dagger.episodes import Episode
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings
-from an_control.learning.dagger.streams import Batch, Streams, StreamSettings
+from an_control.learning.dagger.streams import Batch, Episode, Streams, StreamSettings
 from an_control.learning.dagger.student import State, Student
 
 SATURATED = 0.999

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from an_control.policy import AttentionSizes, MlpSizes, Model, Sizes
-from an_control.policy.positional_encoding import positional_table
+from an_control.policy.set_transformer import positional_table
 from an_control.policy.sizes import Encoder, RecurrenceSizes, Shapes, paper_sizes
 
 LARGEST = 1e5

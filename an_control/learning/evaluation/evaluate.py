@@ -2,6 +2,8 @@
 
 Episode e of a run starts from `episode_seed(seed, e)` and its readings pass the same `Disturber` as
 over ROS 2, so both give the same returns. Training never uses these seeds (`TRAINING_SEEDS`).
+
+A policy in an environment, for one protocol after the other.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber
+from an_control.learning.evaluation.ablation import without
 from an_control.learning.rollout.engine import evaluation_starts
-from an_control.learning.rollout.episode import Result, Watch, play_episode
-from an_control.learning.rollout.evaluation_protocol import Protocol
-from an_control.policy import Model, Policy, VisionSizes
-from an_control_sim.gym.environments import Adapted, Batched, HasBackgrounds
+from an_control.learning.rollout.episode import Part, Protocol, Result, Watch, play_episode
+from an_control.load import make_policy
+from an_control.policy import Model, Monitor, Policy, VisionSizes
+from an_control_sim.gym.environments import Adapted, Batched, HasBackgrounds, describe
 from an_control_sim.gym.varied_robot import check_robot
 
 
@@ -110,3 +113,44 @@ def summary(results: Sequence[Result], success: float | None = None) -> dict[str
         "distance_m": float(np.mean(distances)) if distances else None,
         "steps_per_s": sum(r.steps for r in results) / sum(r.wall_s for r in results),
     }
+
+
+class Stage:
+    """Plays protocols with one model, environment and seed.
+
+    Compiled rollouts play what they can, unless every step's reward is wanted (`stepwise`).
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        env: gymnasium.Env[Any, Any],
+        seed: int,
+        stepwise: bool,
+        recovery: float,
+    ) -> None:
+        self.channels: list[str] = describe(env, "", "")["channels"]
+        self.stepwise = stepwise
+        self._model, self._env, self._seed, self._recovery = model, env, seed, recovery
+        self._policies: dict[tuple[Monitor | None, Part | None], Policy] = {}
+
+    def play(
+        self,
+        protocol: Protocol,
+        episodes: int,
+        report: Callable[[Result], None] | None = None,
+        watch: Watch | None = None,
+    ) -> list[Result]:
+        """These episodes; ValueError where the environment does not offer what is asked for."""
+        model, part = self._model, protocol.without
+        model = model if part is None else without(model, part)
+        which = protocol.monitor, part
+        if which not in self._policies:
+            self._policies[which] = make_policy(model, protocol.monitor, recovery=self._recovery)
+        policy = self._policies[which]
+        plain = protocol.memory == "kept" and protocol.until is None and watch is None
+        plain = plain and policy.monitor_report is None and not self._recovery
+        of, disturbance = (self._env, self.channels, episodes, self._seed), protocol.disturbance
+        if plain and not self.stepwise and can_fuse(model, self._env, disturbance):
+            return evaluate_fused(model, *of, disturbance)
+        return evaluate(policy, *of, protocol, report, watch)

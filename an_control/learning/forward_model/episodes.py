@@ -17,7 +17,7 @@ import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, Disturber
 from an_control.learning.faults import Fault, disturber, draw, ids_of
-from an_control.learning.rollout.live_episode import LiveEpisode, NewestReadings
+from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control.policy.sizes import WINDOW

@@ -21,11 +21,14 @@ import numpy as np
 import torch
 
 from an_control.learning.forward_model.episodes import Explorer, MissingChannels, Trace, explore
-from an_control.learning.forward_model.identity import Identity
-from an_control.learning.forward_model.imputation import Imputation
-from an_control.learning.forward_model.networks import ForwardModelSettings, Training
-from an_control.learning.forward_model.prediction import Prediction, usual_costs
-from an_control.learning.runs.recordings import Recordings
+from an_control.learning.forward_model.imputation import Identity, Imputation
+from an_control.learning.forward_model.networks import (
+    ForwardModelSettings,
+    Prediction,
+    Training,
+    usual_costs,
+)
+from an_control.learning.runs.run_folder import Recordings
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.monitor.forward_model import NETWORKS, ForwardModel
 from an_control.policy import Model

@@ -20,12 +20,11 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.faults import Fault, disturber, ids_of, offered
 from an_control.learning.forward_model.episodes import Trace, play_trace
-from an_control.learning.rollout.live_episode import LiveEpisode
+from an_control.learning.rollout.episode import LiveEpisode
 from an_control.load import make_policy
 from an_control.monitor.assignment import cost_moves
-from an_control.monitor.costs import Costs
 from an_control.monitor.fit import MIN_GAIN, TICKS, RobotFit
-from an_control.monitor.forward_model import FitLimits, ForwardModel, Prediction
+from an_control.monitor.forward_model import Costs, FitLimits, ForwardModel, Prediction
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import Model

@@ -1,27 +1,287 @@
-"""Playing episodes one by one with a gymnasium environment: what every worker process does."""
+"""Playing episodes one by one with a gymnasium environment: what every worker process does.
+
+One episode of an environment, tick by tick, under a disturbance: the only loop that plays one.
+
+    episode = LiveEpisode(env, seed, disturber, channels)
+    for tick in episode:
+        episode.act(policy.step_array(tick.values, tick.ids))
+
+Evaluation, the recording of episodes and learning all play so.
+
+What is done to a policy while it is evaluated, as one word list: `100,announced,noise=5`.
+
+The protocols of the paper (Tang & Ha 2021: shuffled at the reset, every K steps, noise channels)
+and of the follow-up study: what becomes of the neurons' state when the signals move.
+"""
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import DisturbanceSettings, Disturber, Late, Stop
+from an_control.disturbance import Change, DisturbanceSettings, Disturber, Late, Shuffle, Stop
+from an_control.disturbance.settings import ALLOWED_WORDS, WORDS, split_words
 from an_control.learning.rollout.engine import Start
-from an_control.learning.rollout.evaluation_protocol import Protocol
-from an_control.learning.rollout.live_episode import LiveEpisode
 from an_control.load import make_policy
-from an_control.policy import Model, Policy
+from an_control.policy import Model, Monitor, Policy
 from an_control.system.environment_output import OUTPUT, Printed
-from an_control_sim.gym.environments import make_environment, of_patches
+from an_control_sim.gym.environments import make_environment, of_patches, step_length
 from an_control_sim.gym.failure import EnvironmentFailure, failure_of
 from an_control_sim.gym.units import Units
+from an_control_sim.gym.varied_robot import varied
+
+Memory = Literal["kept", "reset", "zeroed"]
+Part = Literal["attention", "queries", "action"]
+"""Of a policy, which may be left out: `an_control.learning.evaluation.ablation`."""
+OWN_WORDS = (
+    f"{', '.join(get_args(Memory))}, until=STEP, monitor={'|'.join(get_args(Monitor))},"
+    f" without={'|'.join(get_args(Part))}, background=NAME"
+)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A disturbance of the readings, and what becomes of the neurons' state.
+
+    memory  kept    nothing is done to it: announced it goes with its channel's id, unannounced it
+                    stays in its slot
+            reset   it is cleared whenever signals move on the way: told when, but not what
+            zeroed  it is cleared at every step
+    until   the step from which on nothing moves any more, None = never
+    monitor what watches for it, None = what the model says
+    """
+
+    disturbance: DisturbanceSettings
+    memory: Memory = "kept"
+    until: int | None = None
+    monitor: Monitor | None = None
+    without: Part | None = None
+    """The part of the policy that is left out."""
+    background: str = ""
+    """The picture behind what a camera shows, where the environment has several."""
+
+    def __str__(self) -> str:
+        """The text that `parse` takes; a standard deviation in use is in it."""
+        names = ("until", "monitor", "without", "background")
+        more = {name: getattr(self, name) for name in names}
+        return ",".join(
+            [
+                str(self.disturbance),
+                *(f"{name}={value}" for name, value in more.items() if value not in (None, "")),
+                *([] if self.memory == "kept" else [self.memory]),
+            ]
+        )
+
+    @property
+    def schedule(self) -> tuple[Change, ...]:
+        """The changes of the disturbance in each episode."""
+        return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
+
+    @classmethod
+    def parse(cls, text: str) -> Protocol:
+        """When signals move, then more words; ValueError naming the word and what is allowed.
+
+        `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
+        `reset,without=attention`, `reset,background=marble`.
+        """
+        shuffle, words = split_words(text)
+        protocol = cls(DisturbanceSettings(shuffle))
+        for word in words:
+            protocol = protocol._with(word)
+        return protocol
+
+    def _with(self, word: str) -> Protocol:
+        name, _, value = word.partition("=")
+        if name == "background" and value:
+            return replace(self, background=value)
+        if word in get_args(Memory):
+            return replace(self, memory=cast(Memory, word))
+        if name == "monitor" and value in get_args(Monitor):
+            return replace(self, monitor=cast(Monitor, value))
+        if name == "without" and value in get_args(Part):
+            return replace(self, without=cast(Part, value))
+        if name == "until" and value.isdecimal():
+            return replace(self, until=int(value))
+        if name in WORDS:
+            return replace(self, disturbance=self.disturbance.with_word(word))
+        raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED_WORDS}, {OWN_WORDS})")
+
+    def forgets(self, rewired: bool) -> bool:
+        """Whether the neurons' state is cleared at a step; `rewired` says if signals moved."""
+        return self.memory == "zeroed" or (self.memory == "reset" and rewired)
+
+
+MAX_BLIND = 100
+"""Steps in a row without any reading after which an episode has failed."""
+
+
+class NewestReadings:
+    """Replaces readings that are missing (NaN) by the newest ones there were, at first 0.
+
+    A teacher and every other network that needs all its readings acts on these.
+    """
+
+    def __init__(self) -> None:
+        self._newest: np.ndarray | None = None
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Return the readings (N, ...) of a tick, all of them finite."""
+        missing = np.isnan(values)
+        if missing.any():
+            newest = np.zeros_like(values) if self._newest is None else self._newest
+            values = np.where(missing, newest, values)
+        self._newest = values
+        return values
+
+
+class Disturbance(typing.Protocol):
+    """What is done in an episode; a `Disturber` after its `reset`, for one."""
+
+    @property
+    def settings(self) -> DisturbanceSettings:
+        """Of this episode, without ranges; those of the robot count from its beginning."""
+
+    @property
+    def shuffles(self) -> int:
+        """How often signals have moved so far."""
+
+    @property
+    def arrived(self) -> bool:
+        """Whether a message came in this tick."""
+
+    def stop(self, step_s: float) -> Stop | None:
+        """When the safe command stops the robot; called once, before the first tick."""
+
+    def apply(
+        self, values: np.ndarray, channels: Sequence[str]
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The readings and the ids of their slots, for one tick's readings of these channels."""
+
+
+class Tick(NamedTuple):
+    """What is known when an action is due."""
+
+    observation: np.ndarray
+    """(N, ...) as the environment gave it, in nominal order; NaN where a reading is missing."""
+    values: np.ndarray
+    """(n, ...) as the disturbance leaves it, with the same NaN."""
+    ids: tuple[str, ...]
+    """(n,) of the slots; empty without a disturbance."""
+    moved: bool
+    """Whether signals have moved since the last tick."""
+    arrived: bool = True
+    """Whether the values are those of a new message; where it was lost, or holds no reading, a
+    policy does not step and what was sent last is sent again (unless it was trained to step on what
+    it has seen)."""
+
+
+class LiveEpisode:
+    """An episode from `seed` on, for `limit` steps at most; each tick is answered by `act`.
+
+    `disturbance` gets the readings under the names `channels`. ValueError where it asks for a
+    robot that the environment does not offer. EnvironmentFailure where the environment raises an
+    error, gives a reward that is not finite, or no reading at all for many steps or a whole
+    episode.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        seed: int,
+        disturbance: Disturbance | None = None,
+        channels: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> None:
+        self._env, self._disturbance, self._limit = env, disturbance, limit
+        self._channels = tuple(channels)
+        self.stop: Stop | None = None
+        """When the safe command, no action at all, takes the place of what is given."""
+        if disturbance is None:
+            varied(env)
+        else:
+            varied(env, disturbance.settings)
+            self.stop = disturbance.stop(step_length(env))
+        self._blind = 0
+        self.observation, self.info = env.reset(seed=seed)
+        """The newest ones."""
+        self.sent: np.ndarray | None = None
+        """The action that was sent last."""
+        self.rewards: list[float] = []
+        """One a step so far."""
+        self.total = 0.0
+        """Their sum."""
+        self.fell = False
+        """Whether the environment ended the episode."""
+        self.done = False
+        self._look(over=False)
+
+    def __iter__(self) -> Iterator[Tick]:
+        disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
+        steps, moves = 0, 0 if disturbance is None else disturbance.shuffles
+        while not self.done:
+            seen = self.observation
+            if self.stop is not None and steps == self.stop.begin and self.sent is not None:
+                self.sent = np.zeros_like(self.sent)  # a stop sends it at once, between two ticks
+            if disturbance is None:
+                yield Tick(seen, seen, (), False, not self._blind)
+            else:
+                values, ids = disturbance.apply(seen, channels)
+                before, moves = moves, disturbance.shuffles
+                arrived = disturbance.arrived and not self._blind
+                yield Tick(seen, values, ids, moves > before, arrived)
+            steps += 1
+            if len(rewards) != steps:
+                raise RuntimeError(f"step {steps}: {len(rewards)} actions were given so far")
+
+    def act(self, action: np.ndarray) -> float:
+        """Make one step of the environment with this action (A,) and return its reward.
+
+        Without any reading a policy may know no action: what was sent last is sent again.
+        """
+        stop, step = self.stop, len(self.rewards)
+        if self._blind and not np.isfinite(action).all():
+            action = np.zeros_like(action) if self.sent is None else self.sent
+        if stop is not None and stop.begin <= step < stop.end:
+            action = np.zeros_like(action)
+        self.sent = action
+        observation, reward, self.fell, truncated, self.info = self._env.step(action)
+        self.observation, reward = observation, float(reward)
+        self.rewards.append(reward)
+        self.total = total = self.total + reward
+        if not math.isfinite(total):
+            raise self._failure(f"gave the reward {reward}")
+        over = self.fell or truncated
+        self._look(over)
+        self.done = over or len(self.rewards) == self._limit
+        if stop is not None:
+            stop.follow(step + 1, self.info.get("distance_m"))
+        return reward
+
+    def _look(self, over: bool) -> None:
+        """Count the steps without any reading; too many are a failure, as is a whole episode."""
+        if np.isfinite(self.observation).any():
+            self._blind = 0
+            return
+        self._blind += 1
+        if self._blind > MAX_BLIND or (over and self._blind > len(self.rewards)):
+            raise self._failure(
+                f"gave no finite reading, nor did the {self._blind - 1} steps before"
+            )
+
+    def _failure(self, what: str) -> EnvironmentFailure:
+        spec = self._env.spec
+        name = type(self._env.unwrapped).__name__ if spec is None else spec.id
+        return EnvironmentFailure(f"environment {name!r}: step {len(self.rewards)} {what}")
+
 
 Watch = Callable[[Policy, Disturber], None]
 """Called after each action of an episode."""

@@ -11,25 +11,97 @@ Every file is written whole or not at all, so that a run that is stopped at any 
 last checkpoint whole. The same command continues the run of its folder, also with another limit
 (`LIMITS`); a folder that holds a run with other settings is refused. What never reached a
 checkpoint is no run.
+
+A checkpoint's file format: arrays, numbers and text, nested in dicts and lists.
+
+The file is a safetensors file. Its arrays are numbered; the header holds the rest as JSON, with
+`{"array": number}` in an array's place. Reading one runs no code.
+
+What the steps of a run recorded: `episodes_NNN.npz` in its folder, one file a step.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 import an_control
-from an_control.learning.runs.checkpoint import CheckpointError, pack, unpack
 from an_control.system.environment_output import OUTPUT
-from an_control.system.files import read_regular, write_whole
-from an_control.system.folder_lock import locked
+from an_control.system.files import locked, read_regular, write_whole
 from an_control_sim.gym.probe import measured_units
 from an_control_sim.gym.units import AS_THEY_ARE, Units
+
+HEADER = "state"
+ARRAY = "array"
+
+
+class CheckpointError(ValueError):
+    """Bytes that hold no checkpoint; the message says why."""
+
+
+def pack(state: dict[str, Any]) -> bytes:
+    """The bytes of a state; torch's tensors are stored as arrays. TypeError for other objects."""
+    arrays: dict[str, np.ndarray] = {}
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, "detach"):
+            value = value.detach().cpu().numpy()
+        if isinstance(value, np.ndarray):
+            name = str(len(arrays))
+            arrays[name] = np.array(value, order="C")
+            return {ARRAY: name}
+        if isinstance(value, dict):
+            return {"items": [[plain(key), plain(entry)] for key, entry in value.items()]}
+        if isinstance(value, list | tuple):
+            return [plain(entry) for entry in value]
+        return value.item() if isinstance(value, np.generic) else value
+
+    header = json.dumps(plain(state))
+    return save(arrays, {HEADER: header})
+
+
+def unpack(content: bytes) -> dict[str, Any]:
+    """The state that `pack` was given: arrays are numpy's, tuples lists. CheckpointError."""
+    try:
+        arrays = load(content)
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length])["__metadata__"][HEADER]
+        state: dict[str, Any] = _nested(json.loads(header), arrays)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"not a checkpoint: {error}") from error
+    return state
+
+
+def _nested(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_nested(entry, arrays) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    if ARRAY in value:
+        return arrays[value[ARRAY]]
+    return {_nested(key, arrays): _nested(entry, arrays) for key, entry in value["items"]}
+
+
+def as_tensors(value: Any) -> Any:
+    """The same state with torch's tensors in place of arrays, as `load_state_dict` takes them."""
+    import torch
+
+    if isinstance(value, np.ndarray):
+        return torch.tensor(value)
+    if isinstance(value, dict):
+        return {key: as_tensors(entry) for key, entry in value.items()}
+    return [as_tensors(entry) for entry in value] if isinstance(value, list) else value
+
 
 CHECKPOINT = "checkpoint.safetensors"
 LIMITS = ("generations", "rounds", "minutes", "teacher_minutes")
@@ -203,3 +275,54 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+E = TypeVar("E", bound=Any)
+
+
+class Recordings(Generic[E]):
+    """Episodes of one NamedTuple `kind`, whose fields are arrays (T, ...) or numbers.
+
+    RunError where the disk refuses, or a file does not hold such episodes.
+    """
+
+    def __init__(self, folder: Path, kind: type[E]) -> None:
+        self._folder, self._kind = folder, kind
+
+    def write(self, number: int, episodes: Sequence[E]) -> None:
+        """Put the episodes of step `number` into its file, whole."""
+        arrays: dict[str, np.ndarray] = {}
+        for name, column in zip(self._kind._fields, zip(*episodes, strict=True), strict=True):
+            if isinstance(column[0], np.ndarray):
+                arrays[f"{name}.lengths"] = np.array([len(part) for part in column])
+                arrays[name] = np.concatenate(column)
+            else:
+                arrays[name] = np.array(column)
+        content = io.BytesIO()
+        np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+        path = self._path(number)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, content.getvalue())
+        except OSError as error:
+            raise RunError(f"{path}: {error.strerror}") from error
+
+    def read(self, number: int) -> list[E]:
+        """The episodes of step `number`."""
+        path = self._path(number)
+        try:
+            with np.load(io.BytesIO(read_regular(path))) as stored:
+                columns = [self._column(stored, name) for name in self._kind._fields]
+        except (OSError, ValueError, KeyError) as error:
+            raise RunError(f"{path}: {error}") from error
+        return [self._kind(*parts) for parts in zip(*columns, strict=True)]
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"episodes_{number:03}.npz"
+
+    @staticmethod
+    def _column(stored: Any, name: str) -> list[Any]:
+        if f"{name}.lengths" not in stored:
+            numbers: list[Any] = stored[name].tolist()
+            return numbers
+        return np.split(stored[name], np.cumsum(stored[f"{name}.lengths"])[:-1])

@@ -23,8 +23,7 @@ from typing import Any, Protocol
 
 import an_control
 from an_control.learning.runs.card import Board, write_curve
-from an_control.learning.runs.checkpoint import CheckpointError
-from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder
+from an_control.learning.runs.run_folder import CHECKPOINT, CheckpointError, RunError, RunFolder
 from an_control.policy import Model, write_model
 
 NO_FIGURES: Mapping[str, Any] = {}

@@ -2,6 +2,10 @@
 
 Its whole state can be saved and restored, so that a run that was killed repeats its last
 iterations to the same bits, where the environment does.
+
+The deterministic part of an actor of stable-baselines3 as a model file's MLP.
+
+What an off-policy learner has seen, on disk: an append-only file beside the checkpoint.
 """
 
 from __future__ import annotations
@@ -10,19 +14,144 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import torch
+from torch import nn
 
-from an_control.learning.runs.checkpoint import as_tensors
-from an_control.learning.teacher.actor import Normalisation, actor_layers, linear_parts, means
-from an_control.learning.teacher.replay_file import ReplayFile
+from an_control.learning.runs.run_folder import RunError, as_tensors
 from an_control.learning.teacher.settings import TeacherSettings
-from an_control.learning.teacher.teachers import Layers, Teacher
+from an_control.learning.teacher.teachers import Layers, Output, Teacher
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
+from an_control.policy import MlpSizes, Model
 from an_control_sim.gym.failure import Failures
+
+PARTS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
+
+class ReplayFile:
+    """Keeps the transitions of a replay buffer of one environment; one record each, float32.
+
+    A checkpoint names how many records count; what a killed run has written beyond is dropped.
+    RunError where the disk refuses, or the file is shorter than its checkpoint says.
+    """
+
+    def __init__(self, path: Path, buffer: Any) -> None:
+        self._path, self._buffer = path, buffer
+        self._kept = 0
+
+    def append(self, count: int) -> None:
+        """Write what the buffer got since the last call; `count` transitions were ever added."""
+        if count == self._kept:
+            return
+        places = np.arange(self._kept, count) % self._buffer.buffer_size
+        rows = [getattr(self._buffer, part)[places].reshape(len(places), -1) for part in PARTS]
+        records = np.concatenate(rows, axis=1, dtype=np.float32)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("r+b" if self._path.exists() else "wb") as file:
+                file.seek(self._kept * records.shape[1] * 4)
+                file.truncate()
+                file.write(records.tobytes())
+        except OSError as error:
+            raise RunError(f"{self._path}: {error.strerror}") from error
+        self._kept = count
+
+    def restore(self, count: int) -> None:
+        """Fill the buffer as it was after `count` transitions."""
+        buffer = self._buffer
+        widths = [int(np.prod(getattr(buffer, part).shape[1:])) for part in PARTS]
+        width, size = sum(widths), buffer.buffer_size
+        first = max(0, count - size)
+        try:
+            numbers = np.fromfile(
+                self._path, "<f4", (count - first) * width, offset=first * width * 4
+            )
+        except OSError as error:
+            raise RunError(f"{self._path}: {error.strerror}") from error
+        if len(numbers) != (count - first) * width:
+            raise RunError(f"{self._path}: is shorter than the checkpoint says")
+        columns = np.split(numbers.reshape(-1, width), np.cumsum(widths)[:-1], axis=1)
+        places = np.arange(first, count) % size
+        for part, column in zip(PARTS, columns, strict=True):
+            array = getattr(buffer, part)
+            array[places] = column.reshape(len(places), *array.shape[1:])
+        buffer.pos, buffer.full = count % size, count >= size
+        self._kept = count
+
+
+class Normalisation(NamedTuple):
+    """What the network's inputs are: (observation - mean) / sd, so that inf hides a channel."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+    """(N,) each, float64."""
+
+
+def actor_layers(algorithm: Any) -> Layers:
+    """The weights (out, in) and biases (out,) float64 from observation to action.
+
+    Of PPO's mean action or logits, or of what SAC, TD3 and TQC squash by tanh.
+    """
+    return tuple(
+        (part.weight.detach().double().numpy(), part.bias.detach().double().numpy())
+        for part in linear_parts(algorithm.policy)
+    )
+
+
+def linear_parts(policy: Any) -> Sequence[nn.Linear]:
+    """Those of the actor from observation to action, in order."""
+    if hasattr(policy, "action_net"):
+        last = policy.action_net
+        last = last if isinstance(last, nn.Sequential) else (last,)
+        parts = [*policy.mlp_extractor.policy_net, *last]
+    else:
+        actor = policy.actor
+        mean = actor.mu if isinstance(actor.mu, nn.Sequential) else (actor.mu,)
+        parts = [*getattr(actor, "latent_pi", ()), *mean]
+    return [part for part in parts if isinstance(part, nn.Linear)]
+
+
+def folded(layers: Layers, normalisation: Normalisation) -> Layers:
+    """The same network for observations as they are."""
+    (weight, bias), *others = layers
+    weight = weight / normalisation.sd
+    return ((weight, bias - weight @ normalisation.mean), *others)
+
+
+def means(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
+    """Return for each of the logits (A, ...) the mean of those of the same choice; 0 for a bit."""
+    parts, first = [], 0
+    for count in choices:
+        part = logits[first : first + count]
+        own = part.mean(0, keepdims=True) if count > 1 else np.zeros_like(part)
+        parts.append(np.broadcast_to(own, part.shape))
+        first += count
+    return np.concatenate(parts)
+
+
+def centred(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
+    """The same choices: logits without their mean, divided by the largest one that was seen."""
+    *hidden, (weight, bias) = layers
+    weight, bias = weight - means(weight, choices), bias - means(bias, choices)
+    return (*hidden, (weight / largest, bias / largest))
+
+
+def mlp_model(
+    layers: Layers, output: Output, task: dict[str, Any], trained: dict[str, Any]
+) -> Model:
+    """The relu network as a model; `output` is ``tanh`` or ``clip``."""
+    arrays = {}
+    for place, (weight, bias) in enumerate(layers):
+        arrays[f"head.{place}.weight"] = np.ascontiguousarray(weight, np.float32)
+        arrays[f"head.{place}.bias"] = np.ascontiguousarray(bias, np.float32)
+    hidden = [len(bias) for _, bias in layers[:-1]]
+    channels, actions = layers[0][0].shape[1], len(layers[-1][1])
+    sizes = MlpSizes(channels, actions, hidden, activation="relu", output=output)
+    return Model("mlp", sizes, arrays, task, trained)
+
 
 CLIP = 10.0
 """Standard deviations at which the networks' inputs are clipped while they learn."""

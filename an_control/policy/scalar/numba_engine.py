@@ -7,24 +7,289 @@ cannot change a bit.
 """
 
 # mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 import numpy as np
 
 from an_control.policy.exact_sums import ROUND_MASS
-from an_control.policy.float32_functions import tanh
-from an_control.policy.scalar.numba_attention import VECTOR, softmax, update_evidence
-from an_control.policy.scalar.numba_head import act, expect, update_memory
-from an_control.policy.scalar.numba_products import add_product, add_two_products
-from an_control.policy.scalar.numba_sensory_neurons import (
-    advance_lstm,
-    advance_stack,
-    reset_on_jump,
-)
-from an_control.policy.scalar.packing import Form, aligned, pack, pack_memory
-from an_control.policy.scalar.weights import Weights
+from an_control.policy.float32_functions import exp, tanh
+from an_control.policy.scalar.attention_neuron import JUMP_LIMIT, MAX_ERROR, USUAL
+from an_control.policy.scalar.weights import Form, Weights, aligned, pack, pack_memory
 from an_control.policy.sizes import AttentionSizes
 from an_control.system.compiled_cache import njit
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def advance_lstm(values, columns, drive, hidden, state):
+    """An LSTM's tick. Columns of `state` (., 2d + 1): outputs h, cells c, the last reading.
+
+    Rows of `drive`: what all channels share, the weights of each input.
+    """
+    gates = drive.shape[1]
+    d = gates // 4
+    # Arrays made here cannot overlap, which the compiler must know to vectorise.
+    z, c = (np.empty(gates, F32), np.empty(gates, F32)), np.empty(d, F32)
+    # Two channels at a time, so that each weight is loaded once for both; where the last one is
+    # alone, it is its own companion, of whom nothing is kept.
+    for first in range(0, values.shape[0], 2):
+        count = min(2, values.shape[0] - first)
+        for i in range(2):
+            n, zi = first + min(i, count - 1), z[i]
+            value, last = values[n], state[columns[n], 2 * d]
+            if len(drive) > 2:
+                change = value - last if last == last else F32(0.0)
+                for g in range(gates):
+                    zi[g] = drive[0, g] + drive[1, g] * value + drive[2, g] * change
+            else:
+                for g in range(gates):
+                    zi[g] = drive[0, g] + drive[1, g] * value
+        one, other = state[columns[first]], state[columns[first + count - 1]]
+        add_two_products(z[0], z[1], hidden, one, other)
+        for i in range(count):
+            zi, own = z[i], state[columns[first + i]]
+            for g in range(gates):
+                zi[g] = tanh(zi[g])
+            for k in range(d):
+                enter = F32(0.5) * zi[k] + F32(0.5)
+                forget = F32(0.5) * zi[d + k] + F32(0.5)
+                c[k] = forget * own[d + k] + enter * zi[3 * d + k]
+            for k in range(d):
+                own[d + k] = c[k]
+            for k in range(d):
+                own[k] = (F32(0.5) * zi[2 * d + k] + F32(0.5)) * tanh(c[k])
+            own[2 * d] = values[first + i]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def advance_stack(values, columns, drive, state):
+    """A tick on stacked readings. Columns of `state` (., d + k): outputs h, newest to oldest."""
+    inputs, d = len(drive) - 1, drive.shape[1]
+    h = np.empty(d, F32)
+    for n in range(values.shape[0]):
+        value, column = values[n], columns[n]
+        new = state[column, d] != state[column, d]
+        for f in range(inputs - 1, 0, -1):
+            state[column, d + f] = value if new else state[column, d + f - 1]
+        state[column, d] = value
+        for k in range(d):
+            h[k] = drive[0, k] + drive[1, k] * value
+        for f in range(1, inputs):
+            reading = state[column, d + f]
+            for k in range(d):
+                h[k] += drive[1 + f, k] * reading
+        for k in range(d):
+            h[k] = tanh(h[k])
+        for k in range(d):
+            state[column, k] = h[k]
+
+
+@njit(inline="always", error_model="numpy")
+def reset_on_jump(values, columns, state, known):
+    """Reset every neuron where most readings jump; see `policy.scalar.reset_on_jump`.
+
+    `known` says where a neuron's readings begin in its state, and how many there are.
+    """
+    last, usual = state.shape[1] - 2, state.shape[1] - 1
+    excess = 0.0
+    for n in range(len(values)):
+        own = state[columns[n]]
+        jump = abs(values[n] - own[last])
+        jump = min(jump, F32(1.0)) if jump == jump else F32(0.0)
+        beyond = max(jump - own[usual], F32(0.0))
+        excess += (np.float64(beyond) + ROUND_MASS) - ROUND_MASS
+        own[usual] += (jump + jump - own[usual]) * USUAL
+    if excess > JUMP_LIMIT * len(values):
+        state[:, :usual] = 0.0
+        state[:, known[0] : known[0] + known[1]] = np.nan
+        state[:, last] = np.nan
+    for n in range(len(values)):
+        state[columns[n], last] = values[n]
+
+
+@njit(inline="always", error_model="numpy")
+def add_product(out, rows, x):
+    """``out += x @ rows`` for as many x as there are rows; eight at a time keeps `out` loaded."""
+    count, width = rows.shape
+    whole = count - count % 8
+    for k in range(0, whole, 8):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        x4, x5, x6, x7 = x[k + 4], x[k + 5], x[k + 6], x[k + 7]
+        for j in range(width):
+            total = out[j] + rows[k, j] * x0
+            total = total + rows[k + 1, j] * x1
+            total = total + rows[k + 2, j] * x2
+            total = total + rows[k + 3, j] * x3
+            total = total + rows[k + 4, j] * x4
+            total = total + rows[k + 5, j] * x5
+            total = total + rows[k + 6, j] * x6
+            out[j] = total + rows[k + 7, j] * x7
+    for k in range(whole, count):
+        for j in range(width):
+            out[j] += rows[k, j] * x[k]
+
+
+@njit(inline="always", error_model="numpy")
+def add_sparse_product(out, rows, x):
+    """``out += x @ rows``, to the bits of `add_product`, without the rows for which x is 0.
+
+    Most units of a relu layer are 0 at a time, and adding their nothing changes no bit.
+    """
+    width, count = rows.shape[1], 0
+    active = np.empty(len(x), np.int64)
+    for k in range(len(x)):
+        active[count] = k
+        count += x[k] != 0.0
+    whole = count - count % 8
+    for at in range(0, whole, 8):
+        k0, k1, k2, k3 = active[at], active[at + 1], active[at + 2], active[at + 3]
+        k4, k5, k6, k7 = active[at + 4], active[at + 5], active[at + 6], active[at + 7]
+        x0, x1, x2, x3, x4, x5, x6, x7 = x[k0], x[k1], x[k2], x[k3], x[k4], x[k5], x[k6], x[k7]
+        for j in range(width):
+            total = out[j] + rows[k0, j] * x0
+            total = total + rows[k1, j] * x1
+            total = total + rows[k2, j] * x2
+            total = total + rows[k3, j] * x3
+            total = total + rows[k4, j] * x4
+            total = total + rows[k5, j] * x5
+            total = total + rows[k6, j] * x6
+            out[j] = total + rows[k7, j] * x7
+    for at in range(whole, count):
+        k = active[at]
+        for j in range(width):
+            out[j] += rows[k, j] * x[k]
+
+
+@njit(inline="always", error_model="numpy")
+def add_two_products(out, other, rows, x, y):
+    """``out += x @ rows`` and ``other += y @ rows``, each in `add_product`'s order."""
+    count, width = rows.shape
+    whole = count - count % 4
+    for k in range(0, whole, 4):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
+        for j in range(width):
+            r0, r1, r2, r3 = rows[k, j], rows[k + 1, j], rows[k + 2, j], rows[k + 3, j]
+            out[j] = out[j] + r0 * x0 + r1 * x1 + r2 * x2 + r3 * x3
+            other[j] = other[j] + r0 * y0 + r1 * y1 + r2 * y2 + r3 * y3
+    for k in range(whole, count):
+        for j in range(width):
+            out[j] += rows[k, j] * x[k]
+            other[j] += rows[k, j] * y[k]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def expect(memory, previous, memory_rows, expecting_rows):
+    """Advance the head's memory (see `attention_neuron.Memory`) and return what it expects."""
+    units = memory_rows.shape[1] // 3
+    seen = len(memory) - units
+    entering, staying = memory_rows[0].copy(), memory_rows[len(memory_rows) - 1].copy()
+    state = memory[seen:]
+    add_product(entering, memory_rows[1 : 1 + seen], memory[:seen])
+    behind = 1 + seen + units
+    add_product(entering, memory_rows[behind : behind + len(previous)], previous)
+    add_product(staying, memory_rows[1 + seen : behind], state)
+    for k in range(2 * units):
+        entering[k] = F32(0.5) * tanh(entering[k] + staying[k]) + F32(0.5)
+    for k in range(units):
+        new = tanh(entering[2 * units + k] + entering[k] * staying[2 * units + k])
+        state[k] = new + entering[units + k] * (state[k] - new)
+    expected = expecting_rows[0].copy()
+    add_product(expected, expecting_rows[1:behind], memory)
+    add_product(expected, expecting_rows[behind : behind + len(previous)], previous)
+    return expected
+
+
+@njit(inline="always", error_model="numpy")
+def update_memory(memory, units, sums, mass, expected, outlier_weight):
+    """What the sums over channels make of what was expected: what is seen, and its shares."""
+    routed = (len(memory) - units) // 2
+    for q in range(routed):
+        share = min(mass[q], 1.0)
+        news = sums[q] / max(mass[q], 1.0) - share * expected[q]
+        trust = 1.0 / (1.0 + outlier_weight[q] * news * news)
+        memory[q], memory[routed + q] = trust * share, expected[q] + trust * news
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def act(message, head, widths, relu, clip):
+    """The head. `head` holds for each layer the bias (out,), then weights (in, out)."""
+    x, at = message, 0
+    for layer in range(len(widths)):
+        width = widths[layer]
+        y = head[at : at + width].copy()
+        at += width
+        size = len(x) * width
+        rows = head[at : at + size].reshape(len(x), width)
+        if relu and layer > 0:
+            add_sparse_product(y, rows, x)
+        else:
+            add_product(y, rows, x)
+        at += size
+        last = layer == len(widths) - 1
+        for j in range(width):
+            if last and clip:
+                y[j] = min(max(y[j], -1.0), 1.0)
+            elif last or not relu:
+                y[j] = tanh(F32(y[j]))
+            else:
+                y[j] = max(y[j], 0.0)
+        x = y
+    return x.astype(np.float32)
+
+
+VECTOR = 8
+"""Queries are padded to a multiple of this, for the compiler to vectorise over them."""
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def softmax(scores):
+    """In place, row by row; a step for all rows at a time, so that none waits for its own last.
+
+    Eight queries side by side first: the compiler keeps the order it is given.
+    """
+    rows, queries = scores.shape
+    part, scale = np.empty(VECTOR, F32), np.empty(rows, F32)
+    for n in range(rows):
+        for j in range(VECTOR):
+            part[j] = scores[n, j]
+        for q in range(VECTOR, queries, VECTOR):
+            for j in range(VECTOR):
+                part[j] = scores[n, q + j] if scores[n, q + j] > part[j] else part[j]
+        for half in (4, 2, 1):
+            for j in range(half):
+                part[j] = part[j + half] if part[j + half] > part[j] else part[j]
+        scale[n] = part[0]
+    for n in range(rows):
+        for q in range(queries):
+            scores[n, q] = exp(scores[n, q] - scale[n])
+    for n in range(rows):
+        for j in range(VECTOR):
+            part[j] = scores[n, j]
+        for q in range(VECTOR, queries, VECTOR):
+            for j in range(VECTOR):
+                part[j] += scores[n, q + j]
+        total = part[0]
+        for j in range(1, VECTOR):
+            total += part[j]
+        scale[n] = F32(1.0) / total
+    for n in range(rows):
+        for q in range(queries):
+            scores[n, q] *= scale[n]
+
+
+@njit(inline="always", error_model="numpy")
+def update_evidence(prediction, value, expected, evidence, score):
+    """Bring one channel's evidence up to date, and add it to its score."""
+    for q in range(len(expected)):
+        error = value - expected[q]
+        error = error * error * prediction[0, q]
+        error = error if error < MAX_ERROR else MAX_ERROR
+        loss = prediction[1, q] * (error / (error + F32(1.0)))
+        new = prediction[3, q] * evidence[q] + prediction[2, q] - loss
+        evidence[q] = new
+        score[q] += new
+
 
 F32 = np.float32
 NO_SCORE = F32(-1e30)

@@ -14,9 +14,8 @@ import numpy as np
 
 from an_control.policy.exact_sums import ROUND_MASS, exact_weights
 from an_control.policy.head import Head
-from an_control.policy.scalar.memory import Memory
+from an_control.policy.scalar.attention_neuron import Memory, jumped
 from an_control.policy.scalar.recurrence import recurrence_of
-from an_control.policy.scalar.reset_on_jump import jumped
 from an_control.policy.scalar.sensory_neurons import F32, State, neurons_of
 from an_control.policy.scalar.weights import Weights
 from an_control.policy.set_transformer import SetTransformer

@@ -16,11 +16,10 @@ from typing import Protocol
 
 import numpy as np
 
-from an_control.policy.layer_norm import NORM_EPSILON
-from an_control.policy.positional_encoding import positional_table
-from an_control.policy.scalar.memory import gru_step
+from an_control.policy.scalar.attention_neuron import gru_step
 from an_control.policy.scalar.weights import halves
-from an_control.policy.sizes.recurrence import RecurrenceSizes
+from an_control.policy.set_transformer import NORM_EPSILON, positional_table
+from an_control.policy.sizes.scalar import RecurrenceSizes
 
 Arrays = Mapping[str, np.ndarray]
 

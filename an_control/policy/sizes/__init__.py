@@ -3,12 +3,25 @@
 Sizes come from untrusted files, so every number is bounded before a shape is built from it.
 """
 
-from an_control.policy.sizes.forward import WINDOW, ForwardSizes, Monitor, MonitorValidation
-from an_control.policy.sizes.header import KINDS, Sizes, kind_of, sizes_from
-from an_control.policy.sizes.recurrence import RecurrenceSizes
-from an_control.policy.sizes.scalar import AttentionSizes, MlpSizes, paper_sizes
-from an_control.policy.sizes.set_transformer import Encoder
-from an_control.policy.sizes.shapes import MAX_SIZE, Shapes
+from an_control.policy.sizes.header import (
+    KINDS,
+    WINDOW,
+    ForwardSizes,
+    Monitor,
+    MonitorValidation,
+    Sizes,
+    kind_of,
+    sizes_from,
+)
+from an_control.policy.sizes.scalar import (
+    MAX_SIZE,
+    AttentionSizes,
+    Encoder,
+    MlpSizes,
+    RecurrenceSizes,
+    Shapes,
+    paper_sizes,
+)
 from an_control.policy.sizes.vision import (
     CAR_RACING_SIZES,
     PONG_SIZES,

@@ -1,19 +1,223 @@
-"""The sizes of the policies for scalar channels."""
+"""The sizes of the policies for scalar channels.
+
+The sizes of the memory behind a policy's message, and the arrays that they imply.
+
+The shapes of the Set Transformer's parts (Lee et al. 2019), of one width d throughout.
+
+The shapes of what several kinds of policy are made of, and the bounds of every size.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from reprlib import repr as short
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
-from an_control.policy.sizes.recurrence import RecurrenceSizes
-from an_control.policy.sizes.set_transformer import (
-    Encoder,
-    check_parts,
-    encoder_shapes,
-    pooling_shapes,
-)
-from an_control.policy.sizes.shapes import Shapes, head_shapes, memory_shapes
+Shapes = dict[str, tuple[int, ...]]
+
+MAX_SIZE = 65_536
+MAX_LAYERS = 16
+"""Hidden layers of a network."""
+
+
+def head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
+    """Of the head's layers, see `layer_shapes`."""
+    return layer_shapes("head", [inputs, *hidden, actions])
+
+
+def memory_shapes(units: int, inputs: int) -> Shapes:
+    """Of GRU units, whose gates are in the order reset, update, new."""
+    return {
+        "memory.input": (3 * units, inputs),
+        "memory.hidden": (3 * units, units),
+        "memory.bias": (3 * units,),
+        "memory.hidden_bias": (units,),
+    }
+
+
+def layer_shapes(name: str, widths: list[int]) -> Shapes:
+    """Of a network's layers: weights (out, in) and biases (out,)."""
+    shapes: Shapes = {}
+    for layer, (width_in, width_out) in enumerate(pairwise(widths)):
+        shapes[f"{name}.{layer}.weight"] = (width_out, width_in)
+        shapes[f"{name}.{layer}.bias"] = (width_out,)
+    return shapes
+
+
+Encoder = Literal["none", "isab", "sab"]
+
+
+class PartSizes(Protocol):
+    """What a policy's sizes say of these parts."""
+
+    @property
+    def attention(self) -> str: ...
+    @property
+    def encoder(self) -> Encoder: ...
+    @property
+    def inducing(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def compares(self) -> bool: ...
+
+
+def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
+    """ValueError where the numbers do not fit each other or the blocks' `width`, which is what
+    `divided` says in words."""
+    if (sizes.inducing > 0) != (sizes.encoder == "isab"):
+        raise ValueError(
+            f"sizes.inducing: {sizes.inducing}, encoder {sizes.encoder} "
+            + ("needs at least 1" if sizes.encoder == "isab" else "allows 0")
+        )
+    if sizes.heads > 1 and not sizes.compares:
+        raise ValueError(
+            f"sizes.heads: {sizes.heads}, {sizes.attention} attention without an encoder allows 1"
+        )
+    if width % sizes.heads:
+        raise ValueError(f"sizes.heads: {sizes.heads} does not divide the {divided.format(width)}")
+
+
+def block_shapes(name: str, width: int) -> Shapes:
+    """Of a multihead attention block, MAB: its attention, its row-wise layer, a norm after each."""
+    square, row = (width, width), (width,)
+    return {
+        f"{name}.query": square,
+        f"{name}.key": square,
+        f"{name}.value": square,
+        f"{name}.output": square,
+        f"{name}.attention_norm.weight": row,
+        f"{name}.attention_norm.bias": row,
+        f"{name}.feed_forward.weight": square,
+        f"{name}.feed_forward.bias": row,
+        f"{name}.norm.weight": row,
+        f"{name}.norm.bias": row,
+    }
+
+
+def encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
+    """Of the encoder between the channels: one block for SAB, two and the points for ISAB."""
+    if kind == "sab":
+        return block_shapes("encoder", width)
+    if kind == "isab":
+        return {
+            "encoder.inducing": (inducing, width),
+            **block_shapes("encoder.gather", width),
+            **block_shapes("encoder.spread", width),
+        }
+    return {}
+
+
+def pooling_shapes(seeds: int, width: int) -> Shapes:
+    """Of the pooling by multihead attention, PMA, with its row-wise layer before."""
+    return {
+        "pooling.seeds": (seeds, width),
+        "pooling.input.weight": (width, width),
+        "pooling.input.bias": (width,),
+        **block_shapes("pooling", width),
+    }
+
+
+Kind = Literal["lstm", "gru", "trxl", "trxl-i", "gtrxl"]
+MAX_WINDOW = 4_096
+"""Ticks; what is kept of them takes memory that no array of the file stands for."""
+MOST = {"layers": MAX_LAYERS, "window": MAX_WINDOW}
+GATES = {"lstm": 4, "gru": 3}
+"""Rows of the arrays for each unit; the gates are i, f, g, o and reset, update, new."""
+
+
+@dataclass(frozen=True)
+class RecurrenceSizes:
+    """A memory from (inputs,) to (units,) at every tick.
+
+    kind    ``lstm`` (Hochreiter & Schmidhuber 1997), ``gru`` (Cho et al. 2014), or a transformer
+            of Parisotto et al. 2019: ``trxl``, ``trxl-i`` (norms moved to the submodules' inputs),
+            ``gtrxl`` (and GRU gates in place of sums)
+    layers  of a transformer
+    heads   of its attention
+    window  ticks that a layer sees, the present one included
+    """
+
+    kind: Kind
+    units: int
+    layers: int = 1
+    heads: int = 1
+    window: int = 1
+
+    def shapes(self, inputs: int) -> Shapes:
+        """The arrays' shapes; weights are (out, in)."""
+        units = self.units
+        if self.kind in GATES:
+            rows = GATES[self.kind] * units
+            shapes: Shapes = {
+                "recurrence.input": (rows, inputs),
+                "recurrence.hidden": (rows, units),
+                "recurrence.bias": (rows,),
+            }
+            return shapes | ({"recurrence.hidden_bias": (units,)} if self.kind == "gru" else {})
+        shapes = {"recurrence.input.weight": (units, inputs), "recurrence.input.bias": (units,)}
+        for layer in range(self.layers):
+            shapes |= self._layer_shapes(f"recurrence.layers.{layer}")
+        return shapes
+
+    def _layer_shapes(self, name: str) -> Shapes:
+        units, square = self.units, (self.units, self.units)
+        shapes: Shapes = {
+            f"{name}.{part}": square for part in ("query", "key", "value", "relative", "output")
+        }
+        for part in ("content_bias", "position_bias"):
+            shapes[f"{name}.{part}"] = (self.heads, units // self.heads)
+        shapes |= layer_shapes(f"{name}.network", [units, 4 * units, units])
+        for part in ("attention", "network"):
+            shapes[f"{name}.{part}_norm.weight"] = shapes[f"{name}.{part}_norm.bias"] = (units,)
+            if self.kind == "gtrxl":  # rows in the order reset, update, new
+                shapes[f"{name}.{part}_gate.input"] = (3 * units, units)
+                shapes[f"{name}.{part}_gate.hidden"] = (3 * units, units)
+                shapes[f"{name}.{part}_gate.bias"] = (units,)
+        return shapes
+
+    def check(self) -> None:
+        """ValueError where the numbers do not fit each other."""
+        if self.kind in GATES:
+            for key in ("layers", "heads", "window"):
+                value = getattr(self, key)
+                if value != 1:
+                    raise ValueError(f"sizes.recurrence.{key}: {value}, {self.kind} allows 1")
+        elif self.units % 2:
+            raise ValueError(f"sizes.recurrence.units: {self.units}, {self.kind} needs an even one")
+        elif self.units % self.heads:
+            raise ValueError(
+                f"sizes.recurrence.heads: {self.heads}, must divide units {self.units}"
+            )
+
+    @classmethod
+    def read(cls, header: Any) -> RecurrenceSizes:
+        """From a model file's header; ValueError names key, value and what is allowed."""
+        if not isinstance(header, Mapping):
+            raise ValueError(f"sizes.recurrence: {short(header)} is not an object")
+        known = [field.name for field in fields(cls)]
+        for key in header:
+            if key not in known:
+                raise ValueError(
+                    f"sizes.recurrence.{str(key)[:80]}: unknown, allowed are {', '.join(known)}"
+                )
+        try:
+            sizes = cls(**header)
+        except TypeError as error:
+            raise ValueError(f"sizes.recurrence: {error}") from None
+        if sizes.kind not in get_args(Kind):
+            allowed = ", ".join(get_args(Kind))
+            raise ValueError(f"sizes.recurrence.kind: {short(sizes.kind)} is not one of {allowed}")
+        for key in known[1:]:
+            value, most = getattr(sizes, key), MOST.get(key, MAX_SIZE)
+            if type(value) is not int or not 1 <= value <= most:
+                raise ValueError(
+                    f"sizes.recurrence.{key}: {short(value)} is not a whole number from 1 to {most}"
+                )
+        sizes.check()
+        return sizes
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Literal
 
-from an_control.policy.sizes.set_transformer import (
+from an_control.policy.sizes.scalar import (
     Encoder,
+    Shapes,
     check_parts,
     encoder_shapes,
+    head_shapes,
+    memory_shapes,
     pooling_shapes,
 )
-from an_control.policy.sizes.shapes import Shapes, head_shapes, memory_shapes
 
 MAX_GRID = 64
 """A grid's queries are compared with each other, and it is in no array: 64**4 is enough."""

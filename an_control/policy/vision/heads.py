@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.scalar.memory import gru_step
+from an_control.policy.scalar.attention_neuron import gru_step
 from an_control.policy.scalar.weights import halves
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
 

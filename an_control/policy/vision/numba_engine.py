@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.policy.float32_functions import exp
-from an_control.policy.layer_norm import NORM_EPSILON
 from an_control.policy.model_file import Model
+from an_control.policy.set_transformer import NORM_EPSILON
 from an_control.policy.vision.heads import Convolution, TopPatches
 from an_control.policy.vision.numpy_engine import NumpyVision
 from an_control.system.compiled_cache import njit

@@ -12,8 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from an_control.policy.exact_sums import ROUND_OUTPUT, exact_weights, shifter
-from an_control.policy.layer_norm import NORM_EPSILON
-from an_control.policy.set_transformer import SetTransformer
+from an_control.policy.set_transformer import NORM_EPSILON, SetTransformer
 from an_control.policy.sizes import VisionSizes
 from an_control.policy.vision.weights import WHITE, VisionWeights
 

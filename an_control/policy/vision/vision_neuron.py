@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from an_control.policy.inputs import distinct
 from an_control.policy.model_file import Model
-from an_control.policy.previous_action import PreviousAction
-from an_control.policy.protocol import Policy
+from an_control.policy.protocol import Policy, PreviousAction, distinct
 from an_control.policy.sizes import VisionSizes
 from an_control.policy.vision.heads import VisionHead
 from an_control.policy.vision.numpy_engine import VisionEngine

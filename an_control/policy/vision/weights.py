@@ -13,7 +13,7 @@ import numpy as np
 
 from an_control.policy.exact_sums import shifter
 from an_control.policy.model_file import Model
-from an_control.policy.positional_encoding import positional_table
+from an_control.policy.set_transformer import positional_table
 from an_control.policy.sizes import VisionSizes
 
 WHITE = 255.0

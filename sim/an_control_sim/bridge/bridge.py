@@ -27,18 +27,19 @@ from std_srvs.srv import SetBool, Trigger
 from an_control.ros.distributions import create_patient_service
 from an_control_sim.bridge.camera_topic import CameraTopic
 from an_control_sim.bridge.exchange import Exchange
-from an_control_sim.bridge.policy_figures import Figures, PolicyFigures
 from an_control_sim.bridge.policy_link import (
     ALONE_S,
     CALL_S,
     START_S,
     BridgeError,
+    Figures,
+    PolicyFigures,
     PolicyLink,
+    ProgressTopic,
     others_publish,
 )
-from an_control_sim.bridge.progress_topic import ProgressTopic
+from an_control_sim.bridge.rehearsal import Tap
 from an_control_sim.bridge.robot import Robot
-from an_control_sim.bridge.tap import Tap
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor
 
 LOOK_S = 1.0

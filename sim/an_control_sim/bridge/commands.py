@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.wiring import CommandMessage
-from an_control.wiring.errors import WiringError
+from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import Resolver, stamp_reader
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.spaces import actions_of

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.disturbance import DisturbanceSettings, Disturber, after_stops, episode_seed
-from an_control.system.standard_error import with_error
+from an_control.system.interrupts import with_error
 from an_control_sim.bridge.bridge import Bridge, Restarted, Stopped
-from an_control_sim.bridge.policy_figures import Figures
-from an_control_sim.bridge.policy_link import BridgeError
+from an_control_sim.bridge.policy_link import BridgeError, Figures
 
 
 @dataclass(frozen=True)

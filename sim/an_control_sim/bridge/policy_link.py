@@ -1,16 +1,28 @@
-"""What the simulator knows of the policy node: is it there, active, connected, freshly reset."""
+"""What the simulator knows of the policy node: is it there, active, connected, freshly reset.
+
+What the policy node says of itself on /diagnostics, for whoever runs a simulation.
+
+The topic `~/progress`: how the episode that runs is doing, while somebody subscribes.
+"""
 
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.node import Node, NodeNameNonExistentError
 from rclpy.task import Future
+from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
 from an_control.ros.graph import UNKNOWN, owner
+from an_control.ros.outputs import set_stamp
+from an_control_sim.bridge.robot import Robot
+from an_control_sim.process import RELIABLE
 
 CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
 """How long one call may take, the pause before the next, and when the graph counts as settled."""
@@ -225,3 +237,108 @@ def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
             said = True
             node.get_logger().warning(f"waiting {ALONE_S:g} s for another simulator to end")
         time.sleep(LOOK_S)
+
+
+FIRST_S = 2.5
+"""How long to wait for the first diagnostics; the node sends them every second."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The policy node's counts since it was activated, and the age of readings it acted on."""
+
+    ticks: int
+    missed: int
+    repeats: int
+    trips: int
+    longest_s: float
+    age_p50_ms: float
+    age_p99_ms: float
+
+    def lines(self) -> list[str]:
+        """As people read it."""
+        return [
+            f"readings  p50 {self.age_p50_ms:.1f} ms, p99 {self.age_p99_ms:.1f} ms old when the"
+            " command went out",
+            f"ticks     {self.ticks}, {self.missed} missed their deadline, {self.repeats} had no"
+            " new reading",
+            f"watchdog  {self.trips} trips"
+            + (f", at most {1e3 * self.longest_s:.0f} ms without a command" if self.trips else ""),
+        ]
+
+    def as_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return asdict(self)
+
+
+class PolicyFigures:
+    """Listens to the diagnostics of one policy node, by its full name."""
+
+    def __init__(self, node: Node, policy: str) -> None:
+        self._name = policy
+        self._parts: dict[str, dict[str, str]] = {}
+        node.create_subscription(DiagnosticArray, "/diagnostics", self._receive, RELIABLE)
+
+    def _receive(self, message: Any) -> None:
+        for status in message.status:
+            name, _, part = status.name.partition(": ")
+            if name == self._name:
+                self._parts[part] = {pair.key: pair.value for pair in status.values}
+
+    def read(self, spin: Callable[[float], bool]) -> Figures | None:
+        """The newest figures, at most a second old; None where the node says nothing.
+
+        `spin` works until a time of the steady clock, or a little less; False once it has passed.
+        """
+        until_s = time.monotonic() + FIRST_S
+        while not self._parts and spin(until_s):
+            pass
+        policy, watchdog = (self._parts.get(part) for part in ("policy", "watchdog"))
+        if policy is None or watchdog is None:
+            return None
+        return Figures(
+            ticks=int(policy["ticks"]),
+            missed=int(policy["missed deadlines"]),
+            repeats=int(policy["ticks without a new reading"]),
+            trips=int(watchdog["trips"]),
+            longest_s=float(watchdog["longest time without a command [s]"]),
+            age_p50_ms=float(policy["age of readings p50 [ms]"]),
+            age_p99_ms=float(policy["age of readings p99 [ms]"]),
+        )
+
+
+NAMES = ("episode", "step", "reward", "return", "distance", "last_return")
+"""The figures of a message, as names beside their values as positions; distance in m.
+
+Those that are not known are NaN: the distance of a robot that does not travel, and of the first
+episode the return of the one before it.
+"""
+
+
+class ProgressTopic:
+    """Sums the rewards of each episode and publishes NAMES after each step."""
+
+    def __init__(self, node: Node) -> None:
+        self._publisher = node.create_publisher(JointState, "~/progress", 10)
+        self._message = JointState(name=list(NAMES))
+        self._episode, self._return, self._last_return = -1, 0.0, float("nan")
+        self._steps = 0
+
+    def begin(self, episode: int) -> None:
+        """An episode begins."""
+        if self._steps:
+            self._last_return = self._return
+        self._episode, self._return, self._steps = episode, 0.0, 0
+
+    def step(self, count: int, robot: Robot, stamp_ns: int) -> None:
+        """The robot has taken its step number `count`."""
+        self._steps = count
+        self._return += robot.reward
+        if self._publisher.get_subscription_count():
+            distance_m = float("nan") if robot.distance_m is None else robot.distance_m
+            figures = (
+                self._episode, count, robot.reward, self._return, distance_m, self._last_return
+            )  # fmt: skip
+            self._message.position = array("d", map(float, figures))
+            set_stamp(self._message.header.stamp, stamp_ns)
+            self._publisher.publish(self._message)

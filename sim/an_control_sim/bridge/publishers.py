@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from an_control.wiring.errors import WiringError
+from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import ARRAY_CODES, CASTS, FieldType, field_types
-from an_control_sim.bridge.expressions import Expression
-from an_control_sim.bridge.simulation_file import TopicConfig
+from an_control_sim.bridge.simulation_file import Expression, TopicConfig
 
 JOINTS = "sensor_msgs/msg/JointState"
 Writer = Callable[[Any], None]

@@ -1,8 +1,12 @@
-"""Derives by which wiring a policy reads a simulated robot behind the scrambler."""
+"""Derives by which wiring a policy reads a simulated robot behind the scrambler.
+
+What may read a simulated robot's messages inside the simulator's process: the scrambler.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Protocol
 
 from an_control.wiring import ChannelTable, Wiring
 from an_control_sim.bridge.robot import Robot
@@ -39,3 +43,18 @@ def elements_of(table: ChannelTable) -> dict[str, list[str]]:
         if config.id in found:
             found[config.id].append(id_)
     return found
+
+
+class Tap(Protocol):
+    """Something that reads the robot's messages inside this process, e.g. the scrambler."""
+
+    topic: str
+
+    @property
+    def shuffles(self) -> int: ...
+    @property
+    def lost(self) -> bool: ...
+    def reset(self, episode: int) -> None: ...
+    def take(self, topic: str, message: Any) -> None: ...
+    def prepare(self, stamp_ns: int) -> None: ...
+    def send(self) -> None: ...

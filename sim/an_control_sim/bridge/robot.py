@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.wiring.errors import WiringError
+from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import Resolver, message_class
 from an_control_sim.bridge.commands import Commands
 from an_control_sim.bridge.publishers import Outlet

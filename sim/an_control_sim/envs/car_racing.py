@@ -9,9 +9,15 @@ import gymnasium
 import numpy as np
 
 from an_control.policy.tasks import CAR_RACING_TASK
-from an_control_sim.envs.backgrounds import GRASS, background
 from an_control_sim.envs.camera import STACK, FrameStack, cut
-from an_control_sim.envs.car_racing_game import PANEL_ROWS, SIDE, QuickCarRacing, game
+from an_control_sim.envs.car_racing_game import (
+    GRASS,
+    PANEL_ROWS,
+    SIDE,
+    QuickCarRacing,
+    background,
+    game,
+)
 from an_control_sim.envs.teachers.car_racing import CarRacingTeacher
 
 DARK_GRASS, LIGHT_GRASS = (100, 202, 100), (100, 228, 100)

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.repairs import pool
+from an_control.wiring.readers import pool
 
 STEP_S = 0.05
 ARENA_M, PILLARS, PILLAR_M = 4.0, 9, (0.15, 0.45)

@@ -42,13 +42,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from an_control.system.environment_output import OUTPUT
-from an_control.system.native_output import no_native_output
+from an_control.system.environment_output import OUTPUT, no_native_output
 from an_control_sim.gym.failure import EnvironmentFailure, failure_of
-from an_control_sim.gym.physics import physics_of, print_mujoco_warnings
 from an_control_sim.gym.spaces import READINGS, Readings, actions_of, readings_of
 from an_control_sim.gym.units import AS_THEY_ARE, Units
-from an_control_sim.gym.varied_robot import VariedRobot
+from an_control_sim.gym.varied_robot import VariedRobot, physics_of, print_mujoco_warnings
 
 MAX_STEPS = 1000
 """Of an episode, in an environment that is registered without a time limit."""

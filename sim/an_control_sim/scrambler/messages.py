@@ -13,7 +13,7 @@ from sensor_msgs.msg import Image, JointState
 from an_control.disturbance import Change, DisturbanceSettings, Late, stages
 from an_control.ros.outputs import doubles, set_stamp
 from an_control.wiring import Readings, Wiring, WiringError
-from an_control.wiring.errors import Shown
+from an_control.wiring.checked_yaml import Shown
 from an_control.wiring.image import put_together
 
 CHANNELS_OF_PIXELS = 4

@@ -5,29 +5,38 @@ stamped JointState with the channel ids as names and the readings as positions (
 missing), for a camera an image with its patches moved. The policy reads that with the derived
 wiring (`scrambled_wiring`). Inside the simulator the bridge hands over its messages directly; as an
 executable of its own the same object is fed by subscriptions.
+
+The order of the signals over ROS 2: the parameter `order` sets it, the topic `~/order` tells it.
+
+An entry of the parameter is CHANNEL=SIGNAL: from the next tick on that channel carries the signal
+of this other channel, `noise`, or nothing. Channels that are not named keep what they carry.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from numpy.typing import NDArray
+from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_srvs.srv import Trigger
 
 from an_control.disturbance import Change, DisturbanceSettings, Disturber, stages
 from an_control.disturbance.cables import NOISE, NOTHING, Cables
+from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
 from an_control.ros.lockstep import Lockstep
-from an_control.ros.quiet_node import QuietNode
-from an_control.ros.usage import answers_help
+from an_control.ros.node import answers_help
 from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
 from an_control_sim.parameters import (
@@ -38,8 +47,87 @@ from an_control_sim.parameters import (
 )
 from an_control_sim.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
 from an_control_sim.scrambler.messages import scrambled_message
-from an_control_sim.scrambler.order import OrderTopic, follow_order
 from an_control_sim.scrambler.wiring import TOPIC
+
+PARAMETER = "order"
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+"""Who comes late gets the order too."""
+
+
+class OrderTopic:
+    """Publishes what each channel carries, by its id, where that has changed."""
+
+    def __init__(self, node: Node) -> None:
+        self._publisher = node.create_publisher(DiagnosticStatus, f"~/{PARAMETER}", LATCHED)
+        self._told: Hashable = None
+
+    def tell(self, version: Hashable, order: Callable[[], Mapping[str, str]]) -> None:
+        """Publish the order of this version, unless that was the last one."""
+        if version == self._told:
+            return
+        self._told = version
+        values = [KeyValue(key=channel, value=signal) for channel, signal in order().items()]
+        self._publisher.publish(DiagnosticStatus(name=PARAMETER, values=values))
+
+
+def follow_order(
+    node: Node,
+    channels: Callable[[], Sequence[str]],
+    check: Callable[[Mapping[str, str]], object],
+    change: Callable[[Mapping[str, str]], object],
+) -> None:
+    """Declare the parameter and give `change` what is set; refuse what `check` raises for.
+
+    `channels` are those that an entry may name.
+    """
+    node.declare_parameter(
+        PARAMETER,
+        Parameter.Type.STRING_ARRAY,
+        ParameterDescriptor(
+            description="what channels carry from now on: another one's signal, noise or nothing",
+            additional_constraints="entries CHANNEL=SIGNAL, CHANNEL=noise or CHANNEL=",
+        ),
+    )
+    if node.get_parameter_or(PARAMETER).value is None:  # that hides all others from a dump
+        node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
+
+    def refuse(parameters: list[Parameter]) -> SetParametersResult:
+        try:
+            for entries in _set(parameters):
+                check(parse_order(entries, channels()))
+        except ValueError as error:
+            return SetParametersResult(successful=False, reason=f"{PARAMETER}: {error}")
+        return SetParametersResult(successful=True)
+
+    def take(parameters: list[Parameter]) -> None:
+        for entries in _set(parameters):
+            change(parse_order(entries, channels()))
+
+    node.add_on_set_parameters_callback(refuse)
+    node.add_post_set_parameters_callback(take)
+
+
+def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, str]:
+    """Entries CHANNEL=SIGNAL by channel; ValueError names one that is none, or comes twice.
+
+    An id may hold a `=`: the channel is the longest known one before a `=`.
+    """
+    order: dict[str, str] = {}
+    for entry in entries:
+        parts = entry.split("=")
+        heads = ["=".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+        channel = next((head for head in heads if head in channels), heads[-1] if heads else "")
+        if not channel:
+            raise ValueError(f"{entry!r} (allowed: CHANNEL=SIGNAL, CHANNEL=noise or CHANNEL=)")
+        if channel in order:
+            raise ValueError(f"{channel} is named twice")
+        order[channel] = entry[len(channel) + 1 :]
+    return order
+
+
+def _set(parameters: list[Parameter]) -> list[Sequence[str]]:
+    return [one.value or () for one in parameters if one.name == PARAMETER]
+
 
 ABOUT = (
     "The scrambler: reads a robot's sensors by its wiring YAML, disturbs the readings (permutes,"

@@ -17,12 +17,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass
-from an_control.learning.dagger.image_patches.delivery import as_seen
-from an_control.learning.dagger.image_patches.episodes import Episode, draw_missing
+from an_control.learning.dagger.image_patches.episodes import (
+    Episode,
+    as_seen,
+    draw_missing,
+    pattern,
+    replace_grass,
+)
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.faults import draw
-from an_control.policy.layer_norm import NORM_EPSILON
+from an_control.policy.set_transformer import NORM_EPSILON
 from an_control.policy.vision.weights import WHITE
 
 

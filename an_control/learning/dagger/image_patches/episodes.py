@@ -1,24 +1,86 @@
 """Recorded episodes of image patches: the student drives, a teacher that knows the state labels.
 
 The teacher takes over while it finds the student lost, so that no episode is spent off the road.
+
+Which frames of an episode a student sees where they are late, lost or repeated.
+
+Random pictures in the place of CarRacing's grass.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import cv2
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import TRAINING_SEEDS
-from an_control.learning.dagger.image_patches.backgrounds import pattern, replace_grass
+from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.faults import disturber, draw, ids_of
-from an_control.learning.rollout.episode import DisturbedPatches
-from an_control.learning.rollout.live_episode import LiveEpisode
+from an_control.learning.rollout.episode import DisturbedPatches, LiveEpisode
 from an_control.policy import Policy
 from an_control.wiring.image import cut
 from an_control_sim.gym.environments import HasChannels, HasFrames, StateTeacher
+
+ROAD_GRAY = 102.0
+GRASS_GRAYS = (159, 177)
+"""Between them is what CarRacing's grass looks like, and hardly anything else."""
+
+
+def pattern(side: int, rng: np.random.Generator) -> np.ndarray:
+    """A picture (side, side) uint8: blots, blocks, stripes and cuts, one to three of these.
+
+    Half of them are about as dark as the road, which is then hard to see.
+    """
+    dark = rng.random() < 0.5
+    shades = np.full((side, side), rng.normal(ROAD_GRAY, 25.0) if dark else rng.uniform(0.0, 255.0))
+    for kind in rng.integers(4, size=rng.integers(1, 4)):
+        contrast = np.exp(rng.uniform(np.log(5.0), np.log(100.0)))
+        shades += contrast * (_blots, _blocks, _stripes, _cuts)[kind](side, rng)
+    return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
+
+
+def _cells(rng: np.random.Generator) -> np.ndarray:
+    """Shades of 2 to 32 rows and columns of cells, as often few as many."""
+    rows, columns = np.exp(rng.uniform(np.log(2.0), np.log(33.0), 2)).astype(int)
+    return rng.standard_normal((rows, columns)).astype(np.float32)
+
+
+def _blots(side: int, rng: np.random.Generator) -> np.ndarray:
+    return cv2.resize(_cells(rng), (side, side), interpolation=cv2.INTER_CUBIC)
+
+
+def _blocks(side: int, rng: np.random.Generator) -> np.ndarray:
+    return cv2.resize(_cells(rng), (side, side), interpolation=cv2.INTER_NEAREST)
+
+
+def _stripes(side: int, rng: np.random.Generator) -> np.ndarray:
+    """In any direction, bent by blots, soft or hard."""
+    down, across = np.mgrid[0:side, 0:side] / side
+    angle = rng.uniform(0.0, np.pi)
+    along = np.cos(angle) * down + np.sin(angle) * across
+    bent = rng.uniform(2.0, 15.0) * along + rng.uniform(0.0, 0.3) * _blots(side, rng)
+    return np.asarray(np.tanh(rng.uniform(0.5, 5.0) * np.sin(2.0 * np.pi * bent)))
+
+
+def _cuts(side: int, rng: np.random.Generator) -> np.ndarray:
+    """Straight cuts through the picture, each with another shade on its far side."""
+    down, across = np.mgrid[0:side, 0:side] / side - 0.5
+    shades = np.zeros((side, side))
+    for _ in range(rng.integers(1, 6)):
+        angle, place = rng.uniform(0.0, 2.0 * np.pi), rng.uniform(-0.4, 0.4)
+        shades += rng.normal() * (np.cos(angle) * down + np.sin(angle) * across > place)
+    return shades
+
+
+def replace_grass(view: np.ndarray, picture: np.ndarray) -> None:
+    """Put a picture (S, S) uint8 where a view (f, S, S) uint8 shows grass, in place.
+
+    It stands still, as the backgrounds of CarRacing do.
+    """
+    there = (view >= GRASS_GRAYS[0]) & (view <= GRASS_GRAYS[1])
+    np.copyto(view, picture, where=there)
 
 
 class Episode(NamedTuple):
@@ -103,3 +165,33 @@ def draw_missing(patches: int, share: tuple[float, float], rng: np.random.Genera
     missing = np.zeros(patches, np.bool_)
     missing[rng.permutation(patches)[: round(rng.uniform(*share) * patches)]] = True
     return missing
+
+
+CHANNEL = ids_of(1)
+
+
+def in_time(steps: int, stack: int) -> np.ndarray:
+    """(T, f): the numbers of the frames that are seen at each step, where nothing is disturbed."""
+    return np.maximum(np.arange(steps)[:, None] - np.arange(stack)[::-1], 0)
+
+
+def as_seen(
+    steps: int, stack: int, drawn: DisturbanceSettings, rng: np.random.Generator, *, repeats: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The frames (K, f) that are seen at the steps (K,) in which the student acts.
+
+    These are all where it `repeats`, a step on frames that it has seen; else those in which a
+    frame arrives. What an evaluation does to patches is done to the frames' numbers.
+    """
+    frames = in_time(steps, stack)
+    disturbing = disturber(1, drawn, rng)
+    if disturbing is None:
+        return frames, np.arange(steps)
+    delivery = DisturbedPatches(disturbing)
+    seen, acted = [], []
+    for step, numbers in enumerate(frames):
+        shown, _ = delivery.apply(numbers.reshape(1, stack, 1, 1), CHANNEL)
+        if repeats or delivery.arrived:
+            seen.append(shown.reshape(stack))
+            acted.append(step)
+    return np.array(seen), np.array(acted)

@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from an_control.learning.arrays import array_of
-from an_control.learning.set_transformer import SetEncoder, SetPooling
+from an_control.learning.recurrence import SetEncoder, SetPooling
 from an_control.policy import Model, VisionSizes
-from an_control.policy.layer_norm import NORM_EPSILON
-from an_control.policy.positional_encoding import positional_table
 from an_control.policy.random_model import random_model
+from an_control.policy.set_transformer import NORM_EPSILON, positional_table
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, kind_of
 from an_control.policy.vision.weights import WHITE
 

@@ -19,8 +19,7 @@ from an_control.learning.rollout.compiled.loop import (
 from an_control.learning.rollout.compiled.policies import BATCH
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, MlpSizes, Model
-from an_control.policy.scalar.packing import Form, Packed, pack, pack_head
-from an_control.policy.scalar.weights import Weights, head_of
+from an_control.policy.scalar.weights import Form, Packed, Weights, head_of, pack, pack_head
 from an_control_sim.gym.environments import Batch
 
 CHUNK = 1024
