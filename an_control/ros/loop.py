@@ -28,7 +28,8 @@ from rclpy.node import Node
 from rclpy.timer import Timer
 
 from an_control.control.bring_up import BringUpError
-from an_control.control.controller import Controller
+from an_control.control.controller import Controller, Decide
+from an_control.control.fit import ramp_warning
 from an_control.control.gate import Watchdog
 from an_control.ros.diagnostics import EventLog, Report, Throttle, TickTimes
 from an_control.ros.inputs import Arrivals, Inputs
@@ -284,37 +285,36 @@ class Loop:
         self._ticked_ns = now_ns = self._now_ns()
         if self._arrivals is not None:
             self._arrivals.ticked(now_ns)
-        readings = self.controller.tick(now_ns, stamp_ns)
         if self._pace is not None:
             self._pace.ticked(now_ns)
             self._plan(self._pace.next_ns(now_ns))
+        sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
         if stamp_ns is not None:
             self._lockstep.acted()
-        if not self.active:
+        send = partial(self._send, stamp_ns, sent_ns, begin_s) if self.active else None
+        readings = self.controller.tick(now_ns, stamp_ns, send)
+        if send is None:
             return
-        took_s = time.perf_counter() - begin_s
-        too_late = 0.0 < self._watchdog.timeout_s < took_s  # what it was decided on is too old
-        decide = self.controller.gate.safe if too_late else partial(self._command, stamp_ns)
-        sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
-        if self._output.publish(decide, sent_ns):
-            self._watchdog.fed(time.monotonic())
         end_s = time.perf_counter()
-        self._log_blocked(end_s - begin_s - took_s)
         self.controller.prepare()
         age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
         self._ticks.add(begin_s, end_s, age_s + end_s - begin_s)
-        self._inside.publish(
-            readings,
-            lambda: self.controller.attention(readings.ids),
-            lambda: self.controller.keys(readings.ids),
-            self.controller.attended,
-            sent_ns,
-        )
+        policy, table = self.controller.acting.policy, self.controller.table
+        self._inside.publish(readings, policy, table, sent_ns)
         self._events.log(readings, time.monotonic(), shadow=self._output.shadow)
 
-    def _command(self, stamp_ns: int | None) -> np.ndarray:
-        """Return the command (A,) to send now; from step to step of lockstep one period passes."""
-        return self.controller.command(self._now_ns() if stamp_ns is None else None)
+    def _send(self, stamp_ns: int | None, sent_ns: int, begin_s: float, decide: Decide) -> None:
+        """Send the command that is decided on when it goes out; the safe one where it is too late.
+
+        From step to step of lockstep one period passes.
+        """
+        decided_s = time.perf_counter()
+        too_late = 0.0 < self._watchdog.timeout_s < decided_s - begin_s  # its readings are too old
+        now = self._now_ns if stamp_ns is None else lambda: None
+        safe = self.controller.gate.safe
+        if self._output.publish(safe if too_late else lambda: decide(now()), sent_ns):
+            self._watchdog.fed(time.monotonic())
+        self._log_blocked(time.perf_counter() - decided_s)
 
     def _fail(self, error: Exception) -> None:
         """A tick raised: deactivate, and do not tick again before the next activation."""
@@ -344,7 +344,8 @@ class Loop:
             logger.info(f"messages of any age count (max_age_s is 0): {', '.join(off)}")
         if not self._watchdog.timeout_s:
             logger.info("the watchdog is off (parameter watchdog_s)")
-        if warning := self.controller.ramp_warning():
+        acting = self.controller.acting
+        if warning := ramp_warning(acting.ramp_s, acting.model_path, acting.policy.model):
             logger.warning(warning)
 
     def _log_blocked(self, send_s: float) -> None:

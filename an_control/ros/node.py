@@ -37,6 +37,7 @@ from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from an_control.control.controller import Controller
+from an_control.control.fit import rate_refusal
 from an_control.control.gate import EStop
 from an_control.load import EngineName, dry_run, make_policy, monitor_of
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
@@ -95,7 +96,7 @@ class Swap:
         """Read and build this model, and let it act from the tick after that on."""
         with self._changed:
             self._newest = path
-            self._controller.new_model = f"checking {path}"
+            self._controller.acting.new_model = f"checking {path}"
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="swap", daemon=True)
                 self._thread.start()
@@ -112,7 +113,7 @@ class Swap:
         self._controller.check(path, model)
         monitor_of(model, self._monitor)
         recovery_of(model, self._recovery)
-        if self._check_rate and (reason := self._controller.rate_refusal(model)):
+        if self._check_rate and (reason := rate_refusal(self._controller.wiring, model)):
             raise ValueError(reason)
 
     def _run(self) -> None:
@@ -133,9 +134,9 @@ class Swap:
             if self._newest is not None or self._closed:
                 return
             if isinstance(built, str):
-                self._controller.new_model = f"refused: {built}"
+                self._controller.acting.new_model = f"refused: {built}"
             else:
-                self._controller.swap(path, built)
+                self._controller.acting.swap(path, built)
         if isinstance(built, str):
             self._failed(built)
 
