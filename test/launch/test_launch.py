@@ -291,7 +291,7 @@ SIMULATED = {
 }  # fmt: skip
 VALUES = {
     "policy.launch.py": POLICY,
-    "ant_sim.launch.py": SIMULATED,
+    "ant_sim.launch.py": {"task": "cartpole", **SIMULATED},
     "sim.launch.py": {"task": "cartpole", **SIMULATED},
 }
 """Of every argument of every launch file a value that is not its default."""
