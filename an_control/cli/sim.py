@@ -332,8 +332,8 @@ def _recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> 
 
     At the rate at which they come, so that a video plays as fast as the robot moves.
     """
-    from an_control_sim.bridge.camera_topic import steps_per_picture
     from an_control_sim.bridge.recorder import RATE_HZ, Recorder
+    from an_control_sim.bridge.step_outputs import steps_per_picture
 
     if wiring.images:
         camera = next(one.source for one in wiring.channels if one.image is not None)

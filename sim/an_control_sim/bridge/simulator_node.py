@@ -116,7 +116,7 @@ def simulate(
 
     def stop() -> None:
         for one in running:
-            one.stop()
+            one.run.stop()
 
     with signals(stop) as stopped:
         bridge = _bridge(node, settings)
