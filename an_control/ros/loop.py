@@ -4,10 +4,9 @@ Callbacks store, a tick reads, decides and publishes, all on the executor's thre
 watchdog has its own. While inactive or in shadow nothing commands, but the policy watches: ticks
 continue with what whoever commands really sends.
 
-What is slow at its first use, used once a node is configured: no tick may be the first.
-
 A tick that takes a few periods longer than the others makes the watchdog send the safe command, and
-whatever arrives meanwhile is late.
+whatever arrives meanwhile is late. So what is slow at its first use is used once a node is
+configured (`get_ready`).
 """
 
 from __future__ import annotations

@@ -3,12 +3,9 @@
 The safe command is the last on the wire after deactivation, an error, shutdown or Ctrl-C, so the
 executable handles signals itself: rclpy's own handler would close the context before it is sent.
 
-What an executable answers to --help: its parameters as it declares them. ROS does not start.
-
-A new model for a running controller: refused at once or later, or dry-run aside, then swapped.
-
-What the file's size and header say is checked on the executor's thread, between two ticks. Reading
-and building the rest can take seconds, so that happens on a thread of its own.
+A new model is swapped in while the controller runs (`Swap`). What the file's size and header say is
+checked on the executor's thread, between two ticks. Reading and building the rest can take seconds,
+so that happens on a thread of its own.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""The node's parameters: their descriptions and ranges in one place, read into one dataclass.
+"""The node's parameters, and rewiring by them, from inside and from outside.
 
 A parameter that shapes the node (which wiring, how it ticks) can be set until the node is
-configured, `executor` only when it is started. At any time `model` swaps the policy, `shadow`
-switches between proposing and commanding, and those of the wiring (`wiring_parameters`) rewire.
-
-What can be rewired while the node runs, as parameters: `Wiring.rewirable`, by the same keys.
-
-`sources.NAME.topic`, `channels.ID.source` and `channels.ID.field` exist while a wiring is loaded.
-
-Announced rewiring of a running policy node from outside: by its parameters, or its file.
+configured, `executor` only when it is started. At any time `model` swaps the policy and `shadow`
+switches between proposing and commanding. While a wiring is loaded there are `sources.NAME.topic`,
+`channels.ID.source` and `channels.ID.field` too (`Wiring.rewirable`), which rewire.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The priority of a process that must answer in time.
-
-Python's garbage collector in a process that acts.
-"""
+"""What keeps a process that must answer in time from being late: its priority, its garbage."""
 
 from __future__ import annotations
 

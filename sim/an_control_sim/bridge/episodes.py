@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.disturbance import DisturbanceSettings, Disturber, after_stops, episode_seed
-from an_control.system.interrupts import with_error
+from an_control.system.statistics import with_error
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.policy_link import BridgeError, Figures
 from an_control_sim.bridge.run_control import Restarted, Stopped
