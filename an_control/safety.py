@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.system.priority import take_nice_of_process
 from an_control.wiring import CommandConfig
 
 Values = NDArray[np.float64]
@@ -334,6 +335,7 @@ class Watchdog:
         return self._period_s
 
     def _run(self) -> None:
+        take_nice_of_process()
         wait_s = 0.0
         while not self._end.wait(wait_s):
             wait_s = self.check(time.monotonic())

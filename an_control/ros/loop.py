@@ -30,6 +30,7 @@ from an_control.ros.outputs import CommandOutput, Inside, set_stamp
 from an_control.ros.pace import Pace
 from an_control.ros.reading_age import Arrivals
 from an_control.safety import Watchdog
+from an_control.system.priority import RealTimePriority
 from an_control.wiring import ChannelTable, Wiring, WiringError
 from an_control.wiring.errors import Shown
 from an_control.wiring.messages import stamp_of
@@ -57,6 +58,7 @@ class Loop:
         trigger: in real time, tick when the sources' newest set is complete, or by a timer.
         shadow: propose instead of command.
         informed: whether the executor says when a message was published.
+        thread_priority: the real-time priority of ticks while active by the real clock, 0 = none.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Loop:
         trigger: Trigger = "sources",
         shadow: bool = False,
         informed: bool = True,
+        thread_priority: int = 0,
     ) -> None:
         if lockstep_wait_s is not None:
             _check_stamps(controller.table)
@@ -88,6 +91,7 @@ class Loop:
         self._pace = None if lockstep or trigger == "timer" else Pace(names, int(step_s * 1e9))
         steady = not (lockstep or self._simulated)
         self._arrivals = Arrivals(int(step_s * 1e9)) if steady else None
+        self._priority = RealTimePriority(thread_priority if steady else 0)
         if watchdog_s is None:
             watchdog_s = 0.0 if lockstep else TRIP_PERIODS * step_s
         self._ticked_ns = self._planned_ns = 0
@@ -159,13 +163,17 @@ class Loop:
         self._events.begin(time.monotonic())
         self.active, self._broken = True, False
         self._open(shadow=self._output.shadow)
+        self._priority.want()
 
     def stand_down(self) -> None:
         """Stop acting; the safe command is the last one."""
         self.active = False
-        self._watchdog.stop()
-        self._output.publish(self.controller.stop, self._stamp_ns())
-        self._output.shut()
+        try:
+            self._watchdog.stop()
+            self._output.publish(self.controller.stop, self._stamp_ns())
+            self._output.shut()
+        finally:
+            self._priority.give_back()
 
     def shadow(self, shadow: bool) -> None:
         """Propose instead of command, or command again; the policy continues as it is."""
@@ -266,6 +274,7 @@ class Loop:
         """One tick; whatever goes wrong in it ends in deactivation, so in the safe command."""
         if self._broken:
             return
+        refusal = self._priority.take()
         self._began_s = time.perf_counter()
         try:
             self._tick(stamp_ns, self._began_s)
@@ -273,6 +282,8 @@ class Loop:
             self._fail(error)
         finally:
             self._began_s = None
+        if refusal:
+            self._log_ordinary(refusal)
 
     def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
         self._ticked_ns = now_ns = self._now_ns()
@@ -340,6 +351,13 @@ class Loop:
             logger.info("the watchdog is off (parameter watchdog_s)")
         if warning := self.controller.ramp_warning():
             logger.warning(warning)
+
+    def _log_ordinary(self, refusal: str) -> None:
+        """Ticks have no real-time priority, for this reason."""
+        wanted = self._node.get_parameter("thread_priority").value
+        self._node.get_logger().info(
+            f"ticks run at ordinary priority (thread_priority {wanted}): {refusal}", once=True
+        )
 
     def _log_blocked(self, send_s: float) -> None:
         """Where sending a command took too long; rclpy held the watchdog up too meanwhile."""

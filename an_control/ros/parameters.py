@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from reprlib import repr as short
 from typing import Any, cast
 
-from rcl_interfaces.msg import FloatingPointRange, ParameterDescriptor
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -46,6 +46,7 @@ class Settings:
     lockstep_wait_s: float = 0.5
     watchdog_s: float = -1.0
     ramp_s: float = -1.0
+    thread_priority: int = 50
 
     @property
     def policy_engine(self) -> EngineName | None:
@@ -100,6 +101,8 @@ _DESCRIPTIONS = {
     "ramp_s": "seconds in which the command changes smoothly from the safe one to the policy's,"
     " after activation and every safe command but the watchdog's; 0 = off, -1 = as the model was"
     " trained",
+    "thread_priority": "real-time priority (SCHED_FIFO) of the thread that ticks, 1 to 99, while"
+    " the node is active in real time and where the system allows it; 0 = leave it as it is",
 }
 _CHOICES = {
     "mode": MODES,
@@ -108,11 +111,12 @@ _CHOICES = {
     "monitor": MONITORS,
     "executor": EXECUTORS,
 }
-_RANGES = {
+_RANGES: dict[str, tuple[Any, Any]] = {
     "lockstep_wait_s": (0.001, 60.0),
     "watchdog_s": (-1.0, 3600.0),
     "ramp_s": (-1.0, 3600.0),
     "recovery": (-1.0, 1.0),
+    "thread_priority": (0, 99),
 }
 
 
@@ -127,7 +131,11 @@ def declare(node: Node) -> None:
             descriptor.additional_constraints = f"one of {', '.join(_CHOICES[field.name])}"
         if field.name in _RANGES:
             low, high = _RANGES[field.name]
-            descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
+            if isinstance(field.default, int):
+                descriptor.integer_range = [IntegerRange(from_value=low, to_value=high)]
+            else:
+                bounds = FloatingPointRange(from_value=low, to_value=high)
+                descriptor.floating_point_range = [bounds]
         _declare(node, field.name, field.default, descriptor)
 
 
