@@ -66,7 +66,7 @@ ARGUMENTS = {
     ),
     "thread_priority": (
         50,
-        "in real time: real-time priority of the policy's thread that ticks, 1 to 99, 0 = none",
+        "in real time: real-time priority of the policy's thread that ticks, 1 to 98, 0 = none",
     ),
     "view": (False, "show the run in the browser, with the scrambler; prints the page's address"),
     "view_port": (8765, "the page's port, 0 = any"),

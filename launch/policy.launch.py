@@ -44,7 +44,7 @@ PARAMETERS: dict[str, tuple[str, list[str] | None]] = {
     "check_rate": ("refuse a rate that the model was not trained at", ["", *BOOLEANS]),
     "engine": ("what computes the policy", ["", "auto", "numpy", "numba"]),
     "executor": ("events: quicker, experimental in rclpy", ["", "single_threaded", "events"]),
-    "thread_priority": ("real-time priority of the thread that ticks, 1 to 99, 0 = none", None),
+    "thread_priority": ("real-time priority of the thread that ticks, 1 to 98, 0 = none", None),
     "use_sim_time": ("take the time from /clock", ["", *BOOLEANS]),
 }
 

@@ -45,7 +45,7 @@ class Verb:
     """Push a robot that stands still by random actions: where its readings change by less than
     this at a tick in the mean (docs/safety.md); 0: never; by default what the model file says."""
     thread_priority: int = 50
-    """In real time: real-time priority of the thread that ticks, 1 to 99, where the system
+    """In real time: real-time priority of the thread that ticks, 1 to 98, where the system
     allows it; 0: none (docs/real_time.md)."""
     use_sim_time: bool = False
     """Take the time from /clock."""

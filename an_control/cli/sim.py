@@ -102,7 +102,7 @@ class Verb:
     """Seconds over which commands move from the safe command to the policy's, after activation and
     every stop; by default as the model was trained."""
     thread_priority: int = 50
-    """In real time: real-time priority of the policy's thread that ticks, 1 to 99, where the system
+    """In real time: real-time priority of the policy's thread that ticks, 1 to 98, where the system
     allows it; 0: none (docs/real_time.md)."""
     video: OutputFile | None = None
     """Record the camera: .mp4 for a video, .png for a sheet of pictures. For a robot that sees by
@@ -121,8 +121,8 @@ class Verb:
         for name in ("seed", "ramp"):
             if (value := getattr(self, name)) is not None and value < 0:
                 raise InputError(f"--{name} {value}: must be 0 or more")
-        if not 0 <= self.thread_priority <= 99:
-            raise InputError(f"--thread-priority {self.thread_priority}: must be 0 to 99")
+        if not 0 <= self.thread_priority <= 98:
+            raise InputError(f"--thread-priority {self.thread_priority}: must be 0 to 98")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
         files = self._files()

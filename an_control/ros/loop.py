@@ -1,7 +1,8 @@
 """What exists between configure and cleanup: a controller connected to topics, and its ticks.
 
 Callbacks store, a tick reads, decides and publishes, all on the executor's thread; only the
-watchdog has its own. While inactive or in shadow nothing commands, but the policy watches: ticks
+watchdog has its own. While they act in real time both threads have real-time priority, where the
+system allows it. While inactive or in shadow nothing commands, but the policy watches: ticks
 continue with what whoever commands really sends.
 """
 
@@ -30,7 +31,7 @@ from an_control.ros.outputs import CommandOutput, Inside, set_stamp
 from an_control.ros.pace import Pace
 from an_control.ros.reading_age import Arrivals
 from an_control.safety import Watchdog
-from an_control.system.priority import RealTimePriority
+from an_control.system.priority import RealTimePriority, take_real_time_priority
 from an_control.wiring import ChannelTable, Wiring, WiringError
 from an_control.wiring.errors import Shown
 from an_control.wiring.messages import stamp_of
@@ -98,7 +99,12 @@ class Loop:
         """When the last tick began, and when to tick without a whole set of messages."""
         self._safe_command = controller.gate.safe_command
         self._watchdog = Watchdog(
-            self._send_safe, step_s, watchdog_s, controller.estop, self._log_trip
+            self._send_safe,
+            step_s,
+            watchdog_s,
+            controller.estop,
+            self._log_trip,
+            self._raise_watchdog,
         )
         self._events, self._trips = EventLog(node.get_logger(), controller), Throttle()
         with ExitStack() as opened:
@@ -352,11 +358,17 @@ class Loop:
         if warning := self.controller.ramp_warning():
             logger.warning(warning)
 
+    def _raise_watchdog(self) -> None:
+        """On the watchdog's thread: it must be able to interrupt a tick at real-time priority."""
+        if self._priority.priority:
+            with suppress(PermissionError):  # the ticks' refusal is logged
+                take_real_time_priority(self._priority.priority + 1)
+
     def _log_ordinary(self, refusal: str) -> None:
-        """Ticks have no real-time priority, for this reason."""
-        wanted = self._node.get_parameter("thread_priority").value
+        """Log once why ticks have no real-time priority."""
+        wanted = self._priority.priority
         self._node.get_logger().info(
-            f"ticks run at ordinary priority (thread_priority {wanted}): {refusal}", once=True
+            f"ticks run at ordinary priority, not at thread_priority {wanted}: {refusal}", once=True
         )
 
     def _log_blocked(self, send_s: float) -> None:

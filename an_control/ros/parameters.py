@@ -101,8 +101,9 @@ _DESCRIPTIONS = {
     "ramp_s": "seconds in which the command changes smoothly from the safe one to the policy's,"
     " after activation and every safe command but the watchdog's; 0 = off, -1 = as the model was"
     " trained",
-    "thread_priority": "real-time priority (SCHED_FIFO) of the thread that ticks, 1 to 99, while"
-    " the node is active in real time and where the system allows it; 0 = leave it as it is",
+    "thread_priority": "real-time priority (SCHED_FIFO) of the thread that ticks, 1 to 98, while"
+    " the node is active in real time and where the system allows it; the watchdog's is one higher;"
+    " 0 = leave them as they are",
 }
 _CHOICES = {
     "mode": MODES,
@@ -116,7 +117,7 @@ _RANGES: dict[str, tuple[Any, Any]] = {
     "watchdog_s": (-1.0, 3600.0),
     "ramp_s": (-1.0, 3600.0),
     "recovery": (-1.0, 1.0),
-    "thread_priority": (0, 99),
+    "thread_priority": (0, 98),
 }
 
 
