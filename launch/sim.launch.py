@@ -71,6 +71,10 @@ ARGUMENTS = {
         "push a robot whose readings change by less than this at a tick; 0 = never,"
         " -1 = as the model file says",
     ),
+    "thread_priority": (
+        50,
+        "in real time: real-time priority of the policy's thread that ticks, 1 to 98, 0 = none",
+    ),
     "view": (False, "show the run in the browser, with the scrambler; prints the page's address"),
     "view_port": (8765, "the page's port, 0 = any"),
     "engine": ("auto", "what computes the policy: auto, numpy or numba"),
@@ -79,6 +83,7 @@ SIMULATOR_PARAMETERS = (
     "simulation", "wiring", "episodes", "seed", "realtime", *(one.name for one in SETTINGS),
     "schedule", "scrambler", "camera_hz", "command_timeout_s", "start_timeout_s",
 )  # fmt: skip
+POLICY_PARAMETERS = ("trigger", "ramp_s", "shadow", "monitor", "recovery", "thread_priority")
 
 
 def generate_launch_description() -> LaunchDescription:
@@ -130,7 +135,7 @@ def nodes(context: LaunchContext) -> list[ExecuteProcess]:
         "check_rate": given["check_rate"],
         "engine": given["engine"],
         "executor": "events",
-        **{name: given[name] for name in ("trigger", "ramp_s", "shadow", "monitor", "recovery")},
+        **{name: given[name] for name in POLICY_PARAMETERS},
     }
     simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
     return [

@@ -305,6 +305,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             trigger=settings.policy_trigger,
             shadow=settings.shadow,
             informed=self._informed(settings),
+            thread_priority=settings.thread_priority,
         )
 
     def _informed(self, settings: Settings) -> bool:

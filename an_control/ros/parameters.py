@@ -16,7 +16,7 @@ from reprlib import repr as short
 from typing import Any, cast
 
 import rclpy
-from rcl_interfaces.msg import FloatingPointRange, ParameterDescriptor
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -60,6 +60,7 @@ class Settings:
     lockstep_wait_s: float = 0.5
     watchdog_s: float = -1.0
     ramp_s: float = -1.0
+    thread_priority: int = 50
 
     @property
     def policy_engine(self) -> EngineName | None:
@@ -114,6 +115,9 @@ _DESCRIPTIONS = {
     "ramp_s": "seconds in which the command changes smoothly from the safe one to the policy's,"
     " after activation and every safe command but the watchdog's; 0 = off, -1 = as the model was"
     " trained",
+    "thread_priority": "real-time priority (SCHED_FIFO) of the thread that ticks, 1 to 98, while"
+    " the node is active in real time and where the system allows it; the watchdog's is one higher;"
+    " 0 = leave them as they are",
 }
 _CHOICES = {
     "mode": MODES,
@@ -122,11 +126,12 @@ _CHOICES = {
     "monitor": MONITORS,
     "executor": EXECUTORS,
 }
-_RANGES = {
+_RANGES: dict[str, tuple[Any, Any]] = {
     "lockstep_wait_s": (0.001, 60.0),
     "watchdog_s": (-1.0, 3600.0),
     "ramp_s": (-1.0, 3600.0),
     "recovery": (-1.0, 1.0),
+    "thread_priority": (0, 98),
 }
 
 
@@ -141,7 +146,11 @@ def declare(node: Node) -> None:
             descriptor.additional_constraints = f"one of {', '.join(_CHOICES[field.name])}"
         if field.name in _RANGES:
             low, high = _RANGES[field.name]
-            descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
+            if isinstance(field.default, int):
+                descriptor.integer_range = [IntegerRange(from_value=low, to_value=high)]
+            else:
+                bounds = FloatingPointRange(from_value=low, to_value=high)
+                descriptor.floating_point_range = [bounds]
         _declare(node, field.name, field.default, descriptor)
 
 

@@ -65,6 +65,15 @@ def test_a_number_of_the_node_is_given_as_a_number(names, name):
         value(name, "soon")
 
 
+def test_the_priority_of_the_node_is_given_as_a_whole_number(names):
+    value = names("policy.launch.py")["value"]
+    assert value("thread_priority", "7") == 7 and isinstance(value("thread_priority", "7"), int)
+    with pytest.raises(ValueError, match=r"thread_priority:=7.5 is no whole number"):
+        value("thread_priority", "7.5")
+    policy, _ = started(names("ant_sim.launch.py"), realtime="true", thread_priority="7")
+    assert policy["thread_priority"] == 7
+
+
 def test_every_parameter_of_the_simulator_is_an_argument_of_its_launch_file(names):
     launch = names("sim.launch.py")
     known = {one.name for one in fields(SimulatorSettings)} - {"policy", "disturbance"}
