@@ -70,7 +70,7 @@ def test_the_priority_of_the_node_is_given_as_a_whole_number(names):
     assert value("thread_priority", "7") == 7 and isinstance(value("thread_priority", "7"), int)
     with pytest.raises(ValueError, match=r"thread_priority:=7.5 is no whole number"):
         value("thread_priority", "7.5")
-    policy, _ = started(names("ant_sim.launch.py"), realtime="true", thread_priority="7")
+    policy, _ = started(names("sim.launch.py"), realtime="true", thread_priority="7")
     assert policy["thread_priority"] == 7
 
 
