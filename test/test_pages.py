@@ -1,6 +1,7 @@
 """The commands that pages name exist, and experiments write the tables that pages show."""
 
 import contextlib
+import importlib.util
 import io
 import re
 from functools import cache
@@ -161,3 +162,12 @@ def test_nothing_names_the_diaries_that_are_gone():
         for path in (ROOT / folder).rglob("*.*"):
             if path.suffix in (".py", ".md", ".yaml"):
                 assert "docs/log" not in path.read_text(encoding="utf-8"), path
+
+
+def test_the_page_has_the_parameters_of_the_node_as_they_are():
+    """`python scripts/parameters.py` writes them."""
+    spec = importlib.util.spec_from_file_location("parameters", ROOT / "scripts/parameters.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    text = script.PAGE.read_text(encoding="utf-8")
+    assert script.page(text) == text
