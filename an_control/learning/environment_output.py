@@ -72,7 +72,22 @@ class EnvironmentOutput(io.TextIOBase):
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.stdout, sys.stderr = self._streams.pop()
+        sys.stdout, sys.stderr = self._streams[-1]
+        self._streams.pop()  # last, since `suspended` may be entered by a signal at any moment
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """In this block what is printed is shown, also while an environment's code runs.
+
+        For handlers of signals.
+        """
+        before = sys.stdout, sys.stderr
+        if self._streams:
+            sys.stdout, sys.stderr = self._streams[0]
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
 
     def write(self, text: str, lines: int | None = None) -> int:
         """Keep a text, unless too much is kept already."""
