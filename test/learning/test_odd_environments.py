@@ -156,7 +156,7 @@ def test_an_environment_without_any_finite_reading_is_refused_before_the_work(
 def test_each_algorithm_learns_from_the_newest_reading_in_place_of_a_missing_one(
     algorithm, tmp_path
 ):
-    """NaN in one observation made all weights NaN, which TD3 and SAC found at the end of the run."""
+    """NaN in one observation made all weights NaN; TD3 ran to its end with them."""
     name = "odd:Odd/BlindStart-v0"
     with opened("BlindStart") as env:
         settings = replace(smoke(settings_for(env, algorithm)), burst=0.0)
