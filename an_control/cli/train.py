@@ -24,6 +24,7 @@ from an_control.cli.common import (
 from an_control.cli.disturbance import mixture
 from an_control.cli.model_parts import PartOptions, Parts
 from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.learning.offers import with_offers
 from an_control.learning.runs.terminal import explained
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.tasks import SUCCESS
@@ -358,6 +359,6 @@ class Verb:
         )
 
 
-Verb.__doc__ = explained(
-    Verb.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note"
+Verb.__doc__ = with_offers(
+    explained(Verb.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note")
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
+from an_control.learning.offers import with_offers
 from an_control.learning.runs.terminal import explained
 from an_control.policy import read_model
 from an_control.system.interrupts import INTERRUPTED
@@ -179,4 +180,4 @@ class Verb:
         return evaluations
 
 
-Verb.__doc__ = explained(Verb.__doc__, "return", "validation", "failed")
+Verb.__doc__ = with_offers(explained(Verb.__doc__, "return", "validation", "failed"))
