@@ -135,11 +135,11 @@ class EnvironmentOutput(io.TextIOBase):
     def reported(self) -> Iterator[None]:
         """Print after this block the notes that are left, and how much was printed and not kept.
 
-        Nothing where an environment's failure ends it, whose message says more.
+        Nothing where an environment's failure or a refusal ends it, whose message says more.
         """
         try:
             yield
-        except EnvironmentFailure:
+        except (EnvironmentFailure, ValueError):
             self._reset()
             raise
         finally:

@@ -318,15 +318,27 @@ def test_output_beyond_what_is_kept_is_counted_and_not_kept():
     assert output.lines == 3 and len(output.take().text) == 1_000_000
 
 
-@pytest.mark.parametrize("verb", ["learn", "train", "train-teacher"])
+@pytest.mark.parametrize("verb", ["learn", "train", "train-teacher", "distill"])
 @pytest.mark.parametrize(("name", "status"), [("BadInit", 2), ("BadReset", 1)])
-def test_every_verb_names_an_environment_that_cannot_be_made_or_reset(
+def test_every_verb_names_an_environment_that_cannot_be_made_or_reset_in_one_line(
     verb, name, status, tmp_path, capsys
 ):
-    assert main([verb, f"odd:Odd/{name}-v0", "--out", str(tmp_path / "run")]) == status
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"an-control {verb}: environment 'odd:Odd/{name}-v0': ")
-    assert "OSError: no controller on the bus (odd.py, line " in last
+    teacher = ["--teacher", "python:odd:push"] if verb == "distill" else []
+    out = "--out", str(tmp_path / "run")
+    assert main([verb, f"odd:Odd/{name}-v0", *out, *teacher]) == status
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"an-control {verb}: environment 'odd:Odd/{name}-v0': ")
+    assert "OSError: no controller on the bus (odd.py, line " in said
+
+
+@pytest.mark.parametrize("name", ["Wide", "Half", "Whole", "Unbounded", "Signs", "Bits"])
+def test_an_environment_that_asserts_its_actions_is_learned_without_a_failure(
+    name, tmp_path, capsys
+):
+    assert searched(name, tmp_path) == 0
+    metrics = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line).get("failed", 0) for line in metrics] == [0, 0]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("name", ["NoActions", "NoReadings"])
