@@ -140,7 +140,7 @@ def help_of(verb: str) -> str:
 def test_page_and_help_name_what_an_environment_may_offer_and_nothing_else():
     """It stood in the source code only."""
     pytest.importorskip("gymnasium", reason="needs the sim extra")
-    from an_control.learning import environments
+    from an_control_sim.gym import environments
 
     protocols = [
         one
