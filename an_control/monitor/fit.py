@@ -30,7 +30,7 @@ CAUTION = 4.0
 """How many times the gain another assignment needs as long as it is not known whether it fits."""
 HYSTERESIS = 0.8
 """Share of the largest excess NLL below which a robot that did not fit may fit again."""
-STRANGE, DISTRUST, STRANGE_REMAINING = 0.15, 1.5, 0.6
+STRANGE, DISTRUST, STRANGE_REMAINING = 0.18, 1.5, 0.6
 """Share of the largest excess NLL from which on a robot counts as explained otherwise than usual.
 There a move needs more gain, by this times that share, and may leave no more than this share of all
 channels' excess NLL: where a model explains no channel well, those that are alike seem to swap."""
