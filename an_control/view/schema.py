@@ -171,7 +171,7 @@ class Skeleton(msgspec.Struct, frozen=True):
     moves: bool
     """Whether the base follows the pose."""
     yaw: float
-    """The direction of view about the vertical in rad; 0 looks along y."""
+    """The direction of view about the vertical in rad; 0 looks along y, from the right side."""
     tilt: float
     """How far the view looks down, in rad."""
     span: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ def test_a_shipped_drawing_moves_by_all_joints_that_its_robot_publishes(robot):
     assert skeleton == read_skeleton(share_path(f"config/{robot}_drawing.yaml"))
     assert skeleton.joints == set(joints)
     assert find_skeleton(joints[1:], "") is None
+
+
+def test_the_example_on_the_page_can_be_read(tmp_path):
+    page = (Path(__file__).parents[2] / "docs/view.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(an_control_drawing.*?)```", page, re.DOTALL)
+    (tmp_path / "walker_drawing.yaml").write_text(example)
+    assert find_skeleton(["hip", "knee"], str(tmp_path / "walker.yaml")).joints == {"hip", "knee"}
 
 
 def test_every_shipped_drawing_can_be_read():
@@ -93,7 +101,7 @@ def test_an_error_names_file_key_value_and_what_is_allowed(tmp_path, good, bad, 
 
 
 def test_a_drawing_that_never_moves_is_refused(tmp_path):
-    path = Path(tmp_path / "still_drawing.yaml")
+    path = tmp_path / "still_drawing.yaml"
     path.write_text("an_control_drawing: 1\nlinks:\n  post: {to: [0, 0, 1], width: 0.1}\n")
     with pytest.raises(WiringError, match="at least one has a joint"):
         read_skeleton(path)
