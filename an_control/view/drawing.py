@@ -80,11 +80,12 @@ def read_skeleton(path: str | Path) -> Skeleton:
 
 
 def _read_link(name: str, entry: Entry, above: list[str]) -> Link:
-    required, optional = ("to", "width"), ("parent", "colour")
-    unneeded = dict.fromkeys(("axis", "kind"), "a link without a joint has none")
-    if isinstance(entry.value, dict) and "joint" in entry.value:
-        required, optional = ("to", "width", "joint", "axis"), ("parent", "colour", "kind")
-    keys = entry.fields(required, optional, unneeded)
+    jointed = isinstance(entry.value, dict) and "joint" in entry.value
+    keys = entry.fields(
+        ("to", "width", "axis") if jointed else ("to", "width"),
+        ("parent", "colour", "joint", "kind") if jointed else ("parent", "colour", "joint"),
+        dict.fromkeys(("axis", "kind"), "a link without a joint has none"),
+    )
     parent = keys.get("parent")
     if parent is not None and parent.value not in above:
         raise parent.error(f"a link above this one in the file: {', '.join(above) or 'none'}")

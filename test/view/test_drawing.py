@@ -81,7 +81,7 @@ def test_a_drawing_beside_the_wiring_may_name_only_joints_of_its_robot(tmp_path)
         ("prismatic", "sliding", "links.lift.kind: 'sliding' is not allowed; allowed: revolute"),
         ("[0, 0, 1]", "[0, 0, 0]", "links.lift.axis: [0, 0, 0] is not allowed; allowed: [x, y, z]"),
         ("[0, 0, 1]", "z", "links.lift.axis: 'z' is not allowed; allowed: [x, y, z]"),
-        (" axis: [0, 1, 0],", "", "links.arm: 'axis' is missing; needed: to, width, joint, axis"),
+        (" axis: [0, 1, 0],", "", "links.arm: 'axis' is missing; needed: to, width, axis"),
         ("joint: arm, ", "", "links.arm.axis: this key is not allowed"),
         ("joint: arm", "joint: 3", "links.arm.joint: 3 is not allowed; allowed: the name of"),
         ("[0.3, 0, 0]", "[0.3, 0]", "links.arm.to: [0.3, 0] is not allowed; allowed: [x, y, z] in"),
