@@ -95,6 +95,7 @@ class Stand:
         """The policy node, configured (and activated)."""
         values = {"wiring": str(self.wiring), "model": str(self.model), "engine": "numpy"}
         values |= {"mode": "lockstep", "lockstep_wait_s": 5.0, "ramp_s": 0.0, "watchdog_s": 0.0}
+        values |= {"thread_priority": 0}
         values |= parameters
         overrides = [Parameter(name, value=value) for name, value in values.items()]
         options = {"context": self.context, "parameter_overrides": overrides} | (options or {})

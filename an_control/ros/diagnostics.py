@@ -1,13 +1,10 @@
-"""What goes to /diagnostics once a second: how each part is doing, the worst level first to see.
+"""What is said of a running loop: on /diagnostics once a second, in the log at each change.
 
-Levels live here; the log has only the edges.
-
-What the log says of a running loop: one line for each change, nothing twice.
-
-Before its first message a source is not lost: one line says what is waited for after WAIT_S, and a
-warning names what has not come after START_S, at the start and where a rewiring adds a source. What
-changes again and again is logged LINES times in WINDOW_S, and then counted; a source that is lost
-FLAPS times in it gets one line that says why.
+Levels live on /diagnostics, the worst first to see. The log has one line for each change and
+nothing twice. Before its first message a source is not lost: one line says what is waited for after
+WAIT_S, and a warning names what has not come after START_S, at the start and where a rewiring adds
+a source. What changes again and again is logged LINES times in WINDOW_S, and then counted; a source
+that is lost FLAPS times in it gets one line that says why.
 """
 
 from __future__ import annotations

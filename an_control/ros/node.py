@@ -3,12 +3,9 @@
 The safe command is the last on the wire after deactivation, an error, shutdown or Ctrl-C, so the
 executable handles signals itself: rclpy's own handler would close the context before it is sent.
 
-What an executable answers to --help: its parameters as it declares them. ROS does not start.
-
-A new model for a running controller: refused at once or later, or dry-run aside, then swapped.
-
-What the file's size and header say is checked on the executor's thread, between two ticks. Reading
-and building the rest can take seconds, so that happens on a thread of its own.
+A new model is swapped in while the controller runs (`Swap`). What the file's size and header say is
+checked on the executor's thread, between two ticks. Reading and building the rest can take seconds,
+so that happens on a thread of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +43,8 @@ from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, events_executor
 from an_control.ros.graph import QuietNode, elsewhere
 from an_control.ros.loop import Loop, get_ready
-from an_control.ros.parameters import Settings, WiringParameters
+from an_control.ros.parameters import WiringParameters
+from an_control.ros.settings import Settings
 from an_control.system.compilation import told_compilation
 from an_control.system.priority import collect_new_garbage, freeze_garbage, take_priority
 from an_control.wiring import ChannelTable, load_wiring
@@ -308,6 +306,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             trigger=settings.policy_trigger,
             shadow=settings.shadow,
             informed=self._informed(settings),
+            thread_priority=settings.thread_priority,
         )
 
     def _informed(self, settings: Settings) -> bool:

@@ -16,7 +16,7 @@ pytest.importorskip("rclpy")
 pytest.importorskip("gymnasium")
 
 from an_control.disturbance import SETTINGS
-from an_control.ros.parameters import Settings
+from an_control.ros.settings import Settings
 from an_control.system.share import share_path
 from an_control_sim.bridge.simulator_node import SimulatorSettings
 
@@ -63,6 +63,15 @@ def test_a_number_of_the_node_is_given_as_a_number(names, name):
     assert value(name, "2") == 2.0 and isinstance(value(name, "2"), float)
     with pytest.raises(ValueError, match=f"{name}:=soon is no number"):
         value(name, "soon")
+
+
+def test_the_priority_of_the_node_is_given_as_a_whole_number(names):
+    value = names("policy.launch.py")["value"]
+    assert value("thread_priority", "7") == 7 and isinstance(value("thread_priority", "7"), int)
+    with pytest.raises(ValueError, match=r"thread_priority:=7.5 is no whole number"):
+        value("thread_priority", "7.5")
+    policy, _ = started(names("sim.launch.py"), realtime="true", thread_priority="7")
+    assert policy["thread_priority"] == 7
 
 
 def test_every_parameter_of_the_simulator_is_an_argument_of_its_launch_file(names):
