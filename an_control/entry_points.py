@@ -8,9 +8,9 @@ imports nothing else before the handlers are there.
 
 from __future__ import annotations
 
-import importlib
 import signal
 import sys
+from collections.abc import Callable
 
 from an_control.system.interrupts import INTERRUPTED, end_at_once
 
@@ -30,20 +30,38 @@ def an_control() -> int:
 
 def policy_node() -> int:
     """The executable `policy_node`."""
-    return _node("an_control.ros.node")
+
+    def run() -> int:
+        from an_control.ros.node import main
+
+        return main()
+
+    return _node(run)
 
 
 def simulator() -> int:
     """The executable `simulator`."""
-    return _node("an_control_sim.bridge.simulator_node")
+
+    def run() -> int:
+        from an_control_sim.bridge.simulator_node import main
+
+        return main()
+
+    return _node(run)
 
 
 def scrambler() -> int:
     """The executable `scrambler`."""
-    return _node("an_control_sim.scrambler.scrambler")
+
+    def run() -> int:
+        from an_control_sim.scrambler.scrambler import main
+
+        return main()
+
+    return _node(run)
 
 
-def _node(module: str) -> int:
+def _node(run: Callable[[], int]) -> int:
     """Any signal gives 0, or what `main` has returned: while Python ends it would kill."""
     end_at_once(0, *STOPS)
     from an_control.system.ros_source import ros_problem
@@ -51,7 +69,7 @@ def _node(module: str) -> int:
     if problem := ros_problem():
         print(problem, file=sys.stderr)
         return 2
-    status: int = importlib.import_module(module).main()
+    status = run()
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
     return status

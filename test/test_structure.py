@@ -1,5 +1,6 @@
 """The structure of the code: imports run one way, from the command line down to the policy."""
 
+import ast
 import importlib.util
 import re
 import sys
@@ -59,6 +60,56 @@ def test_the_product_never_imports_the_laboratory():
                 r"^\s*(?:from|import)\s+(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
             )
             assert "experiments" not in words, path
+
+
+ROBOT = {"control", "load", "monitor", "policy", "ros", "system", "wiring"}
+"""The rooms of what a robot runs."""
+ROBOT_HAS = {
+    "builtin_interfaces", "cv2", "diagnostic_msgs", "lifecycle_msgs", "numba", "numpy",
+    "rcl_interfaces", "rclpy", "safetensors", "sensor_msgs", "std_msgs", "std_srvs", "yaml",
+}  # fmt: skip
+COMPUTED = {
+    "an_control/wiring/messages.py": "the packages of the message types that a wiring names",
+    "sim/an_control_sim/gym/environments.py": "the user's environment",
+}
+"""Files that import a module by a name that is computed, and of what."""
+
+
+def test_the_node_reaches_only_what_a_robot_has(structure):
+    imports, texts = structure.file_imports(), structure.sources()
+    reached, left = set(), ["an_control.ros.node"]
+    while left:
+        module = left.pop()
+        if module not in reached:
+            reached.add(module)
+            left += imports[module]
+    rooms = {module.split(".")[1] for module in reached if "." in module}
+    assert rooms == ROBOT
+    others = {
+        name.split(".")[0]
+        for module in reached
+        for node in ast.walk(ast.parse(texts[module]))
+        for name in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import)
+            else [node.module] if isinstance(node, ast.ImportFrom) else []
+        )
+    }  # fmt: skip
+    assert others - set(sys.stdlib_module_names) - {"an_control"} <= ROBOT_HAS
+
+
+def test_no_module_is_imported_by_a_computed_name_but_the_users(structure):
+    found = set()
+    for folder in ("an_control", "sim"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if (
+                    isinstance(node, ast.Call)
+                    and getattr(node.func, "attr", getattr(node.func, "id", ""))
+                    in ("import_module", "__import__")
+                    and not (node.args and isinstance(node.args[0], ast.Constant))
+                ):
+                    found.add(str(path.relative_to(ROOT)))
+    assert found == set(COMPUTED)
 
 
 def test_no_files_import_each_other_in_a_cycle(structure):

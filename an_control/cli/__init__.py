@@ -6,7 +6,6 @@ the help, its ``run()`` the work, returning the exit status: 0 done, 1 failed, 2
 
 from __future__ import annotations
 
-import importlib
 import os
 import select
 import signal
@@ -17,7 +16,7 @@ from typing import Any
 import an_control.system.threads  # noqa: F401
 from an_control import __version__
 from an_control.cli.common import InputError, check_outputs
-from an_control.cli.help import SHELLS, VERBS, completion, module_of, parse, unknown, usage
+from an_control.cli.help import SHELLS, VERBS, completion, parse, unknown, usage, verb_class
 from an_control.policy.model_file import ModelError
 from an_control.system.compilation import told_compilation
 from an_control.system.environment_output import OUTPUT
@@ -31,9 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit status."""
     first, *rest = (sys.argv[1:] if arguments is None else list(arguments)) or [""]
     if first in VERBS:
-        return run_verb(
-            lambda: importlib.import_module(module_of(first)).Verb, f"an-control {first}", rest
-        )
+        return run_verb(lambda: verb_class(first), f"an-control {first}", rest)
     return _reported("an-control", lambda: _about(first, rest))
 
 

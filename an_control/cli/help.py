@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib
 import inspect
 import textwrap
 from collections.abc import Sequence
@@ -84,17 +83,82 @@ def parse(verb: type[Verb], prog: str, arguments: Sequence[str]) -> Verb:
 
 def completion(shell: str) -> None:
     """Print the script by which `shell` completes the verbs and their options."""
-    modules = {verb: importlib.import_module(module_of(verb)) for verb in VERBS}
     tyro.extras.subcommand_cli_from_dict(
-        {verb: described(module.Verb) for verb, module in modules.items()},
+        {verb: described(verb_class(verb)) for verb in VERBS},
         prog="an-control",
         args=["--tyro-print-completion", shell],
     )
 
 
-def module_of(verb: str) -> str:
-    """The module that defines a verb."""
-    return f"an_control.cli.{verb.replace('-', '_')}"
+def verb_class(verb: str) -> type[Any]:
+    """Return the dataclass of a verb; its module is imported only now."""
+    match verb:
+        case "sim":
+            from an_control.cli.sim import Verb as Sim
+
+            return Sim
+        case "run":
+            from an_control.cli.run import Verb as Run
+
+            return Run
+        case "new":
+            from an_control.cli.new import Verb as New
+
+            return New
+        case "check":
+            from an_control.cli.check import Verb as Check
+
+            return Check
+        case "view":
+            from an_control.cli.view import Verb as View
+
+            return View
+        case "rewire":
+            from an_control.cli.rewire import Verb as Rewire
+
+            return Rewire
+        case "evaluate":
+            from an_control.cli.evaluate import Verb as Evaluate
+
+            return Evaluate
+        case "info":
+            from an_control.cli.info import Verb as Info
+
+            return Info
+        case "bench":
+            from an_control.cli.bench import Verb as Bench
+
+            return Bench
+        case "learn":
+            from an_control.cli.learn import Verb as Learn
+
+            return Learn
+        case "train":
+            from an_control.cli.train import Verb as Train
+
+            return Train
+        case "train-teacher":
+            from an_control.cli.train_teacher import Verb as TrainTeacher
+
+            return TrainTeacher
+        case "distill":
+            from an_control.cli.distill import Verb as Distill
+
+            return Distill
+        case "train-monitor":
+            from an_control.cli.train_monitor import Verb as TrainMonitor
+
+            return TrainMonitor
+        case "new-model":
+            from an_control.cli.new_model import Verb as NewModel
+
+            return NewModel
+        case "import-authors":
+            from an_control.cli.import_authors import Verb as ImportAuthors
+
+            return ImportAuthors
+        case _:
+            raise KeyError(verb)
 
 
 def described(verb: type[Verb]) -> type[Verb]:

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
 
@@ -17,7 +16,7 @@ import an_control
 from an_control.cli import main
 from an_control.cli.common import Output, outputs_in
 from an_control.cli.distill import Parts
-from an_control.cli.help import GROUPS, RENAMED, SHELLS, VERBS, module_of
+from an_control.cli.help import GROUPS, RENAMED, SHELLS, VERBS, verb_class
 
 PACKAGE = Path(an_control.__file__).parent
 
@@ -37,11 +36,11 @@ def test_help_lists_each_verb_under_its_group(capsys):
         assert [line.split()[0] for line in listed] == list(verbs)
 
 
-def test_every_verb_has_a_module_and_every_module_of_the_folder_is_known():
+def test_every_verb_has_a_module_and_every_verb_class_the_folder_is_known():
     shared = {"__init__", "common", "disturbance", "help", "identification", "sim_view"}
     shared |= {"learn_display", "learn_steps", "model_parts"}
     files = {path.stem for path in (PACKAGE / "cli").glob("*.py")} - shared
-    assert {module_of(verb).rpartition(".")[2] for verb in VERBS} == files
+    assert {verb_class(verb).__module__.rpartition(".")[2] for verb in VERBS} == files
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -51,7 +50,7 @@ def test_the_help_of_a_verb_has_a_text_for_each_option_and_no_none(verb, capsys)
     assert end.value.code == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "None" not in out and "default: )" not in out
-    options = {field.name: field for field in fields(import_module(module_of(verb)).Verb)}
+    options = {field.name: field for field in fields(verb_class(verb))}
     if options.pop("parts", None):
         options |= {field.name: field for field in fields(Parts)}
     for field in options.values():
@@ -148,7 +147,7 @@ def test_help_whose_reader_has_gone_ends_without_a_word(arguments, unbuffered):
 def outputs():
     """Verb, option and kind of everything that is written where an option says."""
     for verb in VERBS:
-        work = import_module(module_of(verb)).Verb
+        work = verb_class(verb)
         for name, hint in get_type_hints(work, include_extras=True).items():
             for kind in outputs_in(hint):
                 yield pytest.param(verb, f"--{name.replace('_', '-')}", kind, id=f"{verb} {name}")
@@ -175,7 +174,7 @@ def test_a_path_that_cannot_be_written_ends_with_2_before_the_work(
     def work(self):
         raise AssertionError("it began to work")
 
-    monkeypatch.setattr(import_module(module_of(verb)).Verb, "run", work)
+    monkeypatch.setattr(verb_class(verb), "run", work)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     bad = [tmp_path / "file" / "x"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from an_control.cli.help import module_of, parse
+from an_control.cli.help import parse, verb_class
 from experiments.ant_policy import run as ant_policy
 from experiments.camera_tables import run as camera_tables
 from experiments.cartpole_softmax import run as cartpole_softmax
@@ -42,7 +42,7 @@ def test_every_command_can_be_parsed_and_reads_what_ships_or_an_earlier_step_mak
     for step in EXPERIMENTS[name]:
         program, verb, *words = step.words
         if program == "an-control":
-            parse(importlib.import_module(module_of(verb)).Verb, verb, words)
+            parse(verb_class(verb), verb, words)
         else:
             assert (program, verb) == ("python", "-m") and importlib.import_module(words[0])
         for path in step.reads:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.cli import learn_steps, main
-from an_control.cli.help import module_of
+from an_control.cli.help import verb_class
 from an_control.cli.learn_display import Steps
 from an_control.learning.rollout.processes import _interrupts_held
 from an_control.learning.runs.terminal import FIGURES, Clock, Progress, duration, is_live
@@ -89,9 +89,8 @@ def test_only_figures_that_are_explained_are_shown(capsys):
 
 @pytest.mark.parametrize("verb", ["learn", "distill", "train", "train-teacher", "train-monitor"])
 def test_help_explains_the_figures(verb):
-    import importlib
 
-    text = importlib.import_module(module_of(verb)).Verb.__doc__
+    text = verb_class(verb).__doc__
     assert sum(about in text for about in FIGURES.values()) >= 1 and "time that is left" in text
 
 
