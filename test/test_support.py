@@ -17,6 +17,8 @@ import pytest
 import setuptools
 from packaging.requirements import Requirement
 
+from an_control.system.ros_source import ros_problem
+
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORT = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts/support.py")))
 VERSION = "{}.{}".format(*sys.version_info)
@@ -218,7 +220,9 @@ def test_wheels_beside_a_sourced_distribution_are_refused(tmp_path):
     ],
 )
 def test_a_ros_that_cannot_serve_is_refused_at_start(tmp_path, command, distributions, said):
-    folder = rclpy_in(tmp_path, *distributions)
+    folders = []
+    for number, distribution in enumerate(distributions):
+        folders.append(str(rclpy_in(tmp_path / str(number), distribution)))
     name, *words = command.split()
     code = (
         "import importlib.metadata as m, sys; from pathlib import Path;"
@@ -235,12 +239,19 @@ def test_a_ros_that_cannot_serve_is_refused_at_start(tmp_path, command, distribu
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(folder)},
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()
     assert said in line
+
+
+def test_the_folder_of_the_wheels_on_pythonpath_is_no_second_ros(tmp_path, monkeypatch):
+    wheels = rclpy_in(tmp_path, ("rclpy", "9.1.2"), ("ros-rclpy", "9.1.2"))
+    monkeypatch.syspath_prepend(str(wheels))
+    monkeypatch.setenv("PYTHONPATH", str(wheels))
+    assert ros_problem() == ""
 
 
 def test_the_ants_returns_hold_to_the_last_bit():

@@ -25,8 +25,8 @@ def rclpy_version() -> tuple[int, ...]:
 
 def ros_problem() -> str:
     """Return why the ROS 2 that this process would import cannot be used, as one line, or ""."""
-    sourced = _sourced_rclpy()
-    if sourced is not None and _has_wheels():
+    sourced, wheels = _sourced_rclpy(), _wheels_folder()
+    if sourced is not None and wheels is not None and not sourced.parent.samefile(wheels):
         return (
             f"two ROS 2 at once: PyPI's ros-rclpy in {sys.prefix} and the sourced {sourced};"
             " start in a shell in which nothing is sourced (env -u PYTHONPATH -u LD_LIBRARY_PATH),"
@@ -49,9 +49,9 @@ def _sourced_rclpy() -> Path | None:
     return None
 
 
-def _has_wheels() -> bool:
+def _wheels_folder() -> Path | None:
+    """Return the folder in which PyPI's ROS 2 packages are installed, if they are."""
     try:
-        importlib.metadata.distribution("ros-rclpy")
+        return Path(str(importlib.metadata.distribution("ros-rclpy").locate_file("")))
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return None
