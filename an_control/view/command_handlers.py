@@ -68,10 +68,11 @@ class Deeds:
         try:
             wiring = await self._calls.parameters_below(policy, REWIRABLE)
             shape = await self._calls.parameters(policy, ["mode", "model", "wiring"])
-            settings = {}
+            settings, robot = dict[str, object](), dict[str, object]()
             if found.scrambler:
-                names = (*SETTINGS, "wiring")
-                settings = await self._calls.parameters(found.scrambler, names)
+                settings = await self._calls.parameters(found.scrambler, SETTINGS)
+                # Apart: a node that lacks one of several parameters returns none of them.
+                robot = await self._calls.parameters(found.scrambler, ["wiring"])
         except Unanswered:
             return False
         new = new or policy != self.found.policy
@@ -79,7 +80,7 @@ class Deeds:
         self.lockstep = shape.get("mode") == "lockstep"
         self.model = str(shape.get("model", "")).rpartition("/")[2]
         # Behind a scrambler the policy reads a wiring that is derived from the robot's own.
-        self.wiring = str(settings.pop("wiring", "") or shape.get("wiring", ""))
+        self.wiring = str(robot.get("wiring", "") or shape.get("wiring", ""))
         self.settings = {name: _plain(value) for name, value in settings.items()}
         texts = {key: str(value) for key, value in wiring.items()}
         self.bay.see_wiring(texts, SCRAMBLED if found.scrambler else "", new=new)

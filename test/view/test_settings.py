@@ -48,21 +48,25 @@ def test_a_slider_shows_what_the_scrambler_was_started_with(given, shown):
 
 
 @pytest.mark.parametrize(
-    ("given", "wiring"),
-    [
-        ({"/r/policy": "derived.yaml", "/r/simulator": "walker.yaml"}, "walker.yaml"),
-        ({"/r/policy": "walker.yaml", "/r/simulator": ""}, "walker.yaml"),
-        ({"/r/policy": "walker.yaml"}, "walker.yaml"),
-        ({}, ""),
-    ],
+    ("simulator", "wiring"),
+    [({"wiring": "walker.yaml"}, "walker.yaml"), ({"wiring": ""}, "seen.yaml"), ({}, "seen.yaml")],
 )
-def test_the_robots_own_wiring_is_that_of_its_scrambler_where_it_has_one(given, wiring):
+def test_the_robots_own_wiring_is_that_of_its_scrambler_where_it_names_one(simulator, wiring):
     class Nodes(Scrambler):
-        async def parameters(self, node: str, names: Sequence[str]) -> dict[str, object]:
-            return {"wiring": given[node]} if node in given else {}
+        """Like rclpy's nodes they return nothing where one of the parameters is not declared."""
 
-    deeds = Deeds(Nodes({}), None)
+        async def parameters(self, node: str, names: Sequence[str]) -> dict[str, object]:
+            found = await super().parameters(node, [f"{node} {name}" for name in names])
+            plain = {key.split()[1]: value for key, value in found.items()}
+            return plain if len(plain) == len(names) else {}
+
+    policy = {"mode": "rate", "model": "m", "wiring": "seen.yaml"}
+    simulator |= {"jitter": 0.1, "missing": 0.0, "shuffle": "none"}
+    nodes = {"/r/policy": policy, "/r/simulator": simulator}
+    values = {f"{node} {key}": one[key] for node, one in nodes.items() for key in one}
+    deeds = Deeds(Nodes(values), None)
     assert asyncio.run(deeds.see(Found("/r/policy", "/r/simulator"), new=True))
-    assert deeds.wiring == wiring and deeds.settings == {}
+    assert deeds.wiring == wiring
+    assert deeds.settings == {"jitter": 0.1, "missing": 0.0, "shuffle": 0.0}
     asyncio.run(deeds.forget())
     assert deeds.wiring == ""

@@ -112,6 +112,8 @@ def simulate(
     For the main thread of a process whose rclpy was set up by `process.ros`. Raises WiringError for
     bad files.
     """
+    if not node.has_parameter("wiring"):  # beside it the live page finds the robot's drawing
+        declare(node, "wiring", settings.wiring, "path of the robot's wiring YAML")
     running: list[Bridge] = []
 
     def stop() -> None:
