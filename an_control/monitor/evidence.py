@@ -16,19 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.monitor.budget import Budget
-from an_control.monitor.forward_model import Costs, Expectation, ForwardModel, Prediction
+from an_control.monitor.costs import Costs
+from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.monitor.settings import EvidenceSettings
 from an_control.policy.sizes import WINDOW
 
 F32 = np.float32
-MAX_IDENTITY_COST = 8.0
-"""Nats that the identity classifier can say against a channel."""
-RECKONING_GROWTH = 1.2
-"""By which the errors of dead reckoning grow in a tick."""
-
-
-CLASSIFIER_ROWS, SWAP_ROWS = 7.0, 0.5
-"""What asking the classifier, and a tick under an assignment of which only the total is asked, cost
-in ticks' costs (`budget`)."""
 
 
 class Candidate(NamedTuple):
@@ -66,10 +59,19 @@ class Evidence:
         costs: compares predictions with readings.
         ticks: how many records are kept.
         budget: counts what is computed.
+        settings: of the evidence.
     """
 
-    def __init__(self, forward: ForwardModel, costs: Costs, ticks: int, budget: Budget) -> None:
+    def __init__(
+        self,
+        forward: ForwardModel,
+        costs: Costs,
+        ticks: int,
+        budget: Budget,
+        settings: EvidenceSettings,
+    ) -> None:
         self._forward, self._costs, self._budget = forward, costs, budget
+        self._settings = settings
         self._all = np.arange(len(forward.channels))
         self.records: deque[Record] = deque(maxlen=ticks)
         self._sums: dict[bytes, tuple[int, np.ndarray, np.ndarray]] = {}
@@ -125,7 +127,7 @@ class Evidence:
         """Compare the slots with what was expected before the move, and continue from there."""
         ahead = self._forward.expect(self._reckoned, record.action)
         self._reckoned_scale = np.hypot(
-            ahead.prediction.scale, F32(RECKONING_GROWTH) * self._reckoned_scale
+            ahead.prediction.scale, F32(self._settings.reckoning_growth) * self._reckoned_scale
         )
         prediction = ahead.prediction._replace(scale=self._reckoned_scale)
         reads = record.reads[None]
@@ -139,11 +141,11 @@ class Evidence:
 
     def identity_costs(self) -> np.ndarray:
         """Ask the identity classifier, by the newest records; costs (slots, channels)."""
-        self._budget.spend(CLASSIFIER_ROWS)
+        self._budget.spend(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
         costs = self._forward.identity_costs(reads, change, actions)
-        return np.minimum(costs, MAX_IDENTITY_COST)
+        return np.minimum(costs, self._settings.max_identity_cost)
 
     def under(self, slots: np.ndarray) -> Candidate:
         """This assignment (N,), with the expectations that follow from it."""
@@ -170,7 +172,7 @@ class Evidence:
         first, ticks = int(counts.min()), len(self.records)
         which = np.repeat(np.arange(len(slots)), ticks - counts)  # the assignment of each row
         tick = np.concatenate([np.arange(count - first, ticks - first) for count in counts])
-        self._budget.spend(SWAP_ROWS * len(which))
+        self._budget.spend(self._settings.swap_rows * len(which))
         before, actions, change, reads = self._since(first)
         by_channel = tick[:, None], slots[which]  # (rows, channels)
         prediction = self._forward.predict(before[by_channel], actions[tick])

@@ -8,25 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-TICKS = 5
-"""Ticks in a row with the same reading after which a slot may be stuck; half as many, where another
-one is found to be."""
-STILL_TICKS = 40
-"""The same of a slot to which a contact or a constant may have moved, which the search finds in
-half that time."""
-MIN_EXCESS = 12.0
-"""Nats above what is usual that these ticks must cost: by so much the channel should have moved."""
-MIN_MEAN_EXCESS = 2.0
-"""The same for one of these ticks, in the mean: a reading at the end of its range that could well
-move costs up to 1.7 (the beams of BipedalWalker's lidar), a frozen one mostly 3 and more."""
-MAX_TYPICAL_EXCESS = 3.0
-"""The same in one tick, of the median slot that moves: beyond it most signals have moved, and what
-stands still may be a joint at its limit."""
-MAX_REPEATS = 3
-"""Messages in a row that may be taken for a repeated one."""
-MOVING_SHARE = 0.5
-"""Of the slots that read none of the `values`, which must change for a tick to count: else the
-robot stands still, or a message came twice."""
+from an_control.monitor.settings import StuckSettings
 
 
 class StuckSensors:
@@ -38,8 +20,11 @@ class StuckSensors:
     `max_excess` nats above what is usual, so that it is known which channels they are.
     """
 
-    def __init__(self, count: int, values: np.ndarray, max_excess: float) -> None:
-        self._count, self._values, self._max_excess = count, values, max_excess
+    def __init__(
+        self, count: int, values: np.ndarray, max_excess: float, settings: StuckSettings
+    ) -> None:
+        self._settings, self._count = settings, count
+        self._values, self._max_excess = values, max_excess
         self.reset()
 
     def reset(self) -> None:
@@ -70,7 +55,7 @@ class StuckSensors:
     def repeats(self) -> bool:
         """Whether this tick's message says what the last one said, though not for long already: a
         robot that stands still may say so too."""
-        return 0 < self._repeats <= MAX_REPEATS
+        return 0 < self._repeats <= self._settings.max_repeats
 
     @property
     def same(self) -> np.ndarray:
@@ -96,20 +81,23 @@ class StuckSensors:
         """Whether a slot is found to be stuck, where this tick costs `excess` (N,) nats by slot
         above what is usual for its channel, and `still` (C,) are the slots of contacts and
         constants."""
+        settings = self._settings
         same, usual = self._same[0], np.isin(self._last, self._values)
         may_be_still = usual & (not usual[still].all())
         begun = ~np.logical_and.reduce(self._same)
         self._ticks[begun] = 0
         self._excess[begun] = 0.0
-        moving = np.count_nonzero(~usual & ~same) > MOVING_SHARE * np.count_nonzero(~usual)
-        if not moving or float(np.median(excess[~same])) > MAX_TYPICAL_EXCESS:
+        should_move = settings.moving_share * np.count_nonzero(~usual)
+        moving = np.count_nonzero(~usual & ~same) > should_move
+        if not moving or float(np.median(excess[~same])) > settings.max_typical_excess:
             return False
         known = float(excess[~same].sum()) < self._max_excess
         counts = same if known else same & ~may_be_still
         self._ticks[counts] += 1
         self._excess[counts] += excess[counts]
-        suspect = self._excess > np.maximum(MIN_EXCESS, MIN_MEAN_EXCESS * self._ticks)
-        ticks = np.where(may_be_still, STILL_TICKS, TICKS)
+        enough = np.maximum(settings.min_excess, settings.min_mean_excess * self._ticks)
+        suspect = self._excess > enough
+        ticks = np.where(may_be_still, settings.still_ticks, settings.ticks)
         if not (suspect & (self._ticks >= ticks) & ~self.stuck).any():
             return False
         self.stuck |= suspect & same & (self._ticks >= ticks // 2)

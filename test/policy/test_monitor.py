@@ -16,7 +16,7 @@ from waves import (
 )
 
 from an_control.load import make_policy
-from an_control.monitor.assignment import Belief
+from an_control.monitor.assignment import Assignment
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import MlpSizes, read_model
 from an_control.system.share import share_path
@@ -31,7 +31,7 @@ def test_while_nothing_moves_every_action_has_the_bits_of_the_policy_alone(engin
             action = alone.step_array(waves(tick), tuple(CHANNELS))
             monitored = policy.step_array(waves(tick), tuple(CHANNELS))
             assert monitored.tobytes() == action.tobytes()
-        assert policy.monitor.rewires == 0 and not policy.monitor.belief.lost
+        assert policy.monitor.rewires == 0 and not policy.monitor.assignment.lost
 
 
 def test_a_match_gives_every_neuron_its_signal_again_at_the_tick_of_the_move(engine):
@@ -84,7 +84,7 @@ def test_ids_that_the_task_does_not_know_pass_by_and_missing_ones_are_left_out(e
     assert set(policy.channel_order) == set(CHANNELS) - {CHANNELS[3]}
     for tick in range(22, 60):
         policy.step_array(waves(tick), tuple(CHANNELS))
-    assert policy.monitor.rewires == 0 and not policy.monitor.belief.lost
+    assert policy.monitor.rewires == 0 and not policy.monitor.assignment.lost
 
 
 def test_a_channel_that_stays_away_does_not_make_it_see_moves():
@@ -184,7 +184,7 @@ def test_a_wrong_order_is_not_sought_by_a_tick_that_is_no_evidence():
         policy.step_array(missing_one(tick, STRAIGHT), tuple(CHANNELS))
     policy.ignore_next_tick()
     policy.step_array(missing_one(40, TURNED), tuple(CHANNELS))
-    assert policy.monitor.moved == {} and not policy.monitor.belief.detected
+    assert policy.monitor.moved == {} and not policy.monitor.assignment.detected
 
 
 def test_a_channel_that_stands_still_where_it_moved_to_is_not_stuck(engine):
@@ -200,7 +200,7 @@ def test_a_channel_that_stands_still_where_it_moved_to_is_not_stuck(engine):
         policy.step_array(values if tick < 30 else values[swapped], tuple(CHANNELS))
         if tick > 31:
             assert policy.monitor.moved == {"wave_0": "wave_1", "wave_1": "wave_0"}
-            assert not policy.monitor.belief.lost
+            assert not policy.monitor.assignment.lost
 
 
 def test_more_than_half_of_the_channels_are_not_imputed():
@@ -213,7 +213,7 @@ def test_more_than_half_of_the_channels_are_not_imputed():
 class Knowing:
     """Stands for a monitor in the nominal wiring that has identified some channels."""
 
-    belief = Belief.nominal(28)
+    assignment = Assignment.nominal(28)
 
     def __init__(self, *channels):
         self.identified = np.isin(np.arange(28), channels)
@@ -245,18 +245,18 @@ class Mistaken:
     identified = np.zeros(5, bool)
 
     def __init__(self):
-        self.belief, self.ticks = Belief.nominal(5), 0
+        self.assignment, self.ticks = Assignment.nominal(5), 0
 
     def reset(self):
         self.__init__()
 
     def step(self, readings, action, *, evidence=True):
-        belief = self.belief._replace(detected=self.ticks in (5, 12))
+        assignment = self.assignment._replace(detected=self.ticks in (5, 12))
         if self.ticks in (5, 9, 12, 16):
-            slots = np.array([1, 0, 2, 3, 4]) if belief.detected else np.arange(5)
-            belief = belief._replace(slots=slots, outputs=slots)
-        self.belief, self.ticks = belief, self.ticks + 1
-        return readings[belief.slots]
+            slots = np.array([1, 0, 2, 3, 4]) if assignment.detected else np.arange(5)
+            assignment = assignment._replace(slots=slots, outputs=slots)
+        self.assignment, self.ticks = assignment, self.ticks + 1
+        return readings[assignment.slots]
 
 
 def test_neurons_that_got_a_wrong_signal_continue_as_if_it_had_been_the_right_one(engine):
@@ -293,7 +293,7 @@ def test_a_tick_after_a_command_that_no_action_stands_for_is_no_evidence():
             policy.ignore_next_tick()
         readings = waves(30)[moved]
         policy.step_array(readings, tuple(CHANNELS))
-        believed.append(bool(policy.monitor.moved) or policy.monitor.belief.detected)
+        believed.append(bool(policy.monitor.moved) or policy.monitor.assignment.detected)
         assert believed == beliefs
 
 
