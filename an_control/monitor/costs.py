@@ -34,11 +34,32 @@ class Costs:
             forward.constant, F32(settings.constant_max_ratio), F32(settings.max_ratio)
         )
         self.noise_sd = 0.0
-        """The sd of the noise on every reading now, which makes all errors larger."""
         self.assign = kernels.assign
         """Return the assignment of least cost, see `kernels.assign`."""
         self._add_costs = kernels.add_costs if kernels.COMPILES else self.add_uncompiled
         self._warm_up(forward)
+
+    @property
+    def noise_sd(self) -> float:
+        """The sd of the noise on every reading now, which makes all errors larger."""
+        return self._noise_sd
+
+    @noise_sd.setter
+    def noise_sd(self, sd: float) -> None:
+        settings, self._noise_sd = self._settings, sd
+        self._width = max(settings.binary_scale, sd)
+        """The distance within which a reading counts as 0 or 1."""
+        self._variance = self._floor + F32(settings.noise_variances * sd**2)
+        """(N,) what the noise before and after adds to the variance of errors."""
+        self._constants = (
+            self._binary,
+            self._usual,
+            self._width,
+            self._max_ratio,
+            self._variance,
+            settings.min_probability,
+            settings.min_likelihood,
+        )
 
     def _warm_up(self, forward: ForwardModel) -> None:
         """Let everything be compiled now."""
@@ -58,22 +79,8 @@ class Costs:
         prediction: Prediction,
     ) -> None:
         """Add to `costs` (slots, channels) what T ticks cost; see `kernels.add_costs`."""
-        settings = self._settings
-        self._add_costs(
-            costs,
-            moved,
-            expected,
-            prediction.scale,
-            reads,
-            prediction.chance,
-            self._binary,
-            self._usual,
-            self._width,
-            self._max_ratio,
-            self._variance,
-            settings.min_probability,
-            settings.min_likelihood,
-        )
+        scale, chance = prediction.scale, prediction.chance
+        self._add_costs(costs, moved, expected, scale, reads, chance, *self._constants)
 
     def add_uncompiled(
         self,
@@ -153,16 +160,6 @@ class Costs:
         moved: np.ndarray = costs + self._settings.move
         moved[slots, np.arange(len(slots))] -= self._settings.move
         return moved
-
-    @property
-    def _width(self) -> float:
-        """The distance within which a reading counts as 0 or 1."""
-        return max(self._settings.binary_scale, self.noise_sd)
-
-    @property
-    def _variance(self) -> np.ndarray:
-        """What the noise before and after adds to the variance of errors (N,)."""
-        return self._floor + F32(self._settings.noise_variances * self.noise_sd**2)
 
 
 def noisy(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -262,7 +262,7 @@ class IdentityMonitor:
         readings, link = tick.readings, None
         if self._forward.imputes:
             self.noise.estimate(readings)
-            self._costs.noise_sd = self.noise.sd
+            self._expect_noise()
         if tick.evidence:
             if partial.explained:
                 link = imputation.link(readings, tick.action, assignment)
@@ -308,7 +308,7 @@ class IdentityMonitor:
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
             self.noise.estimate(readings)
-            self._costs.noise_sd = self.noise.sd
+            self._expect_noise()
         complete = tick.evidence and not np.isnan(readings).any()
         if complete and before is not None and signals is not None:
             prediction = self._expect(signals, tick.action).prediction
@@ -350,8 +350,13 @@ class IdentityMonitor:
             self._settled = assignment
         if not self._imputation.missing_ticks and self.noise.estimate(readings):
             assignment = self._stand_by(assignment.assigned(self._settled.slots))
-        self._costs.noise_sd = self.noise.sd
+        self._expect_noise()
         return assignment
+
+    def _expect_noise(self) -> None:
+        """Let the costs allow for the noise."""
+        if self._costs.noise_sd != self.noise.sd:
+            self._costs.noise_sd = self.noise.sd
 
     def _filtered(self, signals: np.ndarray, expectation: Expectation) -> np.ndarray:
         """Return signals (N,) by channel with less of the noise that all sensors have."""

@@ -116,7 +116,7 @@ def _remove_old(folder: Path) -> None:
             shutil.rmtree(entry.path, ignore_errors=True)
 
 
-class _Reporter(Listener):  # type: ignore[misc]
+class _Reporter(Listener):
     """Reports each function of our packages that numba compiles, for want of it on disk."""
 
     def __init__(self) -> None:

@@ -1,5 +1,8 @@
 """The monitored policy: readings in, signals out."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from waves import (
@@ -319,3 +322,21 @@ def test_what_is_done_to_the_action_that_it_returned_does_not_reach_the_monitor(
         plain.step_array(waves(tick), tuple(CHANNELS))
         spoiled.step_array(waves(tick), tuple(CHANNELS))[:] = 0.5
         assert spoiled.previous_action.tobytes() == plain.previous_action.tobytes()
+
+
+WITHOUT_NUMBA = """
+import sys
+sys.modules["numba"] = None
+import pytest
+sys.exit(pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+
+
+def test_all_this_holds_where_numba_is_not_installed_too():
+    others = f"not {test_all_this_holds_where_numba_is_not_installed_too.__name__}"
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NUMBA, __file__, "-k", others],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout
