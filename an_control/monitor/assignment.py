@@ -35,7 +35,7 @@ class Assignment(NamedTuple):
 
     @classmethod
     def nominal(cls, count: int) -> Assignment:
-        """Each of `count` slots carries its own channel, as at an episode's start."""
+        """Return the assignment in which each of `count` slots carries its own channel."""
         slots = np.arange(count)
         return cls(slots, slots, slots, slots)
 
@@ -45,13 +45,13 @@ class Assignment(NamedTuple):
         return np.argsort(self.slots)
 
     def next_tick(self) -> Assignment:
-        """The same without what is true of one tick only."""
+        """Return the same without what is true of one tick only."""
         if not self.detected and self.renames is None:
             return self
         return self._replace(detected=False, renames=None)
 
     def unknown(self) -> Assignment:
-        """The same assignment, but lost, with the outputs pinned."""
+        """Return the same assignment, but lost, with the outputs pinned."""
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
         slots = self.slots
@@ -60,17 +60,17 @@ class Assignment(NamedTuple):
         )
 
     def unpinned(self) -> Assignment:
-        """From now on every signal goes out under its own id."""
+        """Return the assignment from which on every signal goes out under its own id."""
         if not self.pinned:
             return self
         return self._replace(pinned=False, renames=(self.outputs, self.slots))
 
     def assigned(self, slots: np.ndarray) -> Assignment:
-        """With this assignment."""
+        """Return the assignment with these slots (N,)."""
         return self if slots is self.slots else self._replace(slots=slots)
 
     def with_outputs(self, verifying: bool) -> Assignment:
-        """With the outputs that follow from the assignment.
+        """Return the assignment with the outputs that follow from it.
 
         Pinned ones change only while a move is being verified: then each id follows its signal.
         """
@@ -83,7 +83,7 @@ class Assignment(NamedTuple):
         return self if outputs is self.outputs else self._replace(outputs=outputs)
 
     def by_slot(self, signals: np.ndarray) -> np.ndarray:
-        """Signals (N,) by channel, arranged by slot."""
+        """Return signals (N,) by channel, arranged by slot."""
         found = np.empty_like(signals)
         found[self.slots] = signals
         return found

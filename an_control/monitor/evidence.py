@@ -1,8 +1,8 @@
 """The evidence for assignments of slots to channels, collected since signals may have moved.
 
 At the tick of a move: each slot's reading against the channel's expected reading (`link`). After
-it: the slot's own change against the channel's expected change, which holds whatever was believed
-before, and what the identity classifier says of the slot. For a few ticks also the readings
+it: the slot's own change against the channel's expected change, which holds under any former
+assignment, and what the identity classifier says of the slot. For a few ticks also the readings
 against what the forward model predicts from before the move on (dead reckoning).
 """
 
@@ -99,7 +99,7 @@ class Evidence:
         self._totals.clear()
 
     def add(self, record: Record) -> None:
-        """One more tick; from `ticks` records on the oldest one goes."""
+        """Add a tick; from `ticks` records on the oldest one goes."""
         if len(self.records) == self.records.maxlen:
             self._sums.clear()
             self._totals.clear()
@@ -135,12 +135,12 @@ class Evidence:
         self._reckoned = ahead.likeliest
 
     def classify(self) -> np.ndarray:
-        """From here on count what the identity classifier says; costs (slots, channels)."""
+        """Return the identity classifier's costs (slots, channels), and count them from here on."""
         self.identity = self.identity_costs()
         return self.identity
 
     def identity_costs(self) -> np.ndarray:
-        """Ask the identity classifier, by the newest records; costs (slots, channels)."""
+        """Return the identity classifier's costs (slots, channels) by the newest records."""
         self._budget.spend(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
@@ -148,7 +148,7 @@ class Evidence:
         return np.minimum(costs, self._settings.max_identity_cost)
 
     def under(self, slots: np.ndarray) -> Candidate:
-        """This assignment (N,), with the expectations that follow from it."""
+        """Return this assignment (N,) with its costs, by the expectations that follow from it."""
         key = slots.tobytes()
         shape = self.link.shape
         count, sums, usual = self._sums.get(key) or (0, np.zeros(shape), np.zeros(shape[1]))
@@ -165,7 +165,7 @@ class Evidence:
         return Candidate(slots, costs, total, excess, len(self.records))
 
     def totals(self, slots: np.ndarray) -> np.ndarray:
-        """Of many assignments (S, N), each with its own expectations, the costs (S,)."""
+        """Return the costs (S,) of many assignments (S, N), each by its own expectations."""
         keys = [one.tobytes() for one in slots]
         known = [self._totals.get(key, (0, 0.0)) for key in keys]
         counts, totals = map(np.array, zip(*known, strict=True))
@@ -183,7 +183,7 @@ class Evidence:
         return found
 
     def _since(self, count: int) -> tuple[np.ndarray, ...]:
-        """The records after the first `count`, by field, each (ticks, ...)."""
+        """Return the records after the first `count`, by field, each (ticks, ...)."""
         return tuple(map(np.array, zip(*islice(self.records, count, None), strict=True)))
 
     def add_newest(self, costs: np.ndarray, prediction: Prediction) -> None:
@@ -194,5 +194,5 @@ class Evidence:
         )
 
     def _fixed(self) -> np.ndarray:
-        """The costs that hold under every assignment."""
+        """Return the costs that hold under every assignment."""
         return self.link if self.identity is None else self.link + self.identity

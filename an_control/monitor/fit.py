@@ -120,8 +120,10 @@ class RobotFit:
         self._left = self._settings.ticks
 
     def explains(self, first: Candidate, other: Candidate) -> bool:
-        """Whether what signals moved, from the `first` assignment to the `other` one, explains what
-        their channels read."""
+        """Return whether the move from the `first` assignment to the `other` one is explained.
+
+        That is, by what the moved channels read under either.
+        """
         if self.limits is None:
             return True
         settings, moved = self._settings, first.slots != other.slots

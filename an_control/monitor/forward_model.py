@@ -65,7 +65,7 @@ class Expectation(NamedTuple):
     """(N,) the same, of a binary channel the chance that it reads 1."""
 
     def follows(self, signals: np.ndarray, action: np.ndarray) -> bool:
-        """Whether these signals, this very array, and this action are what it follows from."""
+        """Return whether it follows from this very array of signals and this action."""
         return self.signals is signals and (
             self.action is action or bool((self.action == action).all())
         )
@@ -121,7 +121,7 @@ class ForwardModel:
         self.predict(np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32))
 
     def predict(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
-        """From readings (..., N) in nominal order and the actions (..., A) that followed them."""
+        """Predict from readings (..., N) in nominal order and the actions (..., A) after them."""
         if actions.shape[:-1] != readings.shape[:-1]:
             actions = np.broadcast_to(actions, (*readings.shape[:-1], actions.shape[-1]))
         x = np.concatenate([readings, actions], -1).astype(F32)
@@ -146,7 +146,7 @@ class ForwardModel:
         return Prediction(first * self._usual_change, scale, chance)
 
     def expect(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
-        """What should follow these signals by channel (N,) and this action (A,)."""
+        """Return what should follow these signals by channel (N,) and this action (A,)."""
         prediction = self.predict(signals[None], action[None])
         expected = signals + prediction.change[0]
         likeliest = np.where(self.binary, prediction.chance[0], expected)
@@ -156,7 +156,7 @@ class ForwardModel:
     def impute(
         self, before: np.ndarray, action: np.ndarray, readings: np.ndarray, missing: np.ndarray
     ) -> np.ndarray:
-        """`readings` (N,) in nominal order, with estimates where `missing`.
+        """Return `readings` (N,) in nominal order, with estimates where `missing`.
 
         `before` (N,) is what came of that in the tick before, `action` (A,) what followed it.
         """
@@ -173,7 +173,7 @@ class ForwardModel:
     def identity_costs(
         self, reads: np.ndarray, change: np.ndarray, actions: np.ndarray
     ) -> np.ndarray:
-        """Costs (slots, channels) of each slot as each channel, negative log probabilities.
+        """Return negative log probabilities (slots, channels) of each slot as each channel.
 
         From what the slots read (T, N), how it had changed, and the actions before it (T, A); the
         newest is the last one, and T is `WINDOW` at most.
@@ -188,13 +188,13 @@ class ForwardModel:
 
 
 def zeroed(readings: np.ndarray) -> np.ndarray:
-    """The same, with 0 for what is missing; these readings themselves where nothing is."""
+    """Return the readings with 0 for what is missing; the same array where nothing is."""
     missing = np.isnan(readings)
     return np.where(missing, F32(0.0), readings) if missing.any() else readings
 
 
 def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
-    """What each channel read in training, lowest and highest, by id; empty where no model knows."""
+    """Return each channel's min and max in training, by id; empty where no model knows."""
     if model.forward is None or not model.forward.imputation:
         return {}
     _, low, high = model.arrays["imputation.typical"].tolist()
@@ -204,7 +204,9 @@ def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
 def identity_features(
     reads: np.ndarray, change: np.ndarray, actions: np.ndarray, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The identity classifier's inputs for B stretches of T ticks: own (B, N, 2 W), common (B, C).
+    """Return the identity classifier's inputs for B stretches of T ticks.
+
+    They are its own (B, N, 2 W) for each slot, and common ones (B, C).
 
     Older ticks than there are count as zero; a flag for each tick says if it is there.
     """
@@ -220,7 +222,7 @@ def identity_features(
 
 
 def _layers(arrays: Mapping[str, np.ndarray], name: str, count: int) -> list[Layer]:
-    """Weights (in, out) and biases (out,)."""
+    """Return by layer weights (in, out) and biases (out,)."""
     return [
         (
             np.ascontiguousarray(arrays[f"{name}.{layer}.weight"].T, F32),
@@ -231,6 +233,6 @@ def _layers(arrays: Mapping[str, np.ndarray], name: str, count: int) -> list[Lay
 
 
 def _silu(x: np.ndarray) -> np.ndarray:
-    """x times its logistic function (Elfwing et al. 2017)."""
+    """Return x times its logistic function (Elfwing et al. 2017)."""
     gated: np.ndarray = x * (F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5))
     return gated

@@ -57,15 +57,15 @@ class Imputation:
         self._since.clear()
 
     def stand_by(self) -> None:
-        """The next tick is compared with nothing."""
+        """Compare the next tick with nothing."""
         self.readings = None
 
     def start_over(self) -> None:
-        """What was estimated so far came of readings that were none."""
+        """Forget the estimates: they came of readings that were none."""
         self.signals = None
 
     def next_tick(self, missing: np.ndarray) -> bool:
-        """Which slots (N,) are missing; returns whether that is too long or too early to search."""
+        """Note the missing slots (N,); return whether it is too long or too early to search."""
         self.missing_ticks = self.missing_ticks + 1 if missing.any() else 0
         if self.missing_ticks and (self.readings is None or self.missing_ticks > WINDOW):
             return True
@@ -74,8 +74,10 @@ class Imputation:
         return False
 
     def link(self, readings: np.ndarray, action: np.ndarray, assignment: Assignment) -> Link | None:
-        """While slots stay missing: how the readings (N,) continue those of the tick before; None
-        where these are not known, as at an episode's start."""
+        """Return how readings (N,) with missing slots continue those of the tick before.
+
+        None where these are not known, as at an episode's start.
+        """
         if self.signals is None:
             return None
         expectation = self._forward.expect(self.signals, action)
@@ -96,12 +98,12 @@ class Imputation:
         return Link(costs, excess, expectation)
 
     def moved(self) -> None:
-        """While slots stay missing: signals moved before this tick."""
+        """Note that signals moved before this tick, while slots stay missing."""
         self._before = self.signals
         self._since.clear()
 
     def replay(self, assignment: Assignment) -> None:
-        """Estimate again what was missing, as another assignment is believed now."""
+        """Estimate again what was missing, under another assignment."""
         if len(self._since) == self._settings.replay_ticks or not self._forward.imputes:
             return
         self.signals = self._before
@@ -111,7 +113,7 @@ class Imputation:
     def hold(
         self, readings: np.ndarray, action: np.ndarray, assignment: Assignment, *, explained: bool
     ) -> np.ndarray:
-        """While slots stay missing: impute them if the assignment is explained by the others."""
+        """Impute slots that stay missing, if the others explain the assignment."""
         given, signals = readings[assignment.outputs], readings[assignment.slots]
         if not self._forward.imputes or np.isnan(signals).mean() > self._settings.max_missing:
             self.signals = self._before = None
@@ -124,7 +126,7 @@ class Imputation:
         return self._with_estimates(given, assignment) if explained else given
 
     def _estimate(self, signals: np.ndarray, action: np.ndarray) -> None:
-        """What is missing among `signals` (N,) by channel; at an episode's start it is usual."""
+        """Estimate what is missing among `signals` (N,); at an episode's start it is usual."""
         missing = np.isnan(signals)
         if self.signals is None:
             self.signals = np.where(missing, self._forward.typical, signals)
@@ -132,7 +134,7 @@ class Imputation:
             self.signals = self._forward.impute(self.signals, action, signals, missing)
 
     def pass_by(self, readings: np.ndarray, assignment: Assignment) -> np.ndarray:
-        """A tick that is no evidence: the next one is compared with these readings."""
+        """Take a tick that is no evidence: the next one is compared with its readings."""
         assert self.readings is not None and self.signals is not None
         signals = readings[assignment.slots]
         self.signals = np.where(np.isnan(signals), self.signals, signals)
@@ -140,15 +142,17 @@ class Imputation:
         return readings[assignment.outputs]
 
     def follow(self, readings: np.ndarray, assignment: Assignment) -> None:
-        """A tick of readings (N,) that pass as they are; where one is missing, the next tick is
-        compared with nothing."""
+        """Take a tick of readings (N,) that pass as they are.
+
+        Where one is missing, the next tick is compared with nothing.
+        """
         self.next_tick(np.zeros(0, bool))
         self.signals = self.readings = None
         if not np.isnan(readings).any():
             self.signals, self.readings = readings[assignment.slots], readings
 
     def reckon(self, likeliest: np.ndarray, assignment: Assignment) -> np.ndarray:
-        """A tick whose message repeats the last one: what is likeliest (N,) by channel counts."""
+        """Take what is likeliest (N,) by channel for a tick whose message repeats the last one."""
         self.signals, self.readings = likeliest, assignment.by_slot(likeliest)
         return self.readings[assignment.outputs]
 
@@ -160,7 +164,7 @@ class Imputation:
         signals: np.ndarray,
         likeliest: np.ndarray | None,
     ) -> np.ndarray:
-        """One tick; `signals` (N,) are the readings by channel, and `likeliest` what was expected.
+        """Take a tick of `signals` (N,), the readings by channel, `likeliest` as was expected.
 
         `action` (A,) came before the tick.
         """
@@ -191,7 +195,7 @@ class Imputation:
         given: np.ndarray,
         assignment: Assignment,
     ) -> np.ndarray:
-        """`given` (N,), with estimates of what is missing; they count as read from now on."""
+        """Return `given` (N,) with estimates, which count as read from now on."""
         assert self.signals is not None
         self.signals = self._forward.impute(self.signals, action, signals, np.isnan(signals))
         if self.readings is not None:
@@ -199,7 +203,7 @@ class Imputation:
         return self._with_estimates(given, assignment)
 
     def _with_estimates(self, given: np.ndarray, assignment: Assignment) -> np.ndarray:
-        """`given` (N,), with the newest signals where it is missing some."""
+        """Return `given` (N,) with the newest signals where it is missing some."""
         assert self.signals is not None
         return np.where(
             np.isnan(given), assignment.by_slot(self.signals)[assignment.outputs], given

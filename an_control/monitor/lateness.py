@@ -44,12 +44,12 @@ class Lateness:
         self._noted: tuple[Expectation, np.ndarray] | None = None
 
     def next_tick(self, action: np.ndarray) -> np.ndarray:
-        """The action (A,) that this tick's readings follow; `action` (A,) is the last one."""
+        """Return the action (A,) that this tick's readings follow; `action` (A,) is the last."""
         self._actions.append(action)
         return self._actions[-1 - self.ticks]
 
     def following(self, action: np.ndarray) -> np.ndarray:
-        """The same of the next tick, before which `action` (A,) comes."""
+        """Return the same of the next tick, before which `action` (A,) comes."""
         return self._actions[-self.ticks] if self.ticks else action
 
     def add(self, expectation: Expectation, signals: np.ndarray) -> None:
@@ -62,7 +62,7 @@ class Lateness:
             self._noted = expectation, signals
 
     def catch_up(self) -> None:
-        """Compare one of the other delays with the one that is believed, by the last tick."""
+        """Compare one of the other delays with the present estimate, by the last tick."""
         if self._noted is None:
             return
         (signals, follows, prediction, *_), reads = self._noted
@@ -86,7 +86,7 @@ class Lateness:
             self._gains[:] = 0.0
 
     def ahead(self, signals: np.ndarray) -> np.ndarray:
-        """What would be read now, where these signals (N,) by channel are that late."""
+        """Return what would be read now, where these signals (N,) by channel are late."""
         for age in range(self.ticks, 0, -1):
             signals = self._forward.expect(signals, self._actions[-age]).likeliest
         return signals

@@ -73,11 +73,11 @@ class MonitoredPolicy(WrappingPolicy):
         """The last tick's assignment, and the channel of each id's signal (N,)."""
 
     def ignore_next_tick(self) -> None:
-        """What was sent is no action that the forward model knows: the next tick is no evidence."""
+        """Let the next tick be no evidence: no action that the forward model knows was sent."""
         self._evidence = False
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
+        """Act on `values` (N,) of the channels `ids` (N,); raise as the policy does."""
         values = real_numbers(values, len(ids))
         if ids is not self._ids:
             self._arrange(distinct(ids))
@@ -123,7 +123,7 @@ class MonitoredPolicy(WrappingPolicy):
         return readings
 
     def _act(self, signals: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The policy's action on the signals that are there, and on the unknown channels."""
+        """Return the policy's action on the present signals and on the unknown channels."""
         given, ids = signals, self._given
         missing = np.isnan(signals)
         if missing.any():
@@ -174,7 +174,7 @@ class MonitoredPolicy(WrappingPolicy):
             state.advance_channels([names[c] for c in again[there]], values[there], action)
 
     def _rename(self, state: ChannelState, before: np.ndarray, now: np.ndarray) -> None:
-        """Each signal continues under its own id, as now it is known which that is."""
+        """Let each signal continue under its own id, as now it is known which that is."""
         if (now == before).all():
             return
         old, new = np.argsort(before), np.argsort(now)  # the channel of each slot

@@ -51,7 +51,7 @@ class PartialSearch:
         self._last: np.ndarray | None = None
         """(N,) the readings of the tick before."""
         self.rewires = 0
-        """How often signals were found to have moved, or to be elsewhere than believed."""
+        """How often signals were found to have moved, or to be elsewhere than estimated."""
         self._begin()
 
     @property
@@ -60,17 +60,17 @@ class PartialSearch:
         return self._known or self._sure
 
     def stand_by(self) -> None:
-        """No slot is missing; the next tick in which one is begins the search."""
+        """Let the next tick in which a slot is missing start the search."""
         if self._last is not None:
             self._begin()
 
     def trust(self) -> None:
-        """Begin with an assignment that is known to be right."""
+        """Start with an assignment that is known to be right."""
         self._begin()
         self._known = True
 
     def pause(self) -> None:
-        """A tick that is no evidence."""
+        """Leave out a tick that is no evidence."""
         self._last = None
 
     def _begin(self) -> None:
@@ -93,10 +93,15 @@ class PartialSearch:
     def step(
         self, readings: np.ndarray, action: np.ndarray, assignment: Assignment, link: Link | None
     ) -> Assignment:
-        """One tick: readings (N,) by slot, NaN where missing, the action (A,) before them, and how
-        they continue those of the tick before, None where that is not known.
+        """Return the assignment after a tick in which slots are missing.
 
-        A assignment that was not lost before slots were missing stays until signals move.
+        One that was not lost before slots were missing stays until signals move.
+
+        Args:
+            readings: (N,) by slot, NaN where missing.
+            action: (A,) the one before them.
+            assignment: the present one.
+            link: how the readings continue those of the tick before; None where that is not known.
         """
         last, self._last = self._last, readings
         if last is None:
@@ -125,9 +130,12 @@ class PartialSearch:
         return assignment
 
     def _moved(self, change: np.ndarray, assignment: Assignment, link: Link | None) -> bool:
-        """Whether signals moved before this tick: where nothing is known that most slots jump,
-        else that another assignment continues the readings better, and either that the link is
-        surprising under a sure assignment or that most slots jump."""
+        """Return whether signals moved before this tick.
+
+        Without a link they did if most slots jump; else if another assignment continues the
+        readings better, and either the link is surprising under a sure assignment or most slots
+        jump.
+        """
         if link is None:
             return self._jumps(change)
         enough = self._settings.min_link_gain * np.count_nonzero(~np.isnan(change))
@@ -136,7 +144,7 @@ class PartialSearch:
         return (self._sure and link.excess() > self._settings.max_excess) or self._jumps(change)
 
     def _jumps(self, change: np.ndarray) -> bool:
-        """Whether most slots change more than they did lately, in whatever order they are."""
+        """Return whether most slots change more than they did lately, in any order."""
         if len(self._records) < WINDOW // 2:
             return False
         changes = np.abs([changes for _, changes, _ in self._records])
@@ -146,7 +154,7 @@ class PartialSearch:
         return bool(jumping > self._settings.jumping * np.count_nonzero(there))
 
     def _start(self, assignment: Assignment, link: Link | None, there: np.ndarray) -> Assignment:
-        """Seek anew: signals have moved."""
+        """Search from the start: signals have moved."""
         self._forget()
         self._before, self._age = assignment, 0
         self._sure = self._known = False
@@ -158,14 +166,14 @@ class PartialSearch:
         return self._follow(assignment.assigned(self._assign(self._all_costs(there))))
 
     def _classify(self, there: np.ndarray) -> None:
-        """Ask the identity classifier, by the newest records."""
+        """Add what the identity classifier makes of the newest records."""
         actions, changes, reads = map(np.array, zip(*self._records, strict=True))
         costs = self._forward.identity_costs(reads, changes, actions)
         costs = _bounded(costs, there, self._max_cost)
         self._costs += max(self._settings.rate, 1.0 / self._ticks) * (costs - self._costs)
 
     def _choose(self, assignment: Assignment, there: np.ndarray) -> Assignment:
-        """The best assignment by now, where it is enough better than the present one."""
+        """Return the best assignment, where it is enough better than the present one."""
         settings = self._settings
         costs, new = self._all_costs(there), self._age <= settings.new_ticks
         if self.explained:
@@ -189,7 +197,7 @@ class PartialSearch:
         return self._follow(assignment.assigned(slots))
 
     def _better(self, costs: np.ndarray, slots: np.ndarray, gain: float) -> np.ndarray | None:
-        """The best assignment by these costs, if it gains more than that."""
+        """Return the best assignment by these costs if it gains more than that, else None."""
         present = costs[slots, self._all].sum()
         if present - costs.min(0).sum() <= gain:
             return None
@@ -197,12 +205,12 @@ class PartialSearch:
         return best if present - costs[best, self._all].sum() > gain else None
 
     def _all_costs(self, there: np.ndarray) -> np.ndarray:
-        """(slots, channels) by everything that is known."""
+        """Return the costs (slots, channels) by everything that is known."""
         found: np.ndarray = self._costs + self._link + there[:, None] * self._back
         return found
 
     def _follow(self, assignment: Assignment) -> Assignment:
-        """With outputs that follow their signals, for a while after a move; else they stay."""
+        """Return it with outputs that follow their signals for a while after a move."""
         before = self._before
         if before is None or self._ticks > self._settings.new_ticks:
             return assignment
@@ -211,14 +219,14 @@ class PartialSearch:
         )
 
     def _cost(self, slots: np.ndarray, there: np.ndarray) -> float:
-        """Of an assignment (N,), the mean of the slots that are `there` (N,)."""
+        """Return the mean cost of an assignment (N,) in the slots that are `there` (N,)."""
         alike = self._alike[np.argsort(slots)]
         least = np.where(alike, self._costs, np.inf).min(1)
         return float(least[there].mean()) if there.any() else 0.0
 
 
 def _bounded(costs: np.ndarray, there: np.ndarray, most: float) -> np.ndarray:
-    """Costs (slots, channels) above the least of each slot; slots that are missing say nothing."""
+    """Return costs (slots, channels) above the least of each slot, 0 for missing slots."""
     costs = np.minimum(costs - costs.min(1, keepdims=True), most)
     bounded: np.ndarray = np.where(there[:, None], costs, 0.0)
     return bounded

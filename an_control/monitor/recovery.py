@@ -19,7 +19,7 @@ from an_control.policy.sizes import VisionSizes
 
 
 def recovery_of(model: Model, asked: float | None) -> float:
-    """The least change of a robot that moves: what is asked for, or what the model says; 0: none.
+    """Return the least change of a robot that moves, as asked for or as in the model; 0: none.
 
     ValueError where this model can have no such recovery.
     """
@@ -71,7 +71,7 @@ class RecoveringPolicy(WrappingPolicy):
         self._recoveries = 0
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
+        """Act on `values` (N,) of the channels `ids` (N,); raise as the policy does."""
         self._sent = self.policy.previous_action
         action = self.policy.step_array(values, ids)
         self._note(np.asarray(values, np.float64), ids if type(ids) is tuple else tuple(ids))

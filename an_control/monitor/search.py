@@ -65,7 +65,7 @@ class ChangeDetector:
     def step(
         self, costs: np.ndarray, prediction: Prediction, assignment: Assignment, *, new: bool
     ) -> Move | None:
-        """One tick's costs (slots, channels), by this prediction (1, N).
+        """Return the move before a tick with these costs (slots, channels), or None.
 
         While the assignment is `new`, only a much better one counts as a move.
         """
@@ -89,7 +89,7 @@ class ChangeDetector:
         min_gain: float,
         prediction: Prediction,
     ) -> Move | None:
-        """The best assignment, where it gains enough although each move costs something."""
+        """Return the best assignment, where it gains enough although moves cost something."""
         if present - float(costs.min(0).sum()) <= min_gain:
             return None
         moved = self._costs.cost_moves(costs, slots)
@@ -405,16 +405,16 @@ class AssignmentSearch:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW
 
     def margin(self, assignment: Assignment) -> float:
-        """The least that the costs grow by where two channels that differ swap slots."""
+        """Return the least that costs grow by where two channels that differ swap slots."""
         return float(self._swap_gains(assignment).min())
 
     def sure(self, assignment: Assignment, nats: float) -> np.ndarray:
-        """(N,) the channels that swap slots with no other for so much."""
+        """Return (N,) the channels that swap slots with no other for so much."""
         sure: np.ndarray = self._swap_gains(assignment).min(1) >= nats
         return sure
 
     def blend(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
-        """Signals (N,) by channel, from readings (N,) by slot.
+        """Return signals (N,) by channel, from readings (N,) by slot.
 
         While an assignment is being verified, each is the mean of what its two likeliest slots
         read, weighted by how likely they are.
@@ -451,7 +451,7 @@ class AssignmentSearch:
             slots = self._assign(found[-1].costs)
 
     def _take_swap(self, assignment: Assignment, slots: np.ndarray) -> Assignment:
-        """The assignment with two channels swapped, where predictions and classifier say so."""
+        """Swap two channels, where predictions and classifier are for it."""
         present, swapped = self._newest.under(assignment.slots), self._newest.under(slots)
         if not self._convinces(assignment, present, swapped):
             return assignment
@@ -484,7 +484,7 @@ class AssignmentSearch:
         return gain >= self._fit.min_gain and self._fit.explains(first, other)
 
     def _agrees(self, identity: np.ndarray, before: np.ndarray, slots: np.ndarray) -> bool:
-        """Whether the identity classifier, by these costs, is for these slots, too."""
+        """Return whether the identity classifier, by these costs, is for these slots, too."""
         gain = identity[before, self._all].sum() - identity[slots, self._all].sum()
         return bool(gain >= self._settings.min_identity_gain * np.count_nonzero(slots != before))
 
@@ -494,7 +494,7 @@ class AssignmentSearch:
         return min(max(1, self._budget.affordable(rows)), self._settings.swaps)
 
     def _next_swaps(self, slots: np.ndarray, count: int) -> int:
-        """How many swaps of this assignment have been tried; after the last ones again none."""
+        """Return how many swaps of this assignment were tried; after the last again none."""
         key = slots.tobytes()
         tried = self._tried.get(key, 0)
         more = tried + count < min(self._settings.max_swaps, len(self._pairs[0]))
@@ -504,7 +504,7 @@ class AssignmentSearch:
     def _best_swap(
         self, best: Candidate, evidence: Evidence, begin: int, count: int
     ) -> np.ndarray | None:
-        """The best assignment (N,) in which two channels swap slots, where it is better.
+        """Return the best assignment (N,) in which two channels swap slots, if it is better.
 
         Turns end where expectations and assignment agree, which they may do on a pair of legs
         taken for each other; so swaps are tried with the expectations that follow from them,

@@ -19,8 +19,12 @@ F32 = np.float32
 
 
 def roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
-    """The sd that noise seems to have in the smoothest of the channels; readings (T, N) of at least
-    one of them without a NaN."""
+    """Return the sd that noise seems to have in the smoothest of the channels.
+
+    Args:
+        readings: (T, N), of at least one channel without a NaN.
+        settings: of the noise.
+    """
     readings = readings[:, ~np.isnan(readings).any(0)]
     change = readings[1:] - readings[:-1]
     second = np.sort(np.abs(change[1:] - change[:-1]), axis=0)
@@ -57,7 +61,7 @@ class SensorNoise:
         self._readings.clear()
 
     def estimate(self, readings: np.ndarray) -> bool:
-        """One tick's readings (N,) by slot, NaN where missing; returns whether noise set in."""
+        """Take readings (N,) by slot, NaN where missing; return whether noise set in."""
         self._readings.append(readings)
         self._ticks += 1
         if self._ticks % self._settings.every or len(self._readings) < self._settings.min_ticks:
@@ -77,7 +81,7 @@ class SensorNoise:
         return self.sd > 0.0 == before
 
     def filter(self, expected: np.ndarray, scale: np.ndarray, readings: np.ndarray) -> np.ndarray:
-        """The likeliest signals (N,), from what was expected, the scale of its error, and readings.
+        """Return the likeliest signals (N,), by what was expected, its error's scale, and readings.
 
         All by channel; what is missing stays NaN.
         """

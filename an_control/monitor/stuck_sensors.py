@@ -40,7 +40,7 @@ class StuckSensors:
         self._any = False
 
     def step(self, readings: np.ndarray) -> np.ndarray:
-        """One tick's readings (N,), NaN where a slot is missing or stuck."""
+        """Return a tick's readings (N,) with NaN where a slot is stuck."""
         same = readings == self._last
         self._last = readings
         self._same = (same, *self._same[:2])
@@ -68,19 +68,22 @@ class StuckSensors:
         return ~self.same
 
     def reassigned(self, slots: np.ndarray) -> None:
-        """These slots (N,) bool are known to carry other channels than was believed so far."""
+        """Start over with these slots (N,) bool: they carry other channels than estimated."""
         self._ticks[slots] = 0
         self._excess[slots] = 0.0
 
     def suspects(self, slots: np.ndarray) -> bool:
-        """Whether any of these slots (S,) has stood still for more than a tick: then `judge`."""
+        """Return whether one of these slots (S,) stood still for over a tick: then `judge`."""
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
     def judge(self, excess: np.ndarray, still: np.ndarray) -> bool:
-        """Whether a slot is found to be stuck, where this tick costs `excess` (N,) nats by slot
-        above what is usual for its channel, and `still` (C,) are the slots of contacts and
-        constants."""
+        """Return whether a slot is found to be stuck.
+
+        Args:
+            excess: (N,) excess nats of each slot in this tick.
+            still: (C,) the slots of contacts and constants.
+        """
         settings = self._settings
         same, usual = self._same[0], np.isin(self._last, self._values)
         may_be_still = usual & (not usual[still].all())
