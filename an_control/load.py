@@ -13,10 +13,10 @@ import numpy as np
 from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.monitor.recovery import RecoveringPolicy, recovery_of
 from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import Model, ModelError, read_model
 from an_control.policy.protocol import Policy
-from an_control.policy.recovery import RecoveringPolicy, recovery_of
 from an_control.policy.scalar.attention_neuron import AttentionNeuron, Engine
 from an_control.policy.scalar.numpy_engine import NumpyEngine
 from an_control.policy.scalar.weights import Weights
@@ -83,13 +83,11 @@ def make_policy(
     setting = monitor_of(model, monitor)
     policy = _unmonitored(model, engine, keep_ticks)
     if least_change := recovery_of(model, recovery):
-        policy = RecoveringPolicy(policy, least_change, compiled=_compiled(engine))
+        policy = RecoveringPolicy(policy, least_change)
     if setting == "off" or policy.reading_shape:
         return policy
     ordered = not policy.permutation_invariant
-    compiled = _compiled(engine)
-    forward = ForwardModel(model, compiled=compiled)
-    watching = IdentityMonitor(forward, compiled=compiled, ordered=ordered)
+    watching = IdentityMonitor(ForwardModel(model), ordered=ordered)
     return MonitoredPolicy(policy, watching, setting)
 
 

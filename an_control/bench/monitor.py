@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from an_control.load import EngineName, make_policy
-from an_control.monitor.search import VERIFY_TICKS
+from an_control.monitor.settings import MONITOR
 from an_control.policy import Model
 
 EVERY = 100
@@ -65,7 +65,7 @@ def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, An
                 moved = step > 0 and step % EVERY == 0
                 order = rng.permutation(order) if moved else order
                 seen.append(np.asarray(observation, np.float32))
-                kind = VERIFIED if step % EVERY <= VERIFY_TICKS else QUIET
+                kind = VERIFIED if step % EVERY <= MONITOR.search.verify_ticks else QUIET
                 action = tick(seen[-1], seen[-1][order], MOVE if moved else kind)
                 observation, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:

@@ -20,8 +20,8 @@ from an_control.cli.disturbance import Options, defaults
 from an_control.disturbance import Shuffle
 from an_control.learning.evaluation.ablation import without
 from an_control.load import load_policy, monitor_of, monitor_warning
+from an_control.monitor.recovery import recovery_of
 from an_control.policy import MlpSizes, Model, Monitor, read_model
-from an_control.policy.recovery import recovery_of
 from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.system.files import WriteError
 

@@ -1,8 +1,8 @@
 """The evidence for assignments of slots to channels, collected since signals may have moved.
 
 At the tick of a move: each slot's reading against the channel's expected reading (`link`). After
-it: the slot's own change against the channel's expected change, which holds whatever was believed
-before, and what the identity classifier says of the slot. For a few ticks also the readings
+it: the slot's own change against the channel's expected change, which holds under any former
+assignment, and what the identity classifier says of the slot. For a few ticks also the readings
 against what the forward model predicts from before the move on (dead reckoning).
 """
 
@@ -16,19 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.monitor.budget import Budget
-from an_control.monitor.forward_model import Costs, Expectation, ForwardModel, Prediction
+from an_control.monitor.costs import Costs
+from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.monitor.settings import EvidenceSettings
 from an_control.policy.sizes import WINDOW
 
 F32 = np.float32
-MAX_IDENTITY_COST = 8.0
-"""Nats that the identity classifier can say against a channel."""
-RECKONING_GROWTH = 1.2
-"""By which the errors of dead reckoning grow in a tick."""
-
-
-CLASSIFIER_ROWS, SWAP_ROWS = 7.0, 0.5
-"""What asking the classifier, and a tick under an assignment of which only the total is asked, cost
-in ticks' costs (`budget`)."""
 
 
 class Candidate(NamedTuple):
@@ -66,10 +59,19 @@ class Evidence:
         costs: compares predictions with readings.
         ticks: how many records are kept.
         budget: counts what is computed.
+        settings: of the evidence.
     """
 
-    def __init__(self, forward: ForwardModel, costs: Costs, ticks: int, budget: Budget) -> None:
+    def __init__(
+        self,
+        forward: ForwardModel,
+        costs: Costs,
+        ticks: int,
+        budget: Budget,
+        settings: EvidenceSettings,
+    ) -> None:
         self._forward, self._costs, self._budget = forward, costs, budget
+        self._settings = settings
         self._all = np.arange(len(forward.channels))
         self.records: deque[Record] = deque(maxlen=ticks)
         self._sums: dict[bytes, tuple[int, np.ndarray, np.ndarray]] = {}
@@ -97,7 +99,7 @@ class Evidence:
         self._totals.clear()
 
     def add(self, record: Record) -> None:
-        """One more tick; from `ticks` records on the oldest one goes."""
+        """Add a tick; from `ticks` records on the oldest one goes."""
         if len(self.records) == self.records.maxlen:
             self._sums.clear()
             self._totals.clear()
@@ -125,7 +127,7 @@ class Evidence:
         """Compare the slots with what was expected before the move, and continue from there."""
         ahead = self._forward.expect(self._reckoned, record.action)
         self._reckoned_scale = np.hypot(
-            ahead.prediction.scale, F32(RECKONING_GROWTH) * self._reckoned_scale
+            ahead.prediction.scale, F32(self._settings.reckoning_growth) * self._reckoned_scale
         )
         prediction = ahead.prediction._replace(scale=self._reckoned_scale)
         reads = record.reads[None]
@@ -133,20 +135,20 @@ class Evidence:
         self._reckoned = ahead.likeliest
 
     def classify(self) -> np.ndarray:
-        """From here on count what the identity classifier says; costs (slots, channels)."""
+        """Return the identity classifier's costs (slots, channels), and count them from here on."""
         self.identity = self.identity_costs()
         return self.identity
 
     def identity_costs(self) -> np.ndarray:
-        """Ask the identity classifier, by the newest records; costs (slots, channels)."""
-        self._budget.spend(CLASSIFIER_ROWS)
+        """Return the identity classifier's costs (slots, channels) by the newest records."""
+        self._budget.spend(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
         costs = self._forward.identity_costs(reads, change, actions)
-        return np.minimum(costs, MAX_IDENTITY_COST)
+        return np.minimum(costs, self._settings.max_identity_cost)
 
     def under(self, slots: np.ndarray) -> Candidate:
-        """This assignment (N,), with the expectations that follow from it."""
+        """Return this assignment (N,) with its costs, by the expectations that follow from it."""
         key = slots.tobytes()
         shape = self.link.shape
         count, sums, usual = self._sums.get(key) or (0, np.zeros(shape), np.zeros(shape[1]))
@@ -163,14 +165,14 @@ class Evidence:
         return Candidate(slots, costs, total, excess, len(self.records))
 
     def totals(self, slots: np.ndarray) -> np.ndarray:
-        """Of many assignments (S, N), each with its own expectations, the costs (S,)."""
+        """Return the costs (S,) of many assignments (S, N), each by its own expectations."""
         keys = [one.tobytes() for one in slots]
         known = [self._totals.get(key, (0, 0.0)) for key in keys]
         counts, totals = map(np.array, zip(*known, strict=True))
         first, ticks = int(counts.min()), len(self.records)
         which = np.repeat(np.arange(len(slots)), ticks - counts)  # the assignment of each row
         tick = np.concatenate([np.arange(count - first, ticks - first) for count in counts])
-        self._budget.spend(SWAP_ROWS * len(which))
+        self._budget.spend(self._settings.swap_rows * len(which))
         before, actions, change, reads = self._since(first)
         by_channel = tick[:, None], slots[which]  # (rows, channels)
         prediction = self._forward.predict(before[by_channel], actions[tick])
@@ -181,7 +183,7 @@ class Evidence:
         return found
 
     def _since(self, count: int) -> tuple[np.ndarray, ...]:
-        """The records after the first `count`, by field, each (ticks, ...)."""
+        """Return the records after the first `count`, by field, each (ticks, ...)."""
         return tuple(map(np.array, zip(*islice(self.records, count, None), strict=True)))
 
     def add_newest(self, costs: np.ndarray, prediction: Prediction) -> None:
@@ -192,5 +194,5 @@ class Evidence:
         )
 
     def _fixed(self) -> np.ndarray:
-        """The costs that hold under every assignment."""
+        """Return the costs that hold under every assignment."""
         return self.link if self.identity is None else self.link + self.identity

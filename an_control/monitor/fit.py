@@ -16,43 +16,7 @@ import numpy as np
 
 from an_control.monitor.evidence import Candidate
 from an_control.monitor.forward_model import FitLimits
-
-MIN_GAIN = 24.0
-"""Nats by which another assignment must explain the readings better at least."""
-TICKS = 50
-"""Ticks over which the excess NLL is averaged, and after which slow slots are looked for."""
-SEEN_TICKS = 100
-"""Ticks for which the readings must be explained before the robot is known to fit."""
-BAD_TICKS, LOST_TICKS = 20, 100
-"""Ticks with twice the largest excess NLL after which it does not fit: where the assignment was
-known, and where it is still sought."""
-CAUTION = 4.0
-"""How many times the gain another assignment needs as long as it is not known whether it fits."""
-HYSTERESIS = 0.8
-"""Share of the largest excess NLL below which a robot that did not fit may fit again."""
-STRANGE, DISTRUST, STRANGE_REMAINING = 0.18, 1.5, 0.6
-"""Share of the largest excess NLL from which on a robot counts as explained otherwise than usual.
-There a move needs more gain, by this times that share, and may leave no more than this share of all
-channels' excess NLL: where a model explains no channel well, those that are alike seem to swap."""
-UNEXPLAINED, UNEXPLAINED_NATS = 0.4, 8.0
-"""Share of the moved channels' excess NLL, and nats a channel, that a move may leave unexplained:
-a real one leaves nearly nothing, an invented one most of it."""
-START_NATS, TICK_NATS, REMAINING = 5.0, 2.0, 0.5
-"""Nats a channel that it may leave unexplained at once, and for each tick after it on a robot that
-is explained as usual (none at the largest excess), unless no more than this share of all channels'
-excess NLL remains. After a hit that nothing explains, a wrong assignment leaves half of its
-channels' and three quarters of the others'."""
-CHANNEL_GAIN, GAINS = 9.0, 12
-"""Nats that a move must explain for each of its channels, up to so many of them: among the many
-assignments of several channels one explains any readings a little better."""
-OTHERS = 0.9
-"""Share of its channels' gain that all channels must gain: what a wrong assignment explains of its
-own channels it may take from the others', as it feeds the forward model wrong readings."""
-REPEATED_SHARE, MIN_CHANGES = 0.8, 8
-"""Share of a slot's changes that follow a repeated reading, and least number of changes, where its
-sensor is slower than the ticks."""
-FADE = 0.5
-"""What remains of these counts each time."""
+from an_control.monitor.settings import FitSettings
 
 
 class RobotFit:
@@ -60,13 +24,16 @@ class RobotFit:
 
     Args:
         limits: of the model; without them every robot fits, and every assignment that explains the
-            readings better by `MIN_GAIN` is acted on.
+            readings better by `FitSettings.min_gain` is acted on.
         count: of the slots.
         still: values at which a reading may stay, as those of contacts and constants.
+        settings: of the fit.
     """
 
-    def __init__(self, limits: FitLimits | None, count: int, still: np.ndarray) -> None:
-        self.limits, self._count, self._still = limits, count, still
+    def __init__(
+        self, limits: FitLimits | None, count: int, still: np.ndarray, settings: FitSettings
+    ) -> None:
+        self.limits, self._count, self._still, self._settings = limits, count, still, settings
         self.reset()
 
     def reset(self) -> None:
@@ -78,8 +45,8 @@ class RobotFit:
         self._seen = self._bad = False
         self._changes, self._repeats = np.zeros((2, self._count))
         self._before = np.zeros(self._count, bool)
-        self._left = TICKS
-        self._lately: deque[float] = deque(maxlen=TICKS)
+        self._left = self._settings.ticks
+        self._lately: deque[float] = deque(maxlen=self._settings.ticks)
         """The excess of the last ticks; the lowest is that of before signals moved."""
         self.restart()
 
@@ -93,33 +60,38 @@ class RobotFit:
         return False if self._bad or len(self.slow) else self._seen or None
 
     @property
+    def least_correction(self) -> float:
+        """Nats by which a correction without a detected move must explain the readings better."""
+        return self._settings.min_gain
+
+    @property
     def least_gain(self) -> float:
         """Nats by which another assignment must explain the readings better to be tried."""
-        return MIN_GAIN if self.limits is None else self.limits.min_gain
+        return self._settings.min_gain if self.limits is None else self.limits.min_gain
 
     @property
     def min_gain(self) -> float:
         """The same to be acted on now."""
         if self.limits is None:
-            return MIN_GAIN
-        return self.limits.min_gain * (1.0 if self._seen else CAUTION)
+            return self._settings.min_gain
+        return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
     def add(self, excess: float, *, known: bool) -> None:
         """Count a tick that cost so many nats above the usual, under a `known` assignment or under
         the best one so far."""
         if self.limits is None:
             return
-        largest = self.limits.max_excess
+        settings, largest = self._settings, self.limits.max_excess
         bounded = min(excess, 2.0 * largest)
         self._ticks += 1
-        self.excess += (bounded - self.excess) / min(self._ticks, TICKS)
+        self.excess += (bounded - self.excess) / min(self._ticks, self._settings.ticks)
         self._lately.append(self.excess)
         self._over = max(0.0, self._over + bounded - largest)
-        long = self._ticks >= SEEN_TICKS
+        long = self._ticks >= self._settings.seen_ticks
         if self._bad:
-            self._bad = not (long and self.excess < HYSTERESIS * largest)
+            self._bad = not (long and self.excess < self._settings.hysteresis * largest)
             self._seen = False
-        elif self._over > largest * (BAD_TICKS if known else LOST_TICKS):
+        elif self._over > largest * (settings.bad_ticks if known else settings.lost_ticks):
             self._bad = True
             self.restart()
         elif known and long and self.excess <= largest:
@@ -136,35 +108,40 @@ class RobotFit:
         self._left -= 1
         if self._left:
             return
-        found = self._repeats >= REPEATED_SHARE * np.maximum(self._changes, MIN_CHANGES)
+        settings = self._settings
+        changes = np.maximum(self._changes, settings.min_changes)
+        found = self._repeats >= settings.repeated_share * changes
         slow = np.flatnonzero(found & ~np.isin(readings, self._still))
         self.slow = slow if len(slow) > self.limits.slow else slow[:0]
         if len(self.slow):
             self._seen = False
-        self._changes *= FADE
-        self._repeats *= FADE
-        self._left = TICKS
+        self._changes *= self._settings.fade
+        self._repeats *= self._settings.fade
+        self._left = self._settings.ticks
 
     def explains(self, first: Candidate, other: Candidate) -> bool:
-        """Whether what signals moved, from the `first` assignment to the `other` one, explains what
-        their channels read."""
+        """Return whether the move from the `first` assignment to the `other` one is explained.
+
+        That is, by what the moved channels read under either.
+        """
         if self.limits is None:
             return True
-        moved = first.slots != other.slots
+        settings, moved = self._settings, first.slots != other.slots
         count = int(np.count_nonzero(moved))
         before, after = float(first.excess[moved].sum()), float(other.excess[moved].sum())
         usual = min(self._lately, default=0.0) / self.limits.max_excess
         strange = min(max(usual, 0.0), 1.0)
-        gain = max(self.limits.min_gain, CHANNEL_GAIN * min(count, GAINS))
-        if strange >= STRANGE:
-            gain *= 1.0 + DISTRUST * strange
-        if after > min(UNEXPLAINED * before + UNEXPLAINED_NATS * count, before - gain):
+        gain = max(self.limits.min_gain, settings.channel_gain * min(count, settings.gain_channels))
+        if strange >= settings.strange:
+            gain *= 1.0 + settings.distrust * strange
+        left = settings.unexplained * before + settings.unexplained_nats * count
+        if after > min(left, before - gain):
             return False
         before_all, after_all = float(first.excess.sum()), float(other.excess.sum())
-        if before_all - after_all < OTHERS * (before - after):
+        if before_all - after_all < settings.others * (before - after):
             return False
-        if strange >= STRANGE and after_all > STRANGE_REMAINING * before_all:
+        if strange >= settings.strange and after_all > settings.strange_remaining * before_all:
             return False
         slack = (1.0 - strange) ** 2
-        little = after <= (START_NATS + TICK_NATS * slack * other.ticks) * count
-        return little or after_all <= REMAINING * before_all
+        little = after <= (settings.start_nats + settings.tick_nats * slack * other.ticks) * count
+        return little or after_all <= settings.remaining * before_all

@@ -5,22 +5,17 @@ change and the scale of the error, or for a binary channel the chance that it re
 one, the identity classifier, takes what a single slot read for some ticks, and the actions, and
 says which channel that is. A third one imputes missing channels. They travel in a model file
 beside the policy; by them the identity monitor finds which slot carries which signal.
-
-The costs of slots as channels, given what the forward model predicts.
-
-`assignment` has the formulas; here they get the model's constants and the noise of the sensors.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from an_control.monitor.assignment import costs_of, noisy, smooth_costs
+from an_control.monitor.settings import MAX_LOG_SCALE, MIN_LOG_SCALE
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import WINDOW
 from an_control.system.blas import one_blas_thread
@@ -33,8 +28,6 @@ LEAST_CHANGE = F32(1e-4)
 """Added to the mean size of a channel's changes, its usual step."""
 DEFAULT_STEP_S = 0.02
 """The period of a task's ticks where it names none."""
-LOWEST, HIGHEST = -6.0, 3.0
-"""Bounds of an error's log scale, in units of the channel's usual step."""
 
 
 class FitLimits(NamedTuple):
@@ -72,19 +65,18 @@ class Expectation(NamedTuple):
     """(N,) the same, of a binary channel the chance that it reads 1."""
 
     def follows(self, signals: np.ndarray, action: np.ndarray) -> bool:
-        """Whether these signals, this very array, and this action are what it follows from."""
+        """Return whether it follows from this very array of signals and this action."""
         return self.signals is signals and (
             self.action is action or bool((self.action == action).all())
         )
 
 
 class ForwardModel:
-    """A model's forward networks, ready to use.
+    """A model's forward networks, ready to use; single ticks are predicted by compiled code."""
 
-    `compiled`: predict single ticks by compiled code, which needs numba; it is compiled here.
-    """
+    def __init__(self, model: Model) -> None:
+        from an_control.monitor import kernels  # which imports numba: that takes a second
 
-    def __init__(self, model: Model, *, compiled: bool = False) -> None:
         assert model.forward is not None
         self.sizes = model.forward
         self.channels: tuple[str, ...] = tuple(model.task["channels"])
@@ -124,15 +116,12 @@ class ForwardModel:
         """What is usual of it; None where it was not validated."""
         if measured is not None:
             self.limits = FitLimits(measured.max_excess, measured.min_gain, measured.slow)
-        self._predict_tick: Callable[..., np.ndarray] | None = None
-        if compiled:
-            module: Any = import_module("an_control.monitor.forward_model_numba")
-            self._predict_tick = module.predict
-            self._weights, self._biases = zip(*self._forward, strict=True)
-            self.predict(np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32))
+        self._predict_tick = kernels.predict_tick if kernels.COMPILES else None
+        self._weights, self._biases = zip(*self._forward, strict=True)
+        self.predict(np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32))
 
     def predict(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
-        """From readings (..., N) in nominal order and the actions (..., A) that followed them."""
+        """Predict from readings (..., N) in nominal order and the actions (..., A) after them."""
         if actions.shape[:-1] != readings.shape[:-1]:
             actions = np.broadcast_to(actions, (*readings.shape[:-1], actions.shape[-1]))
         x = np.concatenate([readings, actions], -1).astype(F32)
@@ -151,13 +140,13 @@ class ForwardModel:
         channels = len(self.channels)
         first, second = x[..., :channels], x[..., channels:]
         scale = self._usual_change * np.exp(
-            np.minimum(np.maximum(second, F32(LOWEST)), F32(HIGHEST))
+            np.minimum(np.maximum(second, F32(MIN_LOG_SCALE)), F32(MAX_LOG_SCALE))
         )
         chance = F32(0.5) * np.tanh(F32(0.5) * first) + F32(0.5)
         return Prediction(first * self._usual_change, scale, chance)
 
     def expect(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
-        """What should follow these signals by channel (N,) and this action (A,)."""
+        """Return what should follow these signals by channel (N,) and this action (A,)."""
         prediction = self.predict(signals[None], action[None])
         expected = signals + prediction.change[0]
         likeliest = np.where(self.binary, prediction.chance[0], expected)
@@ -167,7 +156,7 @@ class ForwardModel:
     def impute(
         self, before: np.ndarray, action: np.ndarray, readings: np.ndarray, missing: np.ndarray
     ) -> np.ndarray:
-        """`readings` (N,) in nominal order, with estimates where `missing`.
+        """Return `readings` (N,) in nominal order, with estimates where `missing`.
 
         `before` (N,) is what came of that in the tick before, `action` (A,) what followed it.
         """
@@ -184,7 +173,7 @@ class ForwardModel:
     def identity_costs(
         self, reads: np.ndarray, change: np.ndarray, actions: np.ndarray
     ) -> np.ndarray:
-        """Costs (slots, channels) of each slot as each channel, negative log probabilities.
+        """Return negative log probabilities (slots, channels) of each slot as each channel.
 
         From what the slots read (T, N), how it had changed, and the actions before it (T, A); the
         newest is the last one, and T is `WINDOW` at most.
@@ -199,13 +188,13 @@ class ForwardModel:
 
 
 def zeroed(readings: np.ndarray) -> np.ndarray:
-    """The same, with 0 for what is missing; these readings themselves where nothing is."""
+    """Return the readings with 0 for what is missing; the same array where nothing is."""
     missing = np.isnan(readings)
     return np.where(missing, F32(0.0), readings) if missing.any() else readings
 
 
 def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
-    """What each channel read in training, lowest and highest, by id; empty where no model knows."""
+    """Return each channel's min and max in training, by id; empty where no model knows."""
     if model.forward is None or not model.forward.imputation:
         return {}
     _, low, high = model.arrays["imputation.typical"].tolist()
@@ -215,7 +204,9 @@ def trained_ranges(model: Model) -> dict[str, tuple[float, float]]:
 def identity_features(
     reads: np.ndarray, change: np.ndarray, actions: np.ndarray, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The identity classifier's inputs for B stretches of T ticks: own (B, N, 2 W), common (B, C).
+    """Return the identity classifier's inputs for B stretches of T ticks.
+
+    They are its own (B, N, 2 W) for each slot, and common ones (B, C).
 
     Older ticks than there are count as zero; a flag for each tick says if it is there.
     """
@@ -231,7 +222,7 @@ def identity_features(
 
 
 def _layers(arrays: Mapping[str, np.ndarray], name: str, count: int) -> list[Layer]:
-    """Weights (in, out) and biases (out,)."""
+    """Return by layer weights (in, out) and biases (out,)."""
     return [
         (
             np.ascontiguousarray(arrays[f"{name}.{layer}.weight"].T, F32),
@@ -242,115 +233,6 @@ def _layers(arrays: Mapping[str, np.ndarray], name: str, count: int) -> list[Lay
 
 
 def _silu(x: np.ndarray) -> np.ndarray:
-    """x times its logistic function (Elfwing et al. 2017)."""
+    """Return x times its logistic function (Elfwing et al. 2017)."""
     gated: np.ndarray = x * (F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5))
     return gated
-
-
-FLOOR, CONSTANT_FLOOR = 1e-6, 1e-12
-"""Added to the squared scale of errors; the same of channels that never change."""
-MAX_RATIO, CONSTANT_MAX_RATIO = 1e6, 13.0
-"""Of an error to its scale, as far as it counts. That a channel which never changed in training
-does is worth 8 nats a tick: it may flicker on another robot."""
-NOISE_VARIANCES = 2.0
-"""Variances of the sensors' noise in a change: of the last reading and of the new one."""
-BINARY_SCALE = 0.003
-"""The scale within which a reading counts as 0 or 1."""
-
-
-class Costs:
-    """Costs in nats: in, readings and predictions; out, a cost for each slot as each channel.
-
-    Args:
-        forward: a model of N channels.
-        compiled: take the compiled formulas, which need numba; they are compiled here.
-    """
-
-    def __init__(self, forward: ForwardModel, *, compiled: bool = False) -> None:
-        suffix = "_numba" if compiled else ""
-        module: Any = import_module(f"an_control.monitor.assignment{suffix}")
-        self._add = module.add_costs
-        self.assign = module.assign
-        """The assignment of least cost, see `assignment.assign`."""
-        self._binary, self._usual = forward.binary, forward.usual_costs
-        self._usual_sum = float(self._usual.sum())
-        self._floor = np.where(forward.constant, F32(CONSTANT_FLOOR), F32(FLOOR))
-        self._max_ratio = np.where(forward.constant, F32(CONSTANT_MAX_RATIO), F32(MAX_RATIO))
-        self.noise_sd = 0.0
-        """The sd of the noise on every reading now, which makes all errors larger."""
-        if compiled:
-            self._warm_up(forward)
-
-    def _warm_up(self, forward: ForwardModel) -> None:
-        count = len(forward.channels)
-        costs, readings = np.zeros((count, count)), np.zeros((1, count), F32)
-        prediction = forward.predict(readings, np.zeros((1, forward.actions), F32))
-        self.add(costs, readings, prediction.change, readings, prediction)
-        for kind in (np.float64, F32):  # the second are those of the identity classifier alone
-            self.assign(costs.astype(kind))
-
-    def add(
-        self,
-        costs: np.ndarray,
-        moved: np.ndarray,
-        expected: np.ndarray,
-        reads: np.ndarray,
-        prediction: Prediction,
-    ) -> None:
-        """Add to `costs` (slots, channels) what T ticks say; see `assignment.add_costs`."""
-        scale, chance = prediction.scale, prediction.chance
-        constants = *self._constants(), self._variance
-        self._add(costs, moved, expected, scale, reads, chance, *constants)
-
-    def own(self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Costs (..., N) of how each channel's own slot moved, and what it reads, as the channel.
-
-        As `prediction`, which may be of any shape (..., N).
-        """
-        scale = self._scale(prediction)
-        return costs_of(
-            moved, prediction.change, scale, reads, prediction.chance, *self._constants()
-        )
-
-    def excess(self, moved: np.ndarray, reads: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """The same (N,) of one tick with a prediction (1, N), above what each channel costs usually
-        without noise."""
-        found: np.ndarray = self.own(moved[None], reads[None], prediction)[0] - self._usual
-        return found
-
-    def of_changes(self, moved: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """`own` of channels that are not binary, for less work; 0 where one is missing."""
-        scale = self._scale(prediction)
-        found: np.ndarray = smooth_costs(moved, prediction.change, scale, self._max_ratio)
-        found[..., np.isnan(moved)] = 0.0
-        return found
-
-    def usual(self, prediction: Prediction) -> float:
-        """What all channels cost usually, in a tick with this prediction (1, N)."""
-        if not self.noise_sd:
-            return self._usual_sum
-        return self._usual_sum + float(self.of_noise(prediction).sum())
-
-    def of_noise(self, prediction: Prediction) -> np.ndarray:
-        """By how much more the noise makes each channel cost (N,), in such ticks (T, N)."""
-        scale = prediction.scale
-        more: np.ndarray = np.log(noisy(scale, self._variance)) - np.log(noisy(scale, self._floor))
-        more[:, self._binary] = math.log(max(BINARY_SCALE, self.noise_sd) / BINARY_SCALE)
-        found: np.ndarray = more.sum(0)
-        return found
-
-    def usual_by_channel(self, prediction: Prediction) -> np.ndarray:
-        """What each channel costs usually (N,), in the sum of such ticks (T, N)."""
-        usual: np.ndarray = self._usual * np.float64(len(prediction.scale))
-        return usual + self.of_noise(prediction) if self.noise_sd else usual
-
-    @property
-    def _variance(self) -> np.ndarray:
-        """What the noise before and after adds to the variance of errors (N,)."""
-        return self._floor + F32(NOISE_VARIANCES * self.noise_sd**2)
-
-    def _scale(self, prediction: Prediction) -> np.ndarray:
-        return noisy(prediction.scale, self._variance)
-
-    def _constants(self) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-        return self._binary, self._usual, max(BINARY_SCALE, self.noise_sd), self._max_ratio

@@ -8,17 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.monitor.assignment import Belief
-from an_control.monitor.forward_model import Costs, Expectation, ForwardModel
+from an_control.monitor.assignment import Assignment
+from an_control.monitor.costs import Costs
+from an_control.monitor.forward_model import Expectation, ForwardModel
+from an_control.monitor.settings import ImputationSettings
 from an_control.policy.sizes import WINDOW
-
-MAX_MISSING = 0.5
-"""Share of the slots up to which missing ones are imputed."""
-EXPLAINED = 0.3
-"""Share of the present channels that are explained well in every tick while others stay missing: a
-poor estimate makes the predictions of some worse, signals that move those of nearly all."""
-REPLAY_TICKS = 40
-"""Ticks that are kept to be imputed again."""
 
 
 class Link(NamedTuple):
@@ -27,12 +21,12 @@ class Link(NamedTuple):
     costs: np.ndarray
     """(slots, channels): of what each slot reads now as what follows what each channel read."""
     excess: Callable[[], float]
-    """Nats above what is usual within which the share `EXPLAINED` of the present channels is."""
+    """Nats above what is usual within which the share `explained` of the present channels is."""
     expectation: Expectation
 
 
 class Imputation:
-    """In: a tick's readings by slot, NaN where missing, and the belief. Out: signals by channel.
+    """In: a tick's readings by slot, NaN where missing; the assignment. Out: signals by channel.
 
     It keeps the newest `signals` and `readings`, which the next tick is predicted from and
     compared with. A model that does not impute leaves NaN where a slot is missing.
@@ -40,11 +34,12 @@ class Imputation:
     Args:
         forward: predicts and imputes N channels.
         costs: compares predictions with readings.
+        settings: of the imputation.
     """
 
-    def __init__(self, forward: ForwardModel, costs: Costs) -> None:
-        self._forward, self._costs = forward, costs
-        self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=REPLAY_TICKS)
+    def __init__(self, forward: ForwardModel, costs: Costs, settings: ImputationSettings) -> None:
+        self._forward, self._costs, self._settings = forward, costs, settings
+        self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=settings.replay_ticks)
         """While slots stay missing: readings (N,) by slot and the actions (A,) before them, since
         the first such tick, or since signals moved."""
         self.reset()
@@ -62,15 +57,15 @@ class Imputation:
         self._since.clear()
 
     def stand_by(self) -> None:
-        """The next tick is compared with nothing."""
+        """Compare the next tick with nothing."""
         self.readings = None
 
     def start_over(self) -> None:
-        """What was estimated so far came of readings that were none."""
+        """Forget the estimates: they came of readings that were none."""
         self.signals = None
 
     def next_tick(self, missing: np.ndarray) -> bool:
-        """Which slots (N,) are missing; returns whether that is too long or too early to search."""
+        """Note the missing slots (N,); return whether it is too long or too early to search."""
         self.missing_ticks = self.missing_ticks + 1 if missing.any() else 0
         if self.missing_ticks and (self.readings is None or self.missing_ticks > WINDOW):
             return True
@@ -78,18 +73,24 @@ class Imputation:
         self._since.clear()
         return False
 
-    def link(self, readings: np.ndarray, action: np.ndarray, belief: Belief) -> Link | None:
-        """While slots stay missing: how the readings (N,) continue those of the tick before; None
-        where these are not known, as at an episode's start."""
+    def link(self, readings: np.ndarray, action: np.ndarray, assignment: Assignment) -> Link | None:
+        """Return how readings (N,) with missing slots continue those of the tick before.
+
+        None where these are not known, as at an episode's start.
+        """
         if self.signals is None:
             return None
         expectation = self._forward.expect(self.signals, action)
-        prediction, before, signals = expectation.prediction, self.signals, readings[belief.slots]
+        prediction, before, signals = (
+            expectation.prediction,
+            self.signals,
+            readings[assignment.slots],
+        )
 
         def excess() -> float:
             above = self._costs.excess(signals - before, signals, prediction)
             above = (above - self._costs.of_noise(prediction))[~np.isnan(signals)]
-            place = int(EXPLAINED * len(above))
+            place = int(self._settings.explained * len(above))
             return float(np.partition(above, place)[place]) if len(above) else 0.0
 
         costs, reads = np.zeros((len(readings),) * 2), readings[None]
@@ -97,24 +98,24 @@ class Imputation:
         return Link(costs, excess, expectation)
 
     def moved(self) -> None:
-        """While slots stay missing: signals moved before this tick."""
+        """Note that signals moved before this tick, while slots stay missing."""
         self._before = self.signals
         self._since.clear()
 
-    def replay(self, belief: Belief) -> None:
-        """Estimate again what was missing, as another assignment is believed now."""
-        if len(self._since) == REPLAY_TICKS or not self._forward.imputes:
+    def replay(self, assignment: Assignment) -> None:
+        """Estimate again what was missing, under another assignment."""
+        if len(self._since) == self._settings.replay_ticks or not self._forward.imputes:
             return
         self.signals = self._before
         for readings, action in self._since:
-            self._estimate(readings[belief.slots], action)
+            self._estimate(readings[assignment.slots], action)
 
     def hold(
-        self, readings: np.ndarray, action: np.ndarray, belief: Belief, *, explained: bool
+        self, readings: np.ndarray, action: np.ndarray, assignment: Assignment, *, explained: bool
     ) -> np.ndarray:
-        """While slots stay missing: impute them if the belief is explained by the others."""
-        given, signals = readings[belief.outputs], readings[belief.slots]
-        if not self._forward.imputes or np.isnan(signals).mean() > MAX_MISSING:
+        """Impute slots that stay missing, if the others explain the assignment."""
+        given, signals = readings[assignment.outputs], readings[assignment.slots]
+        if not self._forward.imputes or np.isnan(signals).mean() > self._settings.max_missing:
             self.signals = self._before = None
             self._since.clear()
             return given
@@ -122,56 +123,58 @@ class Imputation:
             self._before = self.signals
         self._since.append((readings, action))
         self._estimate(signals, action)
-        return self._with_estimates(given, belief) if explained else given
+        return self._with_estimates(given, assignment) if explained else given
 
     def _estimate(self, signals: np.ndarray, action: np.ndarray) -> None:
-        """What is missing among `signals` (N,) by channel; at an episode's start it is usual."""
+        """Estimate what is missing among `signals` (N,); at an episode's start it is usual."""
         missing = np.isnan(signals)
         if self.signals is None:
             self.signals = np.where(missing, self._forward.typical, signals)
         else:
             self.signals = self._forward.impute(self.signals, action, signals, missing)
 
-    def pass_by(self, readings: np.ndarray, belief: Belief) -> np.ndarray:
-        """A tick that is no evidence: the next one is compared with these readings."""
+    def pass_by(self, readings: np.ndarray, assignment: Assignment) -> np.ndarray:
+        """Take a tick that is no evidence: the next one is compared with its readings."""
         assert self.readings is not None and self.signals is not None
-        signals = readings[belief.slots]
+        signals = readings[assignment.slots]
         self.signals = np.where(np.isnan(signals), self.signals, signals)
         self.readings = np.where(np.isnan(readings), self.readings, readings)
-        return readings[belief.outputs]
+        return readings[assignment.outputs]
 
-    def follow(self, readings: np.ndarray, belief: Belief) -> None:
-        """A tick of readings (N,) that pass as they are; where one is missing, the next tick is
-        compared with nothing."""
+    def follow(self, readings: np.ndarray, assignment: Assignment) -> None:
+        """Take a tick of readings (N,) that pass as they are.
+
+        Where one is missing, the next tick is compared with nothing.
+        """
         self.next_tick(np.zeros(0, bool))
         self.signals = self.readings = None
         if not np.isnan(readings).any():
-            self.signals, self.readings = readings[belief.slots], readings
+            self.signals, self.readings = readings[assignment.slots], readings
 
-    def reckon(self, likeliest: np.ndarray, belief: Belief) -> np.ndarray:
-        """A tick whose message repeats the last one: what is likeliest (N,) by channel counts."""
-        self.signals, self.readings = likeliest, belief.by_slot(likeliest)
-        return self.readings[belief.outputs]
+    def reckon(self, likeliest: np.ndarray, assignment: Assignment) -> np.ndarray:
+        """Take what is likeliest (N,) by channel for a tick whose message repeats the last one."""
+        self.signals, self.readings = likeliest, assignment.by_slot(likeliest)
+        return self.readings[assignment.outputs]
 
     def step(
         self,
         readings: np.ndarray,
         action: np.ndarray,
-        belief: Belief,
+        assignment: Assignment,
         signals: np.ndarray,
         likeliest: np.ndarray | None,
     ) -> np.ndarray:
-        """One tick; `signals` (N,) are the readings by channel, and `likeliest` what was expected.
+        """Take a tick of `signals` (N,), the readings by channel, `likeliest` as was expected.
 
         `action` (A,) came before the tick.
         """
-        given = readings[belief.outputs] if belief.pinned else signals
-        if self.missing_ticks and self._forward.imputes and not belief.lost:
-            return self._impute(readings, action, signals, given, belief)
+        given = readings[assignment.outputs] if assignment.pinned else signals
+        if self.missing_ticks and self._forward.imputes and not assignment.lost:
+            return self._impute(readings, action, signals, given, assignment)
         if self.missing_ticks:
             assert self.readings is not None and likeliest is not None
             missing = np.isnan(readings)
-            signals = np.where(missing[belief.slots], likeliest, signals)
+            signals = np.where(missing[assignment.slots], likeliest, signals)
             readings = np.where(missing, self.readings, readings)
         self.signals, self.readings = signals, readings
         return given
@@ -179,7 +182,7 @@ class Imputation:
     def keep(self, readings: np.ndarray) -> None:
         """Let this tick have read (N,) by slot, as it came, where nothing is missing.
 
-        What is filtered follows the belief: compared with it, the belief would always seem right.
+        What is filtered follows the assignment: compared with that, it would always seem right.
         """
         if not np.isnan(readings).any():
             self.readings = readings
@@ -190,16 +193,18 @@ class Imputation:
         action: np.ndarray,
         signals: np.ndarray,
         given: np.ndarray,
-        belief: Belief,
+        assignment: Assignment,
     ) -> np.ndarray:
-        """`given` (N,), with estimates of what is missing; they count as read from now on."""
+        """Return `given` (N,) with estimates, which count as read from now on."""
         assert self.signals is not None
         self.signals = self._forward.impute(self.signals, action, signals, np.isnan(signals))
         if self.readings is not None:
-            self.readings = np.where(np.isnan(readings), belief.by_slot(self.signals), readings)
-        return self._with_estimates(given, belief)
+            self.readings = np.where(np.isnan(readings), assignment.by_slot(self.signals), readings)
+        return self._with_estimates(given, assignment)
 
-    def _with_estimates(self, given: np.ndarray, belief: Belief) -> np.ndarray:
-        """`given` (N,), with the newest signals where it is missing some."""
+    def _with_estimates(self, given: np.ndarray, assignment: Assignment) -> np.ndarray:
+        """Return `given` (N,) with the newest signals where it is missing some."""
         assert self.signals is not None
-        return np.where(np.isnan(given), belief.by_slot(self.signals)[belief.outputs], given)
+        return np.where(
+            np.isnan(given), assignment.by_slot(self.signals)[assignment.outputs], given
+        )

@@ -12,21 +12,9 @@ from collections import deque
 
 import numpy as np
 
-from an_control.monitor.forward_model import Costs, Expectation, ForwardModel, Prediction
-
-MAX_TICKS = 3
-"""The longest delay that is looked for."""
-FIRST_TICKS = 100
-"""Ticks of an episode in which another delay is compared at each, one after the other."""
-EVERY = 3
-"""How often later, in ticks, while nothing speaks for another delay."""
-MAX_GAIN = 30.0
-"""Nats that a single tick may speak for another delay: a foot that slips is no delay."""
-SLACK = 2.0
-"""Nats that a tick must speak for another delay to count: where the model is wrong, as on ice, it
-is so by every action."""
-ENOUGH = 60.0
-"""Nats, since it last spoke against it, by which another delay must explain the readings better."""
+from an_control.monitor.costs import Costs
+from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.monitor.settings import LatenessSettings
 
 
 class Lateness:
@@ -35,10 +23,11 @@ class Lateness:
     Args:
         forward: predicts the N channels.
         costs: compares predictions with readings.
+        settings: of the lateness.
     """
 
-    def __init__(self, forward: ForwardModel, costs: Costs) -> None:
-        self._forward, self._costs = forward, costs
+    def __init__(self, forward: ForwardModel, costs: Costs, settings: LatenessSettings) -> None:
+        self._forward, self._costs, self._settings = forward, costs, settings
         self._counts = ~forward.binary
         self.reset()
 
@@ -47,36 +36,40 @@ class Lateness:
         self.ticks = 0
         """By how many ticks the readings are late, as far as is known."""
         still = np.zeros(self._forward.actions, np.float32)
-        self._actions: deque[np.ndarray] = deque([still] * (MAX_TICKS + 1), MAX_TICKS + 1)
-        self._gains = np.zeros(MAX_TICKS + 1)
+        delays = self._settings.max_ticks + 1
+        self._actions: deque[np.ndarray] = deque([still] * delays, delays)
+        self._gains = np.zeros(delays)
         """Nats by which each delay has explained the readings better than `ticks`."""
         self._ticks = self._turn = 0
         self._noted: tuple[Expectation, np.ndarray] | None = None
 
     def next_tick(self, action: np.ndarray) -> np.ndarray:
-        """The action (A,) that this tick's readings follow; `action` (A,) is the last one."""
+        """Return the action (A,) that this tick's readings follow; `action` (A,) is the last."""
         self._actions.append(action)
         return self._actions[-1 - self.ticks]
 
     def following(self, action: np.ndarray) -> np.ndarray:
-        """The same of the next tick, before which `action` (A,) comes."""
+        """Return the same of the next tick, before which `action` (A,) comes."""
         return self._actions[-self.ticks] if self.ticks else action
 
     def add(self, expectation: Expectation, signals: np.ndarray) -> None:
         """Note a tick's signals (N,) by channel, NaN where missing, and what was expected of them,
         for `catch_up`."""
         self._ticks += 1
-        if self._ticks < FIRST_TICKS or self._ticks % EVERY == 0 or self._gains.any():
+        settings = self._settings
+        now = self._ticks < settings.first_ticks or self._ticks % settings.every == 0
+        if now or self._gains.any():
             self._noted = expectation, signals
 
     def catch_up(self) -> None:
-        """Compare one of the other delays with the one that is believed, by the last tick."""
+        """Compare one of the other delays with the present estimate, by the last tick."""
         if self._noted is None:
             return
         (signals, follows, prediction, *_), reads = self._noted
         self._noted = None
-        self._turn = (self._turn + 1) % (MAX_TICKS + 1)
-        other = self._turn if self._turn != self.ticks else (self._turn + 1) % (MAX_TICKS + 1)
+        delays = self._settings.max_ticks + 1
+        self._turn = (self._turn + 1) % delays
+        other = self._turn if self._turn != self.ticks else (self._turn + 1) % delays
         action = self._actions[-1 - other]
         if (action == follows).all():
             return
@@ -86,14 +79,14 @@ class Lateness:
         )
         costs = self._costs.of_changes(reads - signals, both)
         present, late = costs[:, self._counts].sum(1).tolist()
-        gain = min(present - late, MAX_GAIN) - SLACK
+        gain = min(present - late, self._settings.max_gain) - self._settings.slack
         self._gains[other] = max(0.0, self._gains[other] + gain)
-        if self._gains[other] > ENOUGH:
+        if self._gains[other] > self._settings.enough:
             self.ticks = other
             self._gains[:] = 0.0
 
     def ahead(self, signals: np.ndarray) -> np.ndarray:
-        """What would be read now, where these signals (N,) by channel are that late."""
+        """Return what would be read now, where these signals (N,) by channel are late."""
         for age in range(self.ticks, 0, -1):
             signals = self._forward.expect(signals, self._actions[-age]).likeliest
         return signals

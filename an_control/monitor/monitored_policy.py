@@ -17,8 +17,9 @@ from itertools import compress
 
 import numpy as np
 
-from an_control.monitor.assignment import Belief
+from an_control.monitor.assignment import Assignment
 from an_control.monitor.monitor import IdentityMonitor
+from an_control.monitor.settings import MONITOR, NeuronStateSettings
 from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.protocol import (
     ChannelState,
@@ -30,12 +31,6 @@ from an_control.policy.protocol import (
 )
 from an_control.policy.sizes import Monitor
 
-REPLAY_TICKS = 40
-"""Ticks after a move that are kept, twice as many as an assignment is verified."""
-
-IDENTIFIED = 4.0
-"""Nats by which a channel is what the monitor knows it to be, to the policy's attention."""
-
 
 class MonitoredPolicy(WrappingPolicy):
     """The same calls as the policy itself.
@@ -44,10 +39,18 @@ class MonitoredPolicy(WrappingPolicy):
         policy: acts on numbers.
         monitor: finds which slot carries which signal.
         setting: what follows from that, "match" or "reset".
+        state_settings: of the neurons' states.
     """
 
-    def __init__(self, policy: Policy, monitor: IdentityMonitor, setting: Monitor) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        monitor: IdentityMonitor,
+        setting: Monitor,
+        state_settings: NeuronStateSettings = MONITOR.neuron_state,
+    ) -> None:
         super().__init__(policy)
+        self._settings = state_settings
         self.monitor, self.setting = monitor, setting
         self._state = policy.channel_state
         self._slot = {name: slot for slot, name in enumerate(self.nominal_ids)}
@@ -61,33 +64,35 @@ class MonitoredPolicy(WrappingPolicy):
         self._action = np.zeros(self.model.sizes.actions, np.float32)
         self._saved: dict[str, np.ndarray] = {}
         """Each channel's state before signals may have moved last."""
-        self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=REPLAY_TICKS)
+        self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(
+            maxlen=self._settings.replay_ticks
+        )
         """Readings (N,) by slot, and the actions (A,) before them, since then."""
         self._evidence = True
-        self._known: tuple[Belief | None, np.ndarray] = None, np.zeros(0, np.int64)
-        """The last tick's belief, and the channel of each id's signal (N,)."""
+        self._known: tuple[Assignment | None, np.ndarray] = None, np.zeros(0, np.int64)
+        """The last tick's assignment, and the channel of each id's signal (N,)."""
 
     def ignore_next_tick(self) -> None:
-        """What was sent is no action that the forward model knows: the next tick is no evidence."""
+        """Let the next tick be no evidence: no action that the forward model knows was sent."""
         self._evidence = False
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
+        """Act on `values` (N,) of the channels `ids` (N,); raise as the policy does."""
         values = real_numbers(values, len(ids))
         if ids is not self._ids:
             self._arrange(distinct(ids))
-        before = self.monitor.belief
+        before = self.monitor.assignment
         readings = self._by_slot(values)
         signals = self.monitor.step(readings, self._action, evidence=self._evidence)
-        belief, self._evidence = self.monitor.belief, True
+        assignment, self._evidence = self.monitor.assignment, True
         if self.setting == "match":
             if self._state is not None:
-                self._move_state(self._state, before, belief)
+                self._move_state(self._state, before, assignment)
                 self._since.append((readings, self._action))
-                self._identify(self._state, belief)
+                self._identify(self._state, assignment)
             action = self._act(signals, values)
         else:
-            self._reset_moved(before.slots, belief.slots)
+            self._reset_moved(before.slots, assignment.slots)
             action = self.policy.step_array(values, ids)
         self._action = action
         return action.copy()
@@ -118,7 +123,7 @@ class MonitoredPolicy(WrappingPolicy):
         return readings
 
     def _act(self, signals: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The policy's action on the signals that are there, and on the unknown channels."""
+        """Return the policy's action on the present signals and on the unknown channels."""
         given, ids = signals, self._given
         missing = np.isnan(signals)
         if missing.any():
@@ -129,34 +134,34 @@ class MonitoredPolicy(WrappingPolicy):
             given = np.concatenate([given, values[self._unknown].astype(np.float32)])
         return self.policy.step_array(given, ids)
 
-    def _move_state(self, state: ChannelState, before: Belief, belief: Belief) -> None:
+    def _move_state(self, state: ChannelState, before: Assignment, assignment: Assignment) -> None:
         """Keep each channel's state with its signal; undo what a wrong signal made of it.
 
         That lasts: a walker that has found its channels again would still stand. So the state is
         made again, from before it, by what the right slots have read since.
         """
         outputs = before.outputs
-        if belief.renames is not None:
-            self._rename(state, *belief.renames)
-            outputs = belief.renames[1]
-        if belief.detected:
+        if assignment.renames is not None:
+            self._rename(state, *assignment.renames)
+            outputs = assignment.renames[1]
+        if assignment.detected:
             self._saved = state.save_state()
             self._since.clear()
-        elif belief.outputs is not outputs:
-            self._undo(state, np.flatnonzero(belief.outputs != outputs), belief)
+        elif assignment.outputs is not outputs:
+            self._undo(state, np.flatnonzero(assignment.outputs != outputs), assignment)
 
-    def _identify(self, state: ChannelState, belief: Belief) -> None:
+    def _identify(self, state: ChannelState, assignment: Assignment) -> None:
         """Let the attention know which channels the monitor has identified."""
-        if belief is not self._known[0]:
-            self._known = belief, belief.channels[belief.outputs]
+        if assignment is not self._known[0]:
+            self._known = assignment, assignment.channels[assignment.outputs]
         ids, channels = self.nominal_ids, self._known[1]
         known = self.monitor.identified[channels]
         if not known.all():
             ids, channels = tuple(compress(ids, known.tolist())), channels[known]
         if len(ids):
-            state.identify_channels(ids, channels, IDENTIFIED)
+            state.identify_channels(ids, channels, self._settings.identified)
 
-    def _undo(self, state: ChannelState, corrected: np.ndarray, belief: Belief) -> None:
+    def _undo(self, state: ChannelState, corrected: np.ndarray, assignment: Assignment) -> None:
         """Make these channels' states again, by what their slots have read since the move."""
         names = self.nominal_ids
         again = corrected[[names[channel] in self._saved for channel in corrected]]
@@ -164,12 +169,12 @@ class MonitoredPolicy(WrappingPolicy):
             return
         state.restore_state({names[channel]: self._saved[names[channel]] for channel in again})
         for readings, action in self._since:
-            values = readings[belief.outputs[again]]
+            values = readings[assignment.outputs[again]]
             there = np.flatnonzero(~np.isnan(values))
             state.advance_channels([names[c] for c in again[there]], values[there], action)
 
     def _rename(self, state: ChannelState, before: np.ndarray, now: np.ndarray) -> None:
-        """Each signal continues under its own id, as now it is known which that is."""
+        """Let each signal continue under its own id, as now it is known which that is."""
         if (now == before).all():
             return
         old, new = np.argsort(before), np.argsort(now)  # the channel of each slot

@@ -14,50 +14,32 @@ from collections.abc import Callable
 
 import numpy as np
 
-from an_control.monitor.assignment import Belief
-from an_control.monitor.evidence import MAX_IDENTITY_COST
+from an_control.monitor.assignment import Assignment
 from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.imputation import Link
-from an_control.monitor.search import NOMINAL_PRIOR, REVIEW_TICKS
+from an_control.monitor.settings import MonitorSettings
 from an_control.policy.sizes import WINDOW
-
-MAX_COST = 3.0
-"""Nats that the classifier may say, in the mean of the present slots, against the channels that
-they are believed to carry: against the right ones 0.1 to 1.5, against wrong ones 4 to 8."""
-SURE_COST, SURE_TICKS = 1.0, 8
-"""The same, and for how many ticks it is known, where the assignment is sure."""
-RATE = 0.2
-"""How much the newest tick counts in it, once there are as many."""
-MIN_GAIN, MIN_GAIN_LATER = 2.0, 8.0
-"""Nats by which another assignment must be better, while the present one is new, and later."""
-NEW_TICKS = 30
-"""For how long an assignment is new."""
-MAX_PART = 0.6
-"""Of the present assignment's cost that another may have where the present one is not explained."""
-LINK_FADE = 0.9
-"""What remains, from tick to tick, of what was known when the search began."""
-BACK = 8.0
-"""Nats against a signal that is back just when others move."""
-MIN_LINK_GAIN = 5.0
-"""Nats a present slot by which another assignment must continue the last tick's readings better,
-where signals moved."""
-MAX_EXCESS = 3.0
-"""Nats above what is usual by which a link is surprising: where signals moved it is 4 to 10."""
-JUMP, JUMPING = 1.5, 0.35
-"""Times its largest change of late that a slot changes by, and in what share of the slots, where
-signals moved."""
 
 
 class PartialSearch:
-    """In: a tick's readings and the belief. Out: the belief, and whether it is `explained`.
+    """In: a tick's readings and the assignment. Out: the assignment, and whether it is `explained`.
 
     Args:
         forward: classifies N slots.
-        assign: the assignment of least cost, see `assignment.assign`.
+        assign: returns the assignment of least cost, see `kernels.assign`.
+        settings: of the monitor.
     """
 
-    def __init__(self, forward: ForwardModel, assign: Callable[[np.ndarray], np.ndarray]) -> None:
-        self._forward, self._assign = forward, assign
+    def __init__(
+        self,
+        forward: ForwardModel,
+        assign: Callable[[np.ndarray], np.ndarray],
+        settings: MonitorSettings,
+    ) -> None:
+        self._forward, self._assign, self._settings = forward, assign, settings.partial_search
+        self._prior = settings.search.nominal_prior
+        self._review_ticks = settings.search.review_ticks
+        self._max_cost = settings.evidence.max_identity_cost
         self._alike = forward.alike
         self._all = np.arange(len(forward.channels))
         self._records: deque[tuple[np.ndarray, np.ndarray, np.ndarray]] = deque(maxlen=WINDOW)
@@ -69,7 +51,7 @@ class PartialSearch:
         self._last: np.ndarray | None = None
         """(N,) the readings of the tick before."""
         self.rewires = 0
-        """How often signals were found to have moved, or to be elsewhere than believed."""
+        """How often signals were found to have moved, or to be elsewhere than estimated."""
         self._begin()
 
     @property
@@ -78,25 +60,25 @@ class PartialSearch:
         return self._known or self._sure
 
     def stand_by(self) -> None:
-        """No slot is missing; the next tick in which one is begins the search."""
+        """Let the next tick in which a slot is missing start the search."""
         if self._last is not None:
             self._begin()
 
     def trust(self) -> None:
-        """Begin with an assignment that is known to be right."""
+        """Start with an assignment that is known to be right."""
         self._begin()
         self._known = True
 
     def pause(self) -> None:
-        """A tick that is no evidence."""
+        """Leave out a tick that is no evidence."""
         self._last = None
 
     def _begin(self) -> None:
         self.explained, self._sure, self._known = True, False, False
-        self._before: Belief | None = None
-        """The belief before the last move."""
+        self._before: Assignment | None = None
+        """The assignment before the last move."""
         self._last = None
-        self._age = NEW_TICKS + 1
+        self._age = self._settings.new_ticks + 1
         """Ticks since signals moved or were found."""
         self._back = np.zeros(len(self._all))
         """(N,) nats against channels that were missing before the last move."""
@@ -109,96 +91,113 @@ class PartialSearch:
         self._ticks = 0
 
     def step(
-        self, readings: np.ndarray, action: np.ndarray, belief: Belief, link: Link | None
-    ) -> Belief:
-        """One tick: readings (N,) by slot, NaN where missing, the action (A,) before them, and how
-        they continue those of the tick before, None where that is not known.
+        self, readings: np.ndarray, action: np.ndarray, assignment: Assignment, link: Link | None
+    ) -> Assignment:
+        """Return the assignment after a tick in which slots are missing.
 
-        A belief that was not lost before slots were missing stays until signals move.
+        One that was not lost before slots were missing stays until signals move.
+
+        Args:
+            readings: (N,) by slot, NaN where missing.
+            action: (A,) the one before them.
+            assignment: the present one.
+            link: how the readings continue those of the tick before; None where that is not known.
         """
         last, self._last = self._last, readings
         if last is None:
-            self._known = self._known or not belief.lost
-            self._link[:] = NOMINAL_PRIOR
-            self._link[belief.slots, self._all] = 0.0
-            return belief
+            self._known = self._known or not assignment.lost
+            self._link[:] = self._prior
+            self._link[assignment.slots, self._all] = 0.0
+            return assignment
         there, change = ~np.isnan(readings), readings - last
         if link is not None:
-            link = link._replace(costs=_bounded(link.costs, there))
-        if self._moved(change, belief, link):
-            self._back = BACK * np.isnan(last)[belief.slots]
-            return self._start(belief, link, there)
+            link = link._replace(costs=_bounded(link.costs, there, self._max_cost))
+        if self._moved(change, assignment, link):
+            self._back = self._settings.back * np.isnan(last)[assignment.slots]
+            return self._start(assignment, link, there)
         self._records.append((action, change, readings))
         self._ticks += 1
         self._age += 1
-        self._link *= LINK_FADE
-        if self._sure and self._age > NEW_TICKS and self._ticks % REVIEW_TICKS:
-            return belief
+        self._link *= self._settings.link_fade
+        if self._sure and self._age > self._settings.new_ticks and self._ticks % self._review_ticks:
+            return assignment
         self._classify(there)
         if not self._known:
-            belief = self._choose(belief, there)
-        cost = self._cost(belief.slots, there)
-        self.explained = cost < MAX_COST
-        self._sure = cost < SURE_COST and self._ticks >= SURE_TICKS
-        return belief
+            assignment = self._choose(assignment, there)
+        cost = self._cost(assignment.slots, there)
+        self.explained = cost < self._settings.max_cost
+        self._sure = cost < self._settings.sure_cost and self._ticks >= self._settings.sure_ticks
+        return assignment
 
-    def _moved(self, change: np.ndarray, belief: Belief, link: Link | None) -> bool:
-        """Whether signals moved before this tick: where nothing is known that most slots jump,
-        else that another assignment continues the readings better, and either that the link is
-        surprising under a sure assignment or that most slots jump."""
+    def _moved(self, change: np.ndarray, assignment: Assignment, link: Link | None) -> bool:
+        """Return whether signals moved before this tick.
+
+        Without a link they did if most slots jump; else if another assignment continues the
+        readings better, and either the link is surprising under a sure assignment or most slots
+        jump.
+        """
         if link is None:
             return self._jumps(change)
-        enough = MIN_LINK_GAIN * np.count_nonzero(~np.isnan(change))
-        if self._better(link.costs, belief.slots, enough) is None:
+        enough = self._settings.min_link_gain * np.count_nonzero(~np.isnan(change))
+        if self._better(link.costs, assignment.slots, enough) is None:
             return False
-        return (self._sure and link.excess() > MAX_EXCESS) or self._jumps(change)
+        return (self._sure and link.excess() > self._settings.max_excess) or self._jumps(change)
 
     def _jumps(self, change: np.ndarray) -> bool:
-        """Whether most slots change more than they did lately, in whatever order they are."""
+        """Return whether most slots change more than they did lately, in any order."""
         if len(self._records) < WINDOW // 2:
             return False
         changes = np.abs([changes for _, changes, _ in self._records])
         most = np.where(np.isnan(changes), 0.0, changes).max(0)
         there = ~np.isnan(change)
-        jumping = np.count_nonzero(np.abs(change) > JUMP * most)
-        return bool(jumping > JUMPING * np.count_nonzero(there))
+        jumping = np.count_nonzero(np.abs(change) > self._settings.jump * most)
+        return bool(jumping > self._settings.jumping * np.count_nonzero(there))
 
-    def _start(self, belief: Belief, link: Link | None, there: np.ndarray) -> Belief:
-        """Seek anew: signals have moved."""
+    def _start(self, assignment: Assignment, link: Link | None, there: np.ndarray) -> Assignment:
+        """Search from the start: signals have moved."""
         self._forget()
-        self._before, self._age = belief, 0
+        self._before, self._age = assignment, 0
         self._sure = self._known = False
         self.rewires += 1
-        belief = belief._replace(detected=True)
+        assignment = assignment._replace(detected=True)
         if link is None:
-            return belief
+            return assignment
         self._link = link.costs
-        return self._follow(belief.assigned(self._assign(self._all_costs(there))))
+        return self._follow(assignment.assigned(self._assign(self._all_costs(there))))
 
     def _classify(self, there: np.ndarray) -> None:
-        """Ask the identity classifier, by the newest records."""
+        """Add what the identity classifier makes of the newest records."""
         actions, changes, reads = map(np.array, zip(*self._records, strict=True))
-        costs = _bounded(self._forward.identity_costs(reads, changes, actions), there)
-        self._costs += max(RATE, 1.0 / self._ticks) * (costs - self._costs)
+        costs = self._forward.identity_costs(reads, changes, actions)
+        costs = _bounded(costs, there, self._max_cost)
+        self._costs += max(self._settings.rate, 1.0 / self._ticks) * (costs - self._costs)
 
-    def _choose(self, belief: Belief, there: np.ndarray) -> Belief:
-        """The best assignment by now, where it is enough better than the present one."""
-        costs, new = self._all_costs(there), self._age <= NEW_TICKS
+    def _choose(self, assignment: Assignment, there: np.ndarray) -> Assignment:
+        """Return the best assignment, where it is enough better than the present one."""
+        settings = self._settings
+        costs, new = self._all_costs(there), self._age <= settings.new_ticks
         if self.explained:
-            max_cost = MAX_COST if new else SURE_COST
-            slots = self._better(costs, belief.slots, MIN_GAIN if new else MIN_GAIN_LATER)
+            max_cost = settings.max_cost if new else settings.sure_cost
+            slots = self._better(
+                costs,
+                assignment.slots,
+                self._settings.min_gain if new else self._settings.min_gain_later,
+            )
         else:
-            max_cost = min(MAX_COST, MAX_PART * self._cost(belief.slots, there))
-            slots = self._better(costs, belief.slots, 0.0)
+            max_cost = min(
+                self._settings.max_cost,
+                self._settings.max_share * self._cost(assignment.slots, there),
+            )
+            slots = self._better(costs, assignment.slots, 0.0)
         if slots is None or self._cost(slots, there) >= max_cost:
-            return belief
+            return assignment
         if not self.explained:
             self.rewires += not new
             self._age = 0
-        return self._follow(belief.assigned(slots))
+        return self._follow(assignment.assigned(slots))
 
     def _better(self, costs: np.ndarray, slots: np.ndarray, gain: float) -> np.ndarray | None:
-        """The best assignment by these costs, if it gains more than that."""
+        """Return the best assignment by these costs if it gains more than that, else None."""
         present = costs[slots, self._all].sum()
         if present - costs.min(0).sum() <= gain:
             return None
@@ -206,26 +205,28 @@ class PartialSearch:
         return best if present - costs[best, self._all].sum() > gain else None
 
     def _all_costs(self, there: np.ndarray) -> np.ndarray:
-        """(slots, channels) by everything that is known."""
+        """Return the costs (slots, channels) by everything that is known."""
         found: np.ndarray = self._costs + self._link + there[:, None] * self._back
         return found
 
-    def _follow(self, belief: Belief) -> Belief:
-        """With outputs that follow their signals, for a while after a move; else they stay."""
+    def _follow(self, assignment: Assignment) -> Assignment:
+        """Return it with outputs that follow their signals for a while after a move."""
         before = self._before
-        if before is None or self._ticks > NEW_TICKS:
-            return belief
-        return belief._replace(outputs=belief.slots[np.argsort(before.slots)[before.outputs]])
+        if before is None or self._ticks > self._settings.new_ticks:
+            return assignment
+        return assignment._replace(
+            outputs=assignment.slots[np.argsort(before.slots)[before.outputs]]
+        )
 
     def _cost(self, slots: np.ndarray, there: np.ndarray) -> float:
-        """Of an assignment (N,), the mean of the slots that are `there` (N,)."""
+        """Return the mean cost of an assignment (N,) in the slots that are `there` (N,)."""
         alike = self._alike[np.argsort(slots)]
         least = np.where(alike, self._costs, np.inf).min(1)
         return float(least[there].mean()) if there.any() else 0.0
 
 
-def _bounded(costs: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Costs (slots, channels) above the least of each slot; slots that are missing say nothing."""
-    costs = np.minimum(costs - costs.min(1, keepdims=True), MAX_IDENTITY_COST)
+def _bounded(costs: np.ndarray, there: np.ndarray, most: float) -> np.ndarray:
+    """Return costs (slots, channels) above the least of each slot, 0 for missing slots."""
+    costs = np.minimum(costs - costs.min(1, keepdims=True), most)
     bounded: np.ndarray = np.where(there[:, None], costs, 0.0)
     return bounded

@@ -13,43 +13,26 @@ from collections import deque
 
 import numpy as np
 
+from an_control.monitor.settings import NoiseSettings
+
 F32 = np.float32
-TICKS = 25
-"""Ticks by which the noise is estimated."""
-MIN_TICKS = 12
-"""Ticks after which it is estimated for the first time."""
-EVERY = 4
-"""How often it is estimated, in ticks."""
-SHARE = 0.1
-"""Of the channels, which are the smoothest."""
-OF_SMOOTHEST = 1.23
-"""The noise, where the smoothest of 28 equally noisy channels seems to have 1."""
-RATE = 0.2
-"""How much of the newest value counts."""
-OF_SECOND_DIFFERENCE = 0.6745 * 6.0**0.5
-"""The median size of the second difference of normal noise of sd 1."""
-CARRIED = 0.5
-"""The share of a filtered reading's variance that enters the prediction of the next."""
-OUTLIER = 4.0
-"""Sds of what is expected, beyond which a reading counts in full."""
-ERROR_RATE = 0.1
-"""How much of the newest squared error counts."""
-FIRST_ERROR = 2.5
-"""What is taken for the mean squared error at first, of the noise's variance."""
-EXPLAINED = 2.0
-"""The mean squared error that the noise explains, of its variance: its sd is an estimate."""
 
 
-def roughness(readings: np.ndarray) -> float:
-    """The sd that noise seems to have in the smoothest of the channels; readings (T, N) of at least
-    one of them without a NaN."""
+def roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
+    """Return the sd that noise seems to have in the smoothest of the channels.
+
+    Args:
+        readings: (T, N), of at least one channel without a NaN.
+        settings: of the noise.
+    """
     readings = readings[:, ~np.isnan(readings).any(0)]
     change = readings[1:] - readings[:-1]
     second = np.sort(np.abs(change[1:] - change[:-1]), axis=0)
     half = len(second) // 2
     median = second[half] if len(second) % 2 else (second[half - 1] + second[half]) / 2
     median.sort()
-    return float(median[int(SHARE * (len(median) - 1))] / OF_SECOND_DIFFERENCE)
+    smoothest = median[int(settings.share * (len(median) - 1))]
+    return float(smoothest / settings.of_second_difference)
 
 
 class SensorNoise:
@@ -58,16 +41,17 @@ class SensorNoise:
     Args:
         max_roughness: the roughness up to which there is none.
         binary: (N,) which channels read 0 or 1.
+        settings: of the noise.
     """
 
-    def __init__(self, max_roughness: float, binary: np.ndarray) -> None:
-        self._max_roughness, self._binary = max_roughness, binary
+    def __init__(self, max_roughness: float, binary: np.ndarray, settings: NoiseSettings) -> None:
+        self._settings, self._max_roughness, self._binary = settings, max_roughness, binary
         self.reset()
 
     def reset(self) -> None:
         """Start an episode, without noise."""
         self.sd = 0.0
-        self._readings: deque[np.ndarray] = deque(maxlen=TICKS)
+        self._readings: deque[np.ndarray] = deque(maxlen=self._settings.ticks)
         self._ticks = 0
         self._variance = np.zeros(len(self._binary), F32)
         self._squared_error = np.zeros(len(self._binary), F32)
@@ -77,41 +61,41 @@ class SensorNoise:
         self._readings.clear()
 
     def estimate(self, readings: np.ndarray) -> bool:
-        """One tick's readings (N,) by slot, NaN where missing; returns whether noise set in."""
+        """Take readings (N,) by slot, NaN where missing; return whether noise set in."""
         self._readings.append(readings)
         self._ticks += 1
-        if self._ticks % EVERY or len(self._readings) < MIN_TICKS:
+        if self._ticks % self._settings.every or len(self._readings) < self._settings.min_ticks:
             return False
         recorded = np.array(self._readings)
         if np.isnan(recorded).any(0).all():
             return False
-        before, rough = self.sd, roughness(recorded)
+        before, rough = self.sd, roughness(recorded, self._settings)
         if rough <= self._max_roughness:
             self.sd = 0.0
         elif before:
-            self.sd += RATE * (OF_SMOOTHEST * rough - self.sd)
+            self.sd += self._settings.rate * (self._settings.of_smoothest * rough - self.sd)
         else:
-            self.sd = OF_SMOOTHEST * rough
+            self.sd = self._settings.of_smoothest * rough
             self._variance[:] = self.sd**2
-            self._squared_error[:] = FIRST_ERROR * self.sd**2
+            self._squared_error[:] = self._settings.first_error * self.sd**2
         return self.sd > 0.0 == before
 
     def filter(self, expected: np.ndarray, scale: np.ndarray, readings: np.ndarray) -> np.ndarray:
-        """The likeliest signals (N,), from what was expected, the scale of its error, and readings.
+        """Return the likeliest signals (N,), by what was expected, its error's scale, and readings.
 
         All by channel; what is missing stays NaN.
         """
         missing = np.isnan(readings)
         noise, error = F32(self.sd**2), np.where(missing, F32(0.0), readings - expected)
         squared = error * error
-        model = scale * scale + F32(CARRIED) * self._variance
-        largest = F32(OUTLIER**2) * (model + noise + self._squared_error)
-        self._squared_error += F32(ERROR_RATE) * (
+        model = scale * scale + F32(self._settings.carried) * self._variance
+        largest = F32(self._settings.outlier**2) * (model + noise + self._squared_error)
+        self._squared_error += F32(self._settings.error_rate) * (
             np.minimum(squared, largest) - self._squared_error
         )
-        variance = np.maximum(model, self._squared_error - F32(EXPLAINED) * noise)
+        variance = np.maximum(model, self._squared_error - F32(self._settings.explained) * noise)
         gain = variance / (variance + noise)
-        gain[squared > OUTLIER**2 * (variance + noise)] = 1.0
+        gain[squared > self._settings.outlier**2 * (variance + noise)] = 1.0
         self._variance = gain * noise
         contact = np.round(np.clip(readings, 0.0, 1.0))
         found: np.ndarray = np.where(self._binary, contact, expected + gain * error).astype(F32)

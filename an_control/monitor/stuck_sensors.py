@@ -8,25 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-TICKS = 5
-"""Ticks in a row with the same reading after which a slot may be stuck; half as many, where another
-one is found to be."""
-STILL_TICKS = 40
-"""The same of a slot to which a contact or a constant may have moved, which the search finds in
-half that time."""
-MIN_EXCESS = 12.0
-"""Nats above what is usual that these ticks must cost: by so much the channel should have moved."""
-MIN_MEAN_EXCESS = 2.0
-"""The same for one of these ticks, in the mean: a reading at the end of its range that could well
-move costs up to 1.7 (the beams of BipedalWalker's lidar), a frozen one mostly 3 and more."""
-MAX_TYPICAL_EXCESS = 3.0
-"""The same in one tick, of the median slot that moves: beyond it most signals have moved, and what
-stands still may be a joint at its limit."""
-MAX_REPEATS = 3
-"""Messages in a row that may be taken for a repeated one."""
-MOVING_SHARE = 0.5
-"""Of the slots that read none of the `values`, which must change for a tick to count: else the
-robot stands still, or a message came twice."""
+from an_control.monitor.settings import StuckSettings
 
 
 class StuckSensors:
@@ -38,8 +20,11 @@ class StuckSensors:
     `max_excess` nats above what is usual, so that it is known which channels they are.
     """
 
-    def __init__(self, count: int, values: np.ndarray, max_excess: float) -> None:
-        self._count, self._values, self._max_excess = count, values, max_excess
+    def __init__(
+        self, count: int, values: np.ndarray, max_excess: float, settings: StuckSettings
+    ) -> None:
+        self._settings, self._count = settings, count
+        self._values, self._max_excess = values, max_excess
         self.reset()
 
     def reset(self) -> None:
@@ -55,7 +40,7 @@ class StuckSensors:
         self._any = False
 
     def step(self, readings: np.ndarray) -> np.ndarray:
-        """One tick's readings (N,), NaN where a slot is missing or stuck."""
+        """Return a tick's readings (N,) with NaN where a slot is stuck."""
         same = readings == self._last
         self._last = readings
         self._same = (same, *self._same[:2])
@@ -70,7 +55,7 @@ class StuckSensors:
     def repeats(self) -> bool:
         """Whether this tick's message says what the last one said, though not for long already: a
         robot that stands still may say so too."""
-        return 0 < self._repeats <= MAX_REPEATS
+        return 0 < self._repeats <= self._settings.max_repeats
 
     @property
     def same(self) -> np.ndarray:
@@ -83,33 +68,39 @@ class StuckSensors:
         return ~self.same
 
     def reassigned(self, slots: np.ndarray) -> None:
-        """These slots (N,) bool are known to carry other channels than was believed so far."""
+        """Start over with these slots (N,) bool: they carry other channels than estimated."""
         self._ticks[slots] = 0
         self._excess[slots] = 0.0
 
     def suspects(self, slots: np.ndarray) -> bool:
-        """Whether any of these slots (S,) has stood still for more than a tick: then `judge`."""
+        """Return whether one of these slots (S,) stood still for over a tick: then `judge`."""
         now, last, _ = self._same
         return bool(np.count_nonzero((now & last)[slots]))
 
     def judge(self, excess: np.ndarray, still: np.ndarray) -> bool:
-        """Whether a slot is found to be stuck, where this tick costs `excess` (N,) nats by slot
-        above what is usual for its channel, and `still` (C,) are the slots of contacts and
-        constants."""
+        """Return whether a slot is found to be stuck.
+
+        Args:
+            excess: (N,) excess nats of each slot in this tick.
+            still: (C,) the slots of contacts and constants.
+        """
+        settings = self._settings
         same, usual = self._same[0], np.isin(self._last, self._values)
         may_be_still = usual & (not usual[still].all())
         begun = ~np.logical_and.reduce(self._same)
         self._ticks[begun] = 0
         self._excess[begun] = 0.0
-        moving = np.count_nonzero(~usual & ~same) > MOVING_SHARE * np.count_nonzero(~usual)
-        if not moving or float(np.median(excess[~same])) > MAX_TYPICAL_EXCESS:
+        should_move = settings.moving_share * np.count_nonzero(~usual)
+        moving = np.count_nonzero(~usual & ~same) > should_move
+        if not moving or float(np.median(excess[~same])) > settings.max_typical_excess:
             return False
         known = float(excess[~same].sum()) < self._max_excess
         counts = same if known else same & ~may_be_still
         self._ticks[counts] += 1
         self._excess[counts] += excess[counts]
-        suspect = self._excess > np.maximum(MIN_EXCESS, MIN_MEAN_EXCESS * self._ticks)
-        ticks = np.where(may_be_still, STILL_TICKS, TICKS)
+        enough = np.maximum(settings.min_excess, settings.min_mean_excess * self._ticks)
+        suspect = self._excess > enough
+        ticks = np.where(may_be_still, settings.still_ticks, settings.ticks)
         if not (suspect & (self._ticks >= ticks) & ~self.stuck).any():
             return False
         self.stuck |= suspect & same & (self._ticks >= ticks // 2)

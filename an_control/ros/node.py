@@ -37,8 +37,8 @@ from an_control.control.controller import Controller
 from an_control.control.fit import rate_refusal
 from an_control.control.gate import EStop
 from an_control.load import EngineName, dry_run, make_policy, monitor_of
+from an_control.monitor.recovery import recovery_of
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
-from an_control.policy.recovery import recovery_of
 from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, events_executor
 from an_control.ros.graph import QuietNode, elsewhere

@@ -6,8 +6,9 @@ be wrong, silently. Here the machine code of a file lies in a folder that is nam
 file and of all our files that it imports, directly or not.
 
 Every compiled function of an_control and an_control_sim is made by this module's `njit`, which is
-numba's. Where the cache lies is up to numba: NUMBA_CACHE_DIR, else beside the source, else where
-that cannot be written the user's cache folder.
+numba's; where numba cannot be imported it returns the function as it is. Where the cache lies is up
+to numba: NUMBA_CACHE_DIR, else beside the source, else where that cannot be written the user's
+cache folder.
 """
 
 from __future__ import annotations
@@ -22,13 +23,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from numba import njit
-from numba.core import event
-from numba.core.caching import CacheImpl
-
 from an_control.system.compilation import Compilation, innermost_block
 
-__all__ = ["njit", "sources_hash"]
+
+def _leave(*functions: Any, **options: Any) -> Any:
+    """Return the decorated function as it is, or a decorator that does."""
+    return functions[0] if functions else lambda function: function
+
+
+njit: Any = _leave
+Listener: Any = object
+COMPILES = False
+"""Whether `njit` compiles; else what it returns is plain Python."""
+with suppress(ImportError):
+    import numba
+    from numba.core import caching, config, event
+
+    njit, Listener = numba.njit, event.Listener
+    COMPILES = not getattr(config, "DISABLE_JIT", False)
+
+
+__all__ = ["COMPILES", "njit", "sources_hash"]
 
 PACKAGES = ("an_control", "an_control_sim")
 KEPT = 3
@@ -101,7 +116,7 @@ def _remove_old(folder: Path) -> None:
             shutil.rmtree(entry.path, ignore_errors=True)
 
 
-class _Reporter(event.Listener):
+class _Reporter(Listener):
     """Reports each function of our packages that numba compiles, for want of it on disk."""
 
     def __init__(self) -> None:
@@ -129,11 +144,12 @@ def _install() -> None:
     And let it report what it compiles.
     """
     event.register("numba:compile", _Reporter())
-    known: list[Any] = CacheImpl._locator_classes
+    known: list[Any] = caching.CacheImpl._locator_classes
     by_hash: list[Any] = [
         type(f"{locator.__name__}ByHash", (_ByHash, locator), {}) for locator in known
     ]
-    CacheImpl._locator_classes = [*by_hash, *known]
+    caching.CacheImpl._locator_classes = [*by_hash, *known]
 
 
-_install()
+if COMPILES:
+    _install()

@@ -153,7 +153,7 @@ class Watch:
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
         monitor, counts = self._policy.monitor, self.counts
-        slots, outputs = monitor.slots, monitor.belief.outputs
+        slots, outputs = monitor.slots, monitor.assignment.outputs
         counts["ticks"] += 1
         counts["unfit"] += monitor.fit.fits is False
         counts["lost"] += monitor.lost

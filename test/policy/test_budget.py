@@ -8,8 +8,9 @@ from waves import CHANNELS, STRAIGHT, TURNED, monitored_model, telling_apart, wa
 
 from an_control import load_policy
 from an_control.load import make_policy
-from an_control.monitor.budget import SHARE, UNFIT_SHARE, Budget
+from an_control.monitor.budget import Budget
 from an_control.monitor.forward_model import ForwardModel, trained_ranges
+from an_control.monitor.settings import MONITOR
 from an_control.system.share import share_path
 
 ANT = share_path("models/ant.safetensors")
@@ -73,7 +74,7 @@ def play(policy, readings, before_tick=lambda tick: None):
 def test_a_tick_computes_no_more_than_its_budget_and_what_it_must(ant, episode, seed):
     spent, _ = play(ant, impossible(ant, episode, seed))
     step_s = ant.model.task["step_s"]
-    assert spent.max() <= SHARE * step_s + REST_S
+    assert spent.max() <= MONITOR.budget.share * step_s + REST_S
 
 
 def test_a_tick_computes_less_on_a_robot_that_the_model_does_not_fit(ant):
@@ -83,7 +84,7 @@ def test_a_tick_computes_less_on_a_robot_that_the_model_does_not_fit(ant):
     unfit = np.array([one is False for one in fits])
     for_long = unfit[1:] & unfit[:-1]
     assert for_long.sum() > 100
-    assert 0.0 < spent[2:][for_long].max() <= UNFIT_SHARE * step_s + REST_S
+    assert 0.0 < spent[2:][for_long].max() <= MONITOR.budget.unfit_share * step_s + REST_S
 
 
 @settings(deadline=None, max_examples=10)
@@ -107,7 +108,7 @@ def test_where_the_budget_is_spent_every_run_has_the_same_bits(ant, kind):
     """In any order of the channels, and whether or not work is done ahead of the tick."""
     readings = impossible(ant, [(kind, 150)], seed=4)
     spent, actions = play(ant, readings)
-    assert (spent > 0.9 * SHARE * ant.model.task["step_s"]).any()
+    assert (spent > 0.9 * MONITOR.budget.share * ant.model.task["step_s"]).any()
     _, again = play(ant, readings, lambda tick: ant.prepare() if tick % 3 else None)
     assert again.tobytes() == actions.tobytes()
     order = np.random.default_rng(0).permutation(len(ant.nominal_ids))
@@ -152,14 +153,14 @@ def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_agai
     model = monitored_model()
     model.task["step_s"] = 1.0
     forward = ForwardModel(model)
-    budget = Budget(forward)
+    budget = Budget(forward, MONITOR.budget)
     whole = budget.affordable(4)
     assert whole > 100
     budget.spend(4 * whole)
     assert budget.affordable(4) == 0
     budget.next_tick(fits=True)
     budget.spend(2 * whole)
-    left_s = SHARE * forward.step_s - budget.spent_s
+    left_s = MONITOR.budget.share * forward.step_s - budget.spent_s
     count = budget.affordable(4)
     budget.spend(4 * count)
     assert count and budget.affordable(0.01) == 0 < left_s

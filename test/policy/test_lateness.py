@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.monitor.forward_model import Costs, Expectation, Prediction
-from an_control.monitor.lateness import MAX_TICKS, Lateness
+from an_control.monitor.costs import Costs
+from an_control.monitor.forward_model import Expectation, Prediction
+from an_control.monitor.lateness import Lateness
+from an_control.monitor.settings import MONITOR
 
 CHANNELS, ACTIONS, SD = 6, 2, 0.01
 PULL = np.random.default_rng(0).normal(size=(ACTIONS, CHANNELS)).astype(np.float32)
@@ -36,7 +38,7 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
     present is from the truth; `delays` (T,) says how late they are."""
     rng = np.random.default_rng(seed)
     forward = Pulled()
-    lateness = Lateness(forward, Costs(forward))
+    lateness = Lateness(forward, Costs(forward, MONITOR.costs), MONITOR.lateness)
     states = [np.zeros(CHANNELS, np.float32)]
     action, before, found = np.zeros(ACTIONS, np.float32), None, []
     for tick, delay in enumerate(delays):
@@ -54,7 +56,7 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
     return found
 
 
-@pytest.mark.parametrize("delay", range(1, MAX_TICKS + 1))
+@pytest.mark.parametrize("delay", range(1, MONITOR.lateness.max_ticks + 1))
 def test_a_delay_is_found_and_the_present_is_predicted(delay):
     found = late_robot([delay] * 100)
     assert [one.ticks for one in found[-60:]] == [delay] * 60
@@ -82,7 +84,7 @@ def test_where_the_model_is_wrong_by_every_action_no_delay_is_found():
 
 def test_what_is_missing_says_nothing():
     forward = Pulled()
-    lateness = Lateness(forward, Costs(forward))
+    lateness = Lateness(forward, Costs(forward, MONITOR.costs), MONITOR.lateness)
     missing = np.full(CHANNELS, np.nan, np.float32)
     for tick in range(100):
         followed = lateness.next_tick(np.full(ACTIONS, tick % 2, np.float32))
@@ -92,9 +94,9 @@ def test_what_is_missing_says_nothing():
 
 
 def test_what_follows_is_what_the_next_tick_asks_for():
-    lateness = Lateness(Pulled(), Costs(Pulled()))
+    lateness = Lateness(Pulled(), Costs(Pulled(), MONITOR.costs), MONITOR.lateness)
     actions = np.arange(12, dtype=np.float32).reshape(6, ACTIONS)
-    for late in range(MAX_TICKS + 1):
+    for late in range(MONITOR.lateness.max_ticks + 1):
         lateness.ticks = late
         for action in actions:
             following = lateness.following(action)

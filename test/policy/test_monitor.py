@@ -1,5 +1,8 @@
 """The monitored policy: readings in, signals out."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from waves import (
@@ -16,7 +19,7 @@ from waves import (
 )
 
 from an_control.load import make_policy
-from an_control.monitor.assignment import Belief
+from an_control.monitor.assignment import Assignment
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import MlpSizes, read_model
 from an_control.system.share import share_path
@@ -31,7 +34,7 @@ def test_while_nothing_moves_every_action_has_the_bits_of_the_policy_alone(engin
             action = alone.step_array(waves(tick), tuple(CHANNELS))
             monitored = policy.step_array(waves(tick), tuple(CHANNELS))
             assert monitored.tobytes() == action.tobytes()
-        assert policy.monitor.rewires == 0 and not policy.monitor.belief.lost
+        assert policy.monitor.rewires == 0 and not policy.monitor.assignment.lost
 
 
 def test_a_match_gives_every_neuron_its_signal_again_at_the_tick_of_the_move(engine):
@@ -84,7 +87,7 @@ def test_ids_that_the_task_does_not_know_pass_by_and_missing_ones_are_left_out(e
     assert set(policy.channel_order) == set(CHANNELS) - {CHANNELS[3]}
     for tick in range(22, 60):
         policy.step_array(waves(tick), tuple(CHANNELS))
-    assert policy.monitor.rewires == 0 and not policy.monitor.belief.lost
+    assert policy.monitor.rewires == 0 and not policy.monitor.assignment.lost
 
 
 def test_a_channel_that_stays_away_does_not_make_it_see_moves():
@@ -184,7 +187,7 @@ def test_a_wrong_order_is_not_sought_by_a_tick_that_is_no_evidence():
         policy.step_array(missing_one(tick, STRAIGHT), tuple(CHANNELS))
     policy.ignore_next_tick()
     policy.step_array(missing_one(40, TURNED), tuple(CHANNELS))
-    assert policy.monitor.moved == {} and not policy.monitor.belief.detected
+    assert policy.monitor.moved == {} and not policy.monitor.assignment.detected
 
 
 def test_a_channel_that_stands_still_where_it_moved_to_is_not_stuck(engine):
@@ -200,7 +203,7 @@ def test_a_channel_that_stands_still_where_it_moved_to_is_not_stuck(engine):
         policy.step_array(values if tick < 30 else values[swapped], tuple(CHANNELS))
         if tick > 31:
             assert policy.monitor.moved == {"wave_0": "wave_1", "wave_1": "wave_0"}
-            assert not policy.monitor.belief.lost
+            assert not policy.monitor.assignment.lost
 
 
 def test_more_than_half_of_the_channels_are_not_imputed():
@@ -213,7 +216,7 @@ def test_more_than_half_of_the_channels_are_not_imputed():
 class Knowing:
     """Stands for a monitor in the nominal wiring that has identified some channels."""
 
-    belief = Belief.nominal(28)
+    assignment = Assignment.nominal(28)
 
     def __init__(self, *channels):
         self.identified = np.isin(np.arange(28), channels)
@@ -245,18 +248,18 @@ class Mistaken:
     identified = np.zeros(5, bool)
 
     def __init__(self):
-        self.belief, self.ticks = Belief.nominal(5), 0
+        self.assignment, self.ticks = Assignment.nominal(5), 0
 
     def reset(self):
         self.__init__()
 
     def step(self, readings, action, *, evidence=True):
-        belief = self.belief._replace(detected=self.ticks in (5, 12))
+        assignment = self.assignment._replace(detected=self.ticks in (5, 12))
         if self.ticks in (5, 9, 12, 16):
-            slots = np.array([1, 0, 2, 3, 4]) if belief.detected else np.arange(5)
-            belief = belief._replace(slots=slots, outputs=slots)
-        self.belief, self.ticks = belief, self.ticks + 1
-        return readings[belief.slots]
+            slots = np.array([1, 0, 2, 3, 4]) if assignment.detected else np.arange(5)
+            assignment = assignment._replace(slots=slots, outputs=slots)
+        self.assignment, self.ticks = assignment, self.ticks + 1
+        return readings[assignment.slots]
 
 
 def test_neurons_that_got_a_wrong_signal_continue_as_if_it_had_been_the_right_one(engine):
@@ -293,7 +296,7 @@ def test_a_tick_after_a_command_that_no_action_stands_for_is_no_evidence():
             policy.ignore_next_tick()
         readings = waves(30)[moved]
         policy.step_array(readings, tuple(CHANNELS))
-        believed.append(bool(policy.monitor.moved) or policy.monitor.belief.detected)
+        believed.append(bool(policy.monitor.moved) or policy.monitor.assignment.detected)
         assert believed == beliefs
 
 
@@ -319,3 +322,21 @@ def test_what_is_done_to_the_action_that_it_returned_does_not_reach_the_monitor(
         plain.step_array(waves(tick), tuple(CHANNELS))
         spoiled.step_array(waves(tick), tuple(CHANNELS))[:] = 0.5
         assert spoiled.previous_action.tobytes() == plain.previous_action.tobytes()
+
+
+WITHOUT_NUMBA = """
+import sys
+sys.modules["numba"] = None
+import pytest
+sys.exit(pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+
+
+def test_all_this_holds_where_numba_is_not_installed_too():
+    others = f"not {test_all_this_holds_where_numba_is_not_installed_too.__name__}"
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NUMBA, __file__, "-k", others],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout

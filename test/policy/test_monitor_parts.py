@@ -1,6 +1,7 @@
-"""The monitor's parts: noise filter, detector, assignment, belief."""
+"""The monitor's parts: noise filter, detector, assignment."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,13 +17,17 @@ from waves import (
 )
 
 from an_control.load import make_policy
-from an_control.monitor import assignment
-from an_control.monitor.assignment import Belief
+from an_control.monitor import kernels
+from an_control.monitor.assignment import Assignment
 from an_control.monitor.budget import Budget
+from an_control.monitor.costs import Costs
 from an_control.monitor.evidence import Evidence, Record
-from an_control.monitor.forward_model import Costs, ForwardModel
-from an_control.monitor.monitor import SURE
+from an_control.monitor.forward_model import ForwardModel, Prediction
 from an_control.monitor.search import ChangeDetector
+from an_control.monitor.settings import MONITOR
+
+ASSIGN = kernels.assign, getattr(kernels.assign, "py_func", kernels.assign)
+"""Compiled, where numba is installed, and as the plain Python that it is without."""
 
 
 def noisy_monitor(roughest=0.003):
@@ -76,10 +81,13 @@ def test_channels_that_read_the_same_constant_do_not_make_it_less_sure():
         signals = waves(tick)
         signals[3:5] = 7.0
         monitor.step(signals, np.zeros(2, np.float32))
-    assert not monitor.belief.lost and monitor._search.margin(monitor.belief) > SURE
+    assert (
+        not monitor.assignment.lost
+        and monitor._search.margin(monitor.assignment) > MONITOR.trust.sure
+    )
 
 
-def test_readings_are_compared_with_the_last_ones_as_these_came_not_as_the_belief_filtered_them():
+def test_readings_are_compared_with_the_last_ones_as_these_came_not_as_the_monitor_filtered_them():
     monitor, rng = noisy_monitor(), np.random.default_rng(3)
     for tick in range(60):
         readings = waves(tick) + (0.02 * rng.normal(size=5)).astype(np.float32)
@@ -98,43 +106,33 @@ def test_signals_that_move_are_found_among_noise_too():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", [np.s_[:], np.s_[2], np.s_[:, 1], np.s_[1, 3]])
 def test_costs_that_are_no_numbers_end_in_an_assignment_all_the_same(bad, where):
-    pytest.importorskip("numba")
-    from an_control.monitor import assignment_numba
-
     costs = np.random.default_rng(1).normal(size=(5, 5))
     costs[:, 0] -= costs[0, 0] + 10.0  # several channels would take the same slot
     costs[where] = bad
-    for assign in (assignment.assign, assignment_numba.assign):
+    for assign in ASSIGN:
         with np.errstate(invalid="ignore"):
             assert sorted(assign(costs)) == list(range(5))
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
 def test_the_assignment_is_the_cheapest_of_all(count):
-    pytest.importorskip("numba")
-    from an_control.monitor import assignment_numba
-
     for seed in range(10):
         costs = np.random.default_rng(seed).normal(size=(count, count)) * 10
         every = np.array(list(itertools.permutations(range(count))))
         least = costs[every, np.arange(count)].sum(1).min()
-        for assign in (assignment.assign, assignment_numba.assign):
+        for assign in ASSIGN:
             slots = assign(costs)
             assert sorted(slots) == list(range(count))
             assert costs[slots, np.arange(count)].sum() == pytest.approx(least)
 
 
 def test_the_assignment_of_many_channels_is_the_cheapest_where_one_slot_suits_most_of_them():
-    pytest.importorskip("numba")
-    from scipy.optimize import linear_sum_assignment
-
-    from an_control.monitor import assignment_numba
-
+    linear_sum_assignment = pytest.importorskip("scipy.optimize").linear_sum_assignment
     for seed in range(20):
         costs = np.random.default_rng(seed).normal(size=(28, 28)) * 10
         costs[3] -= 5.0 * (seed % 4)
         least = costs[linear_sum_assignment(costs)].sum()
-        for assign in (assignment.assign, assignment_numba.assign):
+        for assign in ASSIGN:
             slots = assign(costs)
             assert sorted(slots) == list(range(28))
             assert costs[slots, np.arange(28)].sum() == pytest.approx(least)
@@ -142,50 +140,53 @@ def test_the_assignment_of_many_channels_is_the_cheapest_where_one_slot_suits_mo
 
 @settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10_000), ticks=st.integers(1, 4))
-def test_costs_are_the_same_compiled(seed, ticks):
-    pytest.importorskip("numba")
-    from an_control.monitor import assignment_numba
-
+def test_costs_are_the_same_by_the_formula_and_by_the_kernel(seed, ticks):
     rng = np.random.default_rng(seed)
 
     def drawn():
         return rng.normal(size=(ticks, 6)).astype(np.float32)
 
-    moved, binary = drawn(), np.arange(6) >= 4
+    forward = SimpleNamespace(
+        actions=1,
+        binary=np.arange(6) >= 4,
+        constant=np.array([False, True] * 3),
+        usual_costs=rng.normal(size=6).astype(np.float32),
+        predict=lambda readings, actions: Prediction(*np.ones((3, 1, 6), np.float32)),
+    )
+    costs = Costs(forward, MONITOR.costs)
+    costs.noise_sd = 0.05 * (seed % 3)
+    moved = drawn()
     moved[rng.random(moved.shape) < 0.1] = np.nan
     reads = np.round(rng.random((ticks, 6))).astype(np.float32)
     chance = rng.random((ticks, 6)).astype(np.float32)
-    usual = rng.normal(size=6).astype(np.float32)
-    noise = np.full(6, 0.01 * (seed % 3), np.float32)
-    most = np.array([1e6, 13.0] * 3, np.float32)
-    rest = (moved, drawn(), np.exp(drawn()), reads, chance, binary, usual, 0.003, most, noise)
-    plain, compiled = np.zeros((6, 6)), np.zeros((6, 6))
-    assignment.add_costs(plain, *rest)
-    assignment_numba.add_costs(compiled, *rest)
-    np.testing.assert_allclose(compiled, plain, atol=1e-4, rtol=1e-4)
+    expected, prediction = drawn(), Prediction(drawn(), np.exp(drawn()), chance)
+    kernel, formula = np.zeros((2, 6, 6))
+    costs.add(kernel, moved, expected, reads, prediction)
+    costs.add_uncompiled(formula, moved, expected, prediction.scale, reads, chance)
+    np.testing.assert_allclose(kernel, formula, atol=1e-4, rtol=1e-4)
 
 
 def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
     forward = ForwardModel(monitored_model())
-    costs = Costs(forward)
-    detector, belief = ChangeDetector(costs, 5), Belief.nominal(5)
+    costs = Costs(forward, MONITOR.costs)
+    detector, assignment = ChangeDetector(costs, 5, MONITOR.detector), Assignment.nominal(5)
     prediction = forward.predict(np.zeros((1, 5), np.float32), np.zeros((1, 2), np.float32))
     usual = np.diag(forward.usual_costs).astype(np.float64)
     for _ in range(3):
-        assert detector.step(usual, prediction, belief, new=False) is None
+        assert detector.step(usual, prediction, assignment, new=False) is None
     assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
     moved = np.full((5, 5), 20.0)
     moved[list(TURNED), range(5)] = -5.0
-    move = detector.step(moved * 0.4, prediction, belief, new=False)
+    move = detector.step(moved * 0.4, prediction, assignment, new=False)
     assert move is not None and move.slots.tolist() == list(TURNED)
     assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
-    assert detector.step(moved * 0.4, prediction, belief, new=True) is None
+    assert detector.step(moved * 0.4, prediction, assignment, new=True) is None
     assert detector.consistent == 0 and detector.surprise > 0.0
 
 
-def test_a_belief_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():
-    belief = Belief.nominal(3)
-    swapped = belief.assigned(np.array([1, 0, 2]))
+def test_an_assignment_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():
+    assignment = Assignment.nominal(3)
+    swapped = assignment.assigned(np.array([1, 0, 2]))
     assert swapped.with_outputs(verifying=False).outputs.tolist() == [0, 1, 2]
     assert swapped.with_outputs(verifying=True).outputs.tolist() == [1, 0, 2]
     unpinned = swapped.unpinned()
@@ -206,7 +207,8 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
     every = np.array(list(itertools.permutations(range(5))))
 
     def fresh():
-        evidence = Evidence(forward, Costs(forward), kept, Budget(forward))
+        costs, budget = Costs(forward, MONITOR.costs), Budget(forward, MONITOR.budget)
+        evidence = Evidence(forward, costs, kept, budget, MONITOR.evidence)
         evidence.start(link)
         return evidence
 

@@ -25,7 +25,7 @@ def test_a_search_for_signals_that_moved_when_the_missing_one_came_back_is_repor
         missing = 40 <= tick < 60
         values = missing_one(tick, STRAIGHT) if missing else waves(tick)
         policy.step_array(values if tick < 60 else waves(tick)[list(TURNED)], tuple(CHANNELS))
-    assert policy.monitor.belief.lost and policy.monitor_report.lost
+    assert policy.monitor.assignment.lost and policy.monitor_report.lost
 
 
 def test_who_finds_the_order_while_a_sensor_is_missing_is_not_lost_any_more():

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from an_control.load import make_policy
+from an_control.monitor.kernels import mean_change
+from an_control.monitor.settings import RECOVERY
 from an_control.policy.random_model import random_model
-from an_control.policy.recovery import HELD_TICKS, MAX_PUSHES, PAUSE_TICKS, mean_change
 from an_control.policy.sizes import paper_sizes
 from an_control.policy.tasks import ANT_TASK
 
@@ -46,16 +47,16 @@ def test_a_robot_that_stands_still_is_pushed_once_then_twice_then_three_times():
     both = [actions(policy, lambda tick: STILL, 200) for policy in (recovering, alone)]
     pushed = (np.abs(both[0]) == 1.0).all(1)
     firsts, ticks = runs(pushed)
-    assert PAUSE_TICKS <= firsts[0] < 60
+    assert RECOVERY.pause_ticks <= firsts[0] < 60
     assert (both[0][: firsts[0]] == both[1][: firsts[0]]).all(), "alone until then"
-    assert len(ticks) >= MAX_PUSHES + 1, "a check of the last"
+    assert len(ticks) >= RECOVERY.max_pushes + 1, "a check of the last"
     for number, (first, length) in enumerate(zip(firsts, ticks, strict=True), 1):
-        count = min(number, MAX_PUSHES)
-        assert length == count * HELD_TICKS
-        held = both[0][first : first + length].reshape(count, HELD_TICKS, -1)
+        count = min(number, RECOVERY.max_pushes)
+        assert length == count * RECOVERY.held_ticks
+        held = both[0][first : first + length].reshape(count, RECOVERY.held_ticks, -1)
         assert (held == held[:, :1]).all() and len(np.unique(held[:, 0], axis=0)) == count
     pauses = [b - a - n for a, b, n in zip(firsts, firsts[1:], ticks, strict=False)]
-    assert set(pauses) == {PAUSE_TICKS - 1}, "the policy has a try between two"
+    assert set(pauses) == {RECOVERY.pause_ticks - 1}, "the policy has a try between two"
 
 
 def test_after_a_stop_the_pushes_begin_with_one_again():
@@ -64,7 +65,7 @@ def test_after_a_stop_the_pushes_begin_with_one_again():
     policy.step_array(STILL, IDS)
     policy.previous_action = np.zeros(8, np.float32)
     pushed = (np.abs(actions(policy, lambda tick: STILL, 100)) == 1.0).all(1)
-    assert runs(pushed)[1][:2] == [HELD_TICKS, 2 * HELD_TICKS]
+    assert runs(pushed)[1][:2] == [RECOVERY.held_ticks, 2 * RECOVERY.held_ticks]
 
 
 def test_the_policy_learns_of_the_pushes_and_of_what_was_sent_instead():
@@ -91,7 +92,7 @@ def test_a_robot_that_is_stopped_is_not_pushed_until_it_stands_still_in_command(
         policy.previous_action = np.zeros(8, np.float32)
     assert policy.recoveries == 0
     after = np.abs(actions(policy, lambda tick: STILL, 60)) == 1.0
-    assert PAUSE_TICKS <= int(np.argmax(after.all(1))) < 40
+    assert RECOVERY.pause_ticks <= int(np.argmax(after.all(1))) < 40
 
 
 def test_a_push_that_a_limit_cuts_continues():
@@ -100,7 +101,7 @@ def test_a_push_that_a_limit_cuts_continues():
         action = policy.step_array(STILL, IDS)
         pushed.append((np.abs(action) == 1.0).all())
         policy.previous_action = 0.8 * action
-    assert runs(np.array(pushed))[1] == [HELD_TICKS, 2 * HELD_TICKS]
+    assert runs(np.array(pushed))[1] == [RECOVERY.held_ticks, 2 * RECOVERY.held_ticks]
 
 
 def test_a_push_behind_a_limited_rate_lasts_as_long():
@@ -112,7 +113,11 @@ def test_a_push_behind_a_limited_rate_lasts_as_long():
         pushed.append((np.abs(action) == 1.0).all())
         sent = np.clip(action, sent - np.float32(0.05), sent + np.float32(0.05))
         policy.previous_action = sent
-    assert runs(np.array(pushed))[1][:3] == [HELD_TICKS, 2 * HELD_TICKS, 3 * HELD_TICKS]
+    assert runs(np.array(pushed))[1][:3] == [
+        RECOVERY.held_ticks,
+        2 * RECOVERY.held_ticks,
+        3 * RECOVERY.held_ticks,
+    ]
 
 
 @given(st.permutations(range(len(IDS))))
@@ -191,15 +196,21 @@ def test_a_least_change_that_cannot_be_is_refused(wrong):
 READINGS = arrays(np.float64, (3, 5), elements=st.floats(width=64))
 
 
-@given(READINGS)
-@example(np.full((3, 5), np.inf))
-def test_the_compiled_change_has_the_same_bits(readings):
-    compiled = pytest.importorskip("an_control.policy.recovery_numba").mean_change
-    one, other = np.full((2, 5), np.nan)
+@given(READINGS, st.permutations(range(5)))
+@example(np.full((3, 5), np.inf), [4, 3, 2, 1, 0])
+def test_the_change_has_the_same_bits_uncompiled_and_in_any_order(readings, order):
+    plain = getattr(mean_change, "py_func", mean_change)
+    lasts = one, other, permuted = np.full((3, 5), np.nan)
     for values in readings:
-        changes = mean_change(values, one, 1.0), compiled(values, other, 1.0)
-        assert changes[0] == changes[1] >= 0.0 or np.isnan(changes).all()
-        assert (one == other)[values == values].all() and np.isnan(one[values != values]).all()
+        changes = [
+            mean_change(values, one, 1.0),
+            plain(values, other, 1.0),
+            mean_change(values[order], permuted, 1.0),
+        ]
+        assert changes[0] == changes[1] == changes[2] >= 0.0 or np.isnan(changes).all()
+        for last, now in zip(lasts, (values, values, values[order]), strict=True):
+            assert (np.isnan(last) == np.isnan(now)).all()
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_caller_may_fill_the_same_array_again_at_each_tick():

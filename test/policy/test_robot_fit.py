@@ -17,9 +17,10 @@ from waves import (
 
 from an_control.load import load_policy, make_policy, monitor_of, monitor_warning
 from an_control.monitor.evidence import Candidate
-from an_control.monitor.fit import SEEN_TICKS, RobotFit
+from an_control.monitor.fit import RobotFit
 from an_control.monitor.forward_model import FitLimits
 from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.monitor.settings import MONITOR
 from an_control.policy import ModelError, read_model, write_model
 
 STARTS = np.arange(5) * 3.0
@@ -35,7 +36,7 @@ def played(readings_of, ticks=300):
     for tick in range(ticks):
         policy.step_array(readings_of(tick).astype(np.float32), tuple(CHANNELS))
         moved.append(policy.monitor_report.moved)
-        permuted += bool((policy.monitor.belief.outputs != np.arange(5)).any())
+        permuted += bool((policy.monitor.assignment.outputs != np.arange(5)).any())
     return policy, moved, permuted
 
 
@@ -68,7 +69,7 @@ def test_a_robot_whose_sensors_are_slower_than_the_policy_gets_no_signal_moved(s
 
 
 def test_a_signal_that_moves_on_a_robot_that_was_seen_to_fit_is_found_at_that_tick():
-    at = SEEN_TICKS + 50
+    at = MONITOR.fit.seen_ticks + 50
     policy, moved, _ = played(lambda tick: waves(tick)[list(TURNED if tick >= at else STRAIGHT)])
     assert not any(moved[:at]) and moved[at] == moved[-1]
     assert moved[at] == {CHANNELS[slot]: CHANNELS[one] for slot, one in enumerate(TURNED)}
@@ -91,8 +92,8 @@ def test_a_robot_that_fits_again_has_its_moves_found_again():
 
 
 def test_the_robot_fits_only_after_its_readings_were_explained_for_a_while():
-    fit = RobotFit(FitLimits(10.0, 24.0, 0), 3, np.zeros(0, np.float32))
-    for _ in range(SEEN_TICKS - 1):
+    fit = RobotFit(FitLimits(10.0, 24.0, 0), 3, np.zeros(0, np.float32), MONITOR.fit)
+    for _ in range(MONITOR.fit.seen_ticks - 1):
         fit.add(5.0, known=True)
     cautious = fit.min_gain
     assert fit.fits is None
@@ -184,7 +185,7 @@ def test_a_move_must_explain_its_own_channels_and_leave_little_or_explain_the_ot
     moved, others, ticks, believed
 ):
     """As the Ant's, of three velocities whose readings cost so many nats before and after it."""
-    fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32))
+    fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
     assert fit.explains(*candidates(moved, others, ticks)) is believed
 
 
@@ -202,7 +203,7 @@ def test_a_robot_that_is_explained_otherwise_than_usual_needs_clearer_moves(
 ):
     """The first two as of a cheetah whose motors lag, where nothing had moved."""
     first, other = candidates(moved, others, ticks)
-    fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32))
+    fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
     assert fit.explains(first, other)
     for _ in range(60):
         fit.add(24.0, known=True)

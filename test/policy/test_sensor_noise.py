@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from an_control.monitor.sensor_noise import TICKS, SensorNoise, roughness
+from an_control.monitor.sensor_noise import SensorNoise, roughness
+from an_control.monitor.settings import MONITOR
+
+TICKS = MONITOR.noise.ticks
 
 
 def smooth_and_rough(ticks, rng):
@@ -17,13 +20,13 @@ def smooth_and_rough(ticks, rng):
 def test_the_noise_is_estimated_by_the_smoothest_channels(sd):
     rng = np.random.default_rng(1)
     clean = smooth_and_rough(TICKS, rng)
-    assert roughness(clean) == pytest.approx(0.0, abs=1e-9)
-    noisy = [roughness(clean + sd * rng.normal(size=clean.shape)) for _ in range(20)]
+    assert roughness(clean, MONITOR.noise) == pytest.approx(0.0, abs=1e-9)
+    noisy = [roughness(clean + sd * rng.normal(size=clean.shape), MONITOR.noise) for _ in range(20)]
     assert 0.5 * sd < np.mean(noisy) < 1.1 * sd
 
 
 def test_noise_sets_in_and_ends():
-    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool))
+    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool), MONITOR.noise)
     clean = smooth_and_rough(300, rng)
     clean[100:200] += 0.02 * rng.normal(size=(100, 5))
     began = [tick for tick, row in enumerate(clean) if noise.estimate(row)]
@@ -32,7 +35,7 @@ def test_noise_sets_in_and_ends():
 
 
 def test_noise_is_estimated_and_filtered_while_channels_are_missing():
-    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool))
+    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool), MONITOR.noise)
     clean = smooth_and_rough(100, rng)
     clean += 0.02 * rng.normal(size=clean.shape)
     clean[:, 1] = clean[40:, 0] = np.nan
@@ -48,7 +51,7 @@ def test_noise_is_estimated_and_filtered_while_channels_are_missing():
 
 
 def test_signals_that_move_are_no_noise():
-    rng, noise = np.random.default_rng(4), SensorNoise(0.003, np.zeros(5, bool))
+    rng, noise = np.random.default_rng(4), SensorNoise(0.003, np.zeros(5, bool), MONITOR.noise)
     clean, order = smooth_and_rough(400, rng), np.arange(5)
     for tick, row in enumerate(clean):
         if tick % 10 == 9:
@@ -61,7 +64,11 @@ def test_signals_that_move_are_no_noise():
 @pytest.mark.parametrize(("bias", "worst"), [(0.0, 0.6), (0.05, 1.5)])
 def test_a_model_that_is_right_filters_noise_and_one_that_is_wrong_does_not_overrule(bias, worst):
     """`worst` is the filtered readings' error, as a share of the readings' own."""
-    sd, rng, noise = 0.02, np.random.default_rng(3), SensorNoise(0.003, np.zeros(5, bool))
+    sd, rng, noise = (
+        0.02,
+        np.random.default_rng(3),
+        SensorNoise(0.003, np.zeros(5, bool), MONITOR.noise),
+    )
     true = np.zeros((TICKS + 200, 5), np.float32)
     readings = (true + sd * rng.normal(size=true.shape)).astype(np.float32)
     sure = np.full(5, 0.001, np.float32)

@@ -5,23 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from an_control.monitor.stuck_sensors import (
-    MIN_EXCESS,
-    MIN_MEAN_EXCESS,
-    STILL_TICKS,
-    TICKS,
-    StuckSensors,
-)
+from an_control.monitor.settings import MONITOR
+from an_control.monitor.stuck_sensors import StuckSensors
 
+STUCK = MONITOR.stuck
 SLOTS = 8
-MUCH = np.full(SLOTS, MIN_EXCESS)
+MUCH = np.full(SLOTS, STUCK.min_excess)
 CONTACT = np.array([7])
-ALONE = np.where(np.arange(SLOTS) == 2, MIN_EXCESS, 0.0)
+ALONE = np.where(np.arange(SLOTS) == 2, STUCK.min_excess, 0.0)
 
 
 @pytest.fixture
 def sensors() -> StuckSensors:
-    return StuckSensors(SLOTS, np.array([0.0, 1.0]), max_excess=10.0)
+    return StuckSensors(SLOTS, np.array([0.0, 1.0]), max_excess=10.0, settings=STUCK)
 
 
 def moving(tick: int, **held: float) -> np.ndarray:
@@ -44,8 +40,8 @@ def run(sensors: StuckSensors, ticks: range, excess: np.ndarray, **held: float) 
 
 
 def test_a_slot_that_should_move_is_missing_until_it_reads_something_else(sensors):
-    found = run(sensors, range(TICKS + 3), np.where(np.arange(SLOTS) == 2, 3.0, 0.0), s2=-5.0)
-    assert found == [[]] * (TICKS + 1) + [[2]] * 2
+    found = run(sensors, range(STUCK.ticks + 3), np.where(np.arange(SLOTS) == 2, 3.0, 0.0), s2=-5.0)
+    assert found == [[]] * (STUCK.ticks + 1) + [[2]] * 2
     readings = moving(20, s2=-5.0)
     seen = sensors.step(readings)
     assert np.isnan(seen[2]) and np.isfinite(np.delete(seen, 2)).all()
@@ -58,7 +54,7 @@ def test_a_slot_that_may_well_stay_is_not_stuck(sensors):
 
 def test_a_slot_at_the_end_of_its_range_that_costs_little_in_a_tick_is_not_stuck(sensors):
     """Beams of a lidar that saw nothing for a second were left out, in the middle of a move."""
-    little = np.where(np.arange(SLOTS) == 2, 0.8 * MIN_MEAN_EXCESS, 0.0)
+    little = np.where(np.arange(SLOTS) == 2, 0.8 * STUCK.min_mean_excess, 0.0)
     assert not any(run(sensors, range(100), little, s2=2.5))
 
 
@@ -71,20 +67,20 @@ def test_a_robot_that_stands_still_has_no_stuck_sensor(sensors):
 def test_of_a_contact_it_must_be_known_which_channel_it_is(sensors):
     """All that moves costs too much, so the assignment is wrong: 1.0 may be a foot that stands."""
     assert not any(run(sensors, range(50), MUCH, s2=1.0))
-    found = run(sensors, range(50, 60 + STILL_TICKS), ALONE, s2=1.0)
-    assert [2] not in found[: STILL_TICKS - 1] and found[-1] == [2]
+    found = run(sensors, range(50, 60 + STUCK.still_ticks), ALONE, s2=1.0)
+    assert [2] not in found[: STUCK.still_ticks - 1] and found[-1] == [2]
 
 
 def test_while_all_contacts_read_as_contacts_do_another_slot_that_reads_zero_is_stuck(sensors):
     """Velocities that froze at 0 were left to the search for a second: 1129 of 2580."""
-    assert run(sensors, range(TICKS + 3), ALONE, s2=0.0, s7=1.0)[-1] == [2]
+    assert run(sensors, range(STUCK.ticks + 3), ALONE, s2=0.0, s7=1.0)[-1] == [2]
 
 
 def test_a_contact_that_is_known_to_have_moved_there_is_not_stuck(sensors):
-    assert not any(run(sensors, range(STILL_TICKS - 10), ALONE, s2=1.0))
+    assert not any(run(sensors, range(STUCK.still_ticks - 10), ALONE, s2=1.0))
     sensors.reassigned(np.arange(SLOTS) == 2)
     nothing = np.zeros(SLOTS)
-    assert not any(run(sensors, range(STILL_TICKS, 3 * STILL_TICKS), nothing, s2=1.0))
+    assert not any(run(sensors, range(STUCK.still_ticks, 3 * STUCK.still_ticks), nothing, s2=1.0))
 
 
 def test_a_message_that_comes_twice_is_told_from_a_robot_that_stands_still(sensors):
@@ -107,12 +103,12 @@ def test_a_reset_forgets(sensors):
 
 
 def test_nothing_is_stuck_while_most_signals_are_elsewhere_than_believed(sensors):
-    assert not any(run(sensors, range(4 * TICKS), MUCH, s2=0.37))
-    assert run(sensors, range(4 * TICKS, 6 * TICKS), ALONE, s2=0.37)[-1] == [2]
+    assert not any(run(sensors, range(4 * STUCK.ticks), MUCH, s2=0.37))
+    assert run(sensors, range(4 * STUCK.ticks, 6 * STUCK.ticks), ALONE, s2=0.37)[-1] == [2]
 
 
 def test_a_slot_that_may_carry_a_constant_is_stuck_only_after_longer():
     values = np.array([0.0, 0.37, 1.0], np.float32)
-    sensors = StuckSensors(SLOTS, values, max_excess=10.0)
-    found = run(sensors, range(2 * STILL_TICKS), ALONE, s2=np.float32(0.37))
-    assert not any(found[:STILL_TICKS]) and found[-1] == [2]
+    sensors = StuckSensors(SLOTS, values, max_excess=10.0, settings=STUCK)
+    found = run(sensors, range(2 * STUCK.still_ticks), ALONE, s2=np.float32(0.37))
+    assert not any(found[: STUCK.still_ticks]) and found[-1] == [2]

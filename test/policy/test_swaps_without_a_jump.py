@@ -5,7 +5,7 @@ import pytest
 from waves import SPEEDS, monitored_model, telling_apart, waves
 
 from an_control.load import make_policy
-from an_control.monitor.assignment import Belief
+from an_control.monitor.assignment import Assignment
 from an_control.monitor.evidence import Record
 
 SWAPPED_AT = 60
@@ -49,15 +49,15 @@ def test_no_correction_is_made_that_the_identity_classifier_does_not_agree_to():
 
 
 @pytest.mark.parametrize("agrees", [False, True])
-def test_nor_is_a_belief_that_does_not_hold_left_for_what_it_does_not_agree_to(agrees):
+def test_nor_is_an_assignment_that_does_not_hold_left_for_what_it_does_not_agree_to(agrees):
     model = monitored_model()
     search = monitor_of(telling_apart(model) if agrees else model)._search
-    belief = Belief.nominal(5)
-    search.begin(belief)
+    assignment = Assignment.nominal(5)
+    search.start(assignment)
     for tick in range(20):
         before, now = signals(tick)[SWAPPED], signals(tick + 1)[SWAPPED]
-        search.add(Record(before, np.zeros(2, np.float32), now - before, now))
-    found = search.seek(belief).slots
+        search._add(Record(before, np.zeros(2, np.float32), now - before, now))
+    found = search._seek(assignment).slots
     assert found.tolist() == (SWAPPED.tolist() if agrees else [0, 1, 2, 3, 4])
 
 

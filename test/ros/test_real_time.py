@@ -14,9 +14,9 @@ from sensor_msgs.msg import JointState
 from stand import JOINTS, SAFE, STEP_NS, WIRING, RosTime, Stand, stamp_of
 from std_srvs.srv import Trigger
 
+from an_control.monitor.settings import RECOVERY
 from an_control.policy import read_model, write_model
 from an_control.policy.model_file import Model
-from an_control.policy.recovery import PAUSE_TICKS
 from an_control.ros import diagnostics
 
 BOTH = pytest.mark.parametrize("stand", ["single_threaded", "events"], indirect=True)
@@ -303,7 +303,7 @@ def test_a_robot_that_nobody_commands_is_not_pushed_right_after_the_activation(s
     policy = node._loop.controller.acting.policy
     assert policy.recoveries == 0
     node.trigger_activate()
-    for step in range(80, 80 + PAUSE_TICKS - 1):
+    for step in range(80, 80 + RECOVERY.pause_ticks - 1):
         stand.step(step, still)
     assert policy.recoveries == 0
 

@@ -24,7 +24,8 @@ from an_control.learning.forward_model.networks import (
     moments,
 )
 from an_control.monitor.forward_model import identity_features
-from an_control.monitor.sensor_noise import MIN_TICKS, roughness
+from an_control.monitor.sensor_noise import roughness
+from an_control.monitor.settings import MONITOR
 from an_control.policy.model_file import MAX_WEIGHT
 from an_control.policy.sizes import WINDOW
 
@@ -55,10 +56,11 @@ class Imputation(Training):
         count, actions = everything.shape[1], traces[0].actions.shape[1]
         self._batch = _Batch(traces, settings, (start - middle) / spread, middle, spread, rng)
         self._typical = np.stack([start, everything.min(0), everything.max(0)])
+        noise, ticks = MONITOR.noise, MONITOR.noise.min_ticks
         rough = [
-            roughness(trace.readings[begin : begin + MIN_TICKS])
+            roughness(trace.readings[begin : begin + ticks], noise)
             for trace in traces
-            for begin in range(0, len(trace.readings) - MIN_TICKS, MIN_TICKS)
+            for begin in range(0, len(trace.readings) - ticks, ticks)
         ]
         self._roughest = 2.0 * max(rough, default=0.0)
         self._shared = count + actions

@@ -20,8 +20,9 @@ from torch import nn
 from an_control.learning.faults import Fault
 from an_control.learning.forward_model.episodes import Trace
 from an_control.learning.runs.run_folder import as_tensors
-from an_control.monitor.assignment import FREEDOM
-from an_control.monitor.forward_model import HIGHEST, LEAST_CHANGE, LOWEST, Costs, ForwardModel
+from an_control.monitor.costs import Costs
+from an_control.monitor.forward_model import LEAST_CHANGE, ForwardModel
+from an_control.monitor.settings import FREEDOM, MAX_LOG_SCALE, MIN_LOG_SCALE, MONITOR
 from an_control.policy import Monitor
 
 F32 = np.float32
@@ -239,7 +240,7 @@ class _Predictor(nn.Module):
     def loss(self, inputs: torch.Tensor, change: torch.Tensor, reads: torch.Tensor) -> torch.Tensor:
         """(B, N): the negative log likelihood, less constants."""
         first, second = self(inputs).chunk(2, -1)
-        log_scale = second.clamp(LOWEST, HIGHEST)
+        log_scale = second.clamp(MIN_LOG_SCALE, MAX_LOG_SCALE)
         error = (change - first) * torch.exp(-log_scale)
         half = 0.5 * (FREEDOM + 1.0)
         smooth = log_scale + half * torch.log1p(error * error / FREEDOM)
@@ -254,7 +255,7 @@ def usual_costs(forward: ForwardModel, traces: Sequence[Trace]) -> np.ndarray:
     calm = flat([trace for trace in traces if not trace.disturbed] or traces)
     before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict(before, actions)
-    Costs(forward).add(costs, after - before, seen.change, after, seen)
+    Costs(forward, MONITOR.costs).add(costs, after - before, seen.change, after, seen)
     usual: np.ndarray = (np.diagonal(costs) / len(before)).astype(F32)
     return usual
 

@@ -22,11 +22,12 @@ from an_control.learning.faults import Fault, disturber, ids_of, offered
 from an_control.learning.forward_model.episodes import Trace, play_trace
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.load import make_policy
-from an_control.monitor.assignment import cost_moves
-from an_control.monitor.fit import MIN_GAIN, TICKS, RobotFit
-from an_control.monitor.forward_model import Costs, FitLimits, ForwardModel, Prediction
+from an_control.monitor.costs import Costs
+from an_control.monitor.fit import RobotFit
+from an_control.monitor.forward_model import FitLimits, ForwardModel, Prediction
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.monitor.settings import MONITOR
 from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
 from an_control_sim.gym.failure import EnvironmentFailure, Failures
@@ -197,20 +198,21 @@ def _slots_by_tick(
 def measure_limits(model: Model, trained: Sequence[Trace], others: Sequence[Trace]) -> FitLimits:
     """Return what is usual in episodes as the model was trained on, and on robots that it fits."""
     forward = ForwardModel(model)
-    costs, count = Costs(forward), len(forward.channels)
+    costs, count = Costs(forward, MONITOR.costs), len(forward.channels)
     means = np.concatenate([_running_means(_excess(forward, costs, one)) for one in trained])
     usual = float(np.quantile(means, 0.999)) if len(means) else 0.0
     max_excess = 1.25 * max(usual, 0.0) + 0.25 * count
     fitting = [*trained, *(one for one in others if _fits(forward, costs, one, max_excess))]
     gains = np.concatenate([_gains(forward, costs, one) for one in fitting])
-    min_gain = max(MIN_GAIN, rare(gains))
+    min_gain = max(MONITOR.fit.min_gain, rare(gains))
     slow = max(_slow(forward, one) for one in trained)
     return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
 
 
 def _slow(forward: ForwardModel, trace: Trace) -> int:
     """Return how many slots at most seem to have sensors that are slower than the ticks."""
-    fit = RobotFit(FitLimits(0.0, 0.0, 0), len(forward.channels), forward.still_values)
+    limits, still = FitLimits(0.0, 0.0, 0), forward.still_values
+    fit = RobotFit(limits, len(forward.channels), still, MONITOR.fit)
     most, before = 0, np.full(len(forward.channels), np.nan)
     for readings in trace.readings:
         fit.watch(readings == before, readings)
@@ -236,12 +238,12 @@ def _excess(forward: ForwardModel, costs: Costs, one: Trace) -> np.ndarray:
 
 
 def _running_means(excess: np.ndarray) -> np.ndarray:
-    """As `RobotFit` averages, from tick `TICKS` on."""
-    means, mean = [], 0.0
+    """Return the means as `RobotFit` takes them, from the first full one on."""
+    means, mean, ticks = [], 0.0, MONITOR.fit.ticks
     for tick, nats in enumerate(excess.tolist(), start=1):
-        mean += (nats - mean) / min(tick, TICKS)
+        mean += (nats - mean) / min(tick, ticks)
         means.append(mean)
-    return np.array(means[TICKS:])
+    return np.array(means[ticks:])
 
 
 def _fits(forward: ForwardModel, costs: Costs, one: Trace, max_excess: float) -> bool:
@@ -263,6 +265,6 @@ def _gains(forward: ForwardModel, costs: Costs, one: Trace) -> np.ndarray:
         costs.add(found, reads, expected[single], reads, now)
         present = np.trace(found)
         if present - found.min(0).sum() > CONFUSED:
-            moved = cost_moves(found, everyone)
+            moved = costs.cost_moves(found, everyone)
             gains[tick] = present - moved[costs.assign(moved), everyone].sum()
     return gains

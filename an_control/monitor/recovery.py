@@ -8,34 +8,18 @@ policy acts as it would alone, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from an_control.policy.exact_sums import MAX_READING, ROUND_MASS
+from an_control.monitor.settings import RECOVERY, RecoverySettings
 from an_control.policy.model_file import MAX_RECOVERY, Model
 from an_control.policy.protocol import Policy, WrappingPolicy
 from an_control.policy.sizes import VisionSizes
 
-HELD_TICKS = 3
-MAX_PUSHES = 3
-"""Random actions of a recovery, one after the other, each held for `HELD_TICKS`: one in the first
-recovery since the start or the last stop, and one more in each that follows, up to `MAX_PUSHES`."""
-PAUSE_TICKS = 20
-"""A recovery begins so many ticks after the start, a stop or the last push at the earliest."""
-FORGETTING = 0.08
-"""What a tick counts in the running mean of changes, which begins with ten times the least change
-that counts as movement."""
-IN_COMMAND = 0.5
-"""Share of the last action that must have been sent, for the robot to be in the policy's command:
-one that is stopped stands still rightly. Less is enough where what is sent comes nearer to the
-action, as behind a limited rate."""
-MAX_CHANGE = 1.0
-"""Of a reading at a tick: one that jumps must not look like a robot that moves."""
-
 
 def recovery_of(model: Model, asked: float | None) -> float:
-    """The least change of a robot that moves: what is asked for, or what the model says; 0: none.
+    """Return the least change of a robot that moves, as asked for or as in the model; 0: none.
 
     ValueError where this model can have no such recovery.
     """
@@ -47,25 +31,6 @@ def recovery_of(model: Model, asked: float | None) -> float:
     return least_change
 
 
-def mean_change(values: np.ndarray, last: np.ndarray, most: float) -> float:
-    """How much readings (N,) float64 have changed since the `last` (N,), no more than `most` each:
-    the mean of those that are known, NaN where none is, with the same bits in any order. `last`
-    becomes `values`."""
-    if not np.vdot(values, values) <= MAX_READING:  # rare, and what follows is slow
-        values = np.clip(values, -MAX_READING, MAX_READING)
-    changes = values - last
-    last[...] = values
-    np.abs(changes, out=changes)
-    np.minimum(changes, most, out=changes)
-    changes += ROUND_MASS
-    changes -= ROUND_MASS
-    total, known = float(changes.sum()), len(changes)
-    if total != total:
-        there = changes[~np.isnan(changes)]
-        total, known = float(there.sum()), len(there)
-    return total / known if known else np.nan
-
-
 class RecoveringPolicy(WrappingPolicy):
     """The same calls as the policy itself, which acts on numbers.
 
@@ -73,7 +38,7 @@ class RecoveringPolicy(WrappingPolicy):
         policy: acts while the robot moves.
         least_change: of a robot that moves: the mean over channels of how much a reading changes
             from tick to tick, as a running mean over some twelve ticks.
-        compiled: take the compiled formula, which needs numba.
+        settings: of the recovery.
     """
 
     _change: float
@@ -82,14 +47,13 @@ class RecoveringPolicy(WrappingPolicy):
     _pushes: int
     """Of the last recovery since the start or the last stop; 0 where there was none."""
 
-    def __init__(self, policy: Policy, least_change: float, *, compiled: bool) -> None:
-        super().__init__(policy)
-        self._least = least_change
-        self._mean_change: Callable[[np.ndarray, np.ndarray, float], float] = mean_change
-        if compiled:
-            from an_control.policy import recovery_numba
+    def __init__(
+        self, policy: Policy, least_change: float, settings: RecoverySettings = RECOVERY
+    ) -> None:
+        from an_control.monitor.kernels import mean_change  # which imports numba: a second
 
-            self._mean_change = recovery_numba.mean_change
+        super().__init__(policy)
+        self._least, self._settings, self._mean_change = least_change, settings, mean_change
         self.reset()
 
     def reset(self) -> None:
@@ -107,29 +71,30 @@ class RecoveringPolicy(WrappingPolicy):
         self._recoveries = 0
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """One tick on `values` (N,) of the channels `ids` (N,); errors as the policy's."""
+        """Act on `values` (N,) of the channels `ids` (N,); raise as the policy does."""
         self._sent = self.policy.previous_action
         action = self.policy.step_array(values, ids)
         self._note(np.asarray(values, np.float64), ids if type(ids) is tuple else tuple(ids))
         self._pause -= 1
         if not self._left and self._pause <= 0 and self._change < self._least:
-            self._pushes = min(self._pushes + 1, MAX_PUSHES)
-            self._left = HELD_TICKS * self._pushes
+            self._pushes = min(self._pushes + 1, self._settings.max_pushes)
+            self._left = self._settings.held_ticks * self._pushes
             self._recoveries += 1
         self._given = action
         if not self._left:
             return action
-        if self._left % HELD_TICKS == 0:
+        if self._left % self._settings.held_ticks == 0:
             self._push = self._rng.choice([-1.0, 1.0], len(action)).astype(np.float32)
         self._left -= 1
         if not self._left:
-            self._pause = PAUSE_TICKS
+            self._pause = self._settings.pause_ticks
         self.policy.previous_action = self._given = self._push
         return self._push.copy()
 
     def _wait(self) -> None:
         """Begin to watch the robot, as at a start."""
-        self._change, self._left, self._pause = 10.0 * self._least, 0, PAUSE_TICKS
+        self._change = self._settings.first_change * self._least
+        self._left, self._pause = 0, self._settings.pause_ticks
         self._pushes = 0
 
     def _note(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
@@ -137,9 +102,9 @@ class RecoveringPolicy(WrappingPolicy):
         if ids is not self._ids and ids != self._ids:
             last = dict(zip(self._ids, self._last.tolist(), strict=True))
             self._ids, self._last = ids, np.array([last.get(one, np.nan) for one in ids])
-        change = self._mean_change(values, self._last, MAX_CHANGE)
+        change = self._mean_change(values, self._last, self._settings.max_change)
         if change == change:
-            self._change += FORGETTING * (change - self._change)
+            self._change += self._settings.rate * (change - self._change)
 
     @property
     def recoveries(self) -> int:
@@ -155,7 +120,7 @@ class RecoveringPolicy(WrappingPolicy):
     def previous_action(self, action: np.ndarray) -> None:
         self.policy.previous_action = action
         given, sent = self._given, self._sent
-        if given is None or action @ given >= IN_COMMAND * (given @ given):
+        if given is None or action @ given >= self._settings.in_command * (given @ given):
             return
         if (action - sent) @ given <= 0.0:
             self._wait()
