@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from an_control.policy.model_file_format_1 import renamed_arrays, renamed_header
 from an_control.policy.sizes import (
     AttentionSizes,
     ForwardSizes,
@@ -32,7 +31,6 @@ from an_control.policy.sizes import (
 from an_control.system.files import open_regular, write_whole
 
 FORMAT = 2
-"""Written; of format 1 other names are read (`format_1`)."""
 MAX_FILE_BYTES = 256 * 2**20
 MAX_HEADER_BYTES = 2**19
 """Parsing it keeps the interpreter from all other threads."""
@@ -187,8 +185,6 @@ def _described(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]
         raise ValueError(f"a header of {start - 8} bytes; allowed are {MAX_HEADER_BYTES}")
     tensors = json.loads(file.read(start - 8).decode())
     header = _header(tensors)
-    if header["an_control"] == 1:
-        header, tensors = renamed_header(header), renamed_arrays(tensors)
     kind, sizes, task, trained = (header[key] for key in ("kind", "sizes", "task", "trained"))
     if not isinstance(kind, str) or not isinstance(sizes, dict):
         raise ValueError("kind must be a string and sizes an object")
@@ -208,8 +204,8 @@ def _header(tensors: Any) -> dict[str, Any]:
     if not isinstance(metadata, dict) or not isinstance(metadata.get("an_control"), str):
         raise ValueError("a safetensors file, but without an an_control header")
     header = json.loads(metadata["an_control"])
-    if not isinstance(header, dict) or header.get("an_control") not in (1, FORMAT):
-        raise ValueError(f"an_control header is not of format 1 or {FORMAT}")
+    if not isinstance(header, dict) or header.get("an_control") != FORMAT:
+        raise ValueError(f"an_control header is not of format {FORMAT}")
     for key in ("kind", "sizes", "task", "trained"):
         if key not in header:
             raise ValueError(f"header lacks {key!r}")
