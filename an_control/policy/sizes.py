@@ -20,12 +20,12 @@ MAX_LAYERS = 16
 
 
 def head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
-    """Of the head's layers, see `layer_shapes`."""
+    """Return the shapes of the head's layers, see `layer_shapes`."""
     return layer_shapes("head", [inputs, *hidden, actions])
 
 
 def memory_shapes(units: int, inputs: int) -> Shapes:
-    """Of GRU units, whose gates are in the order reset, update, new."""
+    """Return the shapes of GRU units, whose gates are in the order reset, update, new."""
     return {
         "memory.input": (3 * units, inputs),
         "memory.hidden": (3 * units, units),
@@ -35,7 +35,7 @@ def memory_shapes(units: int, inputs: int) -> Shapes:
 
 
 def layer_shapes(name: str, widths: list[int]) -> Shapes:
-    """Of a network's layers: weights (out, in) and biases (out,)."""
+    """Return the shapes of a network's layers: weights (out, in) and biases (out,)."""
     shapes: Shapes = {}
     for layer, (width_in, width_out) in enumerate(pairwise(widths)):
         shapes[f"{name}.{layer}.weight"] = (width_out, width_in)
@@ -62,8 +62,8 @@ class PartSizes(Protocol):
 
 
 def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
-    """ValueError where the numbers do not fit each other or the blocks' `width`, which is what
-    `divided` says in words."""
+    """Raise ValueError where the numbers do not fit each other or the blocks' `width`, which
+    `divided` names."""
     if (sizes.inducing > 0) != (sizes.encoder == "isab"):
         raise ValueError(
             f"sizes.inducing: {sizes.inducing}, encoder {sizes.encoder} "
@@ -78,7 +78,7 @@ def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
 
 
 def block_shapes(name: str, width: int) -> Shapes:
-    """Of a multihead attention block, MAB: its attention, its row-wise layer, a norm after each."""
+    """Return the shapes of a multihead attention block: attention, row-wise layer, two norms."""
     square, row = (width, width), (width,)
     return {
         f"{name}.query": square,
@@ -95,7 +95,7 @@ def block_shapes(name: str, width: int) -> Shapes:
 
 
 def encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
-    """Of the encoder between the channels: one block for SAB, two and the points for ISAB."""
+    """Return the shapes of the encoder: one block for SAB, two and the points for ISAB."""
     if kind == "sab":
         return block_shapes("encoder", width)
     if kind == "isab":
@@ -108,7 +108,7 @@ def encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
 
 
 def pooling_shapes(seeds: int, width: int) -> Shapes:
-    """Of the pooling by multihead attention, PMA, with its row-wise layer before."""
+    """Return the shapes of pooling by multihead attention, with its row-wise layer before."""
     return {
         "pooling.seeds": (seeds, width),
         "pooling.input.weight": (width, width),
@@ -144,7 +144,7 @@ class RecurrenceSizes:
     window: int = 1
 
     def shapes(self, inputs: int) -> Shapes:
-        """The arrays' shapes; weights are (out, in)."""
+        """Return the arrays' shapes; weights are (out, in)."""
         units = self.units
         if self.kind in GATES:
             rows = GATES[self.kind] * units
@@ -176,7 +176,7 @@ class RecurrenceSizes:
         return shapes
 
     def check(self) -> None:
-        """ValueError where the numbers do not fit each other."""
+        """Raise ValueError where the numbers do not fit each other."""
         if self.kind in GATES:
             for key in ("layers", "heads", "window"):
                 value = getattr(self, key)
@@ -191,7 +191,7 @@ class RecurrenceSizes:
 
     @classmethod
     def read(cls, header: Any) -> RecurrenceSizes:
-        """From a model file's header; ValueError names key, value and what is allowed."""
+        """Return those of a model file's header; ValueError names key, value and what is allowed."""
         if not isinstance(header, Mapping):
             raise ValueError(f"sizes.recurrence: {short(header)} is not an object")
         known = [field.name for field in fields(cls)]
@@ -285,7 +285,7 @@ class AttentionSizes:
 
     @property
     def features(self) -> int:
-        """How many inputs a neuron has of its channel."""
+        """The number of inputs that a neuron has of its channel."""
         return self.stack or len(self.inputs)
 
     @property
@@ -332,7 +332,7 @@ class AttentionSizes:
         return shapes | head_shapes(message // 2 + units, self.head, self.actions)
 
     def check(self) -> None:
-        """ValueError where the numbers do not fit each other."""
+        """Raise ValueError where the numbers do not fit each other."""
         if self.memory and self.attention != "softmax":
             raise ValueError(f"sizes.memory: {self.memory}, {self.attention} attention allows 0")
         if self.normalise and self.attention == "pma":
@@ -473,7 +473,7 @@ class VisionSizes(ABC):
         """The shapes of the arrays behind the message."""
 
     def check(self) -> None:
-        """ValueError where the numbers do not fit each other."""
+        """Raise ValueError where the numbers do not fit each other."""
         if self.grid > MAX_GRID:
             raise ValueError(f"sizes.grid: {self.grid} is not from 1 to {MAX_GRID}")
         if self.queries * self.positions > MAX_TABLE:
@@ -630,12 +630,12 @@ KINDS: dict[str, type[Sizes]] = {
 
 
 def kind_of(sizes: Sizes) -> str:
-    """The kind of model that has sizes of this class."""
+    """Return the kind of model that has sizes of this class."""
     return next(kind for kind, cls in KINDS.items() if cls is type(sizes))
 
 
 def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
-    """The sizes in a header; ValueError names key, value and what was allowed."""
+    """Return the sizes in a header; ValueError names key, value and what is allowed."""
     if kind not in KINDS:
         raise ValueError(f"kind: {short(kind)} is not one of {', '.join(KINDS)}")
     cls = KINDS[kind]
@@ -795,7 +795,7 @@ class ForwardSizes:
 
     @classmethod
     def read(cls, header: Any, channels: list[str]) -> ForwardSizes:
-        """From a model file's header; ValueError names key, value and what is allowed."""
+        """Return those of a model file's header; ValueError names key, value and what is allowed."""
         known = [field.name for field in fields(cls)]
         if not isinstance(header, Mapping) or sorted({**OPTIONAL, **header}) != sorted(known):
             raise ValueError(f"forward: {short(header)} is not an object of {', '.join(known)}")
