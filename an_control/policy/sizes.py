@@ -191,7 +191,7 @@ class RecurrenceSizes:
 
     @classmethod
     def read(cls, header: Any) -> RecurrenceSizes:
-        """Return those of a model file's header; ValueError names key, value and what is allowed."""
+        """Read a model file's header; ValueError names key, value and what is allowed."""
         if not isinstance(header, Mapping):
             raise ValueError(f"sizes.recurrence: {short(header)} is not an object")
         known = [field.name for field in fields(cls)]
@@ -795,7 +795,7 @@ class ForwardSizes:
 
     @classmethod
     def read(cls, header: Any, channels: list[str]) -> ForwardSizes:
-        """Return those of a model file's header; ValueError names key, value and what is allowed."""
+        """Read a model file's header; ValueError names key, value and what is allowed."""
         known = [field.name for field in fields(cls)]
         if not isinstance(header, Mapping) or sorted({**OPTIONAL, **header}) != sorted(known):
             raise ValueError(f"forward: {short(header)} is not an object of {', '.join(known)}")
