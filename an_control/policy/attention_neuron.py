@@ -199,7 +199,7 @@ class AttentionNeuron(PreviousAction, Policy):
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
     ) -> None:
-        """A tick of these channels' neurons alone, on readings (N,) and the action (A,) before it.
+        """Advance these channels' neurons alone on readings (N,) and the action (A,) before them.
 
         No action comes of it. Unknown ids are left out.
         """
@@ -307,7 +307,7 @@ class AttentionNeuron(PreviousAction, Policy):
 
 
 def _finite(values: np.ndarray, ids: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...], float]:
-    """The readings that count as present, their ids, and the largest magnitude among them."""
+    """Return the readings that count as present, their ids, and the largest magnitude."""
     values = values.astype(np.float64)
     present = np.abs(values) <= MAX_READING
     if not present.all():

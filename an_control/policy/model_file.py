@@ -86,7 +86,7 @@ class Model:
         return sum(array.size for array in self.arrays.values())
 
     def normalised(self, channels: int) -> Model:
-        """The same policy with its sums over channels scaled to so many of them (0: not scaled).
+        """Return the policy with its sums over channels scaled to so many of them (0: not scaled).
 
         ValueError where it has no such sums.
         """
@@ -95,7 +95,7 @@ class Model:
         return replace(self, sizes=replace(self.sizes, normalise=channels))
 
     def shapes(self) -> Shapes:
-        """The names and shapes of its arrays; ValueError where its parts do not fit each other."""
+        """Return the names and shapes of its arrays; ValueError where its parts do not fit."""
         shapes = self.sizes.shapes()
         if self.forward is None:
             return shapes
@@ -149,7 +149,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 
 def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
-    """The model without its arrays, or None where the header has more than `largest` bytes.
+    """Return the model without its arrays, or None if its header has more than `largest` bytes.
 
     Reads nothing behind the header; ModelError where no valid file of this size can have it.
     """
@@ -161,7 +161,7 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[FileIO]:
-    """The file, unbuffered; what goes wrong with it is a ModelError that names it."""
+    """Open the file, unbuffered; what goes wrong with it is a ModelError that names it."""
     try:
         with open_regular(path) as file:
             if _size(file) > MAX_FILE_BYTES:
@@ -176,7 +176,7 @@ def _size(file: FileIO) -> int:
 
 
 def _described(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]]:
-    """The model without its arrays, and where in the file of this size each of these begins."""
+    """Return the model without its arrays, and where in the file each of these begins."""
     file.seek(0)
     start = 8 + int.from_bytes(file.read(8), "little")
     if size < 8 or start > size:

@@ -68,7 +68,7 @@ def exp(x):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def advance_lstm(values, columns, drive, hidden, state):
-    """An LSTM's tick. Columns of `state` (., 2d + 1): outputs h, cells c, the last reading.
+    """Advance LSTM neurons. Columns of `state` (., 2d + 1): outputs h, cells c, last reading.
 
     Rows of `drive`: what all channels share, the weights of each input.
     """
@@ -109,7 +109,7 @@ def advance_lstm(values, columns, drive, hidden, state):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def advance_stack(values, columns, drive, state):
-    """A tick on stacked readings. Columns of `state` (., d + k): outputs h, newest to oldest."""
+    """Advance neurons on stacked readings. Columns of `state` (., d + k): outputs h, readings."""
     inputs, d = len(drive) - 1, drive.shape[1]
     h = np.empty(d, F32)
     for n in range(values.shape[0]):
@@ -245,7 +245,7 @@ def expect(memory, previous, memory_rows, expecting_rows):
 
 @njit(inline="always", error_model="numpy")
 def update_memory(memory, units, sums, mass, expected, outlier_weight):
-    """What the sums over channels make of what was expected: what is seen, and its shares."""
+    """Correct what was expected by the sums over channels, and remember what is seen."""
     routed = (len(memory) - units) // 2
     for q in range(routed):
         share = min(mass[q], 1.0)
@@ -256,7 +256,7 @@ def update_memory(memory, units, sums, mass, expected, outlier_weight):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def act(message, head, widths, relu, clip):
-    """The head. `head` holds for each layer the bias (out,), then weights (in, out)."""
+    """Return the action. `head` holds for each layer the bias (out,), then weights (in, out)."""
     x, at = message, 0
     for layer in range(len(widths)):
         width = widths[layer]
@@ -434,7 +434,7 @@ def _drive(form, previous, gate_rows):
 
 @njit(inline="always", error_model="numpy")
 def _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention):
-    """The attention (N, M) of every channel, squared where the head has a memory."""
+    """Compute the attention (N, M) of every channel, squared where the head has a memory."""
     score_bias, score_w = score_rows[0], score_rows[1:]
     queries = len(score_bias)
     scores = np.empty(queries, F32), np.empty(queries, F32)
@@ -480,7 +480,7 @@ def _sum_message(values, attention, shift):
 
 @njit(inline="always", error_model="numpy")
 def _close_message(form, channels, sums, mass, message):
-    """The message from the sums, which are normalised in place."""
+    """Compute the message from the sums, which are normalised in place."""
     routed = len(message) // 2
     if form.softmax:
         for q in range(routed):
@@ -516,7 +516,7 @@ def _raise_to(state, columns, first, queries, least):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _advance(values, columns, previous, state, gate_rows, plain_form):
-    """A tick of some neurons alone; as `_tick`."""
+    """Advance some neurons alone; as `_tick`."""
     _advance_neurons(Form(*plain_form), values, columns, previous, gate_rows, state)
 
 
@@ -538,7 +538,7 @@ def _tick(
     widths,
     plain_form,
 ):
-    """One tick; the weights are those of `packed_weights`.
+    """Compute one tick; the weights are those of `packed_weights`.
 
     Columns of `state`: those of the neurons; with prediction attention, the evidence for each
     query; with reset on jump, twice a reading's usual change. `memory`: shares (n,)

@@ -42,7 +42,7 @@ class Block:
         return self.attend(x, y)[0]
 
     def attend(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same, and the attention (m, n), the mean over the heads."""
+        """Return the same, and the attention (m, n), the mean over the heads."""
         heads, each = self._heads, self._width // self._heads
         query = (x @ self._query).reshape(-1, heads, each).transpose(1, 0, 2)
         key_value = (y @ self._key_value).reshape(-1, 2, heads, each)
@@ -93,7 +93,7 @@ class Pooling:
         self._block = Block(arrays, "pooling", heads)
 
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is pooled (M, d), and the attention (M, N)."""
+        """Return what is pooled (M, d), and the attention (M, N)."""
         rows = np.maximum(z @ self._input + self._input_bias, 0.0)
         return self._block.attend(self._seeds, rows)
 
@@ -147,7 +147,7 @@ class SetTransformer:
         return np.asarray(raw[:, order.places])
 
     def pool(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is pooled (M, d) of the neurons' outputs (N, d), and the attention (M, N)."""
+        """Pool the neurons' outputs (N, d); return the message (M, d) and the attention (M, N)."""
         assert self._pooling is not None
         order, encoded = self._encoded(outputs)
         pooled, attention = self._pooling(encoded)

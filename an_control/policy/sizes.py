@@ -370,7 +370,7 @@ def paper_sizes(
     heads: int = 1,
     recurrence: RecurrenceSizes | None = None,
 ) -> AttentionSizes:
-    """The paper's form for continuous control: raw readings, tanh attention, an even head; with
+    """Return the paper's form for continuous control: raw readings, tanh attention, even head; with
     further parts where they are asked for."""
     return AttentionSizes(
         actions=actions,
@@ -446,7 +446,7 @@ class VisionSizes(ABC):
         return self.encoder != "none" or self.attention == "pma"
 
     def shapes(self) -> Shapes:
-        """The arrays' shapes; pixels are in the order (frame, row, column), oldest frame first."""
+        """Return the arrays' shapes; pixels are in the order (frame, row, column), oldest first."""
         pixels, message = self.patch**2, self.message
         pma = self.attention == "pma"
         shapes: Shapes = {
@@ -470,7 +470,7 @@ class VisionSizes(ABC):
 
     @abstractmethod
     def head_shapes(self) -> Shapes:
-        """The shapes of the arrays behind the message."""
+        """Return the shapes of the arrays behind the message."""
 
     def check(self) -> None:
         """Raise ValueError where the numbers do not fit each other."""
@@ -685,7 +685,7 @@ MAX_NUMBER = 1e6
 MIN_FOUND = 0.5
 """Share of the signals that moved in the validation that a monitor must find."""
 OPTIONAL: Mapping[str, Any] = {"imputation": 0, "validation": None}
-"""What older files lack, and what it is in them."""
+"""What a file may lack, and its value there."""
 
 
 @dataclass(frozen=True)
@@ -773,7 +773,7 @@ class ForwardSizes:
         )
 
     def shapes(self, channels: int, actions: int) -> Shapes:
-        """The arrays' shapes; a usual step and cost a channel, two units."""
+        """Return the arrays' shapes; a usual step and cost a channel, two units."""
         common = WINDOW * (actions + 1)
         imputation: Shapes = {}
         if self.imputation:

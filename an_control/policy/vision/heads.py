@@ -36,7 +36,7 @@ class TopPatches:
         return np.zeros(self._sizes.actions, F32)
 
     def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """The action (A,) float32 in [-1, 1]; the previous one went into the keys alone."""
+        """Return the action (A,) float32 in [-1, 1]; the previous one went into the keys alone."""
         array = self._array
         self._message *= self._stays
         self._message += (F32(1.0) - self._stays) * message
@@ -49,14 +49,14 @@ class TopPatches:
         return action
 
     def importance(self, message: np.ndarray) -> np.ndarray:
-        """(M,): how much attention each row of the message (M, m) gets from all rows."""
+        """Return how much attention (M,) each row of the message (M, m) gets from all rows."""
         array = self._array
         queries = message.dot(array["self_attention.query"].T) + array["self_attention.query_bias"]
         keys = message.dot(array["self_attention.key"].T) + array["self_attention.key_bias"]
         return self._kernels.importance(queries, keys)
 
     def _advance_lstm(self, inputs: np.ndarray) -> None:
-        """The LSTM cell; its gates are in the order input, forget, candidate, output."""
+        """Advance the LSTM; its gates are in the order input, forget, candidate, output."""
         array, hidden = self._array, self._sizes.hidden
         gates = array["memory.input"].dot(inputs) + array["memory.hidden"].dot(self._output)
         gates += array["memory.bias"]
@@ -100,7 +100,7 @@ class Convolution:
         return np.array(self._sizes.start, F32)
 
     def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """The action (A,) float32: 1 for the chosen one, else 0; or the scores' tanh."""
+        """Return the action (A,) float32: 1 for the chosen one, else 0; or the scores' tanh."""
         hidden = np.maximum(self.hidden(message), F32(0.0))
         if self._sizes.memory:
             hidden = np.concatenate([hidden, self._advance_memory(hidden, previous)])
@@ -112,7 +112,7 @@ class Convolution:
         return action
 
     def hidden(self, message: np.ndarray) -> np.ndarray:
-        """The first layer's sums (h,) for a message (M, m), which is an image row by row."""
+        """Return the first layer's sums (h,) for a message (M, m), an image row by row."""
         array, grid = self._array, self._sizes.grid
         image = np.maximum(message, F32(0.0)).reshape(grid, grid, -1)
         for layer, (size, step) in enumerate(self.WINDOWS):
@@ -123,7 +123,7 @@ class Convolution:
         return hidden
 
     def _advance_memory(self, hidden: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """The memory's units (H,) after this tick."""
+        """Return the memory's units (H,) after this tick."""
         entering = self._input.dot(np.concatenate([hidden, previous]))
         entering += self._bias
         staying = self._staying.dot(self._units)

@@ -57,7 +57,7 @@ def importance(queries, keys):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _importance(queries, keys):
-    """The same for queries (M, a) and keys (a, M) of width 4 or more."""
+    """Do the same for queries (M, a) and keys (a, M) of width 4 or more."""
     rows = len(queries)
     scores, largest = np.empty(rows, F32), np.full(rows, F32(-np.inf))
     importance, turned = np.zeros(rows, F32), queries.T.copy()

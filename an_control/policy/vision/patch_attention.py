@@ -22,7 +22,7 @@ BLOCK = 128
 
 
 def attention_bits(patches: int) -> int:
-    """How fine a grid attention weights and values, all within [-1, 1], may have each.
+    """Return the bits of the grids of attention weights and values, all within [-1, 1].
 
     The sum over so many patches of their products, on a grid of twice as many bits, then fits 53.
     """
@@ -30,7 +30,7 @@ def attention_bits(patches: int) -> int:
 
 
 class PatchAttention:
-    """The message (M, m) float32 of patches (N, f, p, p) uint8 and the previous action (A,).
+    """Computes the message (M, m) float32 of patches (N, f, p, p) uint8 and the previous action.
 
     Pixels are whole numbers, so their products with weights on a fine enough grid add up without
     rounding. Keys and values are scaled to within [-1, 1] by powers of two, which changes no bit.
@@ -92,7 +92,7 @@ class PatchAttention:
         self._to_attention = F32(1.5 * 2.0 ** (23 - bits))
 
     def __call__(self, patches: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """One tick (section 3.3 of the paper)."""
+        """Compute one tick."""
         if len(patches) != self._exponential.shape[1]:
             self._arrange(len(patches))
         pma = self._sizes.attention == "pma"
@@ -123,7 +123,7 @@ class PatchAttention:
         return self._normed(message.astype(F32))
 
     def _pool(self, keys: np.ndarray) -> np.ndarray:
-        """The message (M, m) that the seeds make of what each patch's key (N, m) and value are."""
+        """Return the message (M, m) that the seeds make of each patch's key (N, m) and value."""
         assert self._set is not None
         rows = self._values[:, :-1]
         rows *= self._value_scale
@@ -133,7 +133,7 @@ class PatchAttention:
         return np.asarray(message, F32)
 
     def _keys_of(self, pixels: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """(N, m) in [-1, 1]: from the differences of frames (f, N, p) and the previous action."""
+        """Return keys (N, m) in [-1, 1] of the frames' differences and the previous action."""
         change = np.diff(pixels, axis=0).transpose(1, 0, 2).reshape(pixels.shape[1], -1)
         common = self._key_bias + (self._key_action * previous).sum(1)
         keys = change.dot(self._key)
@@ -143,7 +143,7 @@ class PatchAttention:
         return keys
 
     def _values_of(self, pixels: np.ndarray) -> np.ndarray:
-        """(N, m) in [-1, 1]: from the frames (f, N, p), each normed."""
+        """Return values (N, m) in [-1, 1] of the frames (f, N, p), each normed."""
         mean = pixels.mean(axis=2, keepdims=True)
         square = np.square(pixels).mean(axis=2, keepdims=True)
         deviation = np.sqrt(square - mean * mean + NORM_EPSILON * WHITE**2)
@@ -173,12 +173,12 @@ class PatchAttention:
 
 
 def _power_of_two(bound: np.ndarray) -> np.ndarray:
-    """The least powers of two above `bound` and a little room for rounding."""
+    """Return the least powers of two above `bound` and a little room for rounding."""
     return np.ldexp(1.0, np.frexp(bound * (1.0 + 2.0**-20))[1])
 
 
 def _on_grid(weights: np.ndarray, largest_sum: float) -> np.ndarray:
-    """`weights` on a grid on which their sums of whole numbers are exact.
+    """Return `weights` on a grid on which their sums of whole numbers are exact.
 
     `largest_sum` is the largest sum of those numbers' magnitudes.
     """
