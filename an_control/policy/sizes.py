@@ -544,9 +544,8 @@ class ConvolutionSizes(VisionSizes):
     Two convolutions to `filters` planes (4 x 4 by steps of 2, 3 x 3), a layer of `hidden` units.
     `first_action` counts as the previous one at an episode's start. Where `choice` is False, the
     action is not one of several, but the tanh of the head's numbers, zeros at the start. `memory`
-    GRU units (0: none, as in the paper) between both layers remember what no patch shows (as
-    `reference.gru`): they see the layer of `hidden` units and the previous action, and the
-    last layer sees both.
+    GRU units (0: none, as in the paper) between both layers remember what no patch shows: they see
+    the layer of `hidden` units and the previous action, and the last layer sees both.
     """
 
     filters: int
