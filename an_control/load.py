@@ -1,4 +1,4 @@
-"""Loads a policy from a model file, or makes it of a model: engine, recovery, monitor."""
+"""Load a policy from a model file, or make one of a model: engine, recovery, monitor."""
 
 from __future__ import annotations
 
@@ -14,23 +14,14 @@ from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.monitor.recovery import RecoveringPolicy, recovery_of
+from an_control.policy.attention_neuron import AttentionNeuron
 from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import Model, ModelError, read_model
 from an_control.policy.protocol import Policy
-from an_control.policy.scalar.attention_neuron import AttentionNeuron, Engine
-from an_control.policy.scalar.numpy_engine import NumpyEngine
-from an_control.policy.scalar.weights import Weights
-from an_control.policy.sizes import (
-    AttentionSizes,
-    MlpSizes,
-    Monitor,
-    TopPatchesSizes,
-    VisionSizes,
-)
-from an_control.policy.vision.heads import Convolution, TopPatches
-from an_control.policy.vision.numpy_engine import NumpyVision
+from an_control.policy.reference import Reference
+from an_control.policy.sizes import MlpSizes, Monitor, VisionSizes
+from an_control.policy.vision.kernels import PLAIN
 from an_control.policy.vision.vision_neuron import VisionNeuron
-from an_control.policy.vision.weights import VisionWeights
 
 EngineName = Literal["numpy", "numba"]
 
@@ -43,13 +34,14 @@ def load_policy(
     keep_ticks: int | None = None,
     recovery: float | None = None,
 ) -> Policy:
-    """The policy in a model file.
+    """Load the policy in a model file.
 
     Args:
         path: a ``.safetensors`` model file.
         monitor: what watches for unannounced rewiring: "off", "reset", "match", or None for what
             the model file says; only a model with a forward model can have one.
-        engine: "numba" (compiled, here and now) or "numpy"; None takes numba where installed.
+        engine: "numba" (compiled, here and now) or "numpy" (the plain equations of `reference`, and
+            what numba does not know); None takes numba where it is installed and knows the model.
         keep_ticks: see `AttentionNeuron`.
         recovery: push a robot that stands still, one whose readings change by less than this at a
             tick (see `RecoveringPolicy`); 0: never, None: as the model file says.
@@ -76,7 +68,7 @@ def make_policy(
     keep_ticks: int | None = None,
     recovery: float | None = None,
 ) -> Policy:
-    """The policy of a model in memory, see `load_policy`.
+    """Make the policy of a model in memory, see `load_policy`.
 
     ValueError where the engine is unknown or not there, or monitor or recovery cannot be.
     """
@@ -92,7 +84,7 @@ def make_policy(
 
 
 def monitor_of(model: Model, asked: Monitor | None) -> Monitor:
-    """What the monitor will do: what is asked for, or what the model says.
+    """Return what the monitor will do: what is asked for, or what the model says.
 
     ValueError where the model carries no forward model to watch its channels by.
     """
@@ -115,51 +107,37 @@ def monitor_warning(model: Model, asked: Monitor | None) -> str:
 def _unmonitored(model: Model, engine: EngineName | None, keep_ticks: int | None) -> Policy:
     if engine not in (None, *get_args(EngineName)):
         raise ValueError(f"engine: {engine!r} is not one of {', '.join(get_args(EngineName))}")
-    match model.sizes:
-        case MlpSizes():
-            return MlpPolicy(model)
-        case VisionSizes() as sizes:
-            return _vision(model, sizes, engine)
-        case sizes:
-            return AttentionNeuron(
-                model, _engine(sizes, Weights.of(sizes, model.arrays), engine), keep_ticks
-            )
+    sizes = model.sizes
+    if isinstance(sizes, MlpSizes):
+        return MlpPolicy(model)
+    if isinstance(sizes, VisionSizes):
+        if not _compiled(engine):
+            return VisionNeuron(model, PLAIN)
+        from an_control.policy.vision.numba_kernels import COMPILED
+
+        return VisionNeuron(model, COMPILED)
+    if engine == "numba" and not sizes.compiles:
+        raise ValueError(
+            "engine: 'numba' knows no sizes.encoder, no pma attention and no sizes.recurrence;"
+            " allowed is 'numpy'"
+        )
+    if not sizes.compiles or not _compiled(engine):
+        return AttentionNeuron(model, Reference(model), keep_ticks)
+    from an_control.policy.numba_engine import NumbaEngine
+
+    return AttentionNeuron(model, NumbaEngine(model), keep_ticks)
 
 
 def dry_run(policy: Policy) -> None:
-    """One tick on zeros, then a reset; a compiled engine is compiled by it."""
+    """Compute one tick on zeros, then reset; this compiles what is not compiled yet."""
     names = policy.nominal_ids or _numbered(policy.model)
     shape = policy.reading_shape
     policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)
     policy.reset()
 
 
-def _engine(sizes: AttentionSizes, weights: Weights, name: EngineName | None) -> Engine:
-    if not sizes.compiles and name == "numba":
-        raise ValueError(
-            "engine: 'numba' knows no sizes.encoder, no pma attention and no sizes.recurrence;"
-            " allowed is 'numpy'"
-        )
-    if not sizes.compiles or not _compiled(name):
-        return NumpyEngine(sizes, weights)
-    from an_control.policy.scalar.numba_engine import NumbaEngine
-
-    return NumbaEngine(sizes, weights)
-
-
-def _vision(model: Model, sizes: VisionSizes, name: EngineName | None) -> VisionNeuron:
-    weights, top = VisionWeights.of(model), isinstance(sizes, TopPatchesSizes)
-    if not _compiled(name):
-        head = TopPatches(model) if top else Convolution(model)
-        return VisionNeuron(model, NumpyVision(sizes, weights), head)
-    from an_control.policy.vision.numba_engine import NumbaConvolution, NumbaTopPatches, NumbaVision
-
-    head = NumbaTopPatches(model) if top else NumbaConvolution(model)
-    return VisionNeuron(model, NumbaVision(sizes, weights), head)
-
-
 def _compiled(name: EngineName | None) -> bool:
-    """Whether the engine is to be numba; ValueError where it is asked for and not there."""
+    """Return whether the engine is to be numba; ValueError where it is asked for and not there."""
     if name == "numpy":
         return False
     missing = _numba_missing()
@@ -169,7 +147,7 @@ def _compiled(name: EngineName | None) -> bool:
 
 
 def _numba_missing() -> str:
-    """Why nothing can be compiled, empty where it can; warns of a numba that is there in vain."""
+    """Return why nothing can be compiled, or ""; warn of a numba that is installed but fails."""
     if importlib.util.find_spec("numba") is None:
         return "is not installed (pip install numba)"
     try:

@@ -70,6 +70,7 @@ ROBOT_HAS = {
 }  # fmt: skip
 COMPUTED = {
     "an_control/wiring/messages.py": "the packages of the message types that a wiring names",
+    "an_control/learning/teacher/teachers.py": "the user's teacher",
     "sim/an_control_sim/gym/environments.py": "the user's environment",
 }
 """Files that import a module by a name that is computed, and of what."""

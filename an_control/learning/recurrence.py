@@ -1,6 +1,6 @@
 """The memory behind a policy's message as a torch module, for whole pieces of many episodes.
 
-It computes what `an_control.policy.scalar.recurrence` computes: an LSTM, a GRU, or a transformer of
+It computes what `an_control.policy.recurrence` computes: an LSTM, a GRU, or a transformer of
 Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning". As in Transformer-XL
 (Dai et al. 2019), the state carries what each layer saw before a piece.
 
@@ -21,7 +21,7 @@ from torch.nn.functional import linear, pad
 
 from an_control.learning.arrays import array_of
 from an_control.policy.set_transformer import positional_table
-from an_control.policy.sizes.scalar import Encoder, RecurrenceSizes
+from an_control.policy.sizes import Encoder, RecurrenceSizes
 
 State = tuple[Tensor, ...]
 """Parts (B, ...), B rows; zeros where an episode starts."""

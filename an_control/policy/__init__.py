@@ -1,5 +1,6 @@
 """The policy core: what the agent computes, its model file, its engines. numpy, no ROS."""
 
+from an_control.policy.attention_neuron import AttentionNeuron
 from an_control.policy.mlp import MlpPolicy
 from an_control.policy.model_file import (
     Model,
@@ -9,7 +10,6 @@ from an_control.policy.model_file import (
     write_model,
 )
 from an_control.policy.protocol import ChannelState, MonitorReport, Policy
-from an_control.policy.scalar.attention_neuron import AttentionNeuron
 from an_control.policy.sizes import AttentionSizes, MlpSizes, Monitor, Sizes, VisionSizes
 from an_control.policy.vision.vision_neuron import VisionNeuron
 

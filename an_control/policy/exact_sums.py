@@ -27,7 +27,7 @@ Grid = TypeVar("Grid", np.float64, np.ndarray)
 
 
 def shifter(grid: Grid) -> Grid:
-    """The number that, added and taken away, rounds a much smaller one to a multiple of `grid`."""
+    """Return the number that, added and taken away, rounds a much smaller one to the `grid`."""
     return 1.5 * 2.0**52 * grid
 
 
@@ -48,6 +48,6 @@ def exact_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def round_terms(channels: int, largest: float) -> np.float64:
-    """The shifter for `channels` terms of at most `largest` each, whose sum is then exact."""
+    """Return the shifter for `channels` terms of at most `largest`, whose sum is then exact."""
     bits_above = math.frexp(largest * channels)[1] + 1
     return shifter(np.float64(2.0 ** (bits_above - 52)))

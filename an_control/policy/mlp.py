@@ -7,12 +7,50 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
-from an_control.policy.head import Head
 from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy, PreviousAction, distinct, real_numbers
-from an_control.policy.scalar.weights import head_of
 from an_control.policy.sizes import MlpSizes
 from an_control.system.blas import one_blas_thread
+
+Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
+"""A network's layers in order, each a weight (out, in) and a bias (out,)."""
+
+
+def head_layers(arrays: Mapping[str, np.ndarray], layers: int) -> Layers:
+    """Return the layers of the head in a model's arrays."""
+    return tuple(
+        (arrays[f"head.{layer}.weight"], arrays[f"head.{layer}.bias"]) for layer in range(layers)
+    )
+
+
+class Head:
+    """The small network from the message to the action: linear layers with `activation` between
+    them and `output` at the end; `layers` are float64."""
+
+    def __init__(self, layers: Layers, activation: str, output: str) -> None:
+        self._activation = activation
+        self._output = output
+        # Each layer's room ends in a one, whose weight in the next layer is the bias.
+        self._weights = [np.column_stack([weight, bias]) for weight, bias in layers]
+        self._rooms = [np.ones(len(bias) + 1) for _, bias in layers]
+        self._entering = np.ones(self._weights[0].shape[1])
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return the action (A,) float32 in [-1, 1] for `x` (in,) float64."""
+        entering = self._entering
+        entering[:-1] = x
+        last = len(self._weights) - 1
+        for layer, (weight, room) in enumerate(zip(self._weights, self._rooms, strict=True)):
+            out = room[:-1]
+            np.dot(weight, entering, out=out)
+            if (self._output if layer == last else self._activation) == "tanh":
+                np.tanh(out, out=out)
+            elif layer < last:
+                np.maximum(out, 0.0, out=out)
+            entering = room
+        if self._output == "clip":
+            np.minimum(np.maximum(out, -1.0, out=out), 1.0, out=out)
+        return out.astype(np.float32)
 
 
 class MlpPolicy(PreviousAction, Policy):
@@ -30,7 +68,7 @@ class MlpPolicy(PreviousAction, Policy):
         self.model = model
         self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
         arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
-        layers = head_of(arrays, len(model.sizes.head) + 1)
+        layers = head_layers(arrays, len(model.sizes.head) + 1)
         self._head = Head(layers, model.sizes.activation, model.sizes.output)
         self._sizes = model.sizes
         self.reset()

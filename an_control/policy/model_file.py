@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from an_control.policy.model_file_format_1 import renamed_arrays, renamed_header
 from an_control.policy.sizes import (
     AttentionSizes,
     ForwardSizes,
@@ -32,7 +31,6 @@ from an_control.policy.sizes import (
 from an_control.system.files import open_regular, write_whole
 
 FORMAT = 2
-"""Written; of format 1 other names are read (`format_1`)."""
 MAX_FILE_BYTES = 256 * 2**20
 MAX_HEADER_BYTES = 2**19
 """Parsing it keeps the interpreter from all other threads."""
@@ -88,7 +86,7 @@ class Model:
         return sum(array.size for array in self.arrays.values())
 
     def normalised(self, channels: int) -> Model:
-        """The same policy with its sums over channels scaled to so many of them (0: not scaled).
+        """Return the policy with its sums over channels scaled to so many of them (0: not scaled).
 
         ValueError where it has no such sums.
         """
@@ -97,7 +95,7 @@ class Model:
         return replace(self, sizes=replace(self.sizes, normalise=channels))
 
     def shapes(self) -> Shapes:
-        """The names and shapes of its arrays; ValueError where its parts do not fit each other."""
+        """Return the names and shapes of its arrays; ValueError where its parts do not fit."""
         shapes = self.sizes.shapes()
         if self.forward is None:
             return shapes
@@ -151,7 +149,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 
 def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
-    """The model without its arrays, or None where the header has more than `largest` bytes.
+    """Return the model without its arrays, or None if its header has more than `largest` bytes.
 
     Reads nothing behind the header; ModelError where no valid file of this size can have it.
     """
@@ -163,7 +161,7 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[FileIO]:
-    """The file, unbuffered; what goes wrong with it is a ModelError that names it."""
+    """Open the file, unbuffered; what goes wrong with it is a ModelError that names it."""
     try:
         with open_regular(path) as file:
             if _size(file) > MAX_FILE_BYTES:
@@ -178,7 +176,7 @@ def _size(file: FileIO) -> int:
 
 
 def _described(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]]:
-    """The model without its arrays, and where in the file of this size each of these begins."""
+    """Return the model without its arrays, and where in the file each of these begins."""
     file.seek(0)
     start = 8 + int.from_bytes(file.read(8), "little")
     if size < 8 or start > size:
@@ -187,8 +185,6 @@ def _described(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]
         raise ValueError(f"a header of {start - 8} bytes; allowed are {MAX_HEADER_BYTES}")
     tensors = json.loads(file.read(start - 8).decode())
     header = _header(tensors)
-    if header["an_control"] == 1:
-        header, tensors = renamed_header(header), renamed_arrays(tensors)
     kind, sizes, task, trained = (header[key] for key in ("kind", "sizes", "task", "trained"))
     if not isinstance(kind, str) or not isinstance(sizes, dict):
         raise ValueError("kind must be a string and sizes an object")
@@ -208,8 +204,8 @@ def _header(tensors: Any) -> dict[str, Any]:
     if not isinstance(metadata, dict) or not isinstance(metadata.get("an_control"), str):
         raise ValueError("a safetensors file, but without an an_control header")
     header = json.loads(metadata["an_control"])
-    if not isinstance(header, dict) or header.get("an_control") not in (1, FORMAT):
-        raise ValueError(f"an_control header is not of format 1 or {FORMAT}")
+    if not isinstance(header, dict) or header.get("an_control") != FORMAT:
+        raise ValueError(f"an_control header is not of format {FORMAT}")
     for key in ("kind", "sizes", "task", "trained"):
         if key not in header:
             raise ValueError(f"header lacks {key!r}")

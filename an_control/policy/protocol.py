@@ -1,14 +1,9 @@
-"""What every policy is to those who run it: readings by channel id in, an action out.
+"""Define what every policy is to those who run it: readings by channel id in, an action out.
 
 The classes that implement `Policy` inherit from it, and with that the defaults for what only some
 of them have. Ask the policy, never its type: ``policy.channel_state`` is None where it keeps
-nothing by channel.
-
-What a policy takes at a tick, checked: readings that are numbers, and ids that come once.
-
-The action that a policy reads back: its own last one, or what was sent in its place.
-
-A policy around another one: what it does not do itself, that one does.
+nothing by channel. What several policies share stands here as well: the checks of readings and
+ids, the previous action, and the policy around another one, which passes on what it does not do.
 """
 
 from __future__ import annotations

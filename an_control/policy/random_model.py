@@ -17,7 +17,7 @@ ANT_SIZES = paper_sizes(actions=8, queries=32, hidden_layers=1)
 def random_model(
     sizes: Sizes, seed: int = 0, gain: float = 1.0, task: dict[str, Any] | None = None
 ) -> Model:
-    """A model whose weights are uniform within ``gain / sqrt(fan-in)``, as PyTorch starts layers.
+    """Make a model with weights uniform within ``gain / sqrt(fan-in)``, as PyTorch starts layers.
 
     The fixed queries, which no input feeds, are uniform within `gain`, a layer norm's weights
     around 1. The same arguments give the same model.

@@ -1,99 +1,262 @@
-"""The AttentionNeuron as the paper defines it, in plain numpy: read this first.
+"""The AttentionNeuron in plain numpy, equation by equation: read this first.
 
 Tang & Ha 2021, "The Sensory Neuron as a Transformer: Permutation-Invariant Neural Networks for
-Reinforcement Learning", equations 1 and 2, for scalar channels. Nothing here is fast: the engines
-compute the same and are tested against it. `reference_extensions` holds what our models add,
-`vision` the form for image patches (section 3.3).
+Reinforcement Learning", equations 1 and 2, for scalar channels, and what our models add to it; a
+model file's sizes say which of these a policy has. `vision` holds the form for image patches
+(section 3.3). The compiled engine is tested against this one, which computes where numba is not
+installed, and for the parts that are not compiled: `set_transformer` and `recurrence`.
 
-N channels, A actions, M queries, d units of a neuron, k the width of a key.
+N channels, A actions, M queries, d units of a neuron, k the width of a key; n = M - 1 queries that
+stand for channels under softmax attention, H units of the head's memory.
+
+No bit depends on the order of the channels: all is elementwise over them (float32, as the authors
+computed), or an exact sum (float64, see `exact_sums`), or sorts them first.
+
+Reset on jump. A neuron that keeps what it knew of another channel takes its new one for the old
+one, or for none, for a long time; one that is reset knows nothing, but says so. A single neuron
+cannot tell a jump of its reading from a foot that touches the ground; all of them together can.
+With each channel's change d since the last tick (at most 1), and u, what is usual for it:
+
+    reset      if the mean over channels of max(d - 2 u, 0) is over `JUMP_LIMIT`
+    u          = 0.9 u + 0.1 d
+
+The usual change keeps a channel that always jumps, such as noise, out of it. On the Ant, no tick of
+a walk or a stumble with up to 10 channels of noise beside the 28 comes near the limit (after the
+first 20), and every reshuffle of all channels is over it.
+
+The head's memory. A GRU remembers what was seen and done. From it, and from the last tick, comes
+the reading that the head expects at each query. Squared attention routes the readings, so that a
+neuron that does not know its channel yet has little weight; the more of a query's mass is missing,
+the more what was expected counts. With attention w (softmax over the queries q for each channel n)
+and readings o:
+
+    h       = GRU([x, m, a], h)                x, m: seen at the last tick, a: the last action
+    mu      = expectation([h, x, m, a])        linear
+    s       = min(sum over n of w^2, 1)
+    r       = (sum over n of w^2 o) / max(sum over n of w^2, 1) - s mu
+    t       = 1 / (1 + d r^2)                  d: the outlier weight (0: none)
+    m, x    = t s, mu + t r
+    action  = head([x, h])
+
+Prediction attention: which query expected a reading tells, too, which channel it is. The scores of
+the queries get evidence, which fades, before their softmax:
+
+    e       = k e + g - v u / (1 + u)          u = b (o - mu)^2 for each channel and query
+
+After an unannounced reshuffle, the neurons still point to the wrong queries for some ticks. What
+they say then is mostly far from what is expected: outlier weighting keeps it out of head and
+memory.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
+from an_control.policy.attention_neuron import JUMP_LIMIT, Engine
+from an_control.policy.exact_sums import ROUND_MASS, ROUND_OUTPUT, exact_weights
+from an_control.policy.mlp import Head, head_layers
 from an_control.policy.model_file import Model
+from an_control.policy.packed_weights import MAX_LOG
+from an_control.policy.recurrence import Recurrence, gru, logistic, lstm
+from an_control.policy.set_transformer import SetTransformer
 from an_control.policy.sizes import AttentionSizes
+from an_control.system.blas import one_blas_thread
+
+F32 = np.float32
 
 
-class Neuron(NamedTuple):
-    """What a sensory neuron keeps of its channel: all neurons share their weights, not this."""
+class Reference(Engine):
+    """One tick at a time on the readings of columns."""
 
-    output: np.ndarray
-    """h (d,)"""
-    cell: np.ndarray
-    """c (d,)"""
-
-
-class Reference:
-    """One tick at a time on readings by channel id; float64."""
+    name = "numpy"
 
     def __init__(self, model: Model) -> None:
         assert isinstance(model.sizes, AttentionSizes)
-        self.sizes = model.sizes
+        sizes = model.sizes
+        super().__init__(sizes, sizes.queries - 1, F32)
         self.weight = {name: array.astype(np.float64) for name, array in model.arrays.items()}
+        if not sizes.stack:
+            self._hidden = exact_weights(self.weight["neuron.hidden"])[0].T
+        queries, bias = np.zeros((0, sizes.neuron)), np.zeros(0)
+        if sizes.attention != "pma":  # the file holds Q W_q / sqrt(k) (M, k), W_k (k, d)
+            queries = self.weight["attention.queries"] @ self.weight["attention.key"]
+            bias = self.weight["attention.queries"] @ self.weight["attention.key_bias"]
+        self._queries, self._queries_bias = exact_weights(queries)[0].T, bias.astype(F32)
+        self._set = SetTransformer(sizes, self.weight, queries, bias) if sizes.compares else None
+        self._recurrence = None
+        if sizes.recurrence is not None:
+            self._recurrence = Recurrence(sizes.recurrence, self.weight)
+        self._head = Head(
+            head_layers(self.weight, len(sizes.head) + 1), sizes.activation, sizes.output
+        )
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode: the neurons' state and the previous action are zero (section 3.1)."""
-        self.neurons: dict[str, Neuron] = {}
-        self.previous_action = np.zeros(self.sizes.actions)
+        self.units = np.zeros(self._sizes.memory)
+        self.seen = self.share = self.expected = np.zeros(self._sizes.queries - 1)
+        if self._recurrence is not None:
+            self._recurrence.reset()
+        self.drop_columns()
 
-    def step(self, readings: dict[str, float]) -> np.ndarray:
-        """The action (A,) for ``{channel id: reading}``; the ids may come, go and change order."""
-        message = self.message(readings)
-        self.previous_action = self.head(message)
-        return self.previous_action
+    def drop_columns(self) -> None:
+        super().drop_columns()
+        self._attention = np.zeros((0, self._sizes.queries))
+        self._message = np.zeros(self._sizes.message)
 
-    def message(self, readings: dict[str, float]) -> np.ndarray:
-        """(M,): tanh(W V), equation 2 in the tanh of the authors' code; V (N,): the readings."""
-        message = np.zeros(self.sizes.queries)
-        for name, reading in readings.items():
-            message += self.attention(self.key(name, reading)) * reading
-        return np.tanh(message)
+    @one_blas_thread
+    def step(
+        self,
+        values: np.ndarray,
+        columns: np.ndarray | None,
+        previous: np.ndarray,
+        shift: np.float64,
+    ) -> np.ndarray:
+        previous = previous.astype(np.float64)
+        columns = self._all if columns is None else columns
+        if self._sizes.reset_on_jump:
+            self._reset_on_jump(values, columns)
+        outputs = self._advance_neurons(values, columns, previous)
+        if self._sizes.memory:
+            self._expect(previous)
+        if self._sizes.attention == "pma":
+            assert self._set is not None
+            pooled, attention = self._set.pool(outputs)
+            self._attention, self._message = attention.T, pooled.ravel()
+        else:
+            self._attention = self._attend(outputs, values, columns)
+            self._message = self._sum_readings(values, shift)
+        if self._sizes.memory:
+            return self._head(self._correct_expected())
+        if self._recurrence is not None:
+            return self._head(self._recurrence.step(self._message))
+        return self._head(self._message)
 
-    def attention(self, key: np.ndarray) -> np.ndarray:
-        """(M,): equation 2, one column of W = tanh([Q W_q] [K W_k]^T / sqrt(k)); Q is fixed.
+    @one_blas_thread
+    def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
+        self._advance_neurons(values, columns, previous.astype(np.float64))
 
-        The file holds [Q W_q] / sqrt(k) (M, k).
+    def _advance_neurons(
+        self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray
+    ) -> np.ndarray:
+        """Return the outputs (N, d): equation 1, the rows of K, f_k(o_t[i], a_{t-1})."""
+        d, state = self._sizes.neuron, self._state[columns]
+        readings = state[:, self._readings]
+        if self._sizes.stack:  # a layer of tanh units on the newest readings, the newest first
+            before = np.where(np.isnan(readings[:, :1]), values[:, None], readings)[:, :-1]
+            readings = np.column_stack([values, before])
+            outputs = np.tanh(self._drive(readings, previous))
+        else:  # an LSTM
+            change = values - readings[:, 0]
+            inputs = np.array([values, np.where(np.isnan(change), F32(0.0), change)]).T
+            recurrent = state[:, :d].astype(np.float64) @ self._hidden
+            gates = self._drive(inputs[:, : self._sizes.features], previous, recurrent)
+            outputs, state[:, d : 2 * d] = lstm(gates, state[:, d : 2 * d])
+            readings = values[:, None]
+        outputs = (outputs + ROUND_OUTPUT) - ROUND_OUTPUT
+        state[:, :d], state[:, self._readings] = outputs, readings
+        self._state[columns] = state
+        return outputs
+
+    def _drive(
+        self, inputs: np.ndarray, previous: np.ndarray, recurrent: np.ndarray | float = 0.0
+    ) -> np.ndarray:
+        """Return the sums (N, U) of what enters the neurons: the inputs (N, F), the previous
+        action, what is `recurrent` (N, U), and the bias."""
+        weight = self.weight["neuron.input"]
+        if self._sizes.products:
+            weight = weight + self.weight["neuron.products"] @ previous
+        common = self.weight["neuron.bias"] + self.weight["neuron.action"] @ previous
+        drive = (common + recurrent).astype(F32)
+        for feature, column in zip(inputs.T, weight.T.astype(F32), strict=True):
+            drive = drive + feature[:, None] * column
+        return drive
+
+    def _attend(self, outputs: np.ndarray, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the attention (N, M): equation 2, W = tanh([Q W_q] [K W_k]^T / sqrt(k)).
+
+        Or a softmax over the queries, the last of which stands for none of the channels; squared
+        where the head has a memory.
         """
-        return np.tanh(self.weight["attention.queries"] @ key)
+        if self._set is not None:
+            scores = self._set.scores(outputs).T.astype(F32, order="C")
+        else:
+            scores = (outputs @ self._queries).astype(F32) + self._queries_bias
+        if self._sizes.attention == "tanh":
+            return np.tanh(scores)
+        if self._sizes.prediction_attention:
+            scores[:, :-1] += self._update_evidence(values, columns)
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        return shares**2 if self._sizes.memory else shares
 
-    def key(self, name: str, reading: float) -> np.ndarray:
-        """(k,): equation 2, one row of K W_k."""
-        output = self.neuron(name, reading)
-        return self.weight["attention.key"] @ output + self.weight["attention.key_bias"]
+    def _sum_readings(self, values: np.ndarray, shift: np.float64) -> np.ndarray:
+        """Return the message: tanh(W V), equation 2 in the tanh of the authors' code; V: readings.
 
-    def neuron(self, name: str, reading: float) -> np.ndarray:
-        """(d,): equation 1, one row of K: f_k(o_t[i], a_{t-1}), an LSTM."""
-        state = self.neurons.get(name) or Neuron(*np.zeros((2, self.sizes.neuron)))
-        self.neurons[name] = state = self.lstm(state, np.array([reading]))
-        return state.output
+        Under softmax attention (2n,): the sums W V, and the attention of each query less 1.
+        """
+        normalise = self._sizes.normalise
+        attention = self._attention.astype(np.float64)
+        total = exact_sum(attention * values[:, None], shift)
+        if self._sizes.attention == "tanh":
+            return np.tanh(total * (normalise / max(1, len(values)) if normalise else 1.0))
+        total, mass = total[:-1], exact_sum(attention, ROUND_MASS)[:-1]
+        if normalise:
+            total, mass = total / np.maximum(mass, 1.0), np.minimum(mass, 1.0)
+        return np.concatenate([total, mass - 1.0])
 
-    def lstm(self, state: Neuron, inputs: np.ndarray) -> Neuron:
-        """The LSTM cell (Hochreiter & Schmidhuber 1997), gates in the file's order i, f, g, o."""
-        gates = self.drive(inputs) + self.weight["neuron.hidden"] @ state.output
-        i, f, g, o = np.split(gates, 4)
-        cell = logistic(f) * state.cell + logistic(i) * np.tanh(g)
-        return Neuron(logistic(o) * np.tanh(cell), cell)
+    def _reset_on_jump(self, values: np.ndarray, columns: np.ndarray) -> None:
+        """Reset every neuron where most readings jump; the last column is twice the usual jump."""
+        change = np.abs(values - self._state[columns, self._readings.start])
+        jump = np.where(np.isnan(change), 0.0, np.minimum(change, 1.0))
+        usual = self._state[columns, -1]
+        self._state[columns, -1] += 0.1 * (2.0 * jump - usual)
+        excess = exact_sum(np.maximum(jump - usual, 0.0), ROUND_MASS)
+        if excess > JUMP_LIMIT * len(values):
+            self._state[:, :-1] = self._fresh[:-1]
 
-    def drive(self, inputs: np.ndarray) -> np.ndarray:
-        """(4d,): what a neuron's inputs, the previous action and the bias come to."""
-        weight = self.weight
-        drive = weight["neuron.input"] @ inputs + weight["neuron.action"] @ self.previous_action
-        return np.asarray(drive + weight["neuron.bias"])
+    def _expect(self, previous: np.ndarray) -> None:
+        """Advance the memory's units (H,), and compute the readings (n,) that it expects now."""
+        lately = np.concatenate([self.seen, self.share, previous])
+        self.units = gru(self.weight, "memory", lately, self.units)
+        expected = self.weight["expectation.weight"] @ np.concatenate([self.units, lately])
+        self.expected = expected + self.weight["expectation.bias"]
 
-    def head(self, x: np.ndarray) -> np.ndarray:
-        """(A,): a small network from the message to the action (section 4.1 and 4.2)."""
-        layers = len(self.sizes.head) + 1
-        for layer in range(layers):
-            x = self.weight[f"head.{layer}.weight"] @ x + self.weight[f"head.{layer}.bias"]
-            x = np.tanh(x)
-        return x
+    def _update_evidence(self, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return each channel's evidence for each query (N, n), which fades from tick to tick."""
+        width, loss, gain, keep = self.weight["attention.prediction"]
+        error = np.exp(np.minimum(width, MAX_LOG)) * (values[:, None] - self.expected) ** 2
+        before = self._state[columns, self._evidence]
+        evidence = logistic(keep) * before + gain - loss * (error / (1.0 + error))
+        self._state[columns, self._evidence] = evidence
+        return np.asarray(evidence)
+
+    def _correct_expected(self) -> np.ndarray:
+        """Return the head's input (n + H,): what was expected, corrected by what is read."""
+        total, mass = self._message.reshape(2, -1)
+        mass = mass + 1.0
+        share = np.minimum(mass, 1.0)
+        news = total / np.maximum(mass, 1.0) - share * self.expected
+        trust = np.ones(len(news))
+        if self._sizes.outlier_weighting:
+            weight = np.exp(np.minimum(self.weight["memory.log_outlier_weight"], MAX_LOG))
+            trust = 1.0 / (1.0 + weight * news**2)
+        self.seen, self.share = self.expected + trust * news, trust * share
+        return np.concatenate([self.seen, self.units])
+
+    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
+        places = columns, self._evidence.start + queries
+        self._state[places] = np.maximum(self._state[places], least)
+
+    @property
+    def attention(self) -> np.ndarray:
+        rows = self._sizes.queries - (self._sizes.attention == "softmax")
+        return self._attention[:, :rows].T.astype(np.float64)
+
+    @property
+    def message(self) -> np.ndarray:
+        return self._message.copy()
 
 
-def logistic(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + e^-x)."""
-    return np.asarray(1.0 / (1.0 + np.exp(-x)))
+def exact_sum(terms: np.ndarray, shift: np.float64) -> np.ndarray:
+    """Return the sum over the first axis of terms rounded by `shift`: exact in any order."""
+    return np.asarray(((terms + shift) - shift).sum(axis=0))

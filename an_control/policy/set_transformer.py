@@ -4,10 +4,6 @@ An encoder lets the neurons' outputs attend to each other before they are asked 
 are; pooling by multihead attention (PMA) takes the place of attention and sum. The channels are
 worked on in an order that their outputs alone decide, so that the result has the same bits in
 whatever order they come.
-
-Layer norm (Ba et al. 2016), as PyTorch computes it.
-
-Fixed queries: the sinusoidal table of positions (section 3.2 of the paper).
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from an_control.policy.sizes.scalar import PartSizes
+from an_control.policy.sizes import PartSizes
 
 NORM_EPSILON = 1e-5
 """Added to a variance; in image patches to that of pixels scaled to [0, 1]."""
@@ -46,16 +42,16 @@ class Block:
         return self.attend(x, y)[0]
 
     def attend(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same, and the attention (m, n), the mean over the heads."""
+        """Return the same, and the attention (m, n), the mean over the heads."""
         heads, each = self._heads, self._width // self._heads
         query = (x @ self._query).reshape(-1, heads, each).transpose(1, 0, 2)
         key_value = (y @ self._key_value).reshape(-1, 2, heads, each)
         key, value = key_value[:, 0].transpose(1, 2, 0), key_value[:, 1].transpose(1, 0, 2)
         attention = _softmax(query @ key)
         seen = (attention @ value).transpose(1, 0, 2).reshape(len(x), self._width)
-        hidden = _normalised(x + seen @ self._output, *self._norms[0])
+        hidden = layer_norm(x + seen @ self._output, *self._norms[0])
         forward = np.maximum(hidden @ self._forward + self._forward_bias, 0.0)
-        return _normalised(hidden + forward, *self._norms[1]), attention.mean(axis=0)
+        return layer_norm(hidden + forward, *self._norms[1]), attention.mean(axis=0)
 
 
 class SelfAttention:
@@ -97,7 +93,7 @@ class Pooling:
         self._block = Block(arrays, "pooling", heads)
 
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is pooled (M, d), and the attention (M, N)."""
+        """Return what is pooled (M, d), and the attention (M, N)."""
         rows = np.maximum(z @ self._input + self._input_bias, 0.0)
         return self._block.attend(self._seeds, rows)
 
@@ -151,7 +147,7 @@ class SetTransformer:
         return np.asarray(raw[:, order.places])
 
     def pool(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is pooled (M, d) of the neurons' outputs (N, d), and the attention (M, N)."""
+        """Pool the neurons' outputs (N, d); return the message (M, d) and the attention (M, N)."""
         assert self._pooling is not None
         order, encoded = self._encoded(outputs)
         pooled, attention = self._pooling(encoded)
@@ -169,15 +165,16 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
     return np.asarray(scores / scores.sum(axis=-1, keepdims=True))
 
 
-def _normalised(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Layer norm (Ba et al. 2016) of rows (n, d)."""
+def layer_norm(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Return the layer norm (Ba et al. 2016) of rows (..., d), as PyTorch computes it."""
     rows = rows - rows.mean(axis=-1, keepdims=True)
     variance = np.mean(rows * rows, axis=-1, keepdims=True)
     return np.asarray(rows / np.sqrt(variance + NORM_EPSILON) * weight + bias)
 
 
 def positional_table(rows: int, columns: int) -> np.ndarray:
-    """The fixed sinusoidal queries (rows, columns): ``i / 10000^(2 (j // 2) / columns)``."""
+    """Return the fixed sinusoidal queries (section 3.2 of the AttentionNeuron paper), a table
+    (rows, columns) of sines and cosines of ``i / 10000^(2 (j // 2) / columns)``."""
     i, j = np.arange(rows)[:, None], np.arange(columns)[None]
     angle = i / 10000.0 ** (2 * (j // 2) / columns)
     return np.where(j % 2 == 0, np.sin(angle), np.cos(angle))

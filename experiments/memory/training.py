@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from an_control.learning.recurrence import RecurrenceModule
-from an_control.policy.sizes.scalar import RecurrenceSizes
+from an_control.policy.sizes import RecurrenceSizes
 from experiments.memory.tasks import Task
 
 PARAMETERS = 30_000

@@ -22,8 +22,8 @@ from an_control.learning.teacher.settings import contenders, settings_for, smoke
 from an_control.learning.teacher.teachers import NetworkTeacher
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model
+from an_control.policy.mlp import head_layers
 from an_control.policy.random_model import random_model
-from an_control.policy.scalar.weights import head_of
 from an_control_sim.gym.environments import make_environment
 from an_control_sim.gym.units import Units
 
@@ -137,14 +137,14 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorit
 )
 def test_a_network_to_start_from_changes_once_the_critic_knows_it(tmp_path, algorithm, output):
     arrays = random_model(MlpSizes(3, 1, [8, 4], "relu", output), seed=3).arrays
-    start = NetworkTeacher(head_of(arrays, 3), output)
+    start = NetworkTeacher(head_layers(arrays, 3), output)
     given = [array for layer in start.layers for array in layer]
 
     def learned(name, stop_after=None):
         loop = run(tmp_path / name, "Pendulum-v1", "ppo", stop_after, start=start)
         model = loop.learner.model()
         assert model.sizes.output == output
-        return [array for layer in head_of(model.arrays, 3) for array in layer]
+        return [array for layer in head_layers(model.arrays, 3) for array in layer]
 
     assert all((a == b).all() for a, b in zip(learned("parts", 1), given, strict=True))
     parts, whole = learned("parts"), learned("whole")
@@ -154,7 +154,7 @@ def test_a_network_to_start_from_changes_once_the_critic_knows_it(tmp_path, algo
 
 def test_another_network_to_start_from_is_refused_in_the_same_folder(tmp_path):
     one, other = (
-        NetworkTeacher(head_of(random_model(MlpSizes(3, 1, [8]), seed=seed).arrays, 2))
+        NetworkTeacher(head_layers(random_model(MlpSizes(3, 1, [8]), seed=seed).arrays, 2))
         for seed in (1, 2)
     )
     run(tmp_path, "Pendulum-v1", "ppo", 1, start=one)
@@ -169,7 +169,7 @@ def test_another_network_to_start_from_is_refused_in_the_same_folder(tmp_path):
 
 
 def test_a_network_that_the_algorithm_cannot_continue_is_refused():
-    start = NetworkTeacher(head_of(random_model(MlpSizes(3, 1, [8])).arrays, 2), "tanh")
+    start = NetworkTeacher(head_layers(random_model(MlpSizes(3, 1, [8])).arrays, 2), "tanh")
     with pytest.raises(ValueError, match="'td3': a network to start from is continued by ppo"):
         settings_of("Pendulum-v1", "td3", start)
 

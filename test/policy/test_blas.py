@@ -15,7 +15,7 @@ import sys
 import numpy as np
 from an_control.load import (load_policy)
 from an_control.monitor import forward_model
-from an_control.policy import head
+from an_control.policy import mlp
 from an_control.system.blas import numpy_threads
 
 read, set_to = numpy_threads()
@@ -28,7 +28,7 @@ def watched(function):
     return call
 
 forward_model._silu = watched(forward_model._silu)
-head.Head.__call__ = watched(head.Head.__call__)
+mlp.Head.__call__ = watched(mlp.Head.__call__)
 policy = load_policy(sys.argv[1], engine=sys.argv[2])
 for values in np.random.default_rng(0).uniform(-1.0, 1.0, (60, len(policy.nominal_ids))):
     policy.step_array(values, policy.nominal_ids)

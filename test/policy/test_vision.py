@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from set_equations import SetEquations
 from small_vision import (
     CONVOLUTION,
     CONVOLUTION_ISAB_PMA,
@@ -19,7 +20,7 @@ from an_control.learning.import_authors import import_authors
 from an_control.load import load_policy, make_policy
 from an_control.policy import ModelError, read_model, write_model
 from an_control.policy.random_model import random_model
-from an_control.policy.reference_extensions import SetEquations, gru
+from an_control.policy.recurrence import gru
 from an_control.policy.set_transformer import positional_table
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, kind_of, sizes_from
 
@@ -173,7 +174,7 @@ def test_the_memory_computes_its_equations_from_the_layer_below_and_the_action_t
         plain.step_array(view, names(20))
         np.testing.assert_array_equal(policy.message, plain.message)
         hidden = np.maximum(policy._head.hidden(policy.message), 0.0)
-        units = gru(array, np.concatenate([hidden, previous]), units)
+        units = gru(array, "memory", np.concatenate([hidden, previous]), units)
         scores = array["head.1.weight"] @ np.concatenate([hidden, units]) + array["head.1.bias"]
         np.testing.assert_allclose(policy._head.scores, scores, atol=1e-4)
 

@@ -1,26 +1,15 @@
-"""From the message (M, m) of a vision policy to its action: both heads of the paper, in numpy."""
+"""The heads of the vision policies, from the message (M, m) to the action: both of the paper."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.scalar.attention_neuron import gru_step
-from an_control.policy.scalar.weights import halves
+from an_control.policy.packed_weights import halves
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
+from an_control.policy.vision.kernels import Kernels
 
 F32 = np.float32
-BLOCK = 64
-"""Rows of the self-attention that fit the processor's cache."""
-
-
-class VisionHead(Protocol):
-    """Acts on a message and the previous action; `reset` clears what it remembers."""
-
-    def reset(self) -> np.ndarray: ...
-    def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray: ...
 
 
 class TopPatches:
@@ -29,9 +18,9 @@ class TopPatches:
     an LSTM sees where they lie in the grid. How much of the last message stays is the head's.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, kernels: Kernels) -> None:
         assert isinstance(model.sizes, TopPatchesSizes)
-        self._sizes = model.sizes
+        self._sizes, self._kernels = model.sizes, kernels
         self._array = model.arrays
         grid = model.sizes.grid
         places = np.indices((grid, grid)).reshape(2, -1).T
@@ -47,7 +36,7 @@ class TopPatches:
         return np.zeros(self._sizes.actions, F32)
 
     def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """The action (A,) float32 in [-1, 1]; the previous one went into the keys alone."""
+        """Return the action (A,) float32 in [-1, 1]; the previous one went into the keys alone."""
         array = self._array
         self._message *= self._stays
         self._message += (F32(1.0) - self._stays) * message
@@ -60,22 +49,14 @@ class TopPatches:
         return action
 
     def importance(self, message: np.ndarray) -> np.ndarray:
-        """(M,): how much attention each row of the message (M, m) gets from all rows."""
+        """Return how much attention (M,) each row of the message (M, m) gets from all rows."""
         array = self._array
         queries = message.dot(array["self_attention.query"].T) + array["self_attention.query_bias"]
         keys = message.dot(array["self_attention.key"].T) + array["self_attention.key_bias"]
-        keys = np.ascontiguousarray(keys.T)
-        importance = np.zeros(len(message), F32)
-        for start in range(0, len(message), BLOCK):
-            scores = queries[start : start + BLOCK].dot(keys)
-            scores -= scores.max(axis=1, keepdims=True)
-            np.exp(scores, out=scores)
-            scores /= scores.sum(axis=1, keepdims=True)
-            importance += scores.sum(axis=0)
-        return importance
+        return self._kernels.importance(queries, keys)
 
     def _advance_lstm(self, inputs: np.ndarray) -> None:
-        """The LSTM cell; its gates are in the order input, forget, candidate, output."""
+        """Advance the LSTM; its gates are in the order input, forget, candidate, output."""
         array, hidden = self._array, self._sizes.hidden
         gates = array["memory.input"].dot(inputs) + array["memory.hidden"].dot(self._output)
         gates += array["memory.bias"]
@@ -93,9 +74,9 @@ class Convolution:
     WINDOWS = ((4, 2), (3, 1))
     """Each convolution's window and step."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, kernels: Kernels) -> None:
         assert isinstance(model.sizes, ConvolutionSizes)
-        self._sizes, self._array = model.sizes, model.arrays
+        self._sizes, self._array, self._kernels = model.sizes, model.arrays, kernels
         self._layers = [
             np.ascontiguousarray(weight.transpose(2, 3, 1, 0).reshape(-1, len(weight)))
             for weight in (model.arrays[f"convolution.{layer}.weight"] for layer in (0, 1))
@@ -103,7 +84,7 @@ class Convolution:
         # Its inputs come plane by plane in the file, and pixel by pixel from the convolution.
         hidden, side = model.arrays["head.0.weight"], model.sizes.planes[1]
         by_plane = hidden.reshape(len(hidden), -1, side * side)
-        self._hidden_weight = by_plane.transpose(0, 2, 1).reshape(len(hidden), -1)
+        self._hidden = by_plane.transpose(2, 1, 0).reshape(-1, len(hidden)).copy()
         if model.sizes.memory:
             half = halves(model.sizes.memory).astype(F32)
             self._input = model.arrays["memory.input"] * half[:, None]
@@ -119,7 +100,7 @@ class Convolution:
         return np.array(self._sizes.start, F32)
 
     def __call__(self, message: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """The action (A,) float32: 1 for the chosen one, else 0; or the scores' tanh."""
+        """Return the action (A,) float32: 1 for the chosen one, else 0; or the scores' tanh."""
         hidden = np.maximum(self.hidden(message), F32(0.0))
         if self._sizes.memory:
             hidden = np.concatenate([hidden, self._advance_memory(hidden, previous)])
@@ -131,25 +112,23 @@ class Convolution:
         return action
 
     def hidden(self, message: np.ndarray) -> np.ndarray:
-        """The first layer's sums (h,) for a message (M, m), which is an image row by row."""
-        grid = self._sizes.grid
-        image = np.maximum(message, 0.0).reshape(grid, grid, -1)
+        """Return the first layer's sums (h,) for a message (M, m), an image row by row."""
+        array, grid = self._array, self._sizes.grid
+        image = np.maximum(message, F32(0.0)).reshape(grid, grid, -1)
         for layer, (size, step) in enumerate(self.WINDOWS):
-            windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
-            windows = windows[::step, ::step].transpose(0, 1, 3, 4, 2)
-            rows, columns = windows.shape[:2]
-            image = windows.reshape(rows * columns, -1).dot(self._layers[layer])
-            image += self._array[f"convolution.{layer}.bias"]
-            image = np.maximum(image, 0.0).reshape(rows, columns, -1)
-        return np.asarray(self._hidden_weight.dot(image.ravel()) + self._array["head.0.bias"])
+            bias = array[f"convolution.{layer}.bias"]
+            image = self._kernels.convolve(image, self._layers[layer], bias, size, step)
+        hidden = array["head.0.bias"].copy()
+        self._kernels.add_rows(hidden, self._hidden, image.ravel())
+        return hidden
 
     def _advance_memory(self, hidden: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """The memory's units (H,) after this tick."""
+        """Return the memory's units (H,) after this tick."""
         entering = self._input.dot(np.concatenate([hidden, previous]))
         entering += self._bias
         staying = self._staying.dot(self._units)
         staying[2 * len(self._units) :] += self._array["memory.hidden_bias"]
-        gru_step(self._units, entering, staying)
+        _gru_step(self._units, entering, staying)
         return self._units
 
 
@@ -159,3 +138,23 @@ def _linear(array: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarra
 
 def _logistic(x: np.ndarray) -> np.ndarray:
     return np.asarray(F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5))
+
+
+def _gru_step(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> None:
+    """Advance GRU units (H,) by a tick, in place; `staying` is overwritten.
+
+    `entering` (3H,) comes from the inputs, `staying` (3H,) from the units, both with their biases,
+    in the order reset, update, new and folded with `halves`.
+    """
+    count = len(units)
+    gates, new = staying[: 2 * count], staying[2 * count :]
+    gates += entering[: 2 * count]
+    np.tanh(gates, out=gates)
+    gates *= F32(0.5)
+    gates += F32(0.5)
+    new *= gates[:count]
+    new += entering[2 * count :]
+    np.tanh(new, out=new)
+    units -= new
+    units *= gates[count:]
+    units += new

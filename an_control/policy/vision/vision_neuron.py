@@ -12,9 +12,10 @@ import numpy as np
 
 from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy, PreviousAction, distinct
-from an_control.policy.sizes import VisionSizes
-from an_control.policy.vision.heads import VisionHead
-from an_control.policy.vision.numpy_engine import VisionEngine
+from an_control.policy.sizes import TopPatchesSizes, VisionSizes
+from an_control.policy.vision.heads import Convolution, TopPatches
+from an_control.policy.vision.kernels import Kernels
+from an_control.policy.vision.patch_attention import PatchAttention
 from an_control.system.blas import one_blas_thread
 
 
@@ -23,18 +24,21 @@ class VisionNeuron(PreviousAction, Policy):
 
     Args:
         model: a model of one of the vision kinds.
-        engine: computes the message from the patches.
-        head: computes the action from the message.
+        kernels: the loops, plain or compiled.
     """
 
-    def __init__(self, model: Model, engine: VisionEngine, head: VisionHead) -> None:
+    def __init__(self, model: Model, kernels: Kernels) -> None:
         assert isinstance(model.sizes, VisionSizes)
-        self.model, self.engine = model, engine.name
+        self.model, self.engine = model, kernels.name
         self._sizes: VisionSizes = model.sizes
         self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
-        self._engine = engine
         self.reading_shape = model.sizes.stack, model.sizes.patch, model.sizes.patch
-        self._head = head
+        self._attend = PatchAttention(model, kernels)
+        self._head: TopPatches | Convolution
+        if isinstance(model.sizes, TopPatchesSizes):
+            self._head = TopPatches(model, kernels)
+        else:
+            self._head = Convolution(model, kernels)
         self.reset()
 
     def reset(self) -> None:
@@ -67,7 +71,7 @@ class VisionNeuron(PreviousAction, Policy):
             )
         if ids is not self._ids:
             self._ids = distinct(ids)
-        self.message = self._engine(patches, self._previous)
+        self.message = self._attend(patches, self._previous)
         self._previous = self._head(self.message, self._previous)
         return self._previous.copy()
 
@@ -84,9 +88,9 @@ class VisionNeuron(PreviousAction, Policy):
     @property
     def attention(self) -> np.ndarray:
         """The last step's attention (M, N), columns in `channel_order`; rows sum to one."""
-        return self._engine.attention[:, : len(self._ids)]  # none after a reset
+        return self._attend.attention[:, : len(self._ids)]  # none after a reset
 
     @property
     def messages(self) -> np.ndarray:
         """What each patch gives to the message (N, m) of the last step, in `channel_order`."""
-        return self._engine.messages[: len(self._ids)]
+        return self._attend.messages[: len(self._ids)]

@@ -27,7 +27,7 @@ from an_control.learning.dagger.image_patches.episodes import (
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.faults import draw
 from an_control.policy.set_transformer import NORM_EPSILON
-from an_control.policy.vision.weights import WHITE
+from an_control.policy.vision.patch_attention import WHITE
 
 
 class Seen(NamedTuple):

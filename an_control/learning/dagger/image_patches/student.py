@@ -20,7 +20,7 @@ from an_control.policy import Model, VisionSizes
 from an_control.policy.random_model import random_model
 from an_control.policy.set_transformer import NORM_EPSILON, positional_table
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, kind_of
-from an_control.policy.vision.weights import WHITE
+from an_control.policy.vision.patch_attention import WHITE
 
 NEVER = -1e9
 """The score of a missing patch."""

@@ -19,7 +19,7 @@ from an_control.learning.rollout.compiled.loop import (
 from an_control.learning.rollout.compiled.policies import BATCH
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, MlpSizes, Model
-from an_control.policy.scalar.weights import Form, Packed, Weights, head_of, pack, pack_head
+from an_control.policy.packed_weights import Form, Packed, pack, pack_head
 from an_control_sim.gym.environments import Batch
 
 CHUNK = 1024
@@ -177,9 +177,9 @@ def candidates_of(models: Sequence[Model]) -> Packed:
                 "compiled rollouts know no memory, recurrence, reset on jump, encoder or pma"
                 " attention"
             )
-        return pack(sizes, Weights.of(sizes, arrays))
+        return pack(sizes, arrays)
     assert isinstance(sizes, MlpSizes)
-    head, widths = pack_head(head_of(arrays, len(sizes.head) + 1))
+    head, widths = pack_head(arrays, len(sizes.head) + 1)
     form = Form(relu=sizes.activation == "relu", clip=sizes.output == "clip")
     none = np.zeros((len(models), 0, 0), np.float32)
     return Packed(none, none, head, widths, form)

@@ -35,7 +35,7 @@ from an_control.learning.rollout.compiled.policies import (
     take_weights,
 )
 from an_control.policy.exact_sums import MAX_READING, ORDINARY
-from an_control.policy.scalar.weights import Form, Packed
+from an_control.policy.packed_weights import Form, Packed
 from an_control.system.compiled_cache import njit
 
 

@@ -14,8 +14,8 @@ import math
 import numpy as np
 
 from an_control.policy.exact_sums import ROUND_MASS
-from an_control.policy.float32_functions import exp, tanh
-from an_control.policy.scalar.numba_engine import VECTOR as EIGHT
+from an_control.policy.numba_engine import VECTOR as EIGHT
+from an_control.policy.numba_engine import exp, tanh
 from an_control.system.compiled_cache import njit
 
 F32 = np.float32

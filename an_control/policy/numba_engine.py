@@ -2,7 +2,7 @@
 
 A channel is worked through on its own by the same instructions wherever it stands (the compiler
 vectorises over gates and queries, never over channels), and the sums over channels are exact (see
-`exact`); without fast-math flags nothing is fused or reordered. So here too a channel's place
+`exact_sums`); without fast-math flags nothing is fused or reordered. So here too a channel's place
 cannot change a bit.
 """
 
@@ -12,17 +12,63 @@ from __future__ import annotations
 
 import numpy as np
 
+from an_control.policy.attention_neuron import JUMP_LIMIT, Engine
 from an_control.policy.exact_sums import ROUND_MASS
-from an_control.policy.float32_functions import exp, tanh
-from an_control.policy.scalar.attention_neuron import JUMP_LIMIT, MAX_ERROR, USUAL
-from an_control.policy.scalar.weights import Form, Weights, aligned, pack, pack_memory
+from an_control.policy.model_file import Model
+from an_control.policy.packed_weights import Form, aligned, pack, pack_memory
 from an_control.policy.sizes import AttentionSizes
 from an_control.system.compiled_cache import njit
+
+F32 = np.float32
+USUAL = F32(0.1)
+"""The share of a tick's change in what is usual; see `reference`."""
+MAX_ERROR = F32(1e30)
+"""Of the scaled square of an error: one that overflows would leave NaN in the evidence for good."""
+VECTOR = 8
+"""Queries are padded to a multiple of this, for the compiler to vectorise over them."""
+NO_SCORE = F32(-1e30)
+"""A softmax makes it zero."""
+
+
+@njit(inline="always", error_model="numpy")
+def tanh(x):
+    """Rational approximation of tanh, odd 13 over even 6, to 3e-7 (as in Eigen's fast tanh)."""
+    limit = F32(7.90531110763549805)
+    x = limit if x > limit else x
+    x = -limit if x < -limit else x
+    y = x * x
+    p = F32(-2.76076847742355e-16) * y + F32(2.00018790482477e-13)
+    p = p * y + F32(-8.60467152213735e-11)
+    p = p * y + F32(5.12229709037114e-08)
+    p = p * y + F32(1.48572235717979e-05)
+    p = p * y + F32(6.37261928875436e-04)
+    p = p * y + F32(4.89352455891786e-03)
+    q = F32(1.19825839466702e-06) * y + F32(1.18534705686654e-04)
+    q = q * y + F32(2.26843463243900e-03)
+    q = q * y + F32(4.89352518554385e-03)
+    return x * p / q
+
+
+@njit(inline="always", error_model="numpy")
+def exp(x):
+    """exp for x <= 0, to 2e-7: (1 + polynomial on [0, ln 2]) times a power of two."""
+    low = F32(-87.0)
+    x = low if x < low else x
+    n = np.floor(x * F32(1.44269504088896341) + F32(0.5))
+    r = x - n * F32(0.693359375)
+    r = r - n * F32(-2.12194440e-4)
+    p = F32(1.9875691500e-4) * r + F32(1.3981999507e-3)
+    p = p * r + F32(8.3334519073e-3)
+    p = p * r + F32(4.1665795894e-2)
+    p = p * r + F32(1.6666665459e-1)
+    p = p * r + F32(5.0000001201e-1)
+    p = p * r * r + r + F32(1.0)
+    return p * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def advance_lstm(values, columns, drive, hidden, state):
-    """An LSTM's tick. Columns of `state` (., 2d + 1): outputs h, cells c, the last reading.
+    """Advance LSTM neurons. Columns of `state` (., 2d + 1): outputs h, cells c, last reading.
 
     Rows of `drive`: what all channels share, the weights of each input.
     """
@@ -63,7 +109,7 @@ def advance_lstm(values, columns, drive, hidden, state):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def advance_stack(values, columns, drive, state):
-    """A tick on stacked readings. Columns of `state` (., d + k): outputs h, newest to oldest."""
+    """Advance neurons on stacked readings. Columns of `state` (., d + k): outputs h, readings."""
     inputs, d = len(drive) - 1, drive.shape[1]
     h = np.empty(d, F32)
     for n in range(values.shape[0]):
@@ -86,11 +132,11 @@ def advance_stack(values, columns, drive, state):
 
 @njit(inline="always", error_model="numpy")
 def reset_on_jump(values, columns, state, known):
-    """Reset every neuron where most readings jump; see `policy.scalar.reset_on_jump`.
+    """Reset every neuron where most readings jump; see `reference`.
 
     `known` says where a neuron's readings begin in its state, and how many there are.
     """
-    last, usual = state.shape[1] - 2, state.shape[1] - 1
+    last, usual = known[0], state.shape[1] - 1
     excess = 0.0
     for n in range(len(values)):
         own = state[columns[n]]
@@ -101,10 +147,7 @@ def reset_on_jump(values, columns, state, known):
         own[usual] += (jump + jump - own[usual]) * USUAL
     if excess > JUMP_LIMIT * len(values):
         state[:, :usual] = 0.0
-        state[:, known[0] : known[0] + known[1]] = np.nan
-        state[:, last] = np.nan
-    for n in range(len(values)):
-        state[columns[n], last] = values[n]
+        state[:, last : last + known[1]] = np.nan
 
 
 @njit(inline="always", error_model="numpy")
@@ -180,7 +223,7 @@ def add_two_products(out, other, rows, x, y):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def expect(memory, previous, memory_rows, expecting_rows):
-    """Advance the head's memory (see `attention_neuron.Memory`) and return what it expects."""
+    """Advance the head's memory (see `reference`) and return what it expects."""
     units = memory_rows.shape[1] // 3
     seen = len(memory) - units
     entering, staying = memory_rows[0].copy(), memory_rows[len(memory_rows) - 1].copy()
@@ -202,7 +245,7 @@ def expect(memory, previous, memory_rows, expecting_rows):
 
 @njit(inline="always", error_model="numpy")
 def update_memory(memory, units, sums, mass, expected, outlier_weight):
-    """What the sums over channels make of what was expected: what is seen, and its shares."""
+    """Correct what was expected by the sums over channels, and remember what is seen."""
     routed = (len(memory) - units) // 2
     for q in range(routed):
         share = min(mass[q], 1.0)
@@ -213,7 +256,7 @@ def update_memory(memory, units, sums, mass, expected, outlier_weight):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def act(message, head, widths, relu, clip):
-    """The head. `head` holds for each layer the bias (out,), then weights (in, out)."""
+    """Return the action. `head` holds for each layer the bias (out,), then weights (in, out)."""
     x, at = message, 0
     for layer in range(len(widths)):
         width = widths[layer]
@@ -236,10 +279,6 @@ def act(message, head, widths, relu, clip):
                 y[j] = max(y[j], 0.0)
         x = y
     return x.astype(np.float32)
-
-
-VECTOR = 8
-"""Queries are padded to a multiple of this, for the compiler to vectorise over them."""
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -291,28 +330,25 @@ def update_evidence(prediction, value, expected, evidence, score):
         score[q] += new
 
 
-F32 = np.float32
-NO_SCORE = F32(-1e30)
-"""A softmax makes it zero."""
-
-
-class NumbaEngine:
+class NumbaEngine(Engine):
     """Holds the neurons' state by column and computes one tick; compiled when made."""
 
     name = "numba"
 
-    def __init__(self, sizes: AttentionSizes, weights: Weights) -> None:
-        self._sizes = sizes
-        packed = pack(sizes, weights)
-        score_rows = np.pad(packed.score_rows, ((0, 0), (0, -sizes.queries % VECTOR)))
+    def __init__(self, model: Model) -> None:
+        assert isinstance(model.sizes, AttentionSizes)
+        sizes = model.sizes
+        self._width = sizes.queries + -sizes.queries % VECTOR
+        super().__init__(sizes, self._width, F32)
+        packed = pack(sizes, model.arrays)
+        score_rows = np.pad(packed.score_rows, ((0, 0), (0, self._width - sizes.queries)))
         if sizes.attention == "softmax":
             score_rows[0, sizes.queries :] = NO_SCORE
-        self._width = score_rows.shape[1]
-        memory: tuple[np.ndarray, ...] = np.zeros((0, 0), F32), np.zeros((0, 0), F32)
+        memory = np.zeros((0, 0), F32), np.zeros((0, 0), F32)
+        if sizes.memory:
+            memory = pack_memory(model.arrays, self._width)
         # What enters the head behind a memory is float32, and float64 would gain nothing there.
         head_type = F32 if sizes.memory else np.float64
-        if weights.memory is not None:
-            memory = pack_memory(weights.memory, self._width)
         self._weights = (
             aligned(packed.gate_rows, F32),
             aligned(score_rows, F32),
@@ -322,20 +358,9 @@ class NumbaEngine:
             tuple(packed.form),  # a plain tuple enters compiled code faster
         )
         self._memory = np.zeros(sizes.message + sizes.memory if sizes.memory else 0, F32)
-        self._fresh = self._fresh_state()
-        self.reset()
+        self._attention = np.zeros((0, self._width), F32)
+        self._message = np.zeros(sizes.message)
         self._warm_up()
-
-    def _fresh_state(self) -> np.ndarray:
-        """A column before its first tick; `_tick` says what stands where."""
-        sizes, d = self._sizes, self._sizes.neuron
-        readings = (d, d + sizes.stack) if sizes.stack else (2 * d, 2 * d + 1)
-        evidence = self._width if sizes.prediction_attention else 0
-        fresh = np.zeros(readings[1] + evidence + 2 * sizes.reset_on_jump, F32)
-        fresh[slice(*readings)] = np.nan
-        if sizes.reset_on_jump:
-            fresh[-2] = np.nan
-        return fresh
 
     def _warm_up(self) -> None:
         """Compile before the first tick, for the two ways in which columns are given."""
@@ -348,54 +373,20 @@ class NumbaEngine:
         self.reset()
 
     def reset(self) -> None:
-        """Drop every column and reset the head's memory."""
         self._memory[:] = 0.0
         self.drop_columns()
 
     def drop_columns(self) -> None:
-        """Drop every column; the head's memory stays."""
-        self._state = np.zeros((0, len(self._fresh)), F32)
+        super().drop_columns()
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(self._sizes.message)
-        self._all = np.zeros(0, np.int64)
-
-    def grow(self, columns: int) -> None:
-        """Add `columns` columns at zero state."""
-        self._state = np.concatenate([self._state, np.tile(self._fresh, (columns, 1))])
-        self._all = np.arange(len(self._state))
-
-    def keep(self, columns: np.ndarray) -> None:
-        """Keep only these columns, in this order."""
-        self._state = self._state[columns]
-        self._all = np.arange(len(self._state))
-
-    def reset_columns(self, columns: np.ndarray) -> None:
-        """Set these columns to zero state."""
-        self._state[columns] = self._fresh
-
-    def save_state(self) -> np.ndarray:
-        """The neurons' state, a row for each column; a copy."""
-        return self._state.copy()
-
-    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
-        """Set these columns to rows of `states`."""
-        self._state[columns] = states
 
     def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
-        """Let the evidence of these columns for these queries (N,) be at least so much."""
-        end = len(self._fresh) - 2 * self._sizes.reset_on_jump
-        _raise_to(self._state, columns, end - self._width, queries, F32(least))
+        _raise_to(self._state, columns, self._evidence.start, queries, F32(least))
 
     def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
-        """A tick of these columns' neurons alone: `values` (N,), the action (A,) before."""
         gate_rows, *_, form = self._weights
         _advance(values, columns, previous, self._state, gate_rows, form)
-        if self._sizes.reset_on_jump:
-            self._state[columns, -2] = values
-
-    def outputs(self, columns: np.ndarray) -> np.ndarray:
-        """The neurons' outputs h of these columns, (N, d)."""
-        return self._state[columns, : self._sizes.neuron].astype(np.float64)
 
     def step(
         self,
@@ -404,7 +395,6 @@ class NumbaEngine:
         previous: np.ndarray,
         shift: np.float64,
     ) -> np.ndarray:
-        """One tick; the same contract as `NumpyEngine.step`."""
         if len(values) != len(self._attention):
             self._attention = np.zeros((len(values), self._width), F32)
         return _tick(
@@ -421,13 +411,11 @@ class NumbaEngine:
 
     @property
     def attention(self) -> np.ndarray:
-        """(M, N) of the last tick, a copy; for softmax without the query "none of them"."""
         rows = self._sizes.queries - (self._sizes.attention == "softmax")
         return self._attention[:, :rows].T.astype(np.float64)
 
     @property
     def message(self) -> np.ndarray:
-        """The last tick's message, a copy."""
         return self._message.copy()
 
 
@@ -446,12 +434,12 @@ def _drive(form, previous, gate_rows):
 
 @njit(inline="always", error_model="numpy")
 def _attend(form, values, columns, state, score_rows, expecting_rows, expected, attention):
-    """The attention (N, M) of every channel, squared where the head has a memory."""
+    """Compute the attention (N, M) of every channel, squared where the head has a memory."""
     score_bias, score_w = score_rows[0], score_rows[1:]
     queries = len(score_bias)
     scores = np.empty(queries, F32), np.empty(queries, F32)
     prediction = expecting_rows[len(expecting_rows) - 4 :]
-    evidence = state.shape[1] - queries - (2 if form.reset_on_jump else 0)
+    evidence = state.shape[1] - queries - (1 if form.reset_on_jump else 0)
     for first in range(0, values.shape[0], 2):  # two at a time, as `advance_lstm`
         count = min(2, values.shape[0] - first)
         for q in range(queries):
@@ -492,7 +480,7 @@ def _sum_message(values, attention, shift):
 
 @njit(inline="always", error_model="numpy")
 def _close_message(form, channels, sums, mass, message):
-    """The message from the sums, which are normalised in place."""
+    """Compute the message from the sums, which are normalised in place."""
     routed = len(message) // 2
     if form.softmax:
         for q in range(routed):
@@ -528,7 +516,7 @@ def _raise_to(state, columns, first, queries, least):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _advance(values, columns, previous, state, gate_rows, plain_form):
-    """A tick of some neurons alone; as `_tick`."""
+    """Advance some neurons alone; as `_tick`."""
     _advance_neurons(Form(*plain_form), values, columns, previous, gate_rows, state)
 
 
@@ -550,10 +538,10 @@ def _tick(
     widths,
     plain_form,
 ):
-    """One tick; the weights are those of `packing`.
+    """Compute one tick; the weights are those of `packed_weights`.
 
     Columns of `state`: those of the neurons; with prediction attention, the evidence for each
-    query; with reset on jump, the last reading and twice its usual change. `memory`: shares (n,)
+    query; with reset on jump, twice a reading's usual change. `memory`: shares (n,)
     and readings (n,) that were seen last, units (H,).
     """
     form = Form(*plain_form)

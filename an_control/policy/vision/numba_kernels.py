@@ -1,4 +1,4 @@
-"""The vision policies with numba: what is elementwise, and what is slow in both heads.
+"""The functions of `kernels`, compiled with numba.
 
 What depends on the patches' order is elementwise over them here too. Behind the message nothing
 does; there the compiler may reorder sums, which it does the same way every time.
@@ -9,63 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.float32_functions import exp
-from an_control.policy.model_file import Model
+from an_control.policy.numba_engine import exp
 from an_control.policy.set_transformer import NORM_EPSILON
-from an_control.policy.vision.heads import Convolution, TopPatches
-from an_control.policy.vision.numpy_engine import NumpyVision
+from an_control.policy.vision.kernels import Kernels
 from an_control.system.compiled_cache import njit
 
 F32 = np.float32
 EPSILON = F32(NORM_EPSILON)
 
 
-class NumbaVision(NumpyVision):
-    """`NumpyVision` with what is elementwise compiled."""
-
-    name = "numba"
-
-    def _weigh(self, scores: np.ndarray, exponential: np.ndarray) -> None:
-        _weigh(scores, exponential, self._to_attention)
-
-    def _normed(self, message: np.ndarray) -> np.ndarray:
-        _norm(message, self._norm_weight, self._norm_bias)
-        return message
-
-
-class NumbaTopPatches(TopPatches):
-    """`TopPatches` with its self-attention compiled."""
-
-    def importance(self, message: np.ndarray) -> np.ndarray:
-        array = self._array
-        queries = message.dot(array["self_attention.query"].T) + array["self_attention.query_bias"]
-        keys = message.dot(array["self_attention.key"].T) + array["self_attention.key_bias"]
-        few = (0, 0), (0, max(4 - queries.shape[1], 0))
-        keys = np.ascontiguousarray(np.pad(keys, few).T)
-        return _importance(np.pad(queries, few), keys)
-
-
-class NumbaConvolution(Convolution):
-    """`Convolution`, compiled."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        self._by_input = np.ascontiguousarray(self._hidden_weight.T)
-
-    def hidden(self, message: np.ndarray) -> np.ndarray:
-        array, grid = self._array, self._sizes.grid
-        image = np.maximum(message, F32(0.0)).reshape(grid, grid, -1)
-        for layer, (size, step) in enumerate(self.WINDOWS):
-            bias = array[f"convolution.{layer}.bias"]
-            image = _convolve(image, self._layers[layer], bias, size, step)
-        hidden = array["head.0.bias"].copy()
-        _add_rows(hidden, self._by_input, image.ravel())
-        return hidden
-
-
 @njit(cache=True, error_model="numpy", nogil=True)
-def _weigh(scores, exponential, grid):
-    """As `NumpyVision._weigh`; `grid` is the shifter to the weights' grid."""
+def weigh(scores, exponential, grid):
+    """See `kernels.weigh`."""
     row = np.empty(scores.shape[1], F32)
     for m in range(len(scores)):
         largest = _largest(scores[m])
@@ -77,8 +32,8 @@ def _weigh(scores, exponential, grid):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _norm(message, weight, bias):
-    """The layer norm of what is positive in the message (M, m), in place."""
+def norm(message, weight, bias):
+    """See `kernels.norm`."""
     width = message.shape[1]
     for m in range(len(message)):
         mean, variance = F32(0.0), F32(0.0)
@@ -94,9 +49,15 @@ def _norm(message, weight, bias):
             message[m, j] = message[m, j] / deviation * weight[j] + bias[j]
 
 
+def importance(queries, keys):
+    """See `kernels.importance`."""
+    few = (0, 0), (0, max(4 - queries.shape[1], 0))
+    return _importance(np.pad(queries, few), np.ascontiguousarray(np.pad(keys, few).T))
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def _importance(queries, keys):
-    """(M,): column sums of the softmax over rows of queries (M, a) times keys (a, M)."""
+    """Do the same for queries (M, a) and keys (a, M) of width 4 or more."""
     rows = len(queries)
     scores, largest = np.empty(rows, F32), np.full(rows, F32(-np.inf))
     importance, turned = np.zeros(rows, F32), queries.T.copy()
@@ -143,8 +104,8 @@ def _sum(x):
 
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
-def _convolve(image, weights, bias, size, step):
-    """The positive part of an image (rows, columns, planes) convolved with size x size windows."""
+def convolve(image, weights, bias, size, step):
+    """See `kernels.convolve`."""
     planes = image.shape[2]
     rows = (image.shape[0] - size) // step + 1
     columns = (image.shape[1] - size) // step + 1
@@ -183,10 +144,13 @@ def _add_rows_of_all(out, rows, x):
 
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
-def _add_rows(out, rows, x):
-    """``out += x @ rows`` for many x that are zero: their rows are not even read."""
+def add_rows(out, rows, x):
+    """See `kernels.add_rows`; the rows of x that are zero are not even read."""
     for k in range(len(x)):
         number = x[k]
         if number != F32(0.0):
             for j in range(len(out)):
                 out[j] += rows[k, j] * number
+
+
+COMPILED = Kernels("numba", weigh, norm, importance, convolve, add_rows)

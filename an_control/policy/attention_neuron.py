@@ -2,88 +2,117 @@
 
 Ids are mapped to the engine's columns here; the engines compute. A reading that is not finite is
 missing; a missing channel is left out of the sum, its state waits `keep_ticks` ticks for it.
-
-Reset on jump: where most readings jump at once, channels were rewired, and all neurons reset.
-
-A neuron that keeps what it knew of another channel takes its new one for the old one, or for none,
-for a long time. One that is reset knows nothing, but says so. A single neuron cannot tell a jump of
-its reading from a foot that touches the ground; all of them together can. With each channel's
-change d since the last tick (at most 1), and u, what is usual for it:
-
-    reset      if the mean over channels of max(d - 2 u, 0) is over `JUMP_LIMIT`
-    u          = 0.9 u + 0.1 d
-
-The usual change keeps a channel that always jumps, such as noise, out of it. On the Ant, no tick of
-a walk or a stumble with up to 10 channels of noise beside the 28 comes near the limit (after the
-first 20), and every reshuffle of all channels is over it. The neurons' state and last readings are
-reset, the head's memory stays.
-
-The head's memory: it imputes what no channel reads, and carries the gait meanwhile.
-
-A GRU (Cho et al. 2014) remembers what was seen and done. From it, and from the last tick, comes
-the reading that the head expects at each query. Squared attention routes the readings, so that a
-neuron that does not know its channel yet has little weight; the more of a query's mass is missing,
-the more what was expected counts. With attention w (softmax over the queries q for each channel n)
-and readings o:
-
-    h       = GRU([x, m, a], h)                x, m: seen at the last tick, a: the last action
-    mu      = expectation([h, x, m, a])        linear
-    s       = min(sum over n of w^2, 1)
-    r       = (sum over n of w^2 o) / max(sum over n of w^2, 1) - s mu
-    t       = 1 / (1 + d r^2)                  d: the outlier weight (0: none)
-    m, x    = t s, mu + t r
-    action  = head([x, h])
-
-Prediction attention: which query expected a reading tells, too, which channel it is. The scores of
-the queries get evidence, which fades, before their softmax:
-
-    e       = k e + g - v u / (1 + u)          u = b (o - mu)^2 for each channel and query
-
-After an unannounced reshuffle, the neurons still point to the wrong queries for some ticks. What
-they say then is mostly far from what is expected: outlier weighting keeps it out of head and
-memory.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
-from an_control.policy.exact_sums import MAX_READING, ORDINARY, ROUND_MASS, round_terms
+from an_control.policy.exact_sums import MAX_READING, ORDINARY, round_terms
 from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy, PreviousAction, distinct, real_numbers
-from an_control.policy.scalar.weights import MemoryWeights
 from an_control.policy.sizes import AttentionSizes
 
+JUMP_LIMIT = 0.18
+"""Of the mean excess of the readings' jumps: over it all neurons are reset, see `reference`."""
 
-class Engine(Protocol):
-    """What computes a tick on columns of state."""
+
+class Engine(ABC):
+    """Computes a tick; holds the neurons' state (N, .), a row for each of the policy's columns.
+
+    A row holds an LSTM's outputs h (d), cells (d) and last reading, or the outputs (d) and newest
+    readings (k) of a neuron on stacked readings; with prediction attention the evidence for each
+    query; with reset on jump twice a reading's usual change. Readings are NaN before the first
+    tick.
+
+    Args:
+        sizes: of the policy.
+        evidence: numbers kept for prediction attention, where the policy has it.
+        dtype: of the state.
+    """
 
     name: str
 
-    def reset(self) -> None: ...
-    def drop_columns(self) -> None: ...
-    def grow(self, columns: int) -> None: ...
-    def keep(self, columns: np.ndarray) -> None: ...
-    def reset_columns(self, columns: np.ndarray) -> None: ...
-    def save_state(self) -> np.ndarray: ...
-    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None: ...
-    def outputs(self, columns: np.ndarray) -> np.ndarray: ...
-    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None: ...
-    def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None: ...
+    def __init__(self, sizes: AttentionSizes, evidence: int, dtype: Any) -> None:
+        d = sizes.neuron
+        self._sizes = sizes
+        self._readings = slice(d, d + sizes.stack) if sizes.stack else slice(2 * d, 2 * d + 1)
+        end = self._readings.stop
+        self._evidence = slice(end, end + (evidence if sizes.prediction_attention else 0))
+        self._fresh = np.zeros(self._evidence.stop + sizes.reset_on_jump, dtype)
+        self._fresh[self._readings] = np.nan
+        self._hold(np.zeros((0, len(self._fresh)), dtype))
+
+    def _hold(self, state: np.ndarray) -> None:
+        self._state, self._all = state, np.arange(len(state))
+
+    def drop_columns(self) -> None:
+        """Drop every column; the head's memory stays."""
+        self._hold(self._state[:0])
+
+    def grow(self, columns: int) -> None:
+        """Add `columns` columns at zero state."""
+        self._hold(np.concatenate([self._state, np.tile(self._fresh, (columns, 1))]))
+
+    def keep(self, columns: np.ndarray) -> None:
+        """Keep only these columns, in this order."""
+        self._hold(self._state[columns])
+
+    def reset_columns(self, columns: np.ndarray) -> None:
+        """Set these columns to zero state."""
+        self._state[columns] = self._fresh
+
+    def save_state(self) -> np.ndarray:
+        """Return a copy of the neurons' state, a row for each column."""
+        return self._state.copy()
+
+    def restore_state(self, columns: np.ndarray, states: np.ndarray) -> None:
+        """Set these columns to rows of `states`."""
+        self._state[columns] = states
+
+    def outputs(self, columns: np.ndarray) -> np.ndarray:
+        """Return the neurons' outputs h of these columns, (N, d)."""
+        return self._state[columns, : self._sizes.neuron].astype(np.float64)
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Drop every column and reset what is remembered behind the message."""
+
+    @abstractmethod
+    def identify(self, columns: np.ndarray, queries: np.ndarray, least: float) -> None:
+        """Raise the evidence of these columns for these queries (N,) to at least `least`."""
+
+    @abstractmethod
+    def advance(self, values: np.ndarray, columns: np.ndarray, previous: np.ndarray) -> None:
+        """Advance these columns' neurons alone on `values` (N,) after the action (A,)."""
+
+    @abstractmethod
     def step(
         self,
         values: np.ndarray,
         columns: np.ndarray | None,
         previous: np.ndarray,
         shift: np.float64,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """Compute one tick on `values` (N,) float32 of these columns (None: all, in order).
+
+        `previous` is the previous action (A,) float32 in [-1, 1], `shift` the shifter for the
+        message's terms (see `exact_sums`). Returns the action (A,) float32.
+        """
+
     @property
-    def attention(self) -> np.ndarray: ...
+    @abstractmethod
+    def attention(self) -> np.ndarray:
+        """(M, N) of the last tick, a copy; for softmax without the query "none of them"."""
+
     @property
-    def message(self) -> np.ndarray: ...
+    @abstractmethod
+    def message(self) -> np.ndarray:
+        """The last tick's message, a copy."""
 
 
 class AttentionNeuron(PreviousAction, Policy):
@@ -155,7 +184,7 @@ class AttentionNeuron(PreviousAction, Policy):
 
     def identify_channels(self, ids: Sequence[str], channels: np.ndarray, least: float) -> None:
         """Let it be likely, by at least so many nats, that these ids carry the nominal `channels`
-        (N,): the evidence of prediction attention, see `memory`; without it nothing changes.
+        (N,): the evidence of prediction attention, see `reference`; without it nothing changes.
 
         Unknown ids are left out.
         """
@@ -170,7 +199,7 @@ class AttentionNeuron(PreviousAction, Policy):
     def advance_channels(
         self, ids: Sequence[str], values: np.ndarray, previous: np.ndarray
     ) -> None:
-        """A tick of these channels' neurons alone, on readings (N,) and the action (A,) before it.
+        """Advance these channels' neurons alone on readings (N,) and the action (A,) before them.
 
         No action comes of it. Unknown ids are left out.
         """
@@ -278,133 +307,10 @@ class AttentionNeuron(PreviousAction, Policy):
 
 
 def _finite(values: np.ndarray, ids: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...], float]:
-    """The readings that count as present, their ids, and the largest magnitude among them."""
+    """Return the readings that count as present, their ids, and the largest magnitude."""
     values = values.astype(np.float64)
     present = np.abs(values) <= MAX_READING
     if not present.all():
         values, ids = values[present], distinct(ids)
         ids = tuple(name for name, there in zip(ids, present, strict=True) if there)
     return values, ids, max(ORDINARY, float(np.abs(values).max(initial=0.0)))
-
-
-JUMP_LIMIT = 0.18
-USUAL = np.float32(0.1)
-"""The share of a tick's change in what is usual."""
-MAX_JUMP, NO_JUMP = np.array(1.0, np.float32), np.array(0.0, np.float32)
-TO_MASS = np.array(ROUND_MASS)
-
-
-def jumped(change: np.ndarray, usual: np.ndarray) -> bool:
-    """Whether most of these changes (N,) are jumps; updates `usual` (N,), which is twice u."""
-    jump = np.abs(change)
-    np.minimum(jump, MAX_JUMP, out=jump)
-    excess = jump - usual
-    terms = np.maximum(excess, NO_JUMP, out=np.empty(len(change)))
-    terms += TO_MASS
-    terms -= TO_MASS
-    jump += jump
-    jump -= usual
-    jump *= USUAL
-    usual += jump
-    return bool(np.add.reduce(terms) > JUMP_LIMIT * len(change))
-
-
-MAX_ERROR = np.float32(1e30)
-"""Of the scaled square of an error: one that overflows would leave NaN in the evidence for good."""
-ONE, HALF = np.float64(1.0), np.array(0.5, np.float32)
-
-
-def gru_step(units: np.ndarray, entering: np.ndarray, staying: np.ndarray) -> None:
-    """One tick of GRU units (H,), in place; of `staying` nothing is left.
-
-    `entering` (3H,) comes from the inputs, `staying` (3H,) from the units, both with their biases,
-    in the order reset, update, new and folded with `halves`.
-    """
-    count = len(units)
-    gates, new = staying[: 2 * count], staying[2 * count :]
-    gates += entering[: 2 * count]
-    np.tanh(gates, out=gates)
-    gates *= HALF
-    gates += HALF
-    new *= gates[:count]
-    new += entering[2 * count :]
-    np.tanh(new, out=new)
-    units -= new
-    units *= gates[count:]
-    units += new
-
-
-class Memory:
-    """Holds the memory and computes its part of a tick, in numpy float32."""
-
-    def __init__(self, weights: MemoryWeights) -> None:
-        n, units = len(weights.expectation_bias), len(weights.hidden_bias)
-        inside = np.concatenate([np.zeros(2 * units), weights.hidden_bias])
-        # Products with a one add the biases.
-        self._hidden = np.column_stack([inside, weights.hidden]).astype(np.float32)
-        self._input = np.column_stack([weights.input, weights.bias]).astype(np.float32)
-        expectation = np.column_stack([weights.expectation, weights.expectation_bias])
-        self._expectation = expectation.astype(np.float32)
-        weight = weights.outlier_weight
-        self._outlier_weight = weight.copy() if weight.any() else None
-        self._prediction = weights.prediction.astype(np.float32)[:, :, None]
-        # All that is remembered: 1, units, what was seen last and its shares, previous action, 1.
-        self._all = np.ones(self._hidden.shape[1] + self._input.shape[1], np.float32)
-        self._units = self._all[1 : 1 + units]
-        self._seen = self._all[1 + units : 1 + units + 2 * n].reshape(2, n)
-        self._previous = self._all[1 + units + 2 * n : -1]
-        self._entering, self._staying = np.empty((2, 3 * units), np.float32)
-        self._expected = np.empty(n, np.float32)
-        self._pair, self._trust = np.empty((2, n)), np.empty(n)
-        self.known = self._all[1 : 1 + units + n]
-        """The head's input (H + n,): the units, and what is seen."""
-        self.reset()
-
-    def reset(self) -> None:
-        """Set everything to zero."""
-        self._all[1:-1] = 0.0
-
-    def expect(self, previous: np.ndarray) -> np.ndarray:
-        """The readings (n,) that are expected now, given the previous action (A,)."""
-        units, count = self._units, len(self._units)
-        self._previous[...] = previous
-        np.dot(self._input, self._all[count + 1 :], out=self._entering)
-        np.dot(self._hidden, self._all[: count + 1], out=self._staying)
-        gru_step(units, self._entering, self._staying)
-        np.dot(self._expectation, self._all[1:], out=self._expected)
-        return self._expected
-
-    def update_evidence(
-        self, values: np.ndarray, expected: np.ndarray, evidence: np.ndarray
-    ) -> None:
-        """Update the evidence (n, N) by these readings (N,), in place."""
-        width, max_loss, gain, keep = self._prediction
-        error = values - expected[:, None]
-        with np.errstate(over="ignore"):
-            error *= error
-            error *= width
-        np.fmin(error, MAX_ERROR, out=error)
-        error /= error + np.float32(1.0)
-        error *= max_loss
-        evidence *= keep
-        evidence += gain
-        evidence -= error
-
-    def update(self, expected: np.ndarray, message: np.ndarray) -> None:
-        """Correct what was expected by the message, and keep it for the next tick.
-
-        `message` (2, n): sums of squared attention times readings, sums of squared attention.
-        """
-        pair, trust = self._pair, self._trust
-        news, share = pair
-        np.maximum(message[1], ONE, out=trust)
-        np.divide(message, trust, out=pair)
-        np.multiply(share, expected, out=trust)
-        news -= trust
-        if self._outlier_weight is not None:
-            np.multiply(news, news, out=trust)
-            trust *= self._outlier_weight
-            trust += ONE
-            pair /= trust
-        news += expected
-        self._seen[...] = pair

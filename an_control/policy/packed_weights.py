@@ -1,0 +1,177 @@
+"""An AttentionNeuron's arrays as compiled code takes them.
+
+Two foldings, both exact in mathematics: a logistic function is written as ``(tanh(x / 2) + 1) / 2``
+with the half in the weights, and an LSTM's three logistic gates come first, so that one tanh serves
+all four gates; and queries times keys become one matrix on the neuron's output. The sums are made
+in float64 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from an_control.policy.sizes import AttentionSizes
+
+F32 = np.float32
+LINE = 64
+"""Bytes that a processor loads at once."""
+MAX_LOG = 20.0
+"""Bound of a factor's logarithm; keeps its products with readings finite."""
+
+
+def aligned(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """Return a C-ordered copy that begins where a processor's line does, so that no load crosses
+    one."""
+    room = np.empty(array.size * np.dtype(dtype).itemsize + LINE, np.uint8)
+    begin = -room.ctypes.data % LINE
+    copy = room[begin : begin + array.size * np.dtype(dtype).itemsize].view(dtype)
+    copy = copy.reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+class Form(NamedTuple):
+    """What compiled code has to know of a policy beside its weights."""
+
+    inputs: int = 1
+    """A channel's inputs."""
+    recurrent: int = 0
+    """How many rows take the neuron's own outputs: d of an LSTM, 0 of stacked readings."""
+    products: bool = False
+    softmax: bool = False
+    relu: bool = False
+    clip: bool = False
+    normalise: int = 0
+    """As in `AttentionSizes`."""
+    memory: int = 0
+    prediction_attention: bool = False
+    reset_on_jump: bool = False
+
+
+class Packed(NamedTuple):
+    """A policy's weights; U is 4d for LSTM neurons (gates input, forget, output, candidate), d for
+    stacked readings.
+
+    Every array but `widths` may have a first axis more, for several policies of the same sizes.
+    """
+
+    gate_rows: np.ndarray
+    """Rows (., U) float32: bias, inputs, actions, outputs h, products."""
+    score_rows: np.ndarray
+    """Rows (., M) float32: bias, outputs h."""
+    head: np.ndarray
+    """For each layer the bias (out,), then weights (in, out), float64."""
+    widths: np.ndarray
+    form: Form
+
+    def some(self, policies: slice) -> Packed:
+        """Return these of several policies."""
+        return self._replace(
+            gate_rows=self.gate_rows[policies],
+            score_rows=self.score_rows[policies],
+            head=self.head[policies],
+        )
+
+
+def pack(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Packed:
+    """Lay out a model's arrays, or those of several models with a first axis more."""
+    array = _wide(arrays)
+    units = _as_they_are if sizes.stack else _gates
+    bias = units(array["neuron.bias"], 1)[..., None, :]
+    gate_rows = [bias] + [
+        np.ascontiguousarray(_turned(units(array[name], 2)))
+        for name in ("neuron.input", "neuron.action", "neuron.hidden")
+        if name in array
+    ]
+    if sizes.products:  # (..., U, F, A) to (..., F A, U)
+        products = np.moveaxis(units(array["neuron.products"], 3), -3, -1)
+        gate_rows.append(products.reshape(*bias.shape[:-2], -1, bias.shape[-1]))
+    queries, key = array["attention.queries"], array["attention.key"]
+    scores_bias = (queries @ array["attention.key_bias"][..., None])[..., 0]
+    form = Form(
+        inputs=sizes.features,
+        recurrent=0 if sizes.stack else sizes.neuron,
+        products=sizes.products,
+        softmax=sizes.attention == "softmax",
+        relu=sizes.activation == "relu",
+        clip=sizes.output == "clip",
+        normalise=sizes.normalise,
+        memory=sizes.memory,
+        prediction_attention=sizes.prediction_attention,
+        reset_on_jump=sizes.reset_on_jump,
+    )
+    return Packed(
+        np.ascontiguousarray(np.concatenate(gate_rows, -2), F32),
+        np.ascontiguousarray(_rows(scores_bias, queries @ key), F32),
+        *pack_head(array, len(sizes.head) + 1),
+        form,
+    )
+
+
+def pack_head(array: Mapping[str, np.ndarray], layers: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the layers of the head in one array, and their widths."""
+    rows = [
+        _rows(array[f"head.{layer}.bias"], array[f"head.{layer}.weight"]) for layer in range(layers)
+    ]
+    flat = [one.reshape(*one.shape[:-2], -1) for one in rows]
+    return np.concatenate(flat, -1), np.array([one.shape[-1] for one in rows])
+
+
+def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lay out the arrays of the head's memory in rows of float32.
+
+    Rows of its gates (., 3H): bias, shares and readings seen last (2n), units (H), previous action,
+    the new values' bias inside the reset. Rows of queries (., `width`), which is at least n: bias
+    of what is expected, the same inputs, outlier weight, prediction attention.
+    """
+    array = _wide(arrays)
+    n, units = len(array["expectation.bias"]), len(array["memory.hidden_bias"])
+    half = halves(units)
+    seen, previous = np.split((array["memory.input"] * half[:, None]).T, [2 * n])
+    hidden = (array["memory.hidden"] * half[:, None]).T
+    bias = (array["memory.bias"] * half)[None]
+    inside = np.concatenate([np.zeros(2 * units), array["memory.hidden_bias"]])[None]
+    rows = [bias, np.roll(seen, n, axis=0), hidden, previous, inside]
+    begin, seen, previous = np.split(array["expectation.weight"].T, [units, units + 2 * n])
+    weight = np.zeros((1, n))
+    if "memory.log_outlier_weight" in array:
+        weight = np.exp(np.minimum(array["memory.log_outlier_weight"], MAX_LOG))[None]
+    expected = [array["expectation.bias"][None], np.roll(seen, n, axis=0), begin, previous, weight]
+    if "attention.prediction" in array:
+        prediction = array["attention.prediction"].copy()
+        prediction[0] = np.exp(np.minimum(prediction[0], MAX_LOG))
+        prediction[3] = 0.5 * np.tanh(0.5 * prediction[3]) + 0.5
+        expected.append(prediction)
+    spread = np.pad(np.concatenate(expected), ((0, 0), (0, width - n)))
+    return aligned(np.concatenate(rows), F32), aligned(spread, F32)
+
+
+def halves(units: int) -> np.ndarray:
+    """Return the factors (3H,) of GRU units' sums with which a gate is (tanh + 1) / 2."""
+    return np.where(np.arange(3 * units) < 2 * units, 0.5, 1.0)
+
+
+def _wide(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: array.astype(np.float64) for name, array in arrays.items()}
+
+
+def _gates(rows: np.ndarray, axes: int) -> np.ndarray:
+    """Fold and reorder an LSTM's rows (4d), the first of the last `axes` axes."""
+    first, new, output = np.split(rows, [rows.shape[-axes] // 2, 3 * rows.shape[-axes] // 4], -axes)
+    return np.concatenate([0.5 * first, 0.5 * output, new], -axes)
+
+
+def _as_they_are(rows: np.ndarray, axes: int) -> np.ndarray:
+    return rows
+
+
+def _rows(bias: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the bias (..., out) before the weights (..., out, in): (..., 1 + in, out)."""
+    return np.concatenate([bias[..., None, :], _turned(weight)], -2)
+
+
+def _turned(weight: np.ndarray) -> np.ndarray:
+    return weight.swapaxes(-2, -1)

@@ -1,0 +1,138 @@
+"""The memory behind a policy's message, equation by equation in plain numpy, a tick at a time.
+
+An LSTM (Hochreiter & Schmidhuber 1997), a GRU (Cho et al. 2014), or a transformer of Parisotto et
+al. 2019, "Stabilizing Transformers for Reinforcement Learning": the plain one, its identity map
+reordering (TrXL-I) and its gates (GTrXL), with the attention of Dai et al. 2019, "Transformer-XL".
+A transformer's layers keep what entered them in the ticks of their window, and nothing more.
+
+U units, n ticks in the window so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from an_control.policy.set_transformer import layer_norm, positional_table
+from an_control.policy.sizes import RecurrenceSizes
+
+
+def logistic(x: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + e^-x), in a form that cannot overflow."""
+    return np.asarray(0.5 * np.tanh(0.5 * x) + 0.5)
+
+
+def lstm(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return an LSTM's outputs and cells (..., U) from its gates' sums (..., 4U) in the order
+    input, forget, candidate, output, and its cells before."""
+    units = cells.shape[-1]
+    enter, forget, candidate, leave = (
+        sums[..., gate * units : (gate + 1) * units] for gate in range(4)
+    )
+    cells = logistic(forget) * cells + logistic(enter) * np.tanh(candidate)
+    return logistic(leave) * np.tanh(cells), cells
+
+
+def gru(
+    weight: Mapping[str, np.ndarray], name: str, inputs: np.ndarray, units: np.ndarray
+) -> np.ndarray:
+    """Return the units (U,) of the GRU `name` after a tick; gates reset, update, new."""
+    entering = weight[f"{name}.input"] @ inputs + weight[f"{name}.bias"]
+    x_reset, x_update, x_new = entering.reshape(3, -1)
+    h_reset, h_update, h_new = (weight[f"{name}.hidden"] @ units).reshape(3, -1)
+    reset, update = logistic(x_reset + h_reset), logistic(x_update + h_update)
+    new = np.tanh(x_new + reset * (h_new + weight[f"{name}.hidden_bias"]))
+    return np.asarray((1.0 - update) * new + update * units)
+
+
+class Recurrence:
+    """Remembers from tick to tick.
+
+    Args:
+        sizes: of the memory.
+        arrays: a model's, of which it takes those named "recurrence.*".
+    """
+
+    def __init__(self, sizes: RecurrenceSizes, arrays: Mapping[str, np.ndarray]) -> None:
+        self._sizes = sizes
+        self._weight = {
+            name: array.astype(np.float64)
+            for name, array in arrays.items()
+            if name.startswith("recurrence.")
+        }
+        self._ages = positional_table(sizes.window, sizes.units)[::-1]
+        self.reset()
+
+    def reset(self) -> None:
+        """Start an episode: nothing is remembered."""
+        sizes = self._sizes
+        self._output = self._cells = np.zeros(sizes.units)
+        self._states = [np.zeros((0, sizes.units)) for _ in range(sizes.layers)]
+        """What entered each layer (n, U), the oldest first."""
+
+    def step(self, x: np.ndarray) -> np.ndarray:
+        """Return the output (U,) float64 for the inputs `x`."""
+        weight = self._weight
+        if self._sizes.kind == "gru":
+            self._output = gru(weight, "recurrence", x, self._output)
+            return self._output
+        if self._sizes.kind == "lstm":
+            sums = weight["recurrence.input"] @ x + weight["recurrence.hidden"] @ self._output
+            self._output, self._cells = lstm(sums + weight["recurrence.bias"], self._cells)
+            return self._output
+        x = weight["recurrence.input.weight"] @ x + weight["recurrence.input.bias"]
+        for layer, states in enumerate(self._states):
+            states = self._states[layer] = np.vstack([states, x])[-self._sizes.window :]
+            x = self._layer(f"recurrence.layers.{layer}", states)
+        return x
+
+    def _layer(self, name: str, states: np.ndarray) -> np.ndarray:
+        """Return a layer's output (U,): attention over `states`, and a position-wise network."""
+        if self._sizes.kind == "trxl":  # norms after the sums
+            x = self._norm(f"{name}.attention", states[-1] + self._attend(name, states))
+            return self._norm(f"{name}.network", x + self._network(name, x))
+        y = self._attend(name, self._norm(f"{name}.attention", states))
+        x = self.add(f"{name}.attention", states[-1], np.maximum(y, 0.0))
+        y = self._network(name, self._norm(f"{name}.network", x))
+        return self.add(f"{name}.network", x, np.maximum(y, 0.0))
+
+    def _attend(self, name: str, states: np.ndarray) -> np.ndarray:
+        """Return what the newest of the states (n, U) hears of them all, itself among them."""
+        heads, width = self._sizes.heads, self._sizes.units // self._sizes.heads
+
+        def by_head(part: str, rows: np.ndarray) -> np.ndarray:
+            return (rows @ self._weight[f"{name}.{part}"].T).reshape(-1, heads, width)
+
+        query, keys = by_head("query", states[-1:]), by_head("key", states)
+        values, ages = by_head("value", states), by_head("relative", self._ages[-len(states) :])
+        scores = ((query + self._weight[f"{name}.content_bias"]) * keys).sum(axis=2)
+        scores += ((query + self._weight[f"{name}.position_bias"]) * ages).sum(axis=2)
+        shares = np.exp((scores - scores.max(axis=0)) / np.sqrt(width))
+        shares /= shares.sum(axis=0)
+        heard = (shares[:, :, None] * values).sum(axis=0)
+        return np.asarray(self._weight[f"{name}.output"] @ heard.ravel())
+
+    def _network(self, name: str, x: np.ndarray) -> np.ndarray:
+        """Return the position-wise network's output (U,)."""
+        weight = self._weight
+        hidden = weight[f"{name}.network.0.weight"] @ x + weight[f"{name}.network.0.bias"]
+        out = weight[f"{name}.network.1.weight"] @ np.maximum(hidden, 0.0)
+        return np.asarray(out + weight[f"{name}.network.1.bias"])
+
+    def _norm(self, name: str, x: np.ndarray) -> np.ndarray:
+        weight = self._weight
+        return layer_norm(x, weight[f"{name}_norm.weight"], weight[f"{name}_norm.bias"])
+
+    def add(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the residual sum x + y (U,), or the GRU gate g(x, y) in its place."""
+        if self._sizes.kind == "trxl-i":
+            return x + y
+        units = len(x)
+        hidden = self._weight[f"{name}_gate.hidden"]
+        y_reset, y_update, y_new = (self._weight[f"{name}_gate.input"] @ y).reshape(3, -1)
+        x_reset, x_update = (hidden[: 2 * units] @ x).reshape(2, -1)
+        reset = logistic(y_reset + x_reset)
+        update = logistic(y_update + x_update - self._weight[f"{name}_gate.bias"])
+        new = np.tanh(y_new + hidden[2 * units :] @ (reset * x))
+        return np.asarray((1.0 - update) * x + update * new)

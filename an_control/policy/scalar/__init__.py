@@ -1,1 +1,0 @@
-"""Policies for scalar channels: sensory neurons, attention, memory and head, in two engines."""

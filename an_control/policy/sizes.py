@@ -1,0 +1,820 @@
+"""What a policy is made of: the sizes in a model file's header and the arrays they imply.
+
+Sizes come from untrusted files, so every number is bounded before a shape is built from it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
+from reprlib import repr as short
+from typing import Any, ClassVar, Literal, Protocol, get_args
+
+Shapes = dict[str, tuple[int, ...]]
+
+MAX_SIZE = 65_536
+MAX_LAYERS = 16
+"""Hidden layers of a network."""
+
+
+def head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
+    """Return the shapes of the head's layers, see `layer_shapes`."""
+    return layer_shapes("head", [inputs, *hidden, actions])
+
+
+def memory_shapes(units: int, inputs: int) -> Shapes:
+    """Return the shapes of GRU units, whose gates are in the order reset, update, new."""
+    return {
+        "memory.input": (3 * units, inputs),
+        "memory.hidden": (3 * units, units),
+        "memory.bias": (3 * units,),
+        "memory.hidden_bias": (units,),
+    }
+
+
+def layer_shapes(name: str, widths: list[int]) -> Shapes:
+    """Return the shapes of a network's layers: weights (out, in) and biases (out,)."""
+    shapes: Shapes = {}
+    for layer, (width_in, width_out) in enumerate(pairwise(widths)):
+        shapes[f"{name}.{layer}.weight"] = (width_out, width_in)
+        shapes[f"{name}.{layer}.bias"] = (width_out,)
+    return shapes
+
+
+Encoder = Literal["none", "isab", "sab"]
+
+
+class PartSizes(Protocol):
+    """What a policy's sizes say of these parts."""
+
+    @property
+    def attention(self) -> str: ...
+    @property
+    def encoder(self) -> Encoder: ...
+    @property
+    def inducing(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def compares(self) -> bool: ...
+
+
+def check_parts(sizes: PartSizes, width: int, divided: str) -> None:
+    """Raise ValueError where the numbers do not fit each other or the blocks' `width`, which
+    `divided` names."""
+    if (sizes.inducing > 0) != (sizes.encoder == "isab"):
+        raise ValueError(
+            f"sizes.inducing: {sizes.inducing}, encoder {sizes.encoder} "
+            + ("needs at least 1" if sizes.encoder == "isab" else "allows 0")
+        )
+    if sizes.heads > 1 and not sizes.compares:
+        raise ValueError(
+            f"sizes.heads: {sizes.heads}, {sizes.attention} attention without an encoder allows 1"
+        )
+    if width % sizes.heads:
+        raise ValueError(f"sizes.heads: {sizes.heads} does not divide the {divided.format(width)}")
+
+
+def block_shapes(name: str, width: int) -> Shapes:
+    """Return the shapes of a multihead attention block: attention, row-wise layer, two norms."""
+    square, row = (width, width), (width,)
+    return {
+        f"{name}.query": square,
+        f"{name}.key": square,
+        f"{name}.value": square,
+        f"{name}.output": square,
+        f"{name}.attention_norm.weight": row,
+        f"{name}.attention_norm.bias": row,
+        f"{name}.feed_forward.weight": square,
+        f"{name}.feed_forward.bias": row,
+        f"{name}.norm.weight": row,
+        f"{name}.norm.bias": row,
+    }
+
+
+def encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
+    """Return the shapes of the encoder: one block for SAB, two and the points for ISAB."""
+    if kind == "sab":
+        return block_shapes("encoder", width)
+    if kind == "isab":
+        return {
+            "encoder.inducing": (inducing, width),
+            **block_shapes("encoder.gather", width),
+            **block_shapes("encoder.spread", width),
+        }
+    return {}
+
+
+def pooling_shapes(seeds: int, width: int) -> Shapes:
+    """Return the shapes of pooling by multihead attention, with its row-wise layer before."""
+    return {
+        "pooling.seeds": (seeds, width),
+        "pooling.input.weight": (width, width),
+        "pooling.input.bias": (width,),
+        **block_shapes("pooling", width),
+    }
+
+
+Kind = Literal["lstm", "gru", "trxl", "trxl-i", "gtrxl"]
+MAX_WINDOW = 4_096
+"""Ticks; what is kept of them takes memory that no array of the file stands for."""
+MOST = {"layers": MAX_LAYERS, "window": MAX_WINDOW}
+GATES = {"lstm": 4, "gru": 3}
+"""Rows of the arrays for each unit; the gates are i, f, g, o and reset, update, new."""
+
+
+@dataclass(frozen=True)
+class RecurrenceSizes:
+    """A memory from (inputs,) to (units,) at every tick.
+
+    kind    ``lstm`` (Hochreiter & Schmidhuber 1997), ``gru`` (Cho et al. 2014), or a transformer
+            of Parisotto et al. 2019: ``trxl``, ``trxl-i`` (norms moved to the submodules' inputs),
+            ``gtrxl`` (and GRU gates in place of sums)
+    layers  of a transformer
+    heads   of its attention
+    window  ticks that a layer sees, the present one included
+    """
+
+    kind: Kind
+    units: int
+    layers: int = 1
+    heads: int = 1
+    window: int = 1
+
+    def shapes(self, inputs: int) -> Shapes:
+        """Return the arrays' shapes; weights are (out, in)."""
+        units = self.units
+        if self.kind in GATES:
+            rows = GATES[self.kind] * units
+            shapes: Shapes = {
+                "recurrence.input": (rows, inputs),
+                "recurrence.hidden": (rows, units),
+                "recurrence.bias": (rows,),
+            }
+            return shapes | ({"recurrence.hidden_bias": (units,)} if self.kind == "gru" else {})
+        shapes = {"recurrence.input.weight": (units, inputs), "recurrence.input.bias": (units,)}
+        for layer in range(self.layers):
+            shapes |= self._layer_shapes(f"recurrence.layers.{layer}")
+        return shapes
+
+    def _layer_shapes(self, name: str) -> Shapes:
+        units, square = self.units, (self.units, self.units)
+        shapes: Shapes = {
+            f"{name}.{part}": square for part in ("query", "key", "value", "relative", "output")
+        }
+        for part in ("content_bias", "position_bias"):
+            shapes[f"{name}.{part}"] = (self.heads, units // self.heads)
+        shapes |= layer_shapes(f"{name}.network", [units, 4 * units, units])
+        for part in ("attention", "network"):
+            shapes[f"{name}.{part}_norm.weight"] = shapes[f"{name}.{part}_norm.bias"] = (units,)
+            if self.kind == "gtrxl":  # rows in the order reset, update, new
+                shapes[f"{name}.{part}_gate.input"] = (3 * units, units)
+                shapes[f"{name}.{part}_gate.hidden"] = (3 * units, units)
+                shapes[f"{name}.{part}_gate.bias"] = (units,)
+        return shapes
+
+    def check(self) -> None:
+        """Raise ValueError where the numbers do not fit each other."""
+        if self.kind in GATES:
+            for key in ("layers", "heads", "window"):
+                value = getattr(self, key)
+                if value != 1:
+                    raise ValueError(f"sizes.recurrence.{key}: {value}, {self.kind} allows 1")
+        elif self.units % 2:
+            raise ValueError(f"sizes.recurrence.units: {self.units}, {self.kind} needs an even one")
+        elif self.units % self.heads:
+            raise ValueError(
+                f"sizes.recurrence.heads: {self.heads}, must divide units {self.units}"
+            )
+
+    @classmethod
+    def read(cls, header: Any) -> RecurrenceSizes:
+        """Read a model file's header; ValueError names key, value and what is allowed."""
+        if not isinstance(header, Mapping):
+            raise ValueError(f"sizes.recurrence: {short(header)} is not an object")
+        known = [field.name for field in fields(cls)]
+        for key in header:
+            if key not in known:
+                raise ValueError(
+                    f"sizes.recurrence.{str(key)[:80]}: unknown, allowed are {', '.join(known)}"
+                )
+        try:
+            sizes = cls(**header)
+        except TypeError as error:
+            raise ValueError(f"sizes.recurrence: {error}") from None
+        if sizes.kind not in get_args(Kind):
+            allowed = ", ".join(get_args(Kind))
+            raise ValueError(f"sizes.recurrence.kind: {short(sizes.kind)} is not one of {allowed}")
+        for key in known[1:]:
+            value, most = getattr(sizes, key), MOST.get(key, MAX_SIZE)
+            if type(value) is not int or not 1 <= value <= most:
+                raise ValueError(
+                    f"sizes.recurrence.{key}: {short(value)} is not a whole number from 1 to {most}"
+                )
+        sizes.check()
+        return sizes
+
+
+@dataclass(frozen=True)
+class AttentionSizes:
+    """The AttentionNeuron (Tang & Ha 2021, sections 3.1-3.2) for scalar channels.
+
+    A neuron is an LSTM of `neuron` units; or, where `stack` is over 0, a layer of `neuron` tanh
+    units that sees the `stack` newest readings of its channel and has no other state. `inputs` are
+    a reading and, where asked for, its change since the last tick.
+
+    Not in the paper (`an_control.policy.reference` has the equations):
+
+    products              the neuron also sees its inputs times the previous action
+    attention             the paper's ``tanh``; for each channel a ``softmax`` over the queries,
+                          whose last query stands for "none of them"; or ``pma``, in which each
+                          query attends to the neurons' outputs and nothing is multiplied by
+                          readings
+    encoder               lets the neurons' outputs attend to each other first: to all (``sab``), or
+                          by way of `inducing` points (``isab``); `heads` of the encoder and of pma
+    memory                GRU units (0: none) by which the head behind softmax attention imputes
+                          missing channels
+    outlier_weighting     the head weighs a reading less the farther it is from the expected one
+    prediction_attention  the attention also asks which query expected a channel's reading
+    reset_on_jump         all neurons are reset where most readings jump at once
+    recurrence            a memory behind the message, whose output enters the head
+    normalise             the nominal number of channels, so that added ones make the message no
+                          larger; 0 leaves the sums as they are. Sums behind tanh attention are
+                          multiplied by it over the number present, which changes no bit while
+                          these are as many; those behind softmax attention are divided by their
+                          attention where that is over 1.
+    """
+
+    actions: int
+    neuron: int
+    queries: int
+    key: int
+    inputs: list[str]
+    head: list[int]
+    products: bool = False
+    attention: Literal["tanh", "softmax", "pma"] = "tanh"
+    activation: Literal["tanh", "relu"] = "tanh"
+    output: Literal["tanh", "clip"] = "tanh"
+    memory: int = 0
+    stack: int = 0
+    outlier_weighting: bool = False
+    reset_on_jump: bool = False
+    prediction_attention: bool = False
+    normalise: int = 0
+    encoder: Encoder = "none"
+    inducing: int = 0
+    heads: int = 1
+    recurrence: RecurrenceSizes | None = None
+
+    @property
+    def compiles(self) -> bool:
+        """Whether compiled code knows all of its parts."""
+        return not self.compares and self.recurrence is None
+
+    @property
+    def compiles_in_rollouts(self) -> bool:
+        """Whether the compiled rollouts, which play many episodes at once, know them too."""
+        return self.compiles and not self.memory and not self.reset_on_jump
+
+    @property
+    def compares(self) -> bool:
+        """Whether channels are compared with each other: an encoder or pma."""
+        return self.encoder != "none" or self.attention == "pma"
+
+    @property
+    def features(self) -> int:
+        """The number of inputs that a neuron has of its channel."""
+        return self.stack or len(self.inputs)
+
+    @property
+    def message(self) -> int:
+        """Length of the attention message, which is the head's input where it has no memory."""
+        if self.attention == "pma":
+            return self.queries * self.neuron
+        return self.queries if self.attention == "tanh" else 2 * (self.queries - 1)
+
+    def shapes(self) -> Shapes:
+        units, features = self.neuron if self.stack else 4 * self.neuron, self.features
+        recurrent = {} if self.stack else {"neuron.hidden": (units, self.neuron)}
+        shapes: Shapes = {
+            "neuron.input": (units, features),
+            "neuron.action": (units, self.actions),
+            **recurrent,
+            "neuron.bias": (units,),
+            **encoder_shapes(self.encoder, self.neuron, self.inducing),
+        }
+        if self.attention == "pma":
+            shapes |= pooling_shapes(self.queries, self.neuron)
+        else:
+            shapes |= {
+                "attention.queries": (self.queries, self.key),
+                "attention.key": (self.key, self.neuron),
+                "attention.key_bias": (self.key,),
+            }
+        if self.products:
+            shapes["neuron.products"] = (units, features, self.actions)
+        if self.recurrence is not None:
+            shapes |= self.recurrence.shapes(self.message)
+            return shapes | head_shapes(self.recurrence.units, self.head, self.actions)
+        if not self.memory:
+            return shapes | head_shapes(self.message, self.head, self.actions)
+        units, message = self.memory, self.message
+        shapes |= memory_shapes(units, message + self.actions) | {
+            "expectation.weight": (message // 2, units + message + self.actions),
+            "expectation.bias": (message // 2,),
+        }
+        if self.outlier_weighting:
+            shapes["memory.log_outlier_weight"] = (message // 2,)
+        if self.prediction_attention:
+            shapes["attention.prediction"] = (4, message // 2)
+        return shapes | head_shapes(message // 2 + units, self.head, self.actions)
+
+    def check(self) -> None:
+        """Raise ValueError where the numbers do not fit each other."""
+        if self.memory and self.attention != "softmax":
+            raise ValueError(f"sizes.memory: {self.memory}, {self.attention} attention allows 0")
+        if self.normalise and self.attention == "pma":
+            raise ValueError(f"sizes.normalise: {self.normalise}, pma attention allows 0")
+        if self.attention == "pma" and self.key != self.neuron:
+            raise ValueError(
+                f"sizes.key: {self.key}, pma attention allows its neurons' {self.neuron}"
+            )
+        check_parts(self, self.neuron, "neurons' {} units")
+        if self.memory and self.recurrence is not None:
+            raise ValueError(f"sizes.memory: {self.memory}, a recurrence allows 0")
+        if self.recurrence is not None:
+            self.recurrence.check()
+        if self.memory and self.normalise:
+            raise ValueError(f"sizes.normalise: {self.normalise}, a head with memory allows 0")
+        if self.stack and self.inputs != ["value"]:
+            raise ValueError(f"sizes.inputs: {short(self.inputs)}, a stack allows ['value']")
+        for name in ("outlier_weighting", "prediction_attention"):
+            if getattr(self, name) and not self.memory:
+                raise ValueError(f"sizes.{name}: true, a head without memory allows false")
+        if self.attention == "softmax" and self.queries < 2:
+            raise ValueError(f"sizes.queries: {self.queries}, softmax attention needs at least 2")
+
+
+def paper_sizes(
+    actions: int,
+    queries: int,
+    hidden_layers: int,
+    neuron: int = 8,
+    key: int = 32,
+    stack: int = 0,
+    normalise: int = 0,
+    encoder: Encoder = "none",
+    inducing: int = 0,
+    heads: int = 1,
+    recurrence: RecurrenceSizes | None = None,
+) -> AttentionSizes:
+    """Return the paper's form for continuous control: raw readings, tanh attention, even head; with
+    further parts where they are asked for."""
+    return AttentionSizes(
+        actions=actions,
+        neuron=neuron,
+        queries=queries,
+        key=key,
+        inputs=["value"],
+        head=[queries] * hidden_layers,
+        stack=stack,
+        normalise=normalise,
+        encoder=encoder,
+        inducing=inducing,
+        heads=heads,
+        recurrence=recurrence,
+    )
+
+
+@dataclass(frozen=True)
+class MlpSizes:
+    """An MLP on the nominal channels in their order: the baseline that rewiring breaks."""
+
+    compiles_in_rollouts: ClassVar[bool] = True
+    channels: int
+    actions: int
+    head: list[int]
+    activation: Literal["tanh", "relu"] = "tanh"
+    output: Literal["tanh", "clip"] = "tanh"
+
+    def shapes(self) -> Shapes:
+        return head_shapes(self.channels, self.head, self.actions)
+
+
+MAX_GRID = 64
+"""A grid's queries are compared with each other, and it is in no array: 64**4 is enough."""
+MAX_TABLE = 2**20
+"""The positional table of `grid`**2 rows and `positions` columns is in no array either."""
+
+
+@dataclass(frozen=True)
+class VisionSizes(ABC):
+    """The AttentionNeuron for image patches (Tang & Ha 2021, section 3.3, table 1).
+
+    A channel is a patch of `patch` x `patch` pixels in the last `stack` gray frames. Its key comes
+    from the differences between the frames and the previous action, its value from each frame's
+    patch, layer-normed. The `grid` x `grid` queries come from a fixed positional table of
+    `positions` columns. `norm_weights` gives both layer norms weights of their own.
+
+    Not in the paper, but in the Set Transformer (Lee et al. 2019): an `encoder` lets the patches'
+    keys attend to each other first, to all (``sab``) or by way of `inducing` points (``isab``).
+    With ``pma`` attention key and value are one, their sum, and learned seeds, one for each place
+    of the grid, attend to it; there are no positions. `heads` of the encoder and of pma.
+    """
+
+    actions: int
+    grid: int
+    message: int
+    stack: int
+    patch: int
+    positions: int
+    norm_weights: bool
+    attention: Literal["softmax", "pma"] = field(default="softmax", kw_only=True)
+    encoder: Encoder = field(default="none", kw_only=True)
+    inducing: int = field(default=0, kw_only=True)
+    heads: int = field(default=1, kw_only=True)
+
+    @property
+    def queries(self) -> int:
+        return self.grid**2
+
+    @property
+    def compares(self) -> bool:
+        """Whether patches are compared with each other: an encoder or pma."""
+        return self.encoder != "none" or self.attention == "pma"
+
+    def shapes(self) -> Shapes:
+        """Return the arrays' shapes; pixels are in the order (frame, row, column), oldest first."""
+        pixels, message = self.patch**2, self.message
+        pma = self.attention == "pma"
+        shapes: Shapes = {
+            "key.change": (message, (self.stack - 1) * pixels),
+            "key.action": (message, self.actions),
+            "key.bias": (message,),
+            "value.weight": (message, self.stack * pixels),
+            "value.bias": (message,),
+            **encoder_shapes(self.encoder, message, self.inducing),
+        }
+        if pma:
+            shapes |= pooling_shapes(self.queries, message)
+        else:
+            queries = {"query.weight": (message, self.positions), "query.bias": (message,)}
+            shapes = queries | shapes
+        if self.norm_weights:
+            shapes |= {"value_norm.weight": (pixels,), "value_norm.bias": (pixels,)}
+        if self.norm_weights and not pma:
+            shapes |= {"message_norm.weight": (message,), "message_norm.bias": (message,)}
+        return shapes | self.head_shapes()
+
+    @abstractmethod
+    def head_shapes(self) -> Shapes:
+        """Return the shapes of the arrays behind the message."""
+
+    def check(self) -> None:
+        """Raise ValueError where the numbers do not fit each other."""
+        if self.grid > MAX_GRID:
+            raise ValueError(f"sizes.grid: {self.grid} is not from 1 to {MAX_GRID}")
+        if self.queries * self.positions > MAX_TABLE:
+            most = MAX_TABLE // self.queries
+            raise ValueError(
+                f"sizes.positions: {self.positions} is not from 1 to {most}, with a grid of"
+                f" {self.grid}"
+            )
+        if self.stack < 2:
+            raise ValueError(f"sizes.stack: {self.stack}, differences need at least 2 frames")
+        check_parts(self, self.message, "message's {} numbers")
+
+
+@dataclass(frozen=True)
+class TopPatchesSizes(VisionSizes):
+    """With the head of CarRacing: where the `top` rows of the message lie goes into an LSTM.
+
+    The rows are chosen by a self-attention of width `self_attention`; `hidden` LSTM units.
+    """
+
+    self_attention: int
+    top: int
+    hidden: int
+
+    def head_shapes(self) -> Shapes:
+        hidden, actions = self.hidden, self.actions
+        return {
+            "self_attention.query": (self.self_attention, self.message),
+            "self_attention.query_bias": (self.self_attention,),
+            "self_attention.key": (self.self_attention, self.message),
+            "self_attention.key_bias": (self.self_attention,),
+            "memory.input": (4 * hidden, 2 * self.top),
+            "memory.hidden": (4 * hidden, hidden),
+            "memory.bias": (4 * hidden,),
+            "action.weight": (actions, hidden),
+            "action.bias": (actions,),
+            "mixing.0.weight": (hidden, hidden + actions),
+            "mixing.0.bias": (hidden,),
+            "mixing.1.weight": (1, hidden),
+            "mixing.1.bias": (1,),
+        }
+
+    def check(self) -> None:
+        super().check()
+        if self.top > self.queries:
+            raise ValueError(f"sizes.top: {self.top} of {self.queries} queries")
+
+
+CAR_RACING_SIZES = TopPatchesSizes(
+    actions=3,
+    grid=32,
+    message=16,
+    stack=4,
+    patch=6,
+    positions=8,
+    norm_weights=False,
+    self_attention=4,
+    top=10,
+    hidden=16,
+)
+"""Those of the AttentionNeuron authors' CarRacing policy."""
+
+
+@dataclass(frozen=True)
+class ConvolutionSizes(VisionSizes):
+    """With the head of PuzzlePong: the message as an image, convolved; the best of `actions`.
+
+    Two convolutions to `filters` planes (4 x 4 by steps of 2, 3 x 3), a layer of `hidden` units.
+    `first_action` counts as the previous one at an episode's start. Where `choice` is False, the
+    action is not one of several, but the tanh of the head's numbers, zeros at the start. `memory`
+    GRU units (0: none, as in the paper) between both layers remember what no patch shows: they see
+    the layer of `hidden` units and the previous action, and the last layer sees both.
+    """
+
+    filters: int
+    hidden: int
+    first_action: int
+    choice: bool = True
+    memory: int = 0
+
+    @property
+    def start(self) -> list[float]:
+        """What counts as the previous action at an episode's start."""
+        return [float(self.choice and i == self.first_action) for i in range(self.actions)]
+
+    @property
+    def planes(self) -> tuple[int, int]:
+        """Rows (and columns) of both convolutions' outputs."""
+        first = (self.grid - 4) // 2 + 1
+        return first, first - 2
+
+    def head_shapes(self) -> Shapes:
+        filters = self.filters
+        inputs = filters * self.planes[1] ** 2
+        shapes: Shapes = {
+            "convolution.0.weight": (filters, self.message, 4, 4),
+            "convolution.0.bias": (filters,),
+            "convolution.1.weight": (filters, filters, 3, 3),
+            "convolution.1.bias": (filters,),
+        }
+        if self.memory:
+            shapes |= memory_shapes(self.memory, self.hidden + self.actions)
+        shapes |= head_shapes(inputs, [self.hidden], self.actions)
+        return shapes | {"head.1.weight": (self.actions, self.hidden + self.memory)}
+
+    def check(self) -> None:
+        super().check()
+        if self.grid < 8:
+            raise ValueError(f"sizes.grid: {self.grid}, the convolutions need at least 8")
+        if self.first_action >= self.actions:
+            raise ValueError(f"sizes.first_action: {self.first_action} of {self.actions} actions")
+
+
+PONG_SIZES = ConvolutionSizes(
+    actions=6,
+    grid=20,
+    message=32,
+    stack=4,
+    patch=6,
+    positions=8,
+    norm_weights=True,
+    filters=64,
+    hidden=512,
+    first_action=3,
+)
+"""Those of the AttentionNeuron authors' PuzzlePong policy."""
+
+
+MAY_BE_ZERO = {
+    f"sizes.{name}" for name in ("first_action", "memory", "stack", "normalise", "inducing")
+}
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "attention": ("tanh", "softmax", "pma"),
+    "encoder": ("none", "isab", "sab"),
+    "activation": ("tanh", "relu"),
+    "output": ("tanh", "clip"),
+    "inputs": (["value"], ["value", "change"]),
+    "products": (False, True),
+    "outlier_weighting": (False, True),
+    "reset_on_jump": (False, True),
+    "prediction_attention": (False, True),
+    "norm_weights": (False, True),
+    "choice": (False, True),
+}
+
+Sizes = AttentionSizes | MlpSizes | TopPatchesSizes | ConvolutionSizes
+KINDS: dict[str, type[Sizes]] = {
+    "attention_neuron": AttentionSizes,
+    "mlp": MlpSizes,
+    "vision_top_patches": TopPatchesSizes,
+    "vision_convolution": ConvolutionSizes,
+}
+
+
+def kind_of(sizes: Sizes) -> str:
+    """Return the kind of model that has sizes of this class."""
+    return next(kind for kind, cls in KINDS.items() if cls is type(sizes))
+
+
+def sizes_from(kind: str, header: Mapping[str, Any]) -> Sizes:
+    """Return the sizes in a header; ValueError names key, value and what is allowed."""
+    if kind not in KINDS:
+        raise ValueError(f"kind: {short(kind)} is not one of {', '.join(KINDS)}")
+    cls = KINDS[kind]
+    known = {field.name for field in fields(cls)}
+    for key in header:
+        if key not in known:
+            raise ValueError(f"sizes.{key[:80]}: unknown, allowed are {', '.join(sorted(known))}")
+    recurrence = {}
+    if header.get("recurrence") is not None:
+        recurrence["recurrence"] = RecurrenceSizes.read(header["recurrence"])
+    try:
+        sizes = cls(**{**header, **recurrence})
+    except TypeError as error:
+        raise ValueError(f"sizes: {error}") from None
+    for key, value in asdict(sizes).items():
+        if key != "recurrence":
+            choices = CHOICES.get(key)
+            if key == "attention" and isinstance(sizes, VisionSizes):
+                choices = ("softmax", "pma")
+            _check(f"sizes.{key}", value, choices)
+    if not isinstance(sizes, MlpSizes):
+        sizes.check()
+    return sizes
+
+
+def _check(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
+    shown = short(value)
+    if choices is not None:
+        if not any(value == choice and type(value) is type(choice) for choice in choices):
+            raise ValueError(f"{key}: {shown} is not one of {', '.join(map(repr, choices))}")
+    elif key == "sizes.head":
+        if not isinstance(value, list) or len(value) > MAX_LAYERS:
+            raise ValueError(f"{key}: {shown} is not a list of at most {MAX_LAYERS} widths")
+        for layer, width in enumerate(value):
+            _check(f"{key}[{layer}]", width, None)
+    else:
+        min_value = 0 if key in MAY_BE_ZERO else 1
+        if type(value) is not int or not min_value <= value <= MAX_SIZE:
+            raise ValueError(f"{key}: {shown} is not a whole number from {min_value} to {MAX_SIZE}")
+
+
+Monitor = Literal["off", "reset", "match"]
+WINDOW = 12
+"""Ticks of a slot that the identity classifier sees, at most."""
+MAX_NUMBER = 1e6
+"""Of each number that a validation stores."""
+MIN_FOUND = 0.5
+"""Share of the signals that moved in the validation that a monitor must find."""
+OPTIONAL: Mapping[str, Any] = {"imputation": 0, "validation": None}
+"""What a file may lack, and its value there."""
+
+
+@dataclass(frozen=True)
+class MonitorValidation:
+    """What a monitor was measured to do in episodes that it had not seen, and what is usual there.
+
+    max_excess        nats a tick above the usual up to which readings count as explained
+    min_gain          nats by which another assignment must explain the readings better
+    slow              channels that repeat their readings as those of slow sensors do
+    ticks             so many were played on robots whose signals stayed where they are wired
+    false_moves_hour  moves an hour that the monitor invented in these
+    found             share of the signals that moved in further ticks that the monitor found
+    """
+
+    max_excess: float
+    min_gain: float
+    slow: int
+    ticks: int
+    false_moves_hour: float
+    found: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the monitor invents no move and finds enough of the real ones."""
+        return not self.false_moves_hour and self.found >= MIN_FOUND
+
+    def __str__(self) -> str:
+        return (
+            f"in {self.ticks} ticks on robots whose signals stayed where they are wired it invented"
+            f" {self.false_moves_hour:.3g} moves an hour (allowed: 0), and it found"
+            f" {self.found:.0%} of the signals that did move (at least {MIN_FOUND:.0%})"
+        )
+
+    @classmethod
+    def read(cls, header: Any) -> MonitorValidation:
+        """Return that of a model file's header; ValueError names key, value and what is allowed."""
+        known = [field.name for field in fields(cls)]
+        if not isinstance(header, Mapping) or sorted(header) != sorted(known):
+            raise ValueError(
+                f"forward.validation: {short(header)} is not an object of {', '.join(known)}"
+            )
+        for key, value in header.items():
+            whole = key in ("slow", "ticks")
+            number = type(value) is int or (type(value) is float and not whole)
+            if not number or not 0 <= value <= (1 if key == "found" else MAX_NUMBER):
+                kind, most = ("a whole number" if whole else "a number"), MAX_NUMBER
+                allowed = f"{kind} from 0 to {1 if key == 'found' else most:g}"
+                raise ValueError(f"forward.validation.{key}: {short(value)} is not {allowed}")
+        return cls(**header)
+
+
+@dataclass(frozen=True)
+class ForwardSizes:
+    """The networks' sizes, and what the monitor does where nobody asks for something else.
+
+    hidden      layers of the network that predicts
+    identity    units in the two layers of the identity classifier
+    binary      ids of the channels that read 0 or 1
+    monitor     the default of a monitor that passed its validation
+    imputation  units in the two layers of the network that imputes missing channels; 0: none does
+    validation  what the monitor was measured to do; None where it was not measured
+    """
+
+    hidden: list[int]
+    identity: int
+    binary: list[str]
+    monitor: Monitor = "match"
+    imputation: int = 0
+    validation: MonitorValidation | None = None
+
+    @property
+    def default(self) -> Monitor:
+        """What the monitor does where nobody asks for something else: nothing if it failed."""
+        return "off" if self.why_off else self.monitor
+
+    @property
+    def why_off(self) -> str:
+        """Why a monitor that should watch starts as "off", and what to do, or "" if it does not."""
+        validation = self.validation
+        if self.monitor == "off" or validation is None or validation.passed:
+            return ""
+        return (
+            f"the monitor is off: {validation}; train it for longer (an-control train-monitor), or"
+            f" take it as it is with monitor {self.monitor!r}"
+        )
+
+    def shapes(self, channels: int, actions: int) -> Shapes:
+        """Return the arrays' shapes; a usual step and cost a channel, two units."""
+        common = WINDOW * (actions + 1)
+        imputation: Shapes = {}
+        if self.imputation:
+            widths = [3 * channels + actions, self.imputation, self.imputation, channels]
+            imputation = {
+                "imputation.typical": (3, channels),
+                "imputation.max_roughness": (1,),
+                **layer_shapes("imputation", widths),
+            }
+        return {
+            **imputation,
+            **layer_shapes("forward", [channels + actions, *self.hidden, 2 * channels]),
+            "forward.step": (channels,),
+            "forward.usual": (channels,),
+            "identity.units": (2,),
+            "identity.common": (self.identity, common),
+            **layer_shapes("identity", [2 * WINDOW, self.identity, self.identity, channels]),
+        }
+
+    @classmethod
+    def read(cls, header: Any, channels: list[str]) -> ForwardSizes:
+        """Read a model file's header; ValueError names key, value and what is allowed."""
+        known = [field.name for field in fields(cls)]
+        if not isinstance(header, Mapping) or sorted({**OPTIONAL, **header}) != sorted(known):
+            raise ValueError(f"forward: {short(header)} is not an object of {', '.join(known)}")
+        hidden, identity, binary, monitor, imputation, validation = (
+            {**OPTIONAL, **header}[name] for name in known
+        )
+        if not channels:
+            raise ValueError("forward: needs task.channels, the ids that it is about")
+        if not isinstance(hidden, list) or not 1 <= len(hidden) <= MAX_LAYERS:
+            raise ValueError(f"forward.hidden: {short(hidden)} is not a list of 1 to {MAX_LAYERS}")
+        for key, width in [*(("hidden", width) for width in hidden), ("identity", identity)]:
+            if type(width) is not int or not 1 <= width <= MAX_SIZE:
+                raise ValueError(f"forward.{key}: {short(width)} is not from 1 to {MAX_SIZE}")
+        if type(imputation) is not int or not 0 <= imputation <= MAX_SIZE:
+            raise ValueError(f"forward.imputation: {short(imputation)} is not from 0 to {MAX_SIZE}")
+        if not isinstance(binary, list) or any(name not in channels for name in binary):
+            raise ValueError(f"forward.binary: {short(binary)} is not a list out of task.channels")
+        if monitor not in get_args(Monitor):
+            allowed = ", ".join(get_args(Monitor))
+            raise ValueError(f"forward.monitor: {short(monitor)} is not one of {allowed}")
+        if validation is not None:
+            validation = MonitorValidation.read(validation)
+        return cls(hidden, identity, binary, monitor, imputation, validation)

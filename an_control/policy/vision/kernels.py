@@ -1,0 +1,83 @@
+"""The loops of the vision policies, in plain numpy: what runs where numba is not installed.
+
+`numba_kernels` has the same functions compiled. What depends on the patches' order is elementwise
+over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from an_control.policy.set_transformer import NORM_EPSILON
+
+F32 = np.float32
+BLOCK = 64
+"""Rows of the self-attention that fit the processor's cache."""
+
+
+def weigh(scores: np.ndarray, exponential: np.ndarray, grid: np.float32) -> None:
+    """Turn scores (rows, N) into attention weights before normalising, rounded by the shifter
+    `grid`; also write them to `exponential`, float32."""
+    scores -= scores.max(axis=1, keepdims=True)
+    exponential[...] = scores
+    np.exp(exponential, out=exponential)
+    exponential += grid
+    exponential -= grid
+    scores[...] = exponential
+
+
+def norm(message: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> None:
+    """Replace the message (M, m) by the layer norm of what is positive in it."""
+    np.maximum(message, 0.0, out=message)
+    message -= message.mean(axis=1, keepdims=True)
+    message /= np.sqrt(np.square(message).mean(axis=1, keepdims=True) + F32(NORM_EPSILON))
+    message *= weight
+    message += bias
+
+
+def importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Return the column sums (M,) of the softmax over rows of queries (M, a) times keys (M, a)."""
+    keys = np.ascontiguousarray(keys.T)
+    total = np.zeros(len(queries), F32)
+    for start in range(0, len(queries), BLOCK):
+        scores = queries[start : start + BLOCK].dot(keys)
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=1, keepdims=True)
+        total += scores.sum(axis=0)
+    return total
+
+
+def convolve(
+    image: np.ndarray, weights: np.ndarray, bias: np.ndarray, size: int, step: int
+) -> np.ndarray:
+    """Return the positive part of an image (rows, columns, planes) convolved with `size` x `size`
+    windows; weights (size * size * planes, out)."""
+    windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
+    windows = windows[::step, ::step].transpose(0, 1, 3, 4, 2)
+    rows, columns = windows.shape[:2]
+    sums = windows.reshape(rows * columns, -1).dot(weights)
+    sums += bias
+    return np.asarray(np.maximum(sums, 0.0).reshape(rows, columns, -1))
+
+
+def add_rows(out: np.ndarray, rows: np.ndarray, x: np.ndarray) -> None:
+    """Add x (in,) times rows (in, out) to `out`."""
+    out += x.dot(rows)
+
+
+class Kernels(NamedTuple):
+    """The functions above, or their compiled twins."""
+
+    name: str
+    weigh: Callable[[np.ndarray, np.ndarray, np.float32], None]
+    norm: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+    importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    convolve: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
+    add_rows: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+
+
+PLAIN = Kernels("numpy", weigh, norm, importance, convolve, add_rows)
