@@ -82,7 +82,7 @@ class RunAtTerminal:
 
     def progress(self, progress: Progress) -> bool:
         """Show a report; False where the run shall stop."""
-        if progress.event == "begin":
+        if progress.event == "begin" and progress.folder is not None:  # not a part of `learn`
             self._take_signals(progress.unit)
         elif progress.event == "end":
             self._release_signals()

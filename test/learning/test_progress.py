@@ -2,10 +2,12 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,15 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.cli import main
 from an_control.cli.help import module_of
-from an_control.cli.terminal import FIGURES, Clock, PartBars, ProgressLine, duration, is_live
+from an_control.cli.terminal import (
+    FIGURES,
+    Clock,
+    PartBars,
+    ProgressLine,
+    RunAtTerminal,
+    duration,
+    is_live,
+)
 from an_control.learning.api import pipeline
 from an_control.learning.rollout.processes import _interrupts_held
 from an_control.learning.runs.progress import Progress
@@ -137,3 +147,20 @@ def test_a_worker_that_starts_does_not_answer_ctrl_c():
         with context:
             told.append(subprocess.check_output([sys.executable, "-c", blocked], text=True).strip())
     assert told == ["True", "False"]
+
+
+def test_a_signal_stops_a_run_after_its_step_and_interrupts_between_the_parts_of_learn(capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    with RunAtTerminal(ProgressLine(None)) as terminal:
+        assert terminal.progress(Progress("begin", "part", part="student"))
+        assert signal.getsignal(signal.SIGTERM) == before
+        assert terminal.progress(replace(BEGIN, folder=Path("run")))
+        signal.raise_signal(signal.SIGTERM)
+        assert not terminal.progress(step(1))
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        terminal.progress(replace(BEGIN, event="end", done=1))
+        assert signal.getsignal(signal.SIGTERM) == before
+    said = capsys.readouterr().out
+    assert "stops after this round (Ctrl-C again: at once)" in said
+    assert said.endswith("stopped after round 1 of 4; it is lost\n")

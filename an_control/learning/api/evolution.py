@@ -28,7 +28,7 @@ SIZES = "queries", "neuron", "stack"
 FINAL_SEED = 1
 """Of the evaluation on a model's card; training and validation take others."""
 
-SIGMA, RATE = 0.5, 0.2
+SIGMA, RATE, RACING_STARTS = 0.5, 0.2, 8
 """Of a search from nothing."""
 REFINING_SIGMA, REFINING_RATE = 0.01, 0.002
 """Of a search that begins at a model; the shipped Ant loses two thirds of its return to one step
@@ -171,20 +171,6 @@ class EvolveOptions:
         if names:
             raise ValueError(f"{', '.join(map(option, names))}: {why}")
 
-    @property
-    def search_starts(self) -> int:
-        """Random starts that race."""
-        if self.starts is None:
-            return 8 if self.start_model is None and self.form != "mlp" else 0
-        return self.starts
-
-    def or_default(self, given: float | None, from_nothing: float, refining: float) -> float:
-        """Return what was given; else the default, which must not throw away what a start model
-        knows."""
-        if given is not None:
-            return given
-        return from_nothing if self.start_model is None else refining
-
 
 @dataclass(frozen=True)
 class EvolveResult:
@@ -259,8 +245,11 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResul
 def _settings(options: EvolveOptions, channels: int) -> SearchSettings:
     from an_control.learning.es.search import SearchSettings
 
+    refining = options.start_model is not None  # it must not lose what the start model knows
+    sigma, rate = (REFINING_SIGMA, REFINING_RATE) if refining else (SIGMA, RATE)
+    starts = 0 if refining or options.form == "mlp" else RACING_STARTS
     pgpe = {
-        "rate": options.or_default(options.rate, RATE, REFINING_RATE),
+        "rate": rate if options.rate is None else options.rate,
         "sigma_rate": options.sigma_rate,
     }
     return SearchSettings(
@@ -268,11 +257,11 @@ def _settings(options: EvolveOptions, channels: int) -> SearchSettings:
         generations=options.generations,
         minutes=options.minutes,
         score=options.score,
-        starts=options.search_starts,
+        starts=starts if options.starts is None else options.starts,
         max_rollouts=options.max_rollouts,
         population=options.popsize,
         rollouts=options.rollouts,
-        sigma=options.or_default(options.sigma, SIGMA, REFINING_SIGMA),
+        sigma=sigma if options.sigma is None else options.sigma,
         decay=options.decay,
         mixture=mixture(options.shuffle or ("none",), channels),
         validate_every=options.validate_every,
