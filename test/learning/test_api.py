@@ -17,6 +17,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), 
 TINY = {"generations": 3, "popsize": 4, "rollouts": 1, "starts": 0, "episodes": 1, "workers": 1}
 
 
+@pytest.mark.timeout(900)
 def test_the_page_shows_each_function_in_five_lines_that_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"print": lambda *words: None}
