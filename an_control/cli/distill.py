@@ -13,6 +13,7 @@ from an_control.cli.terminal import ProgressLine, RunAtTerminal, explained
 from an_control.learning.api.parts import Parts
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.command_line import command
+from an_control_sim.gym.offers import with_offers
 
 PartOptions = Annotated[Parts, tyro.conf.arg(name="", constructor=described(Parts))]
 
@@ -40,4 +41,4 @@ class Verb(DistillOptions):
         return 0
 
 
-Verb.__doc__ = explained(Verb.__doc__, "return", "validation", "undone", "failed")
+Verb.__doc__ = with_offers(explained(Verb.__doc__, "return", "validation", "undone", "failed"))

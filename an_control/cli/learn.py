@@ -21,6 +21,7 @@ from an_control.learning.command_line import command
 from an_control.learning.runs.progress import RunStopped
 from an_control.system.interrupts import INTERRUPTED
 from an_control_sim.gym.failure import EnvironmentFailure
+from an_control_sim.gym.offers import with_offers
 
 
 @dataclass(frozen=True)
@@ -63,4 +64,6 @@ class Verb(LearnOptions):
         return f"; kept: {', '.join(made)}" if made else ""
 
 
-Verb.__doc__ = explained(Verb.__doc__, "return", "validation", "undone", "learns", "failed")
+Verb.__doc__ = with_offers(
+    explained(Verb.__doc__, "return", "validation", "undone", "learns", "failed")
+)

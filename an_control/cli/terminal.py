@@ -104,7 +104,8 @@ class RunAtTerminal:
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
-        self._display.note(f"stops after this {self._unit} (Ctrl-C again: at once)")
+        with OUTPUT.suspended():
+            self._display.note(f"stops after this {self._unit} (Ctrl-C again: at once)")
 
 
 class Clock:

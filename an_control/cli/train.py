@@ -13,6 +13,7 @@ from an_control.learning.api.evolution import EvolveOptions, evolve
 from an_control.learning.api.parts import Parts
 from an_control.learning.command_line import command
 from an_control.learning.runs.progress import Progress
+from an_control_sim.gym.offers import with_offers
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,6 @@ class Verb(EvolveOptions):
         return 0
 
 
-Verb.__doc__ = explained(
-    Verb.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note"
+Verb.__doc__ = with_offers(
+    explained(Verb.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note")
 )

@@ -10,6 +10,7 @@ from an_control.cli.common import OutputFile, OutputFolder, need, write_json
 from an_control.cli.terminal import ProgressLine, RunAtTerminal, explained
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
 from an_control.learning.command_line import command
+from an_control_sim.gym.offers import with_offers
 
 
 @dataclass(frozen=True)
@@ -42,4 +43,4 @@ class Verb(TeacherOptions):
         return 0
 
 
-Verb.__doc__ = explained(Verb.__doc__, "return", "validation", "failed")
+Verb.__doc__ = with_offers(explained(Verb.__doc__, "return", "validation", "failed"))

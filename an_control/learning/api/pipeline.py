@@ -49,8 +49,8 @@ class LearnOptions:
     the task's name, robust where it has none."""
     teacher: str | None = None
     """A teacher that is there already, as distill takes it: a model file of an MLP policy,
-    ppo:FILE.zip of stable-baselines3, or python:MODULE:FUNCTION. By default train-teacher
-    makes one; the ant has its own."""
+    ppo:FILE.zip of stable-baselines3, or python:MODULE:FUNCTION, from the array of readings to one
+    of actions from -1 to 1. By default train-teacher makes one; the ant has its own."""
     seed: int = 1
     """Seed of everything random."""
     smoke: bool = False

@@ -55,8 +55,8 @@ class DistillOptions:
     camera tasks always."""
     teacher: str | None = None
     """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
-    stable-baselines3, or python:MODULE:FUNCTION, from an observation to an action; the ant and the
-    camera tasks bring their own teachers."""
+    stable-baselines3, or python:MODULE:FUNCTION, from the array of readings to one of actions from
+    -1 to 1; the ant and the camera tasks bring their own teachers."""
     device: str = "cpu"
     """Where torch learns, cpu or cuda."""
     start_model: Path | None = None
