@@ -15,8 +15,9 @@ from typing import Any
 
 import an_control.system.threads  # noqa: F401
 from an_control import __version__
-from an_control.cli.common import InputError, check_outputs
+from an_control.cli.common import InputError, WorkError, check_outputs
 from an_control.cli.help import SHELLS, VERBS, completion, parse, unknown, usage, verb_class
+from an_control.learning.runs.progress import RunStopped
 from an_control.policy.model_file import ModelError
 from an_control.system.compilation import told_compilation
 from an_control.system.environment_output import OUTPUT
@@ -78,9 +79,11 @@ def _reported(prog: str, work: Callable[[], int]) -> int:
     except (InputError, ModelError, WiringError) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2
-    except (WriteError, EnvironmentFailure) as error:
+    except (WorkError, WriteError, EnvironmentFailure) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
+    except RunStopped:
+        return INTERRUPTED
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -6,20 +6,24 @@ import importlib.util
 import json
 import math
 import os
-import shlex
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import Field, fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
+from an_control.learning.command_line import option
 from an_control.system.files import WriteError, write_whole
 from an_control.system.ros_source import ros_problem
 
 
 class InputError(ValueError):
     """Bad input to a verb: ends it with exit status 2 and this one line."""
+
+
+class WorkError(RuntimeError):
+    """Work that cannot be done: ends a verb with exit status 1 and this one line."""
 
 
 class Output(Enum):
@@ -58,11 +62,6 @@ def check_outputs(verb: Any) -> None:
             raise InputError(f"{option(field.name)} {path}: {problem}")
 
 
-def option(name: str) -> str:
-    """A field of a verb, as it is typed: --teacher-minutes."""
-    return "--" + name.replace("_", "-")
-
-
 def outputs_in(hint: Any) -> Iterator[Output]:
     """Each `Output` in a type such as `Annotated[Path, Output.FILE] | None`."""
     for part in get_args(hint):
@@ -92,29 +91,6 @@ def _writable(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is no folder"
     return "" if os.access(folder, os.W_OK | os.X_OK) else f"folder {folder} is not writable"
-
-
-def command(verb: Any, name: str) -> str:
-    """The command line of these arguments, where they differ from the verb's defaults."""
-    first, *others = fields(verb)
-    words = ["an-control", name, str(getattr(verb, first.name))]
-    return shlex.join([*words, *_options(verb, others)])
-
-
-def _options(given: Any, some: Iterable[Field[Any]]) -> list[str]:
-    """These fields as options; those of a group, which has no name, beside the others."""
-    words = []
-    for field in some:
-        value, typed = getattr(given, field.name), option(field.name)
-        if is_dataclass(value):
-            words += _options(value, fields(value))
-        elif field.name == "resume" or value == field.default:
-            continue
-        elif isinstance(value, bool):
-            words.append(typed if value else typed.replace("--", "--no-", 1))
-        else:
-            words += [typed, *map(str, value if isinstance(value, tuple) else [value])]
-    return words
 
 
 def write_json(path: Path | None, result: dict[str, Any]) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import make_dataclass
 from typing import Annotated
 
 import tyro
 
-from an_control.cli.common import InputError
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Setting
 
 
@@ -45,18 +43,6 @@ _MADE = make_dataclass(
 )
 Options = Annotated[DisturbanceOptions, tyro.conf.arg(name="", constructor=_MADE)]
 """The type of a verb's field that holds an option for each setting."""
-
-
-def mixture(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, ...]:
-    """What --shuffle of train and distill says, for so many channels; InputError for a bad text."""
-    found = []
-    for text in texts:
-        try:
-            found.append(DisturbanceSettings.parse(text))
-            found[-1].check_channels(channels)
-        except ValueError as error:
-            raise InputError(f"--shuffle {text}: {error}") from error
-    return tuple(found)
 
 
 def defaults(**values: object) -> DisturbanceOptions:

@@ -1,93 +1,29 @@
-"""``an-control evaluate MODEL``: one protocol, or with ``--table`` several beside each other.
-
-What ``an-control evaluate MODEL --identification`` does.
-"""
+"""``an-control evaluate MODEL``: one protocol, or with ``--table`` several beside each other."""
 
 from __future__ import annotations
 
-import hashlib
 import sys
-from contextlib import closing
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, need, option, write_json
 from an_control.cli.disturbance import Options, defaults
-from an_control.disturbance import Shuffle
-from an_control.learning.evaluation.ablation import without
-from an_control.load import load_policy, monitor_of, monitor_warning
-from an_control.monitor.recovery import recovery_of
-from an_control.policy import MlpSizes, Model, Monitor, read_model
-from an_control.policy.tasks import SUCCESS, WALK_M
+from an_control.learning.api.evaluation import (
+    FOR_ALL,
+    EvaluateOptions,
+    EvaluateResult,
+    check_marks,
+    evaluate,
+)
+from an_control.policy import Monitor
 from an_control.system.files import WriteError
 
 if TYPE_CHECKING:
-    import gymnasium
-
-    from an_control.learning.evaluation.evaluate import Stage
     from an_control.learning.rollout.episode import Protocol, Result
-
-
-TABLES = ("identification", "frozen")
-"""The titles of the tables, between whose marks they go in a Markdown file."""
-
-
-def evaluate_identification(
-    model: Path,
-    task: str | None,
-    episodes: int,
-    seed: int,
-    every: int,
-    markdown: Path | None,
-    plots: Path | None,
-) -> dict[str, Any]:
-    """Print how soon the neurons identify their channels, and the returns without each of these.
-
-    The policy plays without its monitor. `every` is the number of steps between two reshuffles.
-    Returns the figures for JSON, NaN where there was no such step; ValueError where the policy has
-    no softmax attention.
-    """
-    from an_control.learning.evaluation import identification
-    from an_control.learning.evaluation.comparison import write_tables
-    from an_control.learning.evaluation.plots import save
-    from an_control_sim.gym.environments import environment_of, make_environment
-    from an_control_sim.gym.units import Units
-
-    policy = load_policy(model, monitor="off")
-    channels = policy.nominal_ids
-    name = task or policy.model.task.get("name", "")
-    units = Units.of_task(policy.model.task)
-    with closing(make_environment(environment_of(name), units)) as env:
-        play = policy, env, channels, episodes, seed
-        found = identification.identify(*play, every)
-        frozen = identification.freeze_each(*play)
-    texts = identification.identification_table(found), identification.frozen_table(frozen)
-    print("\n\n".join(texts))
-    if markdown is not None:
-        write_tables(markdown, dict(zip(TABLES, texts, strict=True)))
-    if plots is not None:
-        picture = identification.identification_picture(found, channels)
-        try:
-            print(*save({"identification": picture}, plots))
-        except OSError as error:
-            raise InputError(f"--plots: {error}") from error
-    return {
-        "model": str(model),
-        "task": name,
-        "seed": seed,
-        "first": found.first.mean(1).tolist(),
-        "later": found.later.mean(1).tolist(),
-        "frozen": {
-            channel: float(np.mean([result.total for result in results]))
-            for channel, results in frozen.items()
-        },
-    }
-
-
+    from an_control.learning.runs.progress import Progress
 RESHUFFLE_STEPS = 200
 """Steps between two reshuffles of an identification."""
 USUAL = defaults(shuffle="reset")
@@ -158,164 +94,28 @@ class Verb:
 
     def run(self) -> int:
         need("sim", "gymnasium")
-        from an_control.learning.evaluation.evaluate import Stage
-
         if self.plots is not None:
             need("train", "matplotlib")
-        if self.episodes < 1:
-            raise InputError(f"--episodes {self.episodes}: must be 1 or more")
-        if self.seed < 0:
-            raise InputError(f"--seed {self.seed}: must be 0 or more")
         if self.state is not None and not self.table:
             raise InputError(f"--state {self.state}: keeps the rows of a --table")
-        self._check_marks()
-        if self.identification:
-            return self._identify()
-        model = read_model(self.model)
-        task = self.task or str(model.task.get("name", "ant"))
         try:
-            protocols = self._protocols()
-            recovery = recovery_of(model, self.recovery)
-            for protocol in protocols.values():
-                monitor_of(model, protocol.monitor)
-                if protocol.without is not None:
-                    without(model, protocol.without)
-            env = self._environment(task, model)
-        except ValueError as error:
+            if self.identification:
+                return self._identify()
+            result = evaluate(self._options(), self._report)
+        except (ValueError, WriteError) as error:
             raise InputError(str(error)) from error
-        self._warn_of_order(model, protocols)
-        asked = [one.monitor for one in protocols.values()]
-        if None in asked and (warning := monitor_warning(model, None)):
-            print(warning, file=sys.stderr)
-        with closing(env):
-            self._check_robot(env, protocols)
-            if self.normalise:
-                model = self._normalised(model, env)
-            stage = Stage(model, env, self.seed, self._stepwise(protocols), recovery)
-            try:
-                self._evaluate(task, protocols, stage)
-            except (ValueError, WriteError) as error:
-                raise InputError(str(error)) from error
+        self._show(result)
+        for path in result.pictures:
+            print(f"wrote {path}")
         return 0
 
-    def _stepwise(self, protocols: dict[str, Protocol]) -> bool:
-        """Whether pictures, or rows that are compared after their last move, want each reward."""
-        ends = any(one.until is not None for one in protocols.values())
-        return ends or self.plots is not None
-
-    def _check_robot(self, env: gymnasium.Env[Any, Any], protocols: dict[str, Protocol]) -> None:
-        """InputError where a protocol asks for a robot that the environment does not offer."""
-        from an_control_sim.gym.varied_robot import check_robot
-
-        try:
-            for one in protocols.values():
-                check_robot(env, one.disturbance)
-        except ValueError as error:
-            raise InputError(str(error)) from error
-
-    def _warn_of_order(self, model: Model, protocols: dict[str, Protocol]) -> None:
-        """Say that a policy which needs its channels in order gets them permuted."""
-        if not isinstance(model.sizes, MlpSizes):
-            return
-        moved = [
-            text
-            for text, one in protocols.items()
-            if one.disturbance.shuffle != Shuffle() and not one.disturbance.announce
-        ]
-        if moved:
-            print(
-                f"{self.model} needs its channels in order, and {' '.join(moved)} permutes them;"
-                " --shuffle none does not",
-                file=sys.stderr,
-            )
-
-    def _check_marks(self) -> None:
-        """InputError where the Markdown file lacks the marks of what is to be written."""
-        from an_control.learning.evaluation.comparison import missing_marks
-
-        if self.markdown is None:
-            return
-        try:
-            titles = TABLES if self.identification else (self.title,)
-            problem = missing_marks(self.markdown, titles)
-        except (ValueError, OSError) as error:
-            problem = f"{self.markdown}: {error}"
-        if problem:
-            raise InputError(f"--markdown {problem}")
-
-    def _identify(self) -> int:
-        need("train", "matplotlib")
-        try:
-            disturbance = self.disturbance.settings()
-            given = [one.name for one in disturbance.changed if one.name != "shuffle"]
-            others = {"memory", "until", "monitor", "recovery"}
-            others |= {"table", "normalise", "success", "title"}
-            given += [one.name for one in fields(self) if one.name in others and self._gives(one)]
-            if given:
-                raise InputError(f"{option(given[0])}: not for --identification")
-            shuffle = disturbance.shuffle
-            if not shuffle.at_reset:
-                raise InputError(f"--shuffle {shuffle}: --identification needs reset+K")
-            result = evaluate_identification(
-                self.model,
-                self.task,
-                self.episodes,
-                self.seed,
-                shuffle.every or RESHUFFLE_STEPS,
-                self.markdown,
-                self.plots,
-            )
-        except ValueError as error:
-            raise InputError(str(error)) from error
-        write_json(self.json, result)
-        return 0
-
-    def _gives(self, one: Field[Any]) -> bool:
-        """Whether this option is not at its default."""
-        return bool(getattr(self, one.name) != one.default)
-
-    def _environment(self, task: str, model: Model) -> gymnasium.Env[Any, Any]:
-        from an_control_sim.gym.environments import describe, environment_of, make_environment
-        from an_control_sim.gym.units import Units
-
-        environment = environment_of(task)
-        env = make_environment(environment, Units.of_task(model.task))
-        (actuators,), actions = env.action_space.shape or (0,), model.sizes.actions
-        if actuators != actions:
-            env.close()
-            raise ValueError(
-                f"{self.model}: {actions} actions, but {environment} takes {actuators}"
-            )
-        channels = len(describe(env, "", environment)["channels"])
-        expected = len(model.task.get("channels", ())) or channels
-        if isinstance(model.sizes, MlpSizes):
-            expected = model.sizes.channels
-        if channels != expected:
-            env.close()
-            raise ValueError(
-                f"{self.model}: expects {expected} channels, but {environment} has {channels}"
-                " (allowed: the task that it was trained for, or one with as many channels)"
-            )
-        return env
-
-    def _normalised(self, model: Model, env: gymnasium.Env[Any, Any]) -> Model:
-        from an_control_sim.gym.environments import describe
-
-        try:
-            return model.normalised(len(describe(env, "", "")["channels"]))
-        except ValueError as error:
-            raise InputError(f"--{error}") from error
-
-    def _protocols(self) -> dict[str, Protocol]:
-        """What to play, by its text."""
-        from an_control.learning.rollout.episode import Protocol
-
+    def _options(self) -> EvaluateOptions:
+        names = ("task", "episodes", "seed", "success", "state", "markdown", "title", "plots")
         if self.table:
             self._check_table()
-            parsed = [Protocol.parse(text) for text in self.table]
-            return {str(one): replace(one, monitor=one.monitor or self.monitor) for one in parsed}
-        one = self._described()
-        return {str(one): one}
+        protocols = self.table or (self._described(),)
+        given = {name: getattr(self, name) for name in (*names, *FOR_ALL)}
+        return EvaluateOptions(self.model, protocols, **given)
 
     def _check_table(self) -> None:
         """InputError for an option that the protocols of --table say for themselves."""
@@ -334,88 +134,66 @@ class Verb:
 
         return Protocol(self.disturbance.settings(), self.memory, self.until, self.monitor)
 
-    def _evaluate(self, task: str, protocols: dict[str, Protocol], stage: Stage) -> None:
-        from an_control.learning.evaluation.comparison import (
-            KeptRows,
-            compare,
-            lines,
-            markdown,
-            write_tables,
-        )
+    def _gives(self, one: Field[Any]) -> bool:
+        """Whether this option is not at its default."""
+        return bool(getattr(self, one.name) != one.default)
 
-        runs = {}
-        kept = None if self.state is None else KeptRows(self.state, self._played(task))
-        for name, protocol in protocols.items():
-            if kept is not None and (row := kept.row(name, stepwise=stage.stepwise)):
-                runs[name] = row
-            else:
-                runs[name] = stage.play(protocol, self.episodes, None if self.table else _report)
-                if kept is not None:
-                    kept.keep(name, runs[name])
-            if self.table:
-                print(_line(name, runs[name]), flush=True)
-        success = SUCCESS.get(task) if self.success is None else self.success
-        until = {name: one.until for name, one in protocols.items()}
-        rows = compare(runs, success, until, WALK_M.get(task))
-        about = {"task": task, "model": str(self.model), "seed": self.seed, **self._for_all()}
+    def _report(self, progress: Progress) -> None:
+        figures = progress.figures
+        if progress.event == "note":
+            print(progress.note, file=sys.stderr)
+        elif progress.unit == "row" and self.table:
+            print(_line(figures["protocol"], figures["results"]), flush=True)
+        elif progress.unit == "episode" and not self.table:
+            print(f"return {figures['return']:8.1f}  steps {figures['steps']}", flush=True)
+
+    def _show(self, result: EvaluateResult) -> None:
+        from an_control.learning.evaluation.comparison import lines
+
+        about = {"task": result.task, "model": str(self.model), "seed": self.seed}
+        about |= {name: getattr(self, name) for name in FOR_ALL}
         if self.table:
-            print(f"\n{markdown(rows)}")
-            write_json(self.json, {**about, "protocols": rows})
-        else:
-            print("\n".join(lines(rows[0], success, WALK_M.get(task))))
-            described = {**vars(self.disturbance), "memory": self.memory, "until": self.until}
-            write_json(self.json, {**about, **described, **_figures(rows[0])})
+            print(f"\n{result.table}")
+            write_json(self.json, {**about, "protocols": result.rows})
+            return
+        (row,) = result.rows
+        print("\n".join(lines(row, result.success, result.walk_m)))
+        described = {**vars(self.disturbance), "memory": self.memory, "until": self.until}
+        alone = {name: of for name, of in row.items() if name not in ("protocol", "difference")}
+        write_json(self.json, {**about, **described, **alone})
+
+    def _identify(self) -> int:
+        need("train", "matplotlib")
+        from an_control.learning.evaluation.comparison import write_tables
+        from an_control.learning.evaluation.identification import TABLES, measure_identification
+
         if self.markdown is not None:
-            try:
-                write_tables(self.markdown, {self.title: markdown(rows)})
-            except (ValueError, OSError) as error:
-                raise InputError(f"--markdown: {error}") from error
-        if self.plots is not None:
-            self._draw(self.plots, protocols, runs, stage)
-        if kept is not None:
-            kept.drop()
-
-    def _played(self, task: str) -> dict[str, Any]:
-        """What decides the returns of a table beside its protocols."""
-        return {
-            "model": hashlib.sha256(self.model.read_bytes()).hexdigest(),
-            "task": task,
-            "episodes": self.episodes,
-            "seed": self.seed,
-            **self._for_all(),
-        }
-
-    def _for_all(self) -> dict[str, Any]:
-        """The options that also count for the protocols of a table; None: what the model says."""
-        return {name: getattr(self, name) for name in ("monitor", "recovery", "normalise")}
-
-    def _draw(
-        self,
-        folder: Path,
-        protocols: dict[str, Protocol],
-        runs: dict[str, list[Result]],
-        stage: Stage,
-    ) -> None:
-        from an_control.learning.evaluation import plots
-
-        lost = {name: protocol.disturbance.missing for name, protocol in protocols.items()}
-        loss = plots.loss_curves(runs, lost)
-        figures = {"recovery": plots.recovery_curves(runs), "loss": loss}
-        moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
-        for name, protocol in (moving or ({} if loss else protocols)).items():
-            trace = plots.Trace(stage.channels)
-            (result,) = stage.play(protocol, 1, watch=trace.see)
-            word = plots.file_name(name)
-            if trace.attention:
-                figures[f"attention_{word}"] = plots.attention_maps(trace, result.rewired)
-                figures[f"keys_{word}"] = plots.key_map(trace, result.rewired)
-            if trace.keys:
-                figures[f"clusters_{word}"] = plots.key_clusters(trace)
+            check_marks(self.markdown, TABLES)
+        disturbance = self.disturbance.settings()
+        given = [one.name for one in disturbance.changed if one.name != "shuffle"]
+        others = {"memory", "until", "monitor", "recovery"}
+        others |= {"table", "normalise", "success", "title"}
+        given += [one.name for one in fields(self) if one.name in others and self._gives(one)]
+        if given:
+            raise InputError(f"{option(given[0])}: not for --identification")
+        shuffle = disturbance.shuffle
+        if not shuffle.at_reset:
+            raise InputError(f"--shuffle {shuffle}: --identification needs reset+K")
+        every, plots = shuffle.every or RESHUFFLE_STEPS, self.plots
+        self._options().check()
         try:
-            for path in plots.save(figures, folder):
-                print(f"wrote {path}")
+            found = measure_identification(
+                self.model, self.task, self.episodes, self.seed, every, plots
+            )
         except OSError as error:
             raise InputError(f"--plots: {error}") from error
+        print("\n\n".join(found.tables.values()))
+        if self.markdown is not None:
+            write_tables(self.markdown, found.tables)
+        if found.pictures:
+            print(*found.pictures)
+        write_json(self.json, found.figures)
+        return 0
 
 
 def _line(name: str, results: list[Result]) -> str:
@@ -427,12 +205,3 @@ def _line(name: str, results: list[Result]) -> str:
     moved, found = (sum(getattr(one, n) for one in results) for n in ("shuffles", "detected"))
     detected = f", {found} moves detected of {moved} in {ticks} ticks" if found or not moved else ""
     return f"{name}: {mean:.1f}{detected}"
-
-
-def _report(result: Result) -> None:
-    print(f"return {result.total:8.1f}  steps {result.steps}", flush=True)
-
-
-def _figures(row: dict[str, Any]) -> dict[str, Any]:
-    """A protocol's figures without its name and what it has beside others."""
-    return {name: value for name, value in row.items() if name not in ("protocol", "difference")}

@@ -7,7 +7,7 @@ import difflib
 import inspect
 import textwrap
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -198,7 +198,14 @@ def _is_word(hint: Any) -> bool:
 
 
 def _texts(verb: type) -> dict[str, str]:
-    """The docstrings of a class's fields, each on one line."""
+    """The docstrings of a class's fields, each on one line; those of its bases count too."""
+    texts: dict[str, str] = {}
+    for base in reversed([one for one in verb.__mro__ if is_dataclass(one)]):
+        texts |= _own_texts(base)
+    return texts
+
+
+def _own_texts(verb: type) -> dict[str, str]:
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(verb))).body
     assert isinstance(tree, ast.ClassDef)
     return {

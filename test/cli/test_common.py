@@ -6,8 +6,9 @@ from dataclasses import asdict
 
 import pytest
 
-from an_control.cli.common import command, write_json
+from an_control.cli.common import write_json
 from an_control.cli.help import parse
+from an_control.learning.command_line import command
 
 pytest.importorskip("torch", reason="needs the train extra")
 

@@ -13,7 +13,7 @@ pytest.importorskip("stable_baselines3", reason="needs the train extra")
 
 from program import LIMIT_S
 
-from an_control.cli import learn_steps, main
+from an_control.cli import main
 from an_control.learning.runs.run_folder import unpack
 from an_control.load import load_policy
 from an_control.policy import MlpSizes, read_model, write_model
@@ -126,7 +126,7 @@ def test_killed_while_an_old_step_is_deleted_the_same_command_ends_it(
         assert not Path(path).exists(), "killed"
 
     with monkeypatch.context() as patched:
-        patched.setattr(learn_steps.shutil, "rmtree", killed)
+        patched.setattr(shutil, "rmtree", killed)
         with pytest.raises(AssertionError, match="killed"):
             main([*arguments, "--minutes", "1"])
     assert main([*arguments, "--minutes", "1"]) == 0

@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("numba", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.cli.distill import Parts
+from an_control.learning.api.parts import Parts
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model

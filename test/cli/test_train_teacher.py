@@ -10,7 +10,8 @@ pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("stable_baselines3", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
 
-from an_control.cli import main, train_teacher
+from an_control.cli import main
+from an_control.learning.api import teacher as teacher_module
 from an_control.learning.runs.run_folder import CHECKPOINT
 from an_control.load import load_policy
 
@@ -29,7 +30,7 @@ def test_it_leaves_a_teacher_with_a_card_that_distill_takes(tmp_path, monkeypatc
     assert policy.model.trained["steps"] in (64, 128)
     assert "random policy" in (run / "model.md").read_text()
     before = (run / CHECKPOINT).read_bytes()
-    monkeypatch.delattr(train_teacher.Verb, "_evaluate")
+    monkeypatch.delattr(teacher_module, "evaluate_teacher")
     assert main(train) == 0, "a run that is done stays as it is"
     assert (run / CHECKPOINT).read_bytes() == before
     assert json.loads(figures.read_text()) == written, "without another evaluation"

@@ -2,30 +2,38 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext, redirect_stdout
-from types import SimpleNamespace
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from an_control.cli import learn_steps, main
+from an_control.cli import main
 from an_control.cli.help import verb_class
-from an_control.cli.learn_display import Steps
+from an_control.cli.terminal import (
+    FIGURES,
+    Clock,
+    PartBars,
+    ProgressLine,
+    RunAtTerminal,
+    duration,
+    is_live,
+)
+from an_control.learning.api import pipeline
 from an_control.learning.rollout.processes import _interrupts_held
-from an_control.learning.runs.terminal import FIGURES, Clock, Progress, duration, is_live
+from an_control.learning.runs.progress import Progress
+
+BEGIN = Progress("begin", "round", 0, 4, minutes_left=8.0)
+"""Of a run of 4 rounds, with 8 minutes at most."""
 
 
-class Learner:
-    """A learner of 4 rounds, with 8 minutes at most."""
-
-    unit, steps, progress, minutes_left = "round", 4, 0.0, 8.0
-
-
-def loop(done=0):
-    return SimpleNamespace(learner=Learner(), done=done, finished=False)
+def step(done, **figures):
+    return replace(BEGIN, event="step", done=done, figures={"round": done, **figures})
 
 
 class Terminal:
@@ -51,39 +59,41 @@ def terminal(monkeypatch):
 
 
 def test_before_the_first_round_is_over_the_line_says_how_many_there_are_and_how_long(capsys):
-    Progress(loop()).begin()
+    ProgressLine(None).show(BEGIN)
     assert capsys.readouterr().out == "round 1 of about 4, 8 min left\n"
 
 
 def test_the_time_that_is_left_follows_the_pace_of_the_run(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("an_control.learning.runs.terminal.time.monotonic", lambda: now[0])
-    run = loop()
-    clock = Clock(run)
-    now[0], run.learner.progress = 160.0, 0.25
-    assert clock.left_s() == 180.0
-    assert clock.line() == "round 1 of about 4, 3 min left"
+    monkeypatch.setattr("an_control.cli.terminal.time.monotonic", lambda: now[0])
+    clock, later = Clock(BEGIN), replace(BEGIN, share=0.25)
+    now[0] = 160.0
+    assert clock.left_s(later) == 180.0
+    assert clock.line(later) == "round 1 of about 4, 3 min left"
 
 
 def test_a_line_is_as_wide_as_the_terminal_at_most_and_covers_the_last_one(terminal):
-    shows = Progress(loop(done=2))
+    shows = ProgressLine(None)
     with redirect_stdout(terminal):
-        shows.show({"round": 2, "return": 1.0, "validation": 1.0, "note": "x" * 100})
-        shows.show({"round": 3, "return": 1.0})
-    first, second = terminal.written.split("\r")[1:]
+        shows.show(BEGIN)
+        shows.show(step(2, validation=1.0, note="x" * 100, **{"return": 1.0}))
+        shows.show(step(3, **{"return": 1.0}))
+    first, second = terminal.written.split("\r")[2:]
     assert len(first) == len(second) == 59 and "\n" not in terminal.written
 
 
 def test_a_note_stands_above_the_line(terminal):
-    shows = Progress(loop())
+    shows = ProgressLine(None)
     with redirect_stdout(terminal):
-        shows.begin()
+        shows.show(BEGIN)
         shows.note("an episode failed")
     assert terminal.written.endswith("\nan episode failed\n")
 
 
 def test_only_figures_that_are_explained_are_shown(capsys):
-    Progress(loop(done=1)).show({"round": 1, "identified": 0.2057, "validation": 3.0, "failed": 0})
+    shows = ProgressLine(None)
+    shows.show(BEGIN)
+    shows.show(step(1, identified=0.2057, validation=3.0, failed=0))
     assert capsys.readouterr().out.endswith("left  validation 3\n")
 
 
@@ -107,9 +117,9 @@ def test_a_dumb_terminal_gets_lines(monkeypatch):
     main_end, other_end = pty.openpty()
     monkeypatch.setattr(sys, "stdout", os.fdopen(other_end, "w"))
     assert not is_live()
-    with Steps(("student",)) as steps:
-        steps.begin("student")
-        steps.display(loop()).begin()
+    with PartBars(("student",)) as bars:
+        bars.show(Progress("begin", "part", part="student"))
+        bars.show(replace(BEGIN, part="student"))
     sys.stdout.flush()
     assert b"student 0%  round 1 of about 4, 8 min left" in os.read(main_end, 1000)
     sys.stdout.close()
@@ -117,10 +127,10 @@ def test_a_dumb_terminal_gets_lines(monkeypatch):
 
 
 def test_ctrl_c_early_in_learn_leaves_no_folder_and_the_command(tmp_path, capsys, monkeypatch):
-    def interrupted(self):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(learn_steps.LearnRun, "_teach", interrupted)
+    monkeypatch.setattr(pipeline, "train_teacher", interrupted)
     out = tmp_path / "run"
     assert main(["learn", "Pendulum-v1", "--out", str(out), "--smoke"]) == 130
     last = capsys.readouterr().out.splitlines()[-1]
@@ -136,3 +146,20 @@ def test_a_worker_that_starts_does_not_answer_ctrl_c():
         with context:
             told.append(subprocess.check_output([sys.executable, "-c", blocked], text=True).strip())
     assert told == ["True", "False"]
+
+
+def test_a_signal_stops_a_run_after_its_step_and_interrupts_between_the_parts_of_learn(capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    with RunAtTerminal(ProgressLine(None)) as terminal:
+        assert terminal.progress(Progress("begin", "part", part="student"))
+        assert signal.getsignal(signal.SIGTERM) == before
+        assert terminal.progress(replace(BEGIN, folder=Path("run")))
+        signal.raise_signal(signal.SIGTERM)
+        assert not terminal.progress(step(1))
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        terminal.progress(replace(BEGIN, event="end", done=1))
+        assert signal.getsignal(signal.SIGTERM) == before
+    said = capsys.readouterr().out
+    assert "stops after this round (Ctrl-C again: at once)" in said
+    assert said.endswith("stopped after round 1 of 4; it is lost\n")

@@ -291,8 +291,8 @@ def test_noise_has_the_same_deviation_everywhere_and_says_it():
     asked, meant = "reset,noise=5", DisturbanceSettings(Shuffle(True), noise_channels=5)
     assert Protocol.parse(asked).disturbance == DisturbanceSettings.parse(asked) == meant
     options = evaluate_verb.Verb(Path("m"), disturbance=defaults(shuffle="reset", noise_channels=5))
-    assert [one.disturbance for one in options._protocols().values()] == [meant]
-    assert list(options._protocols()) == ["reset,noise=5,noise-sd=0.1"] == [str(meant)]
+    (one,) = options._options().protocols
+    assert one.disturbance == meant and str(one) == "reset,noise=5,noise-sd=0.1" == str(meant)
 
 
 @pytest.mark.parametrize("text", ["100,until=500,monitor=off,zeroed", "none,background=marble"])

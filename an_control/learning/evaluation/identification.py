@@ -8,7 +8,9 @@ asked this.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -18,10 +20,16 @@ from matplotlib.figure import Figure
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
 from an_control.learning.evaluation.comparison import error
+from an_control.learning.evaluation.plots import save
 from an_control.learning.rollout.engine import evaluation_starts
 from an_control.learning.rollout.episode import Result, play_episode
+from an_control.load import load_policy
 from an_control.policy import AttentionSizes, Policy
+from an_control_sim.gym.environments import environment_of, make_environment
+from an_control_sim.gym.units import Units
 
+TABLES = "identification", "frozen"
+"""The titles of the tables of `measure_identification`."""
 UNKNOWN = 0.5
 """A neuron whose attention sums to less takes its channel for none of the nominal ones."""
 
@@ -178,3 +186,56 @@ def identification_picture(found: Identification, channels: Sequence[str]) -> Fi
     for axis in axes:
         axis.set_yticks(range(len(channels)), channels, fontsize=7)
     return figure
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What `measure_identification` found: for JSON, in Markdown by title, and as files."""
+
+    figures: dict[str, Any]
+    tables: dict[str, str]
+    pictures: list[Path]
+
+
+def measure_identification(
+    path: Path, task: str | None, episodes: int, seed: int, every: int, plots: Path | None
+) -> Measured:
+    """Measure how soon the neurons identify their channels, and the returns without each of these.
+
+    The policy plays without its monitor.
+
+    Args:
+        path: a model file.
+        task: by default the model's.
+        episodes: number of episodes.
+        seed: of their starts and disturbances.
+        every: steps between two reshuffles.
+        plots: a folder for the picture.
+
+    Raises:
+        ValueError: the policy has no softmax attention.
+        OSError: the picture cannot be written.
+    """
+    policy = load_policy(path, monitor="off")
+    channels = policy.nominal_ids
+    name = task or policy.model.task.get("name", "")
+    units = Units.of_task(policy.model.task)
+    with closing(make_environment(environment_of(name), units)) as env:
+        found = identify(policy, env, channels, episodes, seed, every)
+        frozen = freeze_each(policy, env, channels, episodes, seed)
+    tables = identification_table(found), frozen_table(frozen)
+    pictures = []
+    if plots is not None:
+        pictures = save({"identification": identification_picture(found, channels)}, plots)
+    figures = {
+        "model": str(path),
+        "task": name,
+        "seed": seed,
+        "first": found.first.mean(1).tolist(),
+        "later": found.later.mean(1).tolist(),
+        "frozen": {
+            channel: float(np.mean([result.total for result in results]))
+            for channel, results in frozen.items()
+        },
+    }
+    return Measured(figures, dict(zip(TABLES, tables, strict=True)), pictures)

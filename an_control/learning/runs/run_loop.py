@@ -19,10 +19,11 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import an_control
 from an_control.learning.runs.card import Board, write_curve
+from an_control.learning.runs.progress import OnProgress, Progress, RunStopped
 from an_control.learning.runs.run_folder import CHECKPOINT, CheckpointError, RunError, RunFolder
 from an_control.policy import Model, write_model
 
@@ -52,6 +53,24 @@ class Learner(Protocol):
 
     def model(self, run: Mapping[str, Any]) -> Model:
         """The model as it is now; `trained` says how it was made, also by the run's figures."""
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A learner that knows better than by its steps how much of the run is over."""
+
+    @property
+    def progress(self) -> float:
+        """From 0 to 1."""
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A learner whose time is limited."""
+
+    @property
+    def minutes_left(self) -> float:
+        """Processor time that it may take yet, in minutes; infinite where nothing limits it."""
 
 
 class RunLoop:
@@ -122,6 +141,37 @@ class RunLoop:
         if board is not None:
             self._save()
             write_curve(self.folder, self.metrics, self.learner.unit)
+
+    def run_reported(self, progress: OnProgress) -> None:
+        """Run the steps that are left and report them; RunStopped where `progress` says so."""
+        stopped = False
+
+        def report(line: dict[str, Any]) -> bool:
+            nonlocal stopped
+            stopped = progress(self._progress("step", line)) is False
+            return not stopped
+
+        progress(self._progress("begin"))
+        self.run(report)
+        progress(self._progress("end"))
+        if stopped and not self.finished:
+            raise RunStopped(self.folder.path)
+
+    def _progress(
+        self, event: Literal["begin", "step", "end"], line: Mapping[str, Any] = NO_FIGURES
+    ) -> Progress:
+        learner = self.learner
+        share = self.done / max(1, learner.steps)
+        return Progress(
+            event,
+            unit=learner.unit,
+            done=self.done,
+            steps=learner.steps,
+            share=learner.progress if isinstance(learner, Timed) else share,
+            minutes_left=learner.minutes_left if isinstance(learner, Limited) else math.inf,
+            figures=line,
+            folder=self.folder.path,
+        )
 
     def model(self) -> Model:
         """The learner's model as it is now, with the run's figures."""

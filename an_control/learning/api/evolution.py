@@ -1,0 +1,358 @@
+"""Policies by evolution, from their return alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.learning.api.parts import Parts
+from an_control.learning.command_line import command, option
+from an_control.learning.runs.progress import OnProgress, Progress, ignore
+from an_control.policy import MlpSizes, Model, read_model
+from an_control.policy.tasks import SUCCESS
+
+if TYPE_CHECKING:
+    from an_control.learning.es.parametrisation import Form
+    from an_control.learning.es.search import Search, SearchSettings
+    from an_control.learning.runs.run_loop import RunLoop
+
+SIZES = "queries", "neuron", "stack"
+"""Options of the attention forms, as those of `Parts` are."""
+
+FINAL_SEED = 1
+"""Of the evaluation on a model's card; training and validation take others."""
+
+SIGMA, RATE, RACING_STARTS = 0.5, 0.2, 8
+"""Of a search from nothing."""
+REFINING_SIGMA, REFINING_RATE = 0.01, 0.002
+"""Of a search that begins at a model; the shipped Ant loses two thirds of its return to one step
+with 0.02 and 0.02."""
+
+
+@dataclass(frozen=True)
+class EvolveOptions:
+    """What decides a run of `evolve`."""
+
+    task: str
+    """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
+    out: Path
+    """The run's folder."""
+    form: Literal["attention", "attention-raw", "mlp"] = "attention"
+    """attention: permutation-invariant. attention-raw: the same policies, searched by all of the
+    authors' parameters, some of which are redundant. mlp: a plain network that needs its channels
+    in order."""
+    start_model: Path | None = None
+    """A model file to start from; its form is taken, and how it acts where messages are lost or the
+    robot stands still."""
+    hidden: tuple[int, ...] = ()
+    """Units of the hidden layers: of the MLP (16 by default), or after the attention (by default
+    there is none)."""
+    queries: int = 16
+    """Number of queries of an attention policy; the authors' Ant has 32."""
+    neuron: int = 8
+    """Units for each channel of an attention policy."""
+    stack: int = 0
+    """Number of newest readings that each neuron of an attention policy sees; 0: an LSTM."""
+    parts: Parts = field(default_factory=Parts)
+    optimiser: Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"] = "pgpe"
+    """PGPE with centred ranks and Adam or ClipUp, or CMA-ES (pycma) with a full or a diagonal
+    covariance."""
+    generations: int = 300
+    """Number of generations in all."""
+    minutes: float = 0.0
+    """Train for this many minutes of wall-clock time instead of `--generations`; 0: off."""
+    score: float | None = None
+    """Stop once a validation's mean return is this high."""
+    starts: int | None = None
+    """Number of random starts that race, until the best one continues; a search that has stalled
+    races against new ones. 0: start with zeros. By default 8 for the attention form without
+    `--start-model`, else 0."""
+    popsize: int = 64
+    """Number of candidates in each generation."""
+    rollouts: int = 2
+    """Number of episodes of each candidate, the same ones for all."""
+    max_rollouts: int = 0
+    """Candidates whose ranks are uncertain play more episodes, up to this many; 0: always
+    `--rollouts`."""
+    sigma: float | None = None
+    """Standard deviation of the first generation; of random starts in units of what is usual for a
+    layer's weights. By default 0.5, with `--start-model` 0.01."""
+    rate: float | None = None
+    """Learning rate of the mean (PGPE); with ClipUp the largest step's length. By default 0.2, with
+    `--start-model` 0.002."""
+    sigma_rate: float = 0.05
+    """Learning rate of the standard deviations (PGPE)."""
+    decay: float = 0.0
+    """Weight decay: this times a candidate's squared norm is subtracted from its fitness."""
+    normalise: bool = False
+    """Attention forms, also with `--start-model`: divide the attention's sums by the number of
+    channels that are present, relative to the task's."""
+    hints: bool = False
+    """Attention forms with LSTM neurons: tell all neurons which channel they read until a fifth of
+    the run, then ever fewer, from three fifths on none. For compiled rollouts."""
+    shuffle: tuple[str, ...] = ("none",)
+    """Disturbances to train under, each in the words of evaluate --table: when signals move (none,
+    reset, K, reset+K), then noise=N, copies=N, missing=SHARE, delay=0..2, lose=SHARE, gain=0.6..1
+    and so on; several share the episodes equally."""
+    engine: Literal["auto", "fused", "processes", "dask"] = "auto"
+    """What plays: compiled code where the environment offers it, else processes."""
+    workers: int | None = None
+    """Number of threads or processes; by default one for each core."""
+    dask: str | None = None
+    """Address of a Dask scheduler; implies --engine dask, which by default starts a scheduler and
+    workers here."""
+    validate_every: int = 10
+    """Validate the mean after every so many generations."""
+    episodes: int = 100
+    """Number of episodes of a validation; the evaluation on the card has five times as many."""
+    seed: int = 1
+    """Seed of everything random."""
+    resume: bool = False
+    """Fail unless the folder holds a run of the same arguments. Without this option such a run is
+    continued too, and otherwise a new one begins."""
+
+    def check(self) -> None:
+        """Raise ValueError for options that are out of bounds or would not be read."""
+        for name in ("generations", "rollouts", "validate_every", "episodes"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"--{name.replace('_', '-')} {value}: must be 1 or more")
+        for name in ("minutes", "starts", "max_rollouts"):
+            if (value := getattr(self, name)) is not None and not 0 <= value < float("inf"):
+                raise ValueError(f"--{name.replace('_', '-')} {value}: must be 0 or more")
+        if self.max_rollouts and (self.rollouts < 2 or self.max_rollouts < 2 * self.rollouts):
+            raise ValueError(
+                f"--max-rollouts {self.max_rollouts}: must be 0, or twice --rollouts"
+                f" ({self.rollouts}, which must then be 2 or more) or more"
+            )
+        if self.score is not None and math.isnan(self.score):
+            raise ValueError(f"--score {self.score}: must be a number")
+        if self.starts and self.start_model is not None:
+            raise ValueError(f"--starts {self.starts}: must be 0 with --start-model")
+        if self.stack < 0:
+            raise ValueError(f"--stack {self.stack}: must be 0 or more")
+        if self.popsize < 4:
+            raise ValueError(f"--popsize {self.popsize}: must be 4 or more")
+        if self.sigma is not None and not 0.0 < self.sigma < float("inf"):
+            raise ValueError(f"--sigma {self.sigma}: must be over 0")
+        if self.seed < 0:
+            raise ValueError(f"--seed {self.seed}: must be 0 or more")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"--workers {self.workers}: must be 1 or more")
+        self._check_read()
+
+    def _check_read(self) -> None:
+        """Raise ValueError for an option that would not be read."""
+        if self.start_model is not None:
+            why = "not with --start-model, whose form is taken; allowed is --normalise"
+            self._refuse([*self._other("form", "hidden", *SIZES), *self.parts.asked], why)
+        elif self.form == "mlp":
+            why = "not for --form mlp; allowed is --hidden"
+            self._refuse([*self._other(*SIZES, "normalise"), *self.parts.asked], why)
+        elif self.parts.pma or self.parts.learned_queries:
+            names = ("form",) if self.hidden else ("form", "queries")
+            self._refuse(self._other(*names), "not with --pma or --learned-queries")
+        if not self.optimiser.startswith("pgpe"):
+            why = f"not for --optimiser {self.optimiser}; only for pgpe and pgpe-clipup"
+            self._refuse(self._other("rate", "sigma_rate"), why)
+        if self.dask is not None:
+            self._refuse(self._other("workers"), "not with --dask, whose scheduler has its own")
+
+    def _other(self, *names: str) -> list[str]:
+        """Return those of these options that are not as by default."""
+        return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
+
+    def _refuse(self, names: Sequence[str], why: str) -> None:
+        if names:
+            raise ValueError(f"{', '.join(map(option, names))}: {why}")
+
+
+@dataclass(frozen=True)
+class EvolveResult:
+    """A policy.
+
+    Attributes:
+        model: its file.
+        evaluations: its returns in a few numbers, undisturbed and under each condition.
+        metrics: the figures of each generation.
+    """
+
+    model: Path
+    evaluations: list[dict[str, Any]]
+    metrics: list[dict[str, Any]]
+
+
+def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResult:
+    """Search for a policy by its return alone, or continue the run in its folder.
+
+    After the run each evaluation is reported, as a step whose unit is "evaluation".
+
+    Raises:
+        ValueError: options that are out of bounds, or fit neither each other nor the task.
+        RunError: the folder holds another run, or the disk refuses.
+        RolloutError: all episodes of a generation fail.
+        RunStopped: `progress` returned False.
+    """
+    from an_control.learning.es.search import Search
+    from an_control.learning.rollout.processes import make_engine
+    from an_control.learning.runs.run_folder import RunFolder, units_of_run
+    from an_control.learning.runs.run_loop import RunLoop
+    from an_control_sim.gym.environments import describe, environment_of, make_environment
+    from an_control_sim.gym.units import Units
+    from an_control_sim.gym.varied_robot import check_robot
+
+    options.check()
+    environment = environment_of(options.task)
+    model = None if options.start_model is None else read_model(options.start_model)
+    units = Units.of_task(model.task) if model else units_of_run(options.out, environment)
+    env = make_environment(environment, units)
+    task = describe(env, options.task, environment)
+    if model is not None:  # what the environment says nothing of
+        task |= {name: value for name, value in model.task.items() if name not in task}
+    channels = len(task["channels"])
+    form, start = _form(options, channels, len(task["actuators"]), model)
+    if options.hints:
+        form, start = _hinted(form, start, channels)
+    settings = _settings(options, channels)
+    for disturbance in settings.mixture:
+        check_robot(env, disturbance)
+    engine = make_engine(
+        options.engine,
+        env,
+        environment,
+        task["channels"],
+        form.sizes,
+        options.workers,
+        options.dask,
+        task.get("recovery", 0.0),
+    )
+    try:
+        search = Search(task, form, engine, settings, options.seed, start)
+        loop = RunLoop(RunFolder(options.out, search.config, options.resume), search)
+        loop.run_reported(progress)
+        evaluations = _evaluations(options, loop, search, progress)
+    finally:
+        engine.close()
+        env.close()
+    return EvolveResult(loop.model_path, evaluations, loop.metrics)
+
+
+def _settings(options: EvolveOptions, channels: int) -> SearchSettings:
+    from an_control.learning.es.search import SearchSettings
+
+    refining = options.start_model is not None  # it must not lose what the start model knows
+    sigma, rate = (REFINING_SIGMA, REFINING_RATE) if refining else (SIGMA, RATE)
+    starts = 0 if refining or options.form == "mlp" else RACING_STARTS
+    pgpe = {
+        "rate": rate if options.rate is None else options.rate,
+        "sigma_rate": options.sigma_rate,
+    }
+    return SearchSettings(
+        optimiser=options.optimiser,
+        generations=options.generations,
+        minutes=options.minutes,
+        score=options.score,
+        starts=starts if options.starts is None else options.starts,
+        max_rollouts=options.max_rollouts,
+        population=options.popsize,
+        rollouts=options.rollouts,
+        sigma=sigma if options.sigma is None else options.sigma,
+        decay=options.decay,
+        mixture=mixture(options.shuffle or ("none",), channels),
+        validate_every=options.validate_every,
+        validation_episodes=options.episodes,
+        success=SUCCESS.get(options.task),
+        options=pgpe if options.optimiser.startswith("pgpe") else {},
+    )
+
+
+def mixture(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, ...]:
+    """Return what these words say, for so many channels; ValueError for a bad text."""
+    found = []
+    for text in texts:
+        try:
+            found.append(DisturbanceSettings.parse(text))
+            found[-1].check_channels(channels)
+        except ValueError as error:
+            raise ValueError(f"--shuffle {text}: {error}") from error
+    return tuple(found)
+
+
+def _form(
+    options: EvolveOptions, channels: int, actions: int, model: Model | None
+) -> tuple[Form, Any]:
+    """Return the form to search, and where to start: at this model, if there is one."""
+    from an_control.learning.es.parametrisation import Authors, AuthorsRaw, Whole, form_of
+
+    if model is not None:
+        if options.normalise:
+            model = model.normalised(channels)
+        form = form_of(model)
+        if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
+            raise ValueError(
+                f"--start-model {options.start_model}: {model.sizes.channels} channels in a fixed"
+                f" order, but {options.task} has {channels}"
+            )
+        if model.sizes.actions != actions:
+            raise ValueError(
+                f"--start-model {options.start_model}: {model.sizes.actions} actions, but"
+                f" {options.task} takes {actions}"
+            )
+        return form, form.vector(model)
+    if options.form == "mlp":
+        return Whole(MlpSizes(channels, actions, list(options.hidden or (16,)))), None
+    if any(width != options.queries for width in options.hidden):
+        raise ValueError("--hidden: in the attention form every layer is --queries wide")
+    authors = AuthorsRaw if options.form == "attention-raw" else Authors
+    form = authors(
+        actions,
+        options.queries,
+        len(options.hidden),
+        options.neuron,
+        stack=options.stack,
+        normalise=channels if options.normalise else 0,
+        **options.parts.paper(),
+    )
+    pooled = options.parts.pooled(form.sizes)
+    return (form if pooled == form.sizes else Whole(pooled)), None
+
+
+def _hinted(form: Form, start: Any, channels: int) -> tuple[Form, Any]:
+    """Return the same with hints."""
+    from an_control.learning.es.parametrisation import Authors
+    from an_control.learning.es.search import Hinted
+
+    if not isinstance(form, Authors):
+        raise ValueError("--hints: only for the paper's attention forms")
+    hinted = Hinted(form, channels)
+    if start is not None:
+        start = np.concatenate([start, np.zeros(hinted.size - form.size)])
+    return hinted, start
+
+
+def _evaluations(
+    options: EvolveOptions, loop: RunLoop, search: Search, progress: OnProgress
+) -> list[dict[str, Any]]:
+    """Evaluate the model that was kept and write its card."""
+    from an_control.learning.runs.card import figures, write_card
+
+    model = read_model(loop.model_path)
+    clean = DisturbanceSettings(shuffle=Shuffle(at_reset=model.kind != "mlp"))
+    others = [one for one in search.settings.mixture if one.active and str(one) != str(clean)]
+    evaluations: list[dict[str, Any]] = []
+    for disturbance in [clean, *others]:
+        returns = search.play(model, FINAL_SEED, 5 * options.episodes, disturbance)
+        row = {
+            "protocol": f"shuffle {disturbance}, seed {FINAL_SEED}",
+            **figures(returns, search.settings.success),
+        }
+        evaluations.append(row)
+        progress(Progress("step", "evaluation", len(evaluations), 1 + len(others), figures=row))
+    model = replace(model, trained={**model.trained, "evaluations": evaluations})
+    write_card(loop.folder, model, options.out.name, evaluations, command(options, "train"))
+    return evaluations

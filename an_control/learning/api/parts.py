@@ -1,0 +1,150 @@
+"""The parts of a policy that is to be learned, as `evolve` and `distill` take them: encoder,
+pooling, recurrence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from an_control.learning.command_line import option
+from an_control.policy.sizes import AttentionSizes, ConvolutionSizes, Encoder, RecurrenceSizes
+
+TRANSFORMERS = ("trxl", "trxl-i", "gtrxl")
+USUAL = {
+    "inducing": 16,
+    "heads": 1,
+    "learned_queries": 0,
+    "pma": 0,
+    "units": 32,
+    "layers": 1,
+    "recurrent_heads": 1,
+    "window": 32,
+}
+"""What a number is that neither an option nor a recipe gives."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts that are asked for; where not given, the recipe's or none."""
+
+    encoder: Encoder | None = None
+    """What lets the channels' neurons attend to each other first (Set Transformer): all to all
+    (sab), by way of `--inducing` points (isab), or none."""
+    inducing: int | None = None
+    """Number of inducing points (isab); by default the recipe's, else 16."""
+    heads: int | None = None
+    """Number of attention heads of the encoder and of `--pma`; by default the recipe's, else 1."""
+    learned_queries: int | None = None
+    """Number of learned queries in place of the fixed ones of the paper's form."""
+    pma: int | None = None
+    """Number of seed vectors that pool the neurons' outputs by attention (Set Transformer, PMA), in
+    place of the attention that multiplies the readings."""
+    recurrence: Literal["none", "lstm", "gru", "trxl", "trxl-i", "gtrxl"] | None = None
+    """A recurrent part after the attention: an LSTM, a GRU, or a transformer (Parisotto et al.
+    2019)."""
+    units: int | None = None
+    """Units of the recurrence; by default 32."""
+    layers: int | None = None
+    """Layers of a recurrent transformer; by default 1."""
+    recurrent_heads: int | None = None
+    """Attention heads of a recurrent transformer; by default 1."""
+    window: int | None = None
+    """Number of ticks that a layer of a recurrent transformer sees; by default 32."""
+
+    def student(self) -> dict[str, Any]:
+        """What is asked for, by the names of `StudentSizes`; ValueError where it cannot be."""
+        self._check_read("units", "layers", "recurrent_heads", "window")
+        numbers = "inducing", "heads", "learned_queries", "pma"
+        given = [name for name in numbers if name in self.asked]
+        changes: dict[str, Any] = {name: self._number(name) for name in given}
+        if self.encoder is not None:
+            changes["encoder"] = self.encoder
+        if self.recurrence is not None:
+            changes["recurrence"] = self._recurrence()
+        return changes
+
+    @property
+    def asked(self) -> list[str]:
+        """The names of the options that are given."""
+        return [one.name for one in fields(self) if getattr(self, one.name) is not None]
+
+    def paper(self) -> dict[str, Any]:
+        """The same for `paper_sizes`; ValueError also for an option that no part would read."""
+        self._check_read(*self.asked)
+        encoder = self.encoder or "none"
+        compares = encoder != "none" or self._number("pma")
+        return {
+            "encoder": encoder,
+            "inducing": self._number("inducing") if encoder == "isab" else 0,
+            "heads": self._number("heads") if compares else 1,
+            "recurrence": self._recurrence(),
+        }
+
+    def patches(self, sizes: ConvolutionSizes) -> ConvolutionSizes:
+        """These sizes of a policy for image patches with the parts that are asked for."""
+        changes = self.student()
+        for name in ("learned_queries", "recurrence"):
+            if changes.pop(name, None) is not None:
+                raise ValueError(f"{option(name)}: not for image patches")
+        pma = changes.pop("pma", None)
+        if pma == 0 and sizes.attention == "pma":
+            raise ValueError("--pma 0: the recipe's head sees its seeds; take another --recipe")
+        if pma:
+            grid = math.isqrt(pma)
+            if grid**2 != pma:
+                raise ValueError(
+                    f"--pma {pma}: must be a square number for image patches, since the head sees"
+                    " the seeds as an image"
+                )
+            changes |= {"attention": "pma", "grid": grid}
+        encoder = changes.get("encoder", sizes.encoder)
+        points = changes.get("inducing") or sizes.inducing or self._number("inducing")
+        sizes = replace(sizes, **{**changes, "inducing": points if encoder == "isab" else 0})
+        sizes.check()
+        return sizes
+
+    def pooled(self, sizes: AttentionSizes) -> AttentionSizes:
+        """These sizes with seeds that pool, or learned queries, where they are asked for."""
+        seeds, queries = self._number("pma"), self._number("learned_queries")
+        if seeds:
+            if queries:
+                raise ValueError("--learned-queries: --pma pools by seeds of its own")
+            sizes = replace(sizes, queries=seeds, key=sizes.neuron, attention="pma")
+        elif queries:
+            sizes = replace(sizes, queries=queries, key=sizes.neuron)
+        sizes.check()
+        return sizes
+
+    def _check_read(self, *names: str) -> None:
+        """ValueError for one of these options that is given, and that no part would read."""
+        encoder, recurrence = self.encoder or "none", self.recurrence or "none"
+        transformer = recurrence in TRANSFORMERS, "--recurrence trxl, trxl-i or gtrxl"
+        needs = {
+            "inducing": (encoder == "isab", "--encoder isab"),
+            "heads": (encoder != "none" or self.pma, "--encoder sab or isab, or --pma"),
+            "units": (recurrence != "none", "--recurrence"),
+            "layers": transformer,
+            "recurrent_heads": transformer,
+            "window": transformer,
+        }
+        for name in names:
+            there, what = needs.get(name, (True, ""))
+            if name in self.asked and not there:
+                raise ValueError(f"{option(name)} {getattr(self, name)}: only with {what}")
+
+    def _number(self, name: str) -> int:
+        given: int | None = getattr(self, name)
+        value, minimum = USUAL[name] if given is None else given, min(USUAL[name], 1)
+        if value < minimum:
+            raise ValueError(f"{option(name)} {value}: must be {minimum} or more")
+        return value
+
+    def _recurrence(self) -> RecurrenceSizes | None:
+        if self.recurrence in (None, "none"):
+            return None
+        header: dict[str, Any] = {"kind": self.recurrence, "units": self._number("units")}
+        if self.recurrence in TRANSFORMERS:
+            header |= {name: self._number(name) for name in ("layers", "window")}
+            header["heads"] = self._number("recurrent_heads")
+        return RecurrenceSizes.read(header)

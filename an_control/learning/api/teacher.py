@@ -1,0 +1,177 @@
+"""Teachers by reinforcement learning."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from an_control.learning.command_line import command
+from an_control.learning.runs.progress import OnProgress, ignore
+from an_control.policy import Model, read_model
+
+if TYPE_CHECKING:
+    from gymnasium import Env
+
+    from an_control.learning.runs.run_folder import RunFolder
+    from an_control.learning.teacher.teachers import Teacher
+
+
+@dataclass(frozen=True)
+class TeacherOptions:
+    """What decides a run of `train_teacher`."""
+
+    task: str
+    """A task known by name (ant, cartpole), or a gymnasium id, also as module:id."""
+    out: Path
+    """The run's folder; its model.safetensors is the best one that was validated so far."""
+    algorithm: Literal["auto", "ppo", "sac", "td3", "tqc"] = "auto"
+    """What learns, of stable-baselines3 and sb3-contrib; auto is ppo."""
+    start_model: Path | None = None
+    """Start from this MLP policy of relu units, by PPO."""
+    minutes: float | None = 45.0
+    """Stop after so many minutes of processor time; one thread is used."""
+    steps: int | None = None
+    """Stop after so many steps of the environment."""
+    score: float | None = None
+    """Stop once a validation's mean return is this high."""
+    burst: float = 0.003
+    """Chance a step that a burst of up to 20 random or missing actions begins, from which the
+    teacher learns the way back; 0: none."""
+    faults: tuple[str, ...] = ()
+    """Disturbances in the words of `evaluate --table`, such as `delay=0..2` `gain=0.6..1`; an
+    episode has one of them with the chance --fault-share."""
+    fault_share: float = 0.5
+    """Share of the episodes that have one of --faults."""
+    episodes: int = 100
+    """Number of episodes of the evaluation at the end, for the model's card."""
+    seed: int = 1
+    """Seed of everything random."""
+    smoke: bool = False
+    """A run of seconds, to check that everything works; it learns almost nothing."""
+
+    def check(self) -> None:
+        """Raise ValueError for a number that is out of bounds."""
+        for name in ("minutes", "steps"):
+            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
+                raise ValueError(f"--{name} {value}: must be over 0")
+        if self.episodes < 2:
+            raise ValueError(f"--episodes {self.episodes}: must be 2 or more")
+        if self.score is not None and math.isnan(self.score):
+            raise ValueError(f"--score {self.score}: must be a number")
+        if not 0.0 <= self.burst < 1.0:
+            raise ValueError(f"--burst {self.burst}: must be from 0 to below 1")
+        if not 0.0 <= self.fault_share <= 1.0:
+            raise ValueError(f"--fault-share {self.fault_share}: must be from 0 to 1")
+        if self.seed < 0:
+            raise ValueError(f"--seed {self.seed}: must be 0 or more")
+
+
+@dataclass(frozen=True)
+class TeacherResult:
+    """A teacher.
+
+    Attributes:
+        model: its file.
+        end: why the run ended.
+        evaluations: the returns of a random policy and of the teacher in a few numbers.
+        metrics: the figures of each iteration.
+        done_before: iterations that were done before this call.
+    """
+
+    model: Path
+    end: str
+    evaluations: list[dict[str, Any]]
+    metrics: list[dict[str, Any]]
+    done_before: int
+
+
+def train_teacher(options: TeacherOptions, progress: OnProgress = ignore) -> TeacherResult:
+    """Train an MLP policy by its return, or continue the run in its folder.
+
+    Raises:
+        ValueError: options that are out of bounds, or fit neither each other nor the task.
+        RunError: the folder holds another run, or the disk refuses.
+        EnvironmentFailure: nearly all episodes fail.
+        RunStopped: `progress` returned False.
+    """
+    from an_control.learning.faults import equal_chances
+    from an_control.learning.runs.run_folder import RunFolder
+    from an_control.learning.runs.run_loop import RunLoop
+    from an_control.learning.teacher.learner import Limits, TeacherLearner
+    from an_control.learning.teacher.settings import settings_for, smoke
+    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control_sim.gym.varied_robot import check_robot
+
+    options.check()
+    environment = environment_of(options.task)
+    limits = Limits(options.minutes, options.steps, options.score)
+    faults = equal_chances(options.faults, options.fault_share)
+    with closing(make_environment(environment)) as env:
+        start = _start(options, env)
+        for fault in faults:
+            check_robot(env, fault.settings)
+        settings = settings_for(env, options.algorithm, start)
+        settings = replace(settings, burst=options.burst, faults=faults)
+        if options.smoke:
+            settings = smoke(settings)
+            limits = Limits(options.minutes, 2 * settings.iteration)
+        learner = TeacherLearner(
+            options.out, options.task, environment, settings, limits, options.seed, start
+        )
+        with closing(learner):
+            loop = RunLoop(RunFolder(options.out, learner.config), learner)
+            done_before = loop.done
+            loop.run_reported(progress)
+            evaluations = _evaluations(options, loop.folder)
+            return TeacherResult(
+                loop.model_path, learner.end, evaluations, loop.metrics, done_before
+            )
+
+
+def _start(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
+    """Return the network that the actor begins as, None where it begins at random."""
+    from an_control.learning.teacher.teachers import own_teacher, read_teacher
+
+    if options.start_model is None:
+        return own_teacher(options.task) if options.algorithm in ("auto", "ppo") else None
+    teacher = read_teacher(str(options.start_model), env)
+    if teacher.layers is None:
+        raise ValueError(f"--start-model {options.start_model}: must have relu units")
+    return teacher
+
+
+def _evaluations(options: TeacherOptions, folder: RunFolder) -> list[dict[str, Any]]:
+    """Evaluate the model that was kept and write its card, unless that was done before."""
+    from an_control.learning.runs.card import write_card
+
+    path = folder.path / "model.safetensors"
+    model = read_model(path)
+    episodes = 2 if options.smoke else options.episodes
+    known: list[dict[str, Any]] = model.trained.get("evaluations", [])
+    if known and known[0]["episodes"] == episodes:
+        return known
+    made = evaluate_teacher(options.task, path, model, episodes)
+    model = replace(model, trained={**model.trained, "evaluations": made})
+    write_card(folder, model, options.out.name, made, command(options, "train-teacher"))
+    return made
+
+
+def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list[dict[str, Any]]:
+    """Return the figures of a random policy and of this teacher over so many episodes."""
+    from an_control.learning.evaluation.scores import REFERENCES, Scoring
+    from an_control.learning.runs.card import figures
+    from an_control.learning.teacher.teachers import read_teacher
+    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control_sim.gym.units import Units
+
+    evaluations = []
+    with closing(make_environment(environment_of(task), Units.of_task(model.task))) as env:
+        scoring = Scoring(env, model.task["channels"], read_teacher(str(path), env), model)
+        for case in REFERENCES:
+            row = scoring.play(case, math.inf, (episodes, episodes))
+            known = {"protocol": row.name, **figures(row.array, None)}
+            evaluations.append({**known, "standard_error": round(row.error, 2)})
+    return evaluations
