@@ -16,7 +16,8 @@ from typing import Any
 import an_control.system.threads  # noqa: F401
 from an_control import __version__
 from an_control.cli.common import InputError, WorkError, check_outputs
-from an_control.cli.help import SHELLS, VERBS, completion, parse, unknown, usage, verb_class
+from an_control.cli.help import SHELLS, VERBS, parse, unknown, usage
+from an_control.cli.verbs import completion, verb_class
 from an_control.learning.runs.progress import RunStopped
 from an_control.policy.model_file import ModelError
 from an_control.system.compilation import told_compilation

@@ -15,7 +15,8 @@ from program import START
 import an_control
 from an_control.cli import main
 from an_control.cli.common import Output, outputs_in
-from an_control.cli.help import GROUPS, RENAMED, SHELLS, VERBS, verb_class
+from an_control.cli.help import GROUPS, RENAMED, SHELLS, VERBS
+from an_control.cli.verbs import verb_class
 from an_control.learning.api.parts import Parts
 
 PACKAGE = Path(an_control.__file__).parent
@@ -38,7 +39,7 @@ def test_help_lists_each_verb_under_its_group(capsys):
 
 def test_every_verb_has_a_module_and_every_module_of_the_folder_is_known():
     shared = {"__init__", "common", "disturbance", "help", "identification", "sim_view"}
-    shared |= {"terminal"}
+    shared |= {"terminal", "verbs"}
     files = {path.stem for path in (PACKAGE / "cli").glob("*.py")} - shared
     assert {verb_class(verb).__module__.rpartition(".")[2] for verb in VERBS} == files
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from an_control.cli.help import parse, verb_class
+from an_control.cli.help import parse
+from an_control.cli.verbs import verb_class
 from experiments.ant_policy import run as ant_policy
 from experiments.camera_tables import run as camera_tables
 from experiments.cartpole_softmax import run as cartpole_softmax

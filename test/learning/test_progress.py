@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.cli import main
-from an_control.cli.help import verb_class
 from an_control.cli.terminal import (
     FIGURES,
     Clock,
@@ -24,6 +23,7 @@ from an_control.cli.terminal import (
     duration,
     is_live,
 )
+from an_control.cli.verbs import verb_class
 from an_control.learning.api import pipeline
 from an_control.learning.rollout.processes import _interrupts_held
 from an_control.learning.runs.progress import Progress
