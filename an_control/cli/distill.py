@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import tyro
 
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
     from an_control.learning.dagger.learner import Dagger
     from an_control.learning.dagger.settings import DaggerSettings
+    from an_control.learning.faults import Disturbance
 
 
+D = TypeVar("D", bound="Disturbance")
 TRANSFORMERS = ("trxl", "trxl-i", "gtrxl")
 UNSET = tyro.conf.arg(help_behavior_hint="")
 """An option without a value by default."""
@@ -185,19 +187,6 @@ class Parts:
 PartOptions = Annotated[Parts, tyro.conf.arg(name="")]
 
 
-DISTURBED = {
-    "reshuffled_chance": "reshuffled",
-    "missing_chance": "missing",
-    "noise_chance": "noise",
-    "copies_chance": "copies",
-    "added": "added",
-}
-"""Options that say what streams and episodes are disturbed by, and the recipe's names of the same;
-not for the camera tasks."""
-OF_EPISODES = "missing", "noise", "copies"
-MAX_ADDED = 1000
-
-
 @dataclass(frozen=True)
 class Verb:
     """Teach a permutation-invariant student what a teacher does.
@@ -234,22 +223,17 @@ class Verb:
     of settings; by default that of the task's name, robust where it has none."""
     rate: float | None = None
     """Initial learning rate; by default the recipe's."""
-    missing_patches: tuple[float, ...] = ()
-    """Camera tasks: the share of patches that is missing, drawn anew in each episode; two numbers
-    are the minimum and the maximum of the share."""
+    disturb: tuple[str, ...] = ()
+    """Disturbances in the words of `evaluate --table`, such as `missing=0..0.25` `noise=1..3`, in
+    place of the recipe's; a training sequence or episode has each of them with the probability
+    --disturb-share. Camera tasks know missing, delay, lose and repeat."""
+    disturb_share: float = 1.0
+    """Share of the training sequences and episodes that have each of --disturb."""
     backgrounds: float | None = None
     """car_racing: the share of examples in which random patterns replace the grass."""
     reshuffled_chance: float | None = None
     """Chance of a training sequence that its channels are shuffled again on the way; by default the
-    recipe's, as for the options below."""
-    missing_chance: float | None = None
-    """Chance of a training sequence or episode that some channels are missing."""
-    noise_chance: float | None = None
-    """Chance that some channels carry only noise."""
-    copies_chance: float | None = None
-    """Chance that some channels repeat others."""
-    added: int | None = None
-    """Number of channels added to the training sequences; some of them carry copies or noise."""
+    recipe's."""
     normalise: bool = False
     """Divide the attention's sums by the number of channels that are present, relative to the
     task's, so that added or missing channels do not change their size."""
@@ -288,11 +272,8 @@ class Verb:
             raise InputError(str(error)) from error
         if not isinstance(settings, DaggerSettings):
             return self._learn(partial(self._patches, settings))
-        for name in ("missing_patches", "backgrounds"):
-            if getattr(self, name) not in (None, ()):
-                raise InputError(
-                    f"{option(name)}: not for {self.task}, only for what a camera shows"
-                )
+        if self.backgrounds is not None:
+            raise InputError(f"--backgrounds: not for {self.task}, only for what a camera shows")
         return self._learn(partial(self._channels, settings))
 
     def _channels(self, settings: DaggerSettings) -> Dagger:
@@ -366,43 +347,44 @@ class Verb:
         return file.relative_to(around).as_posix()
 
     def _disturbed(self, settings: DaggerSettings) -> DaggerSettings:
-        """With the chances of streams and episodes that are asked for."""
-        given = {}
-        for typed, name in DISTURBED.items():
-            if (value := getattr(self, typed)) is None:
-                continue
-            maximum = MAX_ADDED if name == "added" else 1
-            if not 0 <= value <= maximum:
-                raise ValueError(f"{option(typed)} {value}: must be from 0 to {maximum}")
-            given[name] = value
-        episodes = {name: value for name, value in given.items() if name in OF_EPISODES}
-        return replace(
-            settings,
-            streams=replace(settings.streams, **given),
-            collection=replace(settings.collection, **episodes),
-        )
+        """With the disturbances of streams and episodes that are asked for."""
+        from an_control.learning.faults import Disturbance
+
+        streams, collection, chance = settings.streams, settings.collection, self.reshuffled_chance
+        if chance is not None:
+            if not 0.0 <= chance <= 1.0:
+                raise ValueError(f"--reshuffled-chance {chance}: must be from 0 to 1")
+            streams = replace(streams, reshuffled=chance)
+        if disturb := self._asked(Disturbance):
+            streams = replace(streams, disturb=disturb)
+            collection = replace(collection, disturb=disturb)
+        return replace(settings, streams=streams, collection=collection)
+
+    def _asked(self, kind: type[D]) -> dict[D, float]:
+        """The share of each of --disturb; InputError names a bad one."""
+        if not 0.0 <= self.disturb_share <= 1.0:
+            raise InputError(f"--disturb-share {self.disturb_share}: must be from 0 to 1")
+        try:
+            return {kind.parse(text): self.disturb_share for text in self.disturb}
+        except ValueError as error:
+            raise InputError(f"--disturb: {error}") from error
 
     def _patches(self, settings: PatchDaggerSettings) -> PatchDagger:
         """DAgger from what the environment's own teacher knows, into image patches."""
         from an_control.learning.dagger.image_patches.learner import PatchDagger
         from an_control.learning.dagger.settings import patch_smoke
+        from an_control.learning.faults import PatchFault
         from an_control_sim.gym.environments import describe, environment_of, make_environment
 
-        refused = "teacher", "minutes", "neuron", "stack", "products", "normalise", *DISTURBED
-        for name in refused:
+        names = "teacher", "minutes", "neuron", "stack", "products", "normalise"
+        for name in (*names, "reshuffled_chance"):
             if getattr(self, name):
                 raise InputError(f"{option(name)}: not for {self.task}")
         if self.rounds == 0:
             raise InputError(f"--rounds 0: must be 1 or more for {self.task}")
-        missing, backgrounds = self.missing_patches, self.backgrounds
-        if not all(0.0 <= share <= 1.0 for share in missing):
-            raise InputError(f"--missing-patches {missing}: must be shares from 0 to 1")
+        disturb, backgrounds = self._asked(PatchFault), self.backgrounds
         if backgrounds is not None and not 0.0 <= backgrounds <= 1.0:
             raise InputError(f"--backgrounds {backgrounds:g}: must be a share from 0 to 1")
-        if len(missing) > 2 or missing != tuple(sorted(missing)):
-            raise InputError(
-                f"--missing-patches {missing}: must be a share, or the minimum and the maximum"
-            )
         if self.smoke:
             settings = patch_smoke(settings)
         try:
@@ -415,7 +397,7 @@ class Verb:
             rounds=settings.rounds if self.rounds is None else self.rounds,
             updates=settings.updates if self.updates is None else self.updates,
             rate=settings.rate if self.rate is None else self.rate,
-            missing=(missing[0], missing[-1]) if missing else settings.missing,
+            disturb=disturb or settings.disturb,
             backgrounds=settings.backgrounds if backgrounds is None else backgrounds,
         )
         start = None if self.start_model is None else read_model(self.start_model)

@@ -59,6 +59,12 @@ def mixture(texts: Sequence[str], channels: int) -> tuple[DisturbanceSettings, .
     return tuple(found)
 
 
+DisturbTexts = Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--faults",))]
+"""The type of a training verb's field `disturb`: disturbances, each a text of words."""
+DisturbShare = Annotated[float, tyro.conf.arg(aliases=("--fault-share",))]
+"""The type of its field `disturb_share`."""
+
+
 def defaults(**values: object) -> DisturbanceOptions:
     """The options as they are where nobody gives them; `values` differ from the table."""
     made: DisturbanceOptions = _MADE(**values)

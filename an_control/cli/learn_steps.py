@@ -200,8 +200,8 @@ class LearnRun:
             out=self._model,
             folder=self._out / "monitor",
             task=asked.task,
-            faults=MONITOR_FAULTS,
-            fault_share=MONITOR_FAULT_SHARE,
+            disturb=MONITOR_FAULTS,
+            disturb_share=MONITOR_FAULT_SHARE,
             minutes=self._monitor_minutes,
             seed=asked.seed,
         )

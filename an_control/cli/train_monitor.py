@@ -19,6 +19,7 @@ from an_control.cli.common import (
     option,
     write_json,
 )
+from an_control.cli.disturbance import DisturbShare, DisturbTexts
 from an_control.learning.runs.terminal import explained
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
@@ -47,7 +48,7 @@ class Verb:
     channels and actuators."""
     validate: bool = False
     """Train nothing: try the monitor that the model has, and write what it is worth into the file;
-    with the --faults that it was trained with."""
+    with the --disturb that it was trained with."""
     task: str | None = None
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
     hidden: tuple[int, ...] | None = None
@@ -59,12 +60,12 @@ class Verb:
     """Gradient updates of the forward model, and as many of the identity classifier."""
     imputation_updates: int = 8_000
     """Gradient updates of the imputation network in each of its two stages; 0: no such network."""
-    faults: tuple[str, ...] = ()
+    disturb: DisturbTexts = ()
     """Disturbances in the words of `evaluate --table`, such as `delay=1` `start=rest`, that are
     learned to be no evidence of rewiring; an episode has one of them with the chance
-    --fault-share."""
-    fault_share: float = 0.1
-    """Share of the episodes that have one of --faults."""
+    --disturb-share."""
+    disturb_share: DisturbShare = 0.1
+    """Share of the episodes that have one of --disturb."""
     minutes: float = 0.0
     """Processor time that this may take: with less than it needs, fewer steps and updates are made;
     0: no limit."""
@@ -97,12 +98,12 @@ class Verb:
         ):
             if getattr(self, name) < least:
                 raise InputError(f"{option(name)} {getattr(self, name)}: must be {least} or more")
-        if not 0.0 <= self.fault_share <= 1.0:
-            raise InputError(f"--fault-share {self.fault_share}: must be from 0 to 1")
+        if not 0.0 <= self.disturb_share <= 1.0:
+            raise InputError(f"--disturb-share {self.disturb_share}: must be from 0 to 1")
         try:
-            faults = equal_chances(self.faults, self.fault_share)
+            faults = equal_chances(self.disturb, self.disturb_share)
         except ValueError as error:
-            raise InputError(f"--faults: {error}") from error
+            raise InputError(f"--disturb: {error}") from error
         model = read_model(self.model)
         if self.out is None and (problem := file_problem(self.model)):
             raise InputError(f"{self.model}: {problem}")
@@ -136,7 +137,7 @@ class Verb:
                 for fault in faults:
                     check_robot(env, fault.settings)
             except ValueError as error:
-                raise InputError(f"--faults: {error}") from error
+                raise InputError(f"--disturb: {error}") from error
             folder, course = self.folder or Path(beside), []
             try:
                 if not self.validate:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, OutputFolder, command, need, write_json
+from an_control.cli.disturbance import DisturbShare, DisturbTexts
 from an_control.learning.runs.terminal import explained
 from an_control.policy import read_model
 from an_control.system.interrupts import INTERRUPTED
@@ -50,11 +51,11 @@ class Verb:
     burst: float = 0.003
     """Chance a step that a burst of up to 20 random or missing actions begins, from which the
     teacher learns the way back; 0: none."""
-    faults: tuple[str, ...] = ()
+    disturb: DisturbTexts = ()
     """Disturbances in the words of `evaluate --table`, such as `delay=0..2` `gain=0.6..1`; an
-    episode has one of them with the chance --fault-share."""
-    fault_share: float = 0.5
-    """Share of the episodes that have one of --faults."""
+    episode has one of them with the chance --disturb-share."""
+    disturb_share: DisturbShare = 0.5
+    """Share of the episodes that have one of --disturb."""
     episodes: int = 100
     """Number of episodes of the evaluation at the end, for the model's card."""
     seed: int = 1
@@ -87,8 +88,8 @@ class Verb:
             raise InputError(f"--score {self.score}: must be a number")
         if not 0.0 <= self.burst < 1.0:
             raise InputError(f"--burst {self.burst}: must be from 0 to below 1")
-        if not 0.0 <= self.fault_share <= 1.0:
-            raise InputError(f"--fault-share {self.fault_share}: must be from 0 to 1")
+        if not 0.0 <= self.disturb_share <= 1.0:
+            raise InputError(f"--disturb-share {self.disturb_share}: must be from 0 to 1")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
 
@@ -104,7 +105,7 @@ class Verb:
 
         environment = environment_of(self.task)
         limits = Limits(self.minutes, self.steps, self.score)
-        faults = equal_chances(self.faults, self.fault_share)
+        faults = equal_chances(self.disturb, self.disturb_share)
         with closing(make_environment(environment)) as env:
             start = self._start(env)
             for fault in faults:

@@ -28,7 +28,7 @@ from an_control_sim.gym.environments import ENVIRONMENTS
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 SOFTMAX = str(EXPERIMENTS / "cartpole_softmax/recipe.yaml")
 TEACHER = FunctionTeacher(lambda observation: np.tanh(observation[2:3] + observation[4:]))
-PLAIN = StreamSettings(0.0, 0.0, 0.0, action_noise=0.0)
+PLAIN = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
 
 
 @pytest.fixture
@@ -130,16 +130,7 @@ def test_distill_teaches_cartpole_the_papers_form(tmp_path, teacher):
 @pytest.mark.parametrize("recipe", ["cartpole", SOFTMAX], ids=["cartpole", "softmax"])
 def test_distill_teaches_stacked_readings_normalised_and_disturbed(tmp_path, teacher, recipe):
     words = ["--recipe", recipe, "--stack", "3", "--neuron", "16", "--normalise"]
-    disturbed = [
-        "--missing-chance",
-        "1",
-        "--copies-chance",
-        "1",
-        "--noise-chance",
-        "1",
-        "--added",
-        "3",
-    ]
+    disturbed = ["--disturb", "missing=0..0.25", "copies=0..2", "garbage=0.2,noise=1"]
     assert distill(teacher, tmp_path / "run", *words, *disturbed) == 0
     model = read_model(tmp_path / "run/model.safetensors")
     assert (model.sizes.stack, model.sizes.neuron, model.sizes.normalise) == (3, 16, 5)
@@ -149,7 +140,9 @@ def test_distill_teaches_stacked_readings_normalised_and_disturbed(tmp_path, tea
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--copies-chance", "1.5"], "--copies-chance 1.5: must be from 0 to 1"),
+        (["--reshuffled-chance", "1.5"], "--reshuffled-chance 1.5: must be from 0 to 1"),
+        (["--disturb", "gain=0.5"], "--disturb: disturbance: gain (allowed: noise, "),
+        (["--disturb", "copies=1", "--disturb-share", "1.5"], "--disturb-share 1.5: must be from"),
         (["--products"], "--products"),
         (["--recipe", "x"], "--recipe 'x': must be one of ant, "),
     ],
