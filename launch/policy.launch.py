@@ -19,7 +19,10 @@ from launch_ros.parameter_descriptions import ParameterValue
 from an_control.view.main import page
 
 BOOLEANS = ["true", "false"]
-NUMBERS = {"ramp_s", "recovery", "watchdog_s", "lockstep_wait_s"}
+NUMBERS = {
+    **dict.fromkeys(("ramp_s", "recovery", "watchdog_s", "lockstep_wait_s"), float),
+    "thread_priority": int,
+}
 PARAMETERS: dict[str, tuple[str, list[str] | None]] = {
     "wiring": ("the robot's wiring YAML", None),
     "model": ("the policy's model file", None),
@@ -41,6 +44,7 @@ PARAMETERS: dict[str, tuple[str, list[str] | None]] = {
     "check_rate": ("refuse a rate that the model was not trained at", ["", *BOOLEANS]),
     "engine": ("what computes the policy", ["", "auto", "numpy", "numba"]),
     "executor": ("events: quicker, experimental in rclpy", ["", "single_threaded", "events"]),
+    "thread_priority": ("real-time priority of the thread that ticks, 1 to 98, 0 = none", None),
     "use_sim_time": ("take the time from /clock", ["", *BOOLEANS]),
 }
 
@@ -103,10 +107,12 @@ def value(name: str, text: str) -> ParameterValue:
         return ParameterValue(text == "true", value_type=bool)
     if name not in NUMBERS:
         return ParameterValue(text, value_type=str)
+    kind = NUMBERS[name]
     try:
-        return ParameterValue(float(text), value_type=float)
+        return ParameterValue(kind(text), value_type=kind)
     except ValueError:
-        raise ValueError(f"{name}:={text} is no number: {PARAMETERS[name][0]}") from None
+        what = "no whole number" if kind is int else "no number"
+        raise ValueError(f"{name}:={text} is {what}: {PARAMETERS[name][0]}") from None
 
 
 def end(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:

@@ -1,76 +1,207 @@
-"""Any simulated robot and its policy node; the other arguments are those of ant_sim.launch.py.
+"""A simulated robot and its policy node, in lockstep or in real time, until the episodes are done.
 
-    ros2 launch an_control sim.launch.py task:=pong episodes:=1 shuffle:=reset
+    ros2 launch an_control sim.launch.py task:=cartpole episodes:=2
     ros2 launch an_control sim.launch.py simulation:=S.yaml wiring:=W.yaml model:=M.safetensors
 
-simulation, wiring, model and namespace are the task's where nobody gives others; without a task the
-three files must be given, and the namespace is the robot's name in the wiring.
+Where the readings are disturbed the policy reads the scrambler's topic, by a wiring that is derived
+from the robot's; otherwise it reads the robot's own topics.
 """
 
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from launch import LaunchContext, LaunchDescription
-from launch.actions import (
-    DeclareLaunchArgument,
-    IncludeLaunchDescription,
-    OpaqueFunction,
-    SetLaunchConfiguration,
-)
-from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction, Shutdown
+from launch.events.process import ProcessExited
 from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
 
+from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
+from an_control.load import load_policy
 from an_control.system.share import share_path
-from an_control.wiring import load_wiring
+from an_control.view.main import page
+from an_control.wiring import Wiring, load_wiring
+from an_control_sim.bridge.policy_link import COMMAND_S, SOURCES_S, START_S
+from an_control_sim.bridge.rehearsal import rehearsed_wiring
+from an_control_sim.bridge.simulation_file import load_simulation
+from an_control_sim.bridge.simulator_node import check_pair
+from an_control_sim.scrambler.wiring import write_wiring
 
 SHARE = share_path("config").parent
-TASKS = ["ant", "cartpole", "car_racing", "pong"]
+TASKS = ("ant", "cartpole", "car_racing", "pong")
 FILES = {
     "simulation": (f"{SHARE}/config/", "_sim.yaml", "the simulation YAML"),
     "wiring": (f"{SHARE}/config/", ".yaml", "the robot's wiring YAML"),
     "model": (f"{SHARE}/models/", ".safetensors", "the policy's model file"),
 }
 """What stands before and after the task in a file's default, and what the file is."""
+ARGUMENTS = {
+    **{name: ("", f"{about}; by default the task's") for name, (_, _, about) in FILES.items()},
+    "namespace": ("", "the robot's namespace; by default the task, or the robot's name"),
+    "episodes": (1, "episodes to run, 0 = until stopped"),
+    "seed": (0, "seed of everything random"),
+    "realtime": (False, "step by the clock instead of waiting for each command"),
+    **{one.name: (one.plain, f"{one.meaning}: {one.allowed}") for one in SETTINGS},
+    "schedule": ("", "path of a schedule YAML: how the disturbance changes during each episode"),
+    "scrambler": (False, "read by way of the scrambler even while it changes nothing"),
+    "rate": (0.0, "control rate in Hz; 0 = the wiring's"),
+    "check_rate": (True, "refuse a rate that the model was not trained at"),
+    "camera_hz": (0.0, "pictures per simulated second if looked at, 0 = off"),
+    "command_timeout_s": (
+        0.0,
+        f"after this the simulator's safe command counts; 0 = {COMMAND_S:g} s, in real time five"
+        " steps",
+    ),
+    "start_timeout_s": (START_S, "seconds to wait for the policy"),
+    "trigger": (
+        "sources",
+        "in real time: tick when all sources have sent (sources) or by the clock (timer)",
+    ),
+    "ramp_s": (
+        -1.0,
+        "seconds from the safe command to the policy's; -1 = as the model was trained",
+    ),
+    "shadow": (False, "in real time: propose on policy/proposed, and command nothing"),
+    "monitor": ("model", "what to do about unannounced rewiring: off, reset, match or model"),
+    "recovery": (
+        -1.0,
+        "push a robot whose readings change by less than this at a tick; 0 = never,"
+        " -1 = as the model file says",
+    ),
+    "thread_priority": (
+        50,
+        "in real time: real-time priority of the policy's thread that ticks, 1 to 98, 0 = none",
+    ),
+    "view": (False, "show the run in the browser, with the scrambler; prints the page's address"),
+    "view_port": (8765, "the page's port, 0 = any"),
+    "engine": ("auto", "what computes the policy: auto, numpy or numba"),
+}
+SIMULATOR_PARAMETERS = (
+    "simulation", "wiring", "episodes", "seed", "realtime", *(one.name for one in SETTINGS),
+    "schedule", "scrambler", "camera_hz", "command_timeout_s", "start_timeout_s",
+)  # fmt: skip
+POLICY_PARAMETERS = ("trigger", "ramp_s", "shadow", "monitor", "recovery", "thread_priority")
 
 
 def generate_launch_description() -> LaunchDescription:
-    """What is declared and set first is kept by the description that is included."""
-    ant = PythonLaunchDescriptionSource(str(Path(__file__).with_name("ant_sim.launch.py")))
-    return LaunchDescription(
-        [
-            DeclareLaunchArgument(
-                "task", default_value="", choices=["", *TASKS],
-                description="a robot that ships; empty: simulation, wiring and model say which",
-            ),
-            *(
-                DeclareLaunchArgument(
-                    name, default_value="", description=f"{about}; by default the task's"
-                )
-                for name, (_, _, about) in FILES.items()
-            ),
-            DeclareLaunchArgument(
-                "namespace", default_value="",
-                description="the robot's namespace; by default the task, or the robot's name",
-            ),
-            OpaqueFunction(function=fill),
-            IncludeLaunchDescription(ant),
-        ]
-    )  # fmt: skip
+    task = DeclareLaunchArgument(
+        "task",
+        default_value="",
+        choices=["", *TASKS],
+        description="a robot that ships; empty: simulation, wiring and model say which",
+    )
+    arguments = [
+        DeclareLaunchArgument(
+            name,
+            default_value=str(default).lower() if isinstance(default, bool) else str(default),
+            description=description,
+            choices=["true", "false"] if isinstance(default, bool) else None,
+        )
+        for name, (default, description) in ARGUMENTS.items()
+    ]
+    return LaunchDescription([task, *arguments, OpaqueFunction(function=nodes)])
 
 
-def fill(context: LaunchContext) -> list[SetLaunchConfiguration]:
-    """Set what was not given; ValueError where no task says what it is."""
+def nodes(context: LaunchContext) -> list[ExecuteProcess]:
+    """Both nodes, and the page; a bad argument or file raises before any has started."""
+    given = {name: argument(context, name) for name in ARGUMENTS}
     task = LaunchConfiguration("task").perform(context)
-    files = {name: LaunchConfiguration(name).perform(context) for name in FILES}
+    given |= files(task, given)
+    if given["shadow"] and not given["realtime"]:
+        raise ValueError(
+            "shadow:=true (allowed with realtime:=true): in lockstep each step waits for a command"
+        )
+    given["scrambler"] = given["scrambler"] or given["view"]
+    wiring = load_wiring(given["wiring"])
+    given["namespace"] = given["namespace"] or task or wiring.robot
+    load_policy(given["model"])
+    simulation = load_simulation(given["simulation"])
+    lockstep, camera_hz = not given["realtime"], given["camera_hz"]
+    check_pair(simulation, wiring, lockstep=lockstep, camera_hz=camera_hz)
+    if lockstep:
+        given["command_timeout_s"] = given["command_timeout_s"] or COMMAND_S
+    disturbance = DisturbanceSettings.read({one.name: given[one.name] for one in SETTINGS})
+    if given["schedule"]:
+        load_schedule(given["schedule"])
+    policy = {
+        "model": given["model"],
+        "wiring": policy_wiring(context, given, wiring, disturbance),
+        "mode": "lockstep" if lockstep else "rate",
+        "lockstep_wait_s": SOURCES_S,
+        "autostart": True,
+        "check_rate": given["check_rate"],
+        "engine": given["engine"],
+        "executor": "events",
+        **{name: given[name] for name in POLICY_PARAMETERS},
+    }
+    simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
+    return [
+        node("policy_node", "policy", given["namespace"], policy),
+        node("simulator", "simulator", given["namespace"], simulator),
+        *([page(given["namespace"], given["view_port"])] if given["view"] else []),
+    ]
+
+
+def files(task: str, given: dict[str, Any]) -> dict[str, str]:
+    """Return the files that are given, else the task's; ValueError where no task says which."""
     if task:
-        files = {
-            name: files[name] or f"{before}{task}{after}"
+        return {
+            name: given[name] or f"{before}{task}{after}"
             for name, (before, after, _) in FILES.items()
         }
-    elif lacking := [f"{name}:=" for name, path in files.items() if not path]:
+    if lacking := [f"{name}:=" for name in FILES if not given[name]]:
         raise ValueError(f"give task:= ({', '.join(TASKS)}), or {', '.join(lacking)}")
-    namespace = LaunchConfiguration("namespace").perform(context)
-    namespace = namespace or task or load_wiring(files["wiring"]).robot
-    return [
-        SetLaunchConfiguration(name, value)
-        for name, value in {**files, "namespace": namespace}.items()
-    ]
+    return {name: given[name] for name in FILES}
+
+
+def argument(context: LaunchContext, name: str) -> Any:
+    """An argument's value in the type of its default; ValueError names one that does not fit."""
+    text, kind = LaunchConfiguration(name).perform(context), type(ARGUMENTS[name][0])
+    if kind is bool:
+        return text == "true"
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"{name}:={text} is no {kind.__name__}: {ARGUMENTS[name][1]}") from None
+
+
+def policy_wiring(
+    context: LaunchContext, given: dict[str, Any], wiring: Wiring, disturbance: DisturbanceSettings
+) -> str:
+    """The path of the wiring that the policy reads, which is the robot's unless it must differ."""
+    scrambled = disturbance.active_on("readings") or given["schedule"] or given["scrambler"]
+    if scrambled:
+        wiring = rehearsed_wiring(wiring, given["simulation"])
+    if given["rate"]:
+        wiring = replace(wiring, rate_hz=given["rate"])
+    if not (scrambled or given["rate"]):
+        return given["wiring"]
+    folder = TemporaryDirectory(prefix="an_control_")
+    context.extend_globals({"an_control_wiring": folder})
+    path = Path(folder.name) / "wiring.yaml"
+    write_wiring(wiring, path)
+    return str(path)
+
+
+def node(executable: str, name: str, namespace: str, parameters: dict[str, Any]) -> Node:
+    """One of our nodes; the launch ends with it, and fails where it does."""
+    typed = {key: ParameterValue(one, value_type=type(one)) for key, one in parameters.items()}
+    return Node(
+        package="an_control",
+        executable=executable,
+        name=name,
+        namespace=namespace,
+        parameters=[typed],
+        output="screen",
+        on_exit=end,
+    )
+
+
+def end(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
+    """End the launch; RuntimeError, and with it exit status 1, where the process failed."""
+    if event.returncode and not context.is_shutdown:
+        raise RuntimeError(f"{event.process_name} failed with exit status {event.returncode}")
+    return [Shutdown(reason=f"{event.process_name} is done")]

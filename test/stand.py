@@ -95,6 +95,7 @@ class Stand:
         """The policy node, configured (and activated)."""
         values = {"wiring": str(self.wiring), "model": str(self.model), "engine": "numpy"}
         values |= {"mode": "lockstep", "lockstep_wait_s": 5.0, "ramp_s": 0.0, "watchdog_s": 0.0}
+        values |= {"thread_priority": 0}
         values |= parameters
         overrides = [Parameter(name, value=value) for name, value in values.items()]
         options = {"context": self.context, "parameter_overrides": overrides} | (options or {})
@@ -181,7 +182,7 @@ class Stand:
         """Send a step to a node that does not command, and wait until its policy has seen it."""
         stamp_ns = self.send(step)
         controller = self.node._loop.controller
-        self.until(lambda: controller._stepped_ns == stamp_ns, f"step {step} seen")
+        self.until(lambda: controller.stepped_ns == stamp_ns, f"step {step} seen")
 
     def close(self) -> None:
         for node in list(self.executor.get_nodes()):
@@ -227,10 +228,10 @@ class RosTime:
         """
         self.advance(1 if self.step else 0.5)
         controller = self._stand.node._loop.controller
-        before, heard = controller._wanted, self.messages()
+        before, heard = controller.acting.wanted, self.messages()
         self._stand.send(step)
         self._stand.until(lambda: self.messages() == heard + 2, f"the readings of step {step}")
-        self.until(lambda: controller._wanted is not before)
+        self.until(lambda: controller.acting.wanted is not before)
 
     def until(self, condition: Callable[[], object]) -> None:
         """Let time pass until the condition holds."""

@@ -132,7 +132,7 @@ def finish(bridge: Bridge, future: Any) -> Any:
     until_s = time.monotonic() + 10.0
     while not future.done():
         assert time.monotonic() < until_s, "no reply from a service"
-        bridge.executor.spin_once(timeout_sec=0.1)
+        bridge.run.executor.spin_once(timeout_sec=0.1)
     return future.result()
 
 

@@ -13,15 +13,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from an_control.cli.common import InputError, OutputFile, need, write_json
-from an_control.control.action_order import (
-    ActionOrder,
+from an_control.control.acting import ActionOrder
+from an_control.control.controller import Controller
+from an_control.control.fit import (
     actuators_of,
     compare_channels,
     listed,
     notes,
     unread_sources,
 )
-from an_control.control.controller import Controller
 from an_control.load import monitor_of, monitor_warning
 from an_control.monitor.forward_model import trained_ranges
 from an_control.policy import MlpSizes, Model, read_model

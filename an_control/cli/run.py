@@ -44,6 +44,9 @@ class Verb:
     recovery: float | None = None
     """Push a robot that stands still by random actions: where its readings change by less than
     this at a tick in the mean (docs/safety.md); 0: never; by default what the model file says."""
+    thread_priority: int = 50
+    """In real time: real-time priority of the thread that ticks, 1 to 98, where the system
+    allows it; 0: none (docs/real_time.md)."""
     use_sim_time: bool = False
     """Take the time from /clock."""
     check_rate: bool = True
@@ -72,6 +75,7 @@ class Verb:
             "check_rate": self.check_rate,
             "monitor": self.monitor or "model",
             "recovery": -1.0 if self.recovery is None else float(self.recovery),
+            "thread_priority": self.thread_priority,
             "use_sim_time": self.use_sim_time,
         }
         arguments = ["--ros-args", *self.ros_args]

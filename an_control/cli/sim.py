@@ -105,6 +105,9 @@ class Verb:
     ramp: float | None = None
     """Seconds over which commands move from the safe command to the policy's, after activation and
     every stop; by default as the model was trained."""
+    thread_priority: int = 50
+    """In real time: real-time priority of the policy's thread that ticks, 1 to 98, where the system
+    allows it; 0: none (docs/real_time.md)."""
     video: OutputFile | None = None
     """Record the camera: .mp4 for a video, .png for a sheet of pictures. For a robot that sees by
     camera also what the policy read of each image, coloured by its attention."""
@@ -122,6 +125,8 @@ class Verb:
         for name in ("seed", "ramp"):
             if (value := getattr(self, name)) is not None and value < 0:
                 raise InputError(f"--{name} {value}: must be 0 or more")
+        if not 0 <= self.thread_priority <= 98:
+            raise InputError(f"--thread-priority {self.thread_priority}: must be 0 to 98")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
         files = self._files()
@@ -285,6 +290,7 @@ class Verb:
             "recovery": -1.0 if self.recovery is None else float(self.recovery),
             "trigger": self.trigger,
             "ramp_s": -1.0 if self.ramp is None else float(self.ramp),
+            "thread_priority": self.thread_priority,
         }
         return _policy_node(name, values)
 
@@ -332,8 +338,8 @@ def _recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> 
 
     At the rate at which they come, so that a video plays as fast as the robot moves.
     """
-    from an_control_sim.bridge.camera_topic import steps_per_picture
     from an_control_sim.bridge.recorder import RATE_HZ, Recorder
+    from an_control_sim.bridge.step_outputs import steps_per_picture
 
     if wiring.images:
         camera = next(one.source for one in wiring.channels if one.image is not None)

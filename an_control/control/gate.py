@@ -267,6 +267,7 @@ class Watchdog:
         estop: the latch.
         tripped: called from the watchdog's thread after the first safe command of each trip, with
             whether that could be sent.
+        started: called first on the watchdog's thread, at each start.
     """
 
     def __init__(
@@ -276,8 +277,9 @@ class Watchdog:
         timeout_s: float,
         estop: EStop,
         tripped: Callable[[bool], None] = lambda sent: None,
+        started: Callable[[], object] = lambda: None,
     ) -> None:
-        self._send_safe, self._on_trip = send_safe, tripped
+        self._send_safe, self._on_trip, self._on_start = send_safe, tripped, started
         self._period_s, self.timeout_s, self._estop = period_s, timeout_s, estop
         self._last_s = self._fed_s = 0.0
         self._end = threading.Event()
@@ -334,6 +336,7 @@ class Watchdog:
         return self._period_s
 
     def _run(self) -> None:
+        self._on_start()
         wait_s = 0.0
         while not self._end.wait(wait_s):
             wait_s = self.check(time.monotonic())

@@ -1,13 +1,10 @@
-"""What goes to /diagnostics once a second: how each part is doing, the worst level first to see.
+"""What is said of a running loop: on /diagnostics once a second, in the log at each change.
 
-Levels live here; the log has only the edges.
-
-What the log says of a running loop: one line for each change, nothing twice.
-
-Before its first message a source is not lost: one line says what is waited for after WAIT_S, and a
-warning names what has not come after START_S, at the start and where a rewiring adds a source. What
-changes again and again is logged LINES times in WINDOW_S, and then counted; a source that is lost
-FLAPS times in it gets one line that says why.
+Levels live on /diagnostics, the worst first to see. The log has one line for each change and
+nothing twice. Before its first message a source is not lost: one line says what is waited for after
+WAIT_S, and a warning names what has not come after START_S, at the start and where a rewiring adds
+a source. What changes again and again is logged LINES times in WINDOW_S, and then counted; a source
+that is lost FLAPS times in it gets one line that says why.
 """
 
 from __future__ import annotations
@@ -24,8 +21,8 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.impl.rcutils_logger import RcutilsLogger
 from rclpy.node import Node
 
-from an_control.control.action_order import listed, unread_sources
 from an_control.control.controller import Controller
+from an_control.control.fit import listed, unread_sources
 from an_control.control.gate import Watchdog
 from an_control.ros.graph import (
     elsewhere,
@@ -152,13 +149,13 @@ class Report:
         elif active and not controller.bring_up.done:
             text = "moving to the start pose"
         values = {
-            "model": controller.model_path,
-            "new model": controller.new_model or "none",
-            "engine": controller.policy.engine,
+            "model": controller.acting.model_path,
+            "new model": controller.acting.new_model or "none",
+            "engine": controller.acting.policy.engine,
             "ticks": ticks.count,
             "missed deadlines": ticks.missed,
             "ticks without a new reading": controller.repeats,
-            "recoveries": controller.policy.recoveries,
+            "recoveries": controller.acting.policy.recoveries,
         }
         for name, share in (("p50", 50.0), ("p99", 99.0)):
             values[f"age of readings {name} [ms]"] = f"{ticks.age_ms(share):.2f}"
@@ -174,7 +171,7 @@ class Report:
 
     def _monitor(self) -> list[DiagnosticStatus]:
         """What the identity monitor found, where there is one."""
-        report = self._controller.policy.monitor_report
+        report = self._controller.acting.policy.monitor_report
         if report is None:
             warning = self._controller.monitor_warning()
             return [self._status("monitor", WARN, warning, {"setting": "off"})] if warning else []
@@ -473,7 +470,7 @@ class EventLog:
     def _log_monitor(self, now_s: float) -> None:
         """Log each move that the monitor made, and that the robot does not fit its model, or does
         again."""
-        report = self._controller.policy.monitor_report
+        report = self._controller.acting.policy.monitor_report
         if report is None:
             return
         if bool(report.misfit) is not self._misfit:
@@ -502,14 +499,12 @@ class EventLog:
     def _log_names(self, now_s: float) -> None:
         """How the names of wiring and model differ, where one of them is another than before."""
         controller = self._controller
-        named = controller.table.ids, controller.policy, controller.wiring
+        named = controller.table.ids, controller.acting.policy, controller.wiring
         old, before = self._named, self._noted
         if named[0] is old[0] and named[1] is old[1] and named[2] is old[2]:
             return
         self._named = named
-        self._noted = controller.name_notes()
-        if warning := controller.monitor_warning():
-            self._noted += (warning,)
+        self._noted = controller.notes()
         for note in self._noted:
             if note not in before and self._throttle.lets(NAMES, now_s):
                 self._logger.warning(note)

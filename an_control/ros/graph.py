@@ -1,13 +1,10 @@
-"""Who else is there: the publishers and subscriptions of a topic, and nodes of one name.
+"""Nodes of ours, and who else is there: publishers and subscriptions of a topic, nodes of one name.
 
-Each look costs some 0.1 ms: for diagnostics, not for ticks.
+Each look at the graph costs some 0.1 ms: it is for diagnostics, not for ticks.
 
-A node for a moment in a running system: for verbs that ask or listen.
-
-Nodes whose publishers and subscriptions handle no events of the middleware.
-
-By default rclpy asks of each for incompatible types and quality of service, to log them. Where the
-middleware's threads report one while the events executor adds or removes it, the process can crash
+A `QuietNode` handles no events of the middleware. By default rclpy asks of each publisher and
+subscription for incompatible types and quality of service, to log them. Where the middleware's
+threads report one while the events executor adds or removes it, the process can crash
 (ros2/rclpy#1644) or stand still (ros2/rmw_fastrtps#890). What does not match is said by the
 diagnostics instead.
 """

@@ -7,17 +7,13 @@ topic are volatile. A timer looks for changes, since the events executor crashes
 subscription with event callbacks is destroyed (rclpy issue 1644). Everything here runs on the
 executor's thread.
 
-When a reading was published, by the clock of its reader: readings age from then on.
+A reading's age counts from when it was published (`Arrivals`). A process that was stopped, or kept
+from running, finds what came meanwhile in its queues, and by its own clock all that is new. So the
+publisher's clock is asked: a message that took longer than the quickest lately did is that much
+older. Clocks that differ by a constant therefore do not matter, and each publisher has its own.
 
-A process that was stopped, or kept from running, finds what came meanwhile in its queues. By its
-own clock all that is new, so the publisher's is asked: a message that took longer than the quickest
-lately did is that much older. Clocks that differ by a constant therefore do not matter, and each
-publisher has its own.
-
-What is wrong with a source although its messages come, in one set of words.
-
-Diagnostics, the log and `an-control check --live` say it alike: what was seen, what was expected,
-and what to do.
+Diagnostics, the log and `an-control check --live` say alike what is wrong with a source although
+its messages come: what was seen, what was expected, and what to do.
 """
 
 from __future__ import annotations

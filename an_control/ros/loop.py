@@ -1,13 +1,13 @@
 """What exists between configure and cleanup: a controller connected to topics, and its ticks.
 
 Callbacks store, a tick reads, decides and publishes, all on the executor's thread; only the
-watchdog has its own. While inactive or in shadow nothing commands, but the policy watches: ticks
+watchdog has its own. While they act in real time both threads have real-time priority, where the
+system allows it. While inactive or in shadow nothing commands, but the policy watches: ticks
 continue with what whoever commands really sends.
 
-What is slow at its first use, used once a node is configured: no tick may be the first.
-
 A tick that takes a few periods longer than the others makes the watchdog send the safe command, and
-whatever arrives meanwhile is late.
+whatever arrives meanwhile is late. So what is slow at its first use is used once a node is
+configured (`get_ready`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,19 @@ from rclpy.node import Node
 from rclpy.timer import Timer
 
 from an_control.control.bring_up import BringUpError
-from an_control.control.controller import Controller
+from an_control.control.controller import Controller, Decide
+from an_control.control.fit import ramp_warning
 from an_control.control.gate import Watchdog
 from an_control.ros.diagnostics import EventLog, Report, Throttle, TickTimes
 from an_control.ros.inputs import Arrivals, Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.ros.outputs import CommandOutput, Inside, set_stamp
 from an_control.ros.pace import Pace
-from an_control.system.priority import freeze_garbage_again
+from an_control.system.priority import (
+    RealTimePriority,
+    freeze_garbage_again,
+    take_real_time_priority,
+)
 from an_control.wiring import ChannelTable, Wiring, WiringError
 from an_control.wiring.checked_yaml import Shown
 from an_control.wiring.messages import stamp_of
@@ -63,6 +68,7 @@ class Loop:
         trigger: in real time, tick when the sources' newest set is complete, or by a timer.
         shadow: propose instead of command.
         informed: whether the executor says when a message was published.
+        thread_priority: the real-time priority of ticks while active by the real clock, 0 = none.
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class Loop:
         trigger: Trigger = "sources",
         shadow: bool = False,
         informed: bool = True,
+        thread_priority: int = 0,
     ) -> None:
         if lockstep_wait_s is not None:
             _check_stamps(controller.table)
@@ -94,13 +101,19 @@ class Loop:
         self._pace = None if lockstep or trigger == "timer" else Pace(names, int(step_s * 1e9))
         steady = not (lockstep or self._simulated)
         self._arrivals = Arrivals(int(step_s * 1e9)) if steady else None
+        self._priority = RealTimePriority(thread_priority if steady else 0)
         if watchdog_s is None:
             watchdog_s = 0.0 if lockstep else TRIP_PERIODS * step_s
         self._ticked_ns = self._planned_ns = 0
         """When the last tick began, and when to tick without a whole set of messages."""
         self._safe_command = controller.gate.safe_command
         self._watchdog = Watchdog(
-            self._send_safe, step_s, watchdog_s, controller.estop, self._log_trip
+            self._send_safe,
+            step_s,
+            watchdog_s,
+            controller.estop,
+            self._log_trip,
+            self._raise_watchdog,
         )
         self._events, self._trips = EventLog(node.get_logger(), controller), Throttle()
         with ExitStack() as opened:
@@ -165,13 +178,17 @@ class Loop:
         self._events.begin(time.monotonic())
         self.active, self._broken = True, False
         self._open(shadow=self._output.shadow)
+        self._priority.want()
 
     def stand_down(self) -> None:
         """Stop acting; the safe command is the last one."""
         self.active = False
-        self._watchdog.stop()
-        self._output.publish(self.controller.stop, self._stamp_ns())
-        self._output.shut()
+        try:
+            self._watchdog.stop()
+            self._output.publish(self.controller.stop, self._stamp_ns())
+            self._output.shut()
+        finally:
+            self._priority.give_back()
 
     def shadow(self, shadow: bool) -> None:
         """Propose instead of command, or command again; the policy continues as it is."""
@@ -272,6 +289,7 @@ class Loop:
         """One tick; whatever goes wrong in it ends in deactivation, so in the safe command."""
         if self._broken:
             return
+        refusal = self._priority.take()
         self._began_s = time.perf_counter()
         try:
             self._tick(stamp_ns, self._began_s)
@@ -279,42 +297,43 @@ class Loop:
             self._fail(error)
         finally:
             self._began_s = None
+        if refusal:
+            self._log_ordinary(refusal)
 
     def _tick(self, stamp_ns: int | None, begin_s: float) -> None:
         self._ticked_ns = now_ns = self._now_ns()
         if self._arrivals is not None:
             self._arrivals.ticked(now_ns)
-        readings = self.controller.tick(now_ns, stamp_ns)
         if self._pace is not None:
             self._pace.ticked(now_ns)
             self._plan(self._pace.next_ns(now_ns))
+        sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
         if stamp_ns is not None:
             self._lockstep.acted()
-        if not self.active:
+        send = partial(self._send, stamp_ns, sent_ns, begin_s) if self.active else None
+        readings = self.controller.tick(now_ns, stamp_ns, send)
+        if send is None:
             return
-        took_s = time.perf_counter() - begin_s
-        too_late = 0.0 < self._watchdog.timeout_s < took_s  # what it was decided on is too old
-        decide = self.controller.gate.safe if too_late else partial(self._command, stamp_ns)
-        sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
-        if self._output.publish(decide, sent_ns):
-            self._watchdog.fed(time.monotonic())
         end_s = time.perf_counter()
-        self._log_blocked(end_s - begin_s - took_s)
         self.controller.prepare()
         age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
         self._ticks.add(begin_s, end_s, age_s + end_s - begin_s)
-        self._inside.publish(
-            readings,
-            lambda: self.controller.attention(readings.ids),
-            lambda: self.controller.keys(readings.ids),
-            self.controller.attended,
-            sent_ns,
-        )
+        policy, table = self.controller.acting.policy, self.controller.table
+        self._inside.publish(readings, policy, table, sent_ns)
         self._events.log(readings, time.monotonic(), shadow=self._output.shadow)
 
-    def _command(self, stamp_ns: int | None) -> np.ndarray:
-        """Return the command (A,) to send now; from step to step of lockstep one period passes."""
-        return self.controller.command(self._now_ns() if stamp_ns is None else None)
+    def _send(self, stamp_ns: int | None, sent_ns: int, begin_s: float, decide: Decide) -> None:
+        """Send the command that is decided on when it goes out; the safe one where it is too late.
+
+        From step to step of lockstep one period passes.
+        """
+        decided_s = time.perf_counter()
+        too_late = 0.0 < self._watchdog.timeout_s < decided_s - begin_s  # its readings are too old
+        now = self._now_ns if stamp_ns is None else lambda: None
+        safe = self.controller.gate.safe
+        if self._output.publish(safe if too_late else lambda: decide(now()), sent_ns):
+            self._watchdog.fed(time.monotonic())
+        self._log_blocked(time.perf_counter() - decided_s)
 
     def _fail(self, error: Exception) -> None:
         """A tick raised: deactivate, and do not tick again before the next activation."""
@@ -344,8 +363,22 @@ class Loop:
             logger.info(f"messages of any age count (max_age_s is 0): {', '.join(off)}")
         if not self._watchdog.timeout_s:
             logger.info("the watchdog is off (parameter watchdog_s)")
-        if warning := self.controller.ramp_warning():
+        acting = self.controller.acting
+        if warning := ramp_warning(acting.ramp_s, acting.model_path, acting.policy.model):
             logger.warning(warning)
+
+    def _raise_watchdog(self) -> None:
+        """On the watchdog's thread: it must be able to interrupt a tick at real-time priority."""
+        if self._priority.priority:
+            with suppress(PermissionError):  # the ticks' refusal is logged
+                take_real_time_priority(self._priority.priority + 1)
+
+    def _log_ordinary(self, refusal: str) -> None:
+        """Log once why ticks have no real-time priority."""
+        wanted = self._priority.priority
+        self._node.get_logger().info(
+            f"ticks run at ordinary priority, not at thread_priority {wanted}: {refusal}", once=True
+        )
 
     def _log_blocked(self, send_s: float) -> None:
         """Where sending a command took too long; rclpy held the watchdog up too meanwhile."""

@@ -3,12 +3,9 @@
 The safe command is the last on the wire after deactivation, an error, shutdown or Ctrl-C, so the
 executable handles signals itself: rclpy's own handler would close the context before it is sent.
 
-What an executable answers to --help: its parameters as it declares them. ROS does not start.
-
-A new model for a running controller: refused at once or later, or dry-run aside, then swapped.
-
-What the file's size and header say is checked on the executor's thread, between two ticks. Reading
-and building the rest can take seconds, so that happens on a thread of its own.
+A new model is swapped in while the controller runs (`Swap`). What the file's size and header say is
+checked on the executor's thread, between two ticks. Reading and building the rest can take seconds,
+so that happens on a thread of its own.
 """
 
 from __future__ import annotations
@@ -37,6 +34,7 @@ from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from an_control.control.controller import Controller
+from an_control.control.fit import rate_refusal
 from an_control.control.gate import EStop
 from an_control.load import EngineName, dry_run, make_policy, monitor_of
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
@@ -95,7 +93,7 @@ class Swap:
         """Read and build this model, and let it act from the tick after that on."""
         with self._changed:
             self._newest = path
-            self._controller.new_model = f"checking {path}"
+            self._controller.acting.new_model = f"checking {path}"
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="swap", daemon=True)
                 self._thread.start()
@@ -112,7 +110,7 @@ class Swap:
         self._controller.check(path, model)
         monitor_of(model, self._monitor)
         recovery_of(model, self._recovery)
-        if self._check_rate and (reason := self._controller.rate_refusal(model)):
+        if self._check_rate and (reason := rate_refusal(self._controller.wiring, model)):
             raise ValueError(reason)
 
     def _run(self) -> None:
@@ -133,9 +131,9 @@ class Swap:
             if self._newest is not None or self._closed:
                 return
             if isinstance(built, str):
-                self._controller.new_model = f"refused: {built}"
+                self._controller.acting.new_model = f"refused: {built}"
             else:
-                self._controller.swap(path, built)
+                self._controller.acting.swap(path, built)
         if isinstance(built, str):
             self._failed(built)
 
@@ -307,6 +305,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             trigger=settings.policy_trigger,
             shadow=settings.shadow,
             informed=self._informed(settings),
+            thread_priority=settings.thread_priority,
         )
 
     def _informed(self, settings: Settings) -> bool:

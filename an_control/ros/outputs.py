@@ -21,8 +21,10 @@ from rclpy.qos import DurabilityPolicy, LivelinessPolicy, QoSProfile, Reliabilit
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
+from an_control.control.attention import attended_frame, attention_of, keys_of
 from an_control.control.gate import LastCommand
-from an_control.wiring import CommandConfig, CommandMessage, Readings
+from an_control.policy import Policy
+from an_control.wiring import ChannelTable, CommandConfig, CommandMessage, Readings
 
 COMMAND_QOS = QoSProfile(
     depth=10,
@@ -273,9 +275,8 @@ class Inside:
     def publish(
         self,
         readings: Readings,
-        attention: Callable[[], np.ndarray | None],
-        keys: Callable[[], np.ndarray | None],
-        attended: Callable[[], np.ndarray | None],
+        policy: Policy,
+        table: ChannelTable,
         stamp_ns: int,
     ) -> None:
         """Send a tick's readings, keys and attention (as numbers and a picture), if there are."""
@@ -284,15 +285,15 @@ class Inside:
             set_stamp(channels.header.stamp, stamp_ns)
             self._channels.publish(channels)
         for publisher, values, labels in (
-            (self._attention, attention, ("query", "channel")),
-            (self._keys, keys, ("channel", "key")),
+            (self._attention, attention_of, ("query", "channel")),
+            (self._keys, keys_of, ("channel", "key")),
         ):
             if publisher.get_subscription_count():
-                matrix = values()
+                matrix = values(policy, readings.ids)
                 if matrix is not None:
                     publisher.publish(_matrix(matrix, labels, readings.ids, stamp_ns))
         if self._attended is not None and self._attended.get_subscription_count():
-            picture = attended()
+            picture = attended_frame(policy, table)
             if picture is not None:
                 image = _image(picture)
                 set_stamp(image.header.stamp, stamp_ns)

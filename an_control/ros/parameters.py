@@ -1,14 +1,9 @@
-"""The node's parameters: their descriptions and ranges in one place, read into one dataclass.
+"""The node's parameters, and rewiring by them, from inside and from outside.
 
 A parameter that shapes the node (which wiring, how it ticks) can be set until the node is
-configured, `executor` only when it is started. At any time `model` swaps the policy, `shadow`
-switches between proposing and commanding, and those of the wiring (`wiring_parameters`) rewire.
-
-What can be rewired while the node runs, as parameters: `Wiring.rewirable`, by the same keys.
-
-`sources.NAME.topic`, `channels.ID.source` and `channels.ID.field` exist while a wiring is loaded.
-
-Announced rewiring of a running policy node from outside: by its parameters, or its file.
+configured, `executor` only when it is started. At any time `model` swaps the policy and `shadow`
+switches between proposing and commanding. While a wiring is loaded there are `sources.NAME.topic`,
+`channels.ID.source` and `channels.ID.field` too (`Wiring.rewirable`), which rewire.
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ from reprlib import repr as short
 from typing import Any, cast
 
 import rclpy
-from rcl_interfaces.msg import FloatingPointRange, ParameterDescriptor
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -65,6 +60,7 @@ class Settings:
     lockstep_wait_s: float = 0.5
     watchdog_s: float = -1.0
     ramp_s: float = -1.0
+    thread_priority: int = 50
 
     @property
     def policy_engine(self) -> EngineName | None:
@@ -119,6 +115,9 @@ _DESCRIPTIONS = {
     "ramp_s": "seconds in which the command changes smoothly from the safe one to the policy's,"
     " after activation and every safe command but the watchdog's; 0 = off, -1 = as the model was"
     " trained",
+    "thread_priority": "real-time priority (SCHED_FIFO) of the thread that ticks, 1 to 98, while"
+    " the node is active in real time and where the system allows it; the watchdog's is one higher;"
+    " 0 = leave them as they are",
 }
 _CHOICES = {
     "mode": MODES,
@@ -127,11 +126,12 @@ _CHOICES = {
     "monitor": MONITORS,
     "executor": EXECUTORS,
 }
-_RANGES = {
+_RANGES: dict[str, tuple[Any, Any]] = {
     "lockstep_wait_s": (0.001, 60.0),
     "watchdog_s": (-1.0, 3600.0),
     "ramp_s": (-1.0, 3600.0),
     "recovery": (-1.0, 1.0),
+    "thread_priority": (0, 98),
 }
 
 
@@ -146,7 +146,11 @@ def declare(node: Node) -> None:
             descriptor.additional_constraints = f"one of {', '.join(_CHOICES[field.name])}"
         if field.name in _RANGES:
             low, high = _RANGES[field.name]
-            descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
+            if isinstance(field.default, int):
+                descriptor.integer_range = [IntegerRange(from_value=low, to_value=high)]
+            else:
+                bounds = FloatingPointRange(from_value=low, to_value=high)
+                descriptor.floating_point_range = [bounds]
         _declare(node, field.name, field.default, descriptor)
 
 

@@ -1,9 +1,7 @@
-"""What environments print: kept out of the terminal, in a file of the run's folder.
+"""What environments and libraries print: kept out of the terminal, in a file of the run's folder.
 
 An environment may print at every step, and a library warns once a process. All of it, and the
 tracebacks of what an environment raised, goes to `environment.log`; the command says so once.
-
-What libraries in C print by themselves.
 """
 
 from __future__ import annotations

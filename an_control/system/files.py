@@ -1,7 +1,4 @@
-"""Files from and for outside: read without blocking, written whole or not at all.
-
-One process at a time in a folder: an advisory lock, which ends with its process.
-"""
+"""Files from and for outside: read without blocking, written whole or not at all; folder locks."""
 
 from __future__ import annotations
 

@@ -1,15 +1,10 @@
-"""What a signal does before a command has handlers of its own.
+"""Signals and child processes: what ends a command early, and what must end with it.
 
 `start` imports this before numpy, ROS 2 and the simulators, so it imports little.
-
-Child processes that do not outlive the process that starts them.
-
-A mean over episodes and how far it may be off, as every command prints it.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import signal
@@ -64,14 +59,3 @@ def bound(command: Sequence[str]) -> list[str]:
     By setpriv of util-linux; where that is missing the command as it is.
     """
     return [*(["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []), *command]
-
-
-def with_error(mean: float, sd: float, count: int) -> str:
-    """A mean over so many episodes with its standard error, from their sd (ddof 0).
-
-    Without an error where there is only one.
-    """
-    if count < 2:
-        return f"{mean:.4g}"
-    error = sd / math.sqrt(count - 1)
-    return f"{mean:.4g} +- {error:.{0 if error >= 10.0 else 1}f} (standard error)"

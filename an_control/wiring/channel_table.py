@@ -1,14 +1,11 @@
 """The channel table: the newest message of each source, read once a tick.
 
 `store` only keeps the message; numbers are extracted in `read`, once a message, on the thread
-that ticks.  Both are called from one thread.  Time is an argument: the table reads no clock.
+that ticks. Both are called from one thread. Time is an argument: the table reads no clock.
 What has not come, is stale, or is not finite counts as missing, never as zero.
 
-What the channel table gives at a tick, and what it tells of losses.
-
-Where the actuators are, as last measured; for the safe command and bring-up.
-
-How much of what should be there is there, where the wiring weighs sources or channels.
+`Readings` is what a tick gets, `Notice` tells what was lost or has come back, `MeasuredPositions`
+says where the actuators are, and `Weights` how much of what should be there is there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""From an action to the numbers that command messages carry, in physical units, and back.
+"""The wiring's `command`: from an action to the numbers of command messages, and back.
 
-Only the conversion: limits, rate of change and the watchdog belong to the safety gate, the fields
-of the messages to `CommandMessage`.
-
-Reads the wiring's `command`: one message, or a list of them.
+Only reading it and the conversion: limits, rate of change and the watchdog belong to the safety
+gate, the fields of the messages to `CommandMessage`.
 """
 
 from __future__ import annotations

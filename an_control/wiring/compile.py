@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from an_control.wiring.checked_yaml import Mark, WiringError, mark_of
+from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.config import ChannelConfig, Names
 from an_control.wiring.messages import (
     ALL,
@@ -21,9 +21,11 @@ from an_control.wiring.messages import (
     TIME,
     Field,
     FieldType,
+    Mark,
     Resolver,
     Step,
     field_types,
+    mark_of,
     parse_field,
 )
 from an_control.wiring.readers import (

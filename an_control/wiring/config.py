@@ -1,10 +1,8 @@
 """The wiring of a robot: which field of which topic feeds which channel, and where commands go.
 
-One YAML a robot, read once and frozen.  What a file may hold is written out in `load_wiring` and
+One YAML a robot, read once and frozen. What a file may hold is written out in `load_wiring` and
 the functions below it; whether the message types have the named fields is checked by
 `ChannelTable`, which knows the message classes.
-
-The names beside arrays: which element of a message is which.
 """
 
 from __future__ import annotations

@@ -1,17 +1,22 @@
-"""What the wiring knows about message types: names, field types, stamps.
+"""What the wiring knows about message types: names, field types, stamps, field paths, marks.
 
 Works on any class with `get_fields_and_field_types()`, as rosidl generates them; needs no rclpy.
 
-Field paths: the notation that names numbers in a message.
+Field paths are the notation that names numbers in a message:
 
-pose.pose.position.z       a number
-data[3]                    an element, by index
-position[hip_1]            an element, by the name beside it in the message
-position["hip[1]"]         the same in quotes, for a name with brackets or one like a number
-ranges[*]                  every element
-*   twist.*                every number of the message, or of a part of it, but the stamps
-roll(orientation)          an angle (rad) of a quaternion; also pitch and yaw
-sin(position[wheel])       the sine of an angle (rad), also of yaw(orientation); also cos
+    pose.pose.position.z       a number
+    data[3]                    an element, by index
+    position[hip_1]            an element, by the name beside it in the message
+    position["hip[1]"]         the same in quotes, for a name with brackets or one like a number
+    ranges[*]                  every element
+    *   twist.*                every number of the message, or of a part of it, but the stamps
+    roll(orientation)          an angle (rad) of a quaternion; also pitch and yaw
+    sin(position[wheel])       the sine of an angle (rad), also of yaw(orientation); also cos
+
+A message may say that it has no reading. A driver without an orientation sends an identity
+quaternion and sets the first element of `orientation_covariance` to -1, as the message's definition
+asks: read as it is, the robot would stand upright for ever. What is marked so (`Mark`) counts as
+missing. Marks that are no finite number (NaN, infinity) need nothing here.
 """
 
 from __future__ import annotations
@@ -284,3 +289,55 @@ ANGLES: dict[str, Callable[[float, float, float, float], float]] = {
     "pitch": pitch,
     "yaw": yaw,
 }
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a message says that some of its fields hold no reading.
+
+    fields  their names
+    absent  whether a message says so
+    reason  as a text for a log line
+    """
+
+    fields: tuple[str, ...]
+    absent: Callable[[Any], bool]
+    reason: str
+
+    def inside(self, path: str) -> Mark:
+        """Return the mark of a message that lies at this path in another one."""
+        if not path:
+            return self
+        get, absent = attrgetter(path), self.absent
+        return Mark(self.fields, lambda message: absent(get(message)), f"{path}.{self.reason}")
+
+
+def _covariance(field: str) -> Mark:
+    name = f"{field}_covariance"
+    return Mark(
+        (field,),
+        lambda message: getattr(message, name)[0] == -1.0,
+        f"{name}[0] is -1, by which the sender says that it has no {field}: read it"
+        " from another source, or leave the channel out",
+    )
+
+
+_MARKS: dict[str, tuple[Mark, ...]] = {
+    "sensor_msgs/msg/Imu": tuple(
+        map(_covariance, ("orientation", "angular_velocity", "linear_acceleration"))
+    ),
+    "sensor_msgs/msg/NavSatFix": (
+        Mark(
+            ("latitude", "longitude", "altitude"),
+            lambda message: message.status.status == -1,
+            "status.status is -1, by which the sender says that it has no fix: it counts again once"
+            " there is one",
+        ),
+    ),
+}
+
+
+def mark_of(cls: Any, field: str) -> Mark | None:
+    """Return the mark that the definition of a message class has for one of its fields."""
+    marks = _MARKS.get(f"{cls.__module__.partition('.')[0]}/msg/{cls.__name__}", ())
+    return next((mark for mark in marks if field in mark.fields), None)

@@ -1,21 +1,13 @@
 """Quick readers of message fields: each writes its channels' numbers into a row of float64.
 
-What is not finite or unknown (an array that is too short) is written as NaN, never as zero.
-A reader over a wildcard grows as messages show what there is, and drops what was there only
-briefly.
+What is not finite or unknown (an array that is too short) is written as NaN, never as zero. Then
+`Repairs` may put a value in place of NaN, inf, -inf or what lies outside the valid range, and make
+sectors of beams one reading each; what still has no value is missing.
 
-Which elements of a wildcard are expected: those that have come for a while.
-
-One odd message, or a publisher of ever new names, changes nothing for long: an element is expected
-once it has come for PROVEN_NS, and what is not expected is dropped when it is too old. The time
-is that of the source's messages, so that a silent source loses nothing.
-
-What stands for numbers that are no readings, before scale, offset and clip.
-
-A number is one of five: NaN, inf, -inf, outside the valid range, or a reading. What has no value
-that stands for it is missing. Then sectors of beams become one reading each.
-
-The slow reader, for what lies behind lists of messages: it goes from attribute to attribute.
+A reader over a wildcard grows as messages show what there is. One odd message, or a publisher of
+ever new names, changes nothing for long: an element is expected once it has come for PROVEN_NS, and
+what is not expected is dropped when it is too old. The time is that of the source's messages, so
+that a silent source loses nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +24,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.wiring.checked_yaml import Mark
 from an_control.wiring.config import (
     KEPT_LISTINGS,
     MISSING,
@@ -42,7 +33,7 @@ from an_control.wiring.config import (
     nearest,
     variant,
 )
-from an_control.wiring.messages import ALL, ANGLES
+from an_control.wiring.messages import ALL, ANGLES, Mark
 
 Values = NDArray[np.float64]
 

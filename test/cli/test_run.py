@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("rclpy")
 
+from rcl_interfaces.srv import GetParameters
 from stand import SAFE, WIRING, Stand, tiny_model
 
 
@@ -51,8 +52,12 @@ def test_it_acts_at_once_where_asked_to_and_ends_with_the_safe_command(program, 
 
 
 def test_without_being_asked_to_it_waits_for_a_lifecycle_manager(program, stand):
-    with program.started("run", "--wiring", stand.wiring, "--model", stand.model) as process:
+    arguments = ["--wiring", stand.wiring, "--model", stand.model, "--thread-priority", "7"]
+    with program.started("run", *arguments) as process:
         stand.until(lambda: stand.state() == "unconfigured", "the node", 60)
+        request = GetParameters.Request(names=["thread_priority"])
+        (value,) = stand.call(GetParameters, "policy/get_parameters", request).values
+        assert value.integer_value == 7
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 0, errors
@@ -81,6 +86,8 @@ def test_bad_ros_arguments_end_it_with_2(program, model, tmp_path):
     files = ["--wiring", tmp_path / "wiring.yaml", "--model", model]
     ended = program.run("run", *files, "--", "--params-file", "gone.yaml")
     assert ended.returncode == 2 and "gone.yaml" in ended.stderr
+    ended = program.run("run", *files, "--thread-priority", "99")
+    assert ended.returncode == 2 and "thread_priority" in ended.stderr
     ended = program.run("run", *files, "--namespace", "no space")
     assert ended.returncode == 2 and "Traceback" not in ended.stderr
 

@@ -163,6 +163,7 @@ def test_after_an_estop_in_its_way_the_ant_walks_on(program, tmp_path):
         (["--model", "{model}", "--stop", "-1"], "stop: -1 (allowed: a number or LOW..HIGH, 0"),
         (["--model", "{model}", "--start", "asleep"], "start: 'asleep' (allowed: usual, rest"),
         (["--model", "{model}", "--ramp", "-0.5"], "--ramp -0.5: must be 0 or more"),
+        (["--model", "{model}", "--thread-priority", "99"], "--thread-priority 99: must be 0 to"),
         (["--model", "{model}", "--missing", "nan"], "missing"),
         (["--model", "{model}", "--schedule", "garbage"], "garbage"),
         (["--model", "{model}", "--noise-channels", "-1"], "noise_channels"),

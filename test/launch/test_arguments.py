@@ -49,7 +49,7 @@ def started(launch: dict[str, Any], **given: str) -> list[dict[str, Any]]:
     plain = {name: default for name, (default, _) in launch["ARGUMENTS"].items()}
     context = {name: str(one).lower() if one in (True, False) else str(one) for name, one in
                plain.items()}  # fmt: skip
-    return [one.parameters[0] for one in launch["nodes"]({**context, **given})]
+    return [one.parameters[0] for one in launch["nodes"]({"task": "ant", **context, **given})]
 
 
 def test_every_parameter_of_the_node_is_an_argument_of_its_launch_file(names):
@@ -65,15 +65,24 @@ def test_a_number_of_the_node_is_given_as_a_number(names, name):
         value(name, "soon")
 
 
+def test_the_priority_of_the_node_is_given_as_a_whole_number(names):
+    value = names("policy.launch.py")["value"]
+    assert value("thread_priority", "7") == 7 and isinstance(value("thread_priority", "7"), int)
+    with pytest.raises(ValueError, match=r"thread_priority:=7.5 is no whole number"):
+        value("thread_priority", "7.5")
+    policy, _ = started(names("sim.launch.py"), realtime="true", thread_priority="7")
+    assert policy["thread_priority"] == 7
+
+
 def test_every_parameter_of_the_simulator_is_an_argument_of_its_launch_file(names):
-    launch = names("ant_sim.launch.py")
+    launch = names("sim.launch.py")
     known = {one.name for one in fields(SimulatorSettings)} - {"policy", "disturbance"}
     known |= {one.name for one in SETTINGS}
     assert set(launch["SIMULATOR_PARAMETERS"]) == known <= set(launch["ARGUMENTS"])
 
 
 def test_the_simulator_waits_for_its_policy_as_long_as_it_is_told(names):
-    launch = names("ant_sim.launch.py")
+    launch = names("sim.launch.py")
     _, simulator = started(launch)
     assert simulator["start_timeout_s"] == 120.0 == SimulatorSettings("").start_timeout_s
     _, simulator = started(launch, start_timeout_s="300")
@@ -81,7 +90,7 @@ def test_the_simulator_waits_for_its_policy_as_long_as_it_is_told(names):
 
 
 def test_shadow_is_refused_by_name_in_lockstep_and_taken_in_real_time(names):
-    launch = names("ant_sim.launch.py")
+    launch = names("sim.launch.py")
     with pytest.raises(ValueError, match=r"shadow:=true .*realtime:=true"):
         started(launch, shadow="true")
     policy, _ = started(launch, shadow="true", realtime="true")
@@ -89,7 +98,7 @@ def test_shadow_is_refused_by_name_in_lockstep_and_taken_in_real_time(names):
 
 
 def test_in_lockstep_the_launched_nodes_wait_as_long_as_those_of_an_control_sim(names):
-    launch = names("ant_sim.launch.py")
+    launch = names("sim.launch.py")
     policy, simulator = started(launch)
     assert (policy["lockstep_wait_s"], simulator["command_timeout_s"]) == (5.0, 10.0)
     _, simulator = started(launch, command_timeout_s="0.5")

@@ -277,7 +277,7 @@ POLICY = {
     "params_file": "{params_file}", "mode": "lockstep", "trigger": "timer", "shadow": "true",
     "ramp_s": "0.25", "autostart": "true", "check_rate": "false", "engine": "numpy",
     "use_sim_time": "true", "recovery": "0.125", "watchdog_s": "0.5", "lockstep_wait_s": "2.5",
-    "monitor": "off", "executor": "events",
+    "monitor": "off", "executor": "events", "thread_priority": "7",
 }  # fmt: skip
 SIMULATED = {
     "wiring": "{ant_wiring}", "model": "{ant_model}", "simulation": "{ant_simulation}",
@@ -287,11 +287,11 @@ SIMULATED = {
        .get(one.kind, "2" if one.whole else "0.25..0.5") for one in SETTINGS},
     "scrambler": "true", "rate": "30.0", "check_rate": "false", "camera_hz": "5.0",
     "command_timeout_s": "0.5", "start_timeout_s": "60.0", "engine": "numpy", "monitor": "off",
-    "recovery": "0.125",
+    "recovery": "0.125", "thread_priority": "7",
 }  # fmt: skip
 VALUES = {
     "policy.launch.py": POLICY,
-    "ant_sim.launch.py": SIMULATED,
+    "ant_sim.launch.py": {"task": "cartpole", **SIMULATED},
     "sim.launch.py": {"task": "cartpole", **SIMULATED},
 }
 """Of every argument of every launch file a value that is not its default."""

@@ -85,7 +85,7 @@ class MovingSensors:
         future = self._set.call_async(self._request(moved))
         assert self.bridge is not None
         while not future.done():
-            self.bridge.executor.spin_once(timeout_sec=1.0)
+            self.bridge.run.executor.spin_once(timeout_sec=1.0)
         assert future.result().result.successful, future.result().result.reason
         self.shuffles += 1
         self.resident.append(_resident(self._pid))
@@ -180,7 +180,7 @@ def test_a_thousand_announced_swaps_cost_no_tick_no_bit_and_no_memory():
 def test_topics_that_move_at_any_time_cost_no_tick_and_no_bit():
     with simulated(RestlessTopics) as (bridge, sensors):
         bridge.start()
-        bridge.executor.add_node(restless := Node("restless"))
+        bridge.run.executor.add_node(restless := Node("restless"))
         restless.create_timer(0.005, sensors.move)
         walks = []
         for sensors.moving in (False, True):
@@ -190,7 +190,7 @@ def test_topics_that_move_at_any_time_cost_no_tick_and_no_bit():
             for _ in range(STEPS):
                 bridge.step()
                 commands.append(list(bridge.robot.commands.answer))
-        bridge.executor.remove_node(restless)
+        bridge.run.executor.remove_node(restless)
         restless.destroy_node()
         print(f"{sensors.shuffles} moves in {STEPS} steps")
         assert bridge.timeouts == 0 and sensors.shuffles > STEPS / 10

@@ -13,6 +13,7 @@ from std_msgs.msg import Float64MultiArray
 from an_control.policy import AttentionSizes, Model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import ForwardSizes
+from an_control.ros import outputs
 
 
 def listen(stand, type_, topic: str) -> list:
@@ -79,13 +80,9 @@ def test_attention_goes_out_also_while_a_missing_channel_is_imputed(stand):
 
 
 def test_nothing_is_computed_for_nobody(stand, monkeypatch):
-    from an_control.control.controller import Controller
-
     asked: list[int] = []
-    real = Controller.attention
-    monkeypatch.setattr(
-        Controller, "attention", lambda self, ids: asked.append(1) or real(self, ids)
-    )
+    real = outputs.attention_of
+    monkeypatch.setattr(outputs, "attention_of", lambda *of: asked.append(1) or real(*of))
     stand.start()
     stand.step(1)
     assert not asked

@@ -141,7 +141,7 @@ def test_a_new_model_acts_in_its_own_order_of_actuators(stand, tmp_path):
     other = model(tmp_path / "other.safetensors", seed=5, actuators=["right", "left"])
     stand.node.set_parameters([Parameter("model", value=str(other))])
     controller = stand.node._loop.controller
-    stand.until(lambda: controller._given, "the new model built")
+    stand.until(lambda: controller.acting._given, "the new model built")
     command = stand.step(1)
     policy = load_policy(other, engine="numpy")
     wanted = policy.step(dict(zip(IDS, readings_of(1), strict=True))).astype(np.float64) * SCALE

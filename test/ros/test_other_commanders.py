@@ -110,7 +110,7 @@ def test_after_another_controller_every_command_is_within_the_limits(stand, kind
     controller = arm.node._loop.controller
     for _ in range(3):
         stamp_ns = arm.send()
-        stand.until(lambda s=stamp_ns: controller._stepped_ns == s, "a step that is watched")
+        stand.until(lambda s=stamp_ns: controller.stepped_ns == s, "a step that is watched")
         arm.heard(foreign)
     arm.take_over()
     sent = arm.answers(100)

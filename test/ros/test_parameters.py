@@ -211,6 +211,7 @@ def test_the_executor_can_be_chosen_only_at_the_start(stand):
         ("executor", "multi", "single_threaded, events"),
         ("lockstep_wait_s", 1000.0, "range"),
         ("lockstep_wait_s", 1, "type"),
+        ("thread_priority", 99, "range"),
         ("autostart", "yes", "type"),
     ],
 )

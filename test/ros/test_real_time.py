@@ -133,14 +133,14 @@ def ramped(model_path, ramp_s: float) -> None:
 
 def test_there_is_no_soft_start_unless_the_model_was_trained_with_one(stand, capfd):
     stand.start(ramp_s=-1.0)
-    assert stand.node._loop.controller.ramp_s == 0.0
+    assert stand.node._loop.controller.acting.ramp_s == 0.0
     assert "ramp_s" not in capfd.readouterr().err
 
 
 def test_a_model_that_was_trained_with_a_soft_start_gets_it_and_a_longer_one_is_told(stand, capfd):
     ramped(stand.model, 0.3)
     node = stand.start(ramp_s=-1.0)
-    assert node._loop.controller.ramp_s == 0.3
+    assert node._loop.controller.acting.ramp_s == 0.3
     assert "ramp_s" not in capfd.readouterr().err
     node.trigger_deactivate()
     node.trigger_cleanup()
@@ -194,7 +194,7 @@ def test_what_came_and_went_while_inactive_is_not_told_and_what_is_lost_by_then_
         stand.watch(step)
     stand.send_joints(stamp_of(4), (1.0, 2.0))
     controller = node._loop.controller
-    stand.until(lambda: controller._stepped_ns == stamp_of(4), "a step without tilt")
+    stand.until(lambda: controller.stepped_ns == stamp_of(4), "a step without tilt")
     capfd.readouterr()
     node.trigger_activate()
     stand.send_joints(stamp_of(5), (1.0, 2.0))
@@ -220,7 +220,7 @@ FAR = (1.5, 1.0, 0.0, 0.0)
 
 def stepped(stand) -> int | None:
     """The stamp of the readings that the policy stepped on last."""
-    return stand.node._loop.controller._stepped_ns
+    return stand.node._loop.controller.stepped_ns
 
 
 def test_a_robot_is_brought_to_its_start_pose_and_held_where_it_is_when_stopped(stand):
@@ -300,7 +300,7 @@ def test_a_robot_that_nobody_commands_is_not_pushed_right_after_the_activation(s
     for step in range(1, 80):
         stand.send(step, still)
         stand.until(lambda s=step: stepped(stand) == stamp_of(s), "the policy watches")
-    policy = node._loop.controller.policy
+    policy = node._loop.controller.acting.policy
     assert policy.recoveries == 0
     node.trigger_activate()
     for step in range(80, 80 + PAUSE_TICKS - 1):

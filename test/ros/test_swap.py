@@ -13,7 +13,7 @@ from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from stand import LIMITS, SCALE, Reference, Stand, tiny_model
 
-from an_control.control import controller
+from an_control.control import acting
 from an_control.policy import AttentionSizes, model_file, write_model
 from an_control.policy.random_model import random_model
 from an_control.ros import node
@@ -42,14 +42,14 @@ def set_model(stand: Stand, value: object):
 
 
 def swapped(stand: Stand, path) -> None:
-    given = stand.node._loop.controller._given
+    given = stand.node._loop.controller.acting._given
     stand.until(lambda: given and given[0].path == str(path), f"{path} built")
 
 
 def test_a_new_model_watches_for_a_second_and_then_acts_on_what_it_has_seen(
     stand, tmp_path, reference, monkeypatch
 ):
-    monkeypatch.setattr(controller, "WATCH_S", 0.03)
+    monkeypatch.setattr(acting, "WATCH_S", 0.03)
     stand.start()
     assert list(stand.step(1).effort) == reference.step(1)
     path = other_model(tmp_path / "other.safetensors")
@@ -61,22 +61,22 @@ def test_a_new_model_watches_for_a_second_and_then_acts_on_what_it_has_seen(
         sent = list(stand.step(step).effort)
         assert sent == reference.step(step), "the old one still acts"
         new.step(step, sent)
-    assert stand.node._loop.controller.model_path == str(stand.model)
+    assert stand.node._loop.controller.acting.model_path == str(stand.model)
     for step in (5, 6, 7):
         assert list(stand.step(step).effort) == new.step(step)
-    assert stand.node._loop.controller.model_path == str(path)
+    assert stand.node._loop.controller.acting.model_path == str(path)
     assert stand.node.get_parameter("model").value == str(path)
 
 
 def test_a_new_model_brings_the_ramp_that_it_was_trained_with(stand, tmp_path, monkeypatch):
-    monkeypatch.setattr(controller, "WATCH_S", 0.0)
+    monkeypatch.setattr(acting, "WATCH_S", 0.0)
     stand.start(ramp_s=-1.0)
     path = other_model(tmp_path / "ramped.safetensors", ramp_s=0.05)
     stand.step(1)
     assert set_model(stand, str(path)).successful
     swapped(stand, path)
     stand.step(2)
-    assert stand.node._loop.controller.ramp_s == 0.05
+    assert stand.node._loop.controller.acting.ramp_s == 0.05
     gate = stand.node._loop.controller.gate
     assert gate.authority == 1.0, "it takes over as it is"
     gate.safe()
@@ -85,7 +85,7 @@ def test_a_new_model_brings_the_ramp_that_it_was_trained_with(stand, tmp_path, m
 
 
 def test_a_robot_that_stands_still_is_pushed_also_by_a_new_model(stand, tmp_path, monkeypatch):
-    monkeypatch.setattr(controller, "WATCH_S", 0.03)
+    monkeypatch.setattr(acting, "WATCH_S", 0.03)
     stand.start(recovery=0.01)
     full = [LIMITS, LIMITS]
     steps = itertools.count(1)
@@ -99,7 +99,7 @@ def test_a_robot_that_stands_still_is_pushed_also_by_a_new_model(stand, tmp_path
     swapped(stand, path)
     for _ in range(8):
         pushed()
-    assert stand.node._loop.controller.model_path == str(path)
+    assert stand.node._loop.controller.acting.model_path == str(path)
     assert any(pushed() for _ in range(80))
 
 
@@ -194,6 +194,10 @@ def test_a_newer_model_is_never_overtaken_by_an_older_one(tmp_path):
 
     class Controlled:
         new_model = ""
+
+        @property
+        def acting(self):
+            return self
 
         def check(self, path, model): ...
 

@@ -49,12 +49,12 @@ def serve(simulation: Path, responder: Responder) -> Iterator[Callable[..., Brid
     def make(camera_hz: float = 0.0, **options: Any) -> Bridge:
         robot = Robot(load_simulation(simulation), camera=camera_hz > 0)
         bridge = Bridge(Node("simulator"), robot, camera_hz=camera_hz, **options)
-        bridge.executor.add_node(responder)
+        bridge.run.executor.add_node(responder)
         bridges.append(bridge)
         return bridge
 
     yield make
     for bridge in bridges:
-        bridge.executor.remove_node(responder)
+        bridge.run.executor.remove_node(responder)
         bridge.close()
         bridge.node.destroy_node()

@@ -19,9 +19,9 @@ from std_srvs.srv import SetBool, Trigger
 from tiny_robot import TinyEnv, begin, command, finish, nanoseconds
 
 from an_control.disturbance import episode_seed
-from an_control_sim.bridge.bridge import Restarted
 from an_control_sim.bridge.episodes import Progress, Summary, run_episodes
 from an_control_sim.bridge.policy_link import BridgeError
+from an_control_sim.bridge.run_control import Restarted
 
 
 def test_the_same_seed_twice_gives_the_same_returns_to_the_last_bit(serve):
@@ -181,7 +181,7 @@ def test_the_progress_of_an_episode_goes_out_while_somebody_listens(serve, respo
         until_s = time.monotonic() + 10.0
         while not ready():
             assert time.monotonic() < until_s
-            bridge.executor.spin_once(timeout_sec=0.02)
+            bridge.run.executor.spin_once(timeout_sec=0.02)
 
     begin(bridge)
     wait(bridge._progress._publisher.get_subscription_count)
@@ -230,7 +230,7 @@ def test_stop_ends_the_run_with_what_has_finished(serve):
 
     def stop(progress: Progress) -> None:
         if progress.episode == 1:
-            bridge.stop()
+            bridge.run.stop()
 
     results = run_episodes(bridge, episodes=0, seed=0, progress=stop)
     assert len(results) == 1
@@ -268,7 +268,7 @@ def test_a_simulator_that_ends_during_a_stop_leaves_no_policy_stopped(
     begin(bridge)
     bridge.prepare_stops()
     bridge.estop(True)
-    bridge.stop()
+    bridge.run.stop()
     bridge.close()
     assert asked == ["estop", "reset_estop"]
     monkeypatch.setattr(bridge, "close", lambda: None)

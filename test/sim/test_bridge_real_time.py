@@ -81,7 +81,7 @@ def test_a_stop_or_a_reset_in_the_last_look_at_the_diagnostics_loses_nothing(
     bridge = serve(realtime=True)
     assert len(run_episodes(bridge, episodes=1, seed=0)) == 1
     if asked == "stop":
-        bridge.stop()
+        bridge.run.stop()
     else:
         responder.reset.call_async(Trigger.Request())
     assert bridge.figures() is None

@@ -38,7 +38,7 @@ def known(bridge: Bridge, topic: str, publishers: int) -> None:
     look = bridge.node.get_publishers_info_by_topic
     while [owner(one) for one in look(topic)] != ["/simulator"] * publishers:
         assert time.monotonic() < until_s, f"{publishers} publishers on {topic}"
-        bridge.executor.spin_once(timeout_sec=0.05)
+        bridge.run.executor.spin_once(timeout_sec=0.05)
 
 
 @pytest.mark.parametrize("realtime", [False, True])

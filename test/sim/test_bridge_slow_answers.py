@@ -185,12 +185,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         bridge = CountingBridge(
             Node("simulator"), Robot(simulation), command_timeout_s=TIMEOUT_S, start_timeout_s=60.0
         )
-        bridge.executor.add_node(policy)
+        bridge.run.executor.add_node(policy)
         bridge.start()
         policy._late_s, policy.times = late_s, times
-        clock = TurnedClock(bridge.executor, policy)
-        clock.bridge, bridge.executor = bridge, clock
-        monkeypatch.setattr("an_control_sim.bridge.bridge.time", clock)
+        clock = TurnedClock(bridge.run.executor, policy)
+        clock.bridge, bridge.run.executor = bridge, clock
+        for name in ("bridge", "run_control"):
+            monkeypatch.setattr(f"an_control_sim.bridge.{name}.time", clock)
         bridge.exchange._clock = clock.monotonic
         monkeypatch.setattr(bridge, "start", lambda: None)
         try:

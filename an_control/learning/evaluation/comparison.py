@@ -17,7 +17,7 @@ from an_control.disturbance import after_stops
 from an_control.learning.evaluation.evaluate import summary
 from an_control.learning.rollout.episode import Result
 from an_control.system.files import read_regular, write_whole
-from an_control.system.interrupts import with_error
+from an_control.system.statistics import with_error
 
 HEAD = "| protocol | return | min | median | max | successes | difference | same to the last bit |"
 """Of a table; returns and differences are means +- standard errors over episodes."""

@@ -19,13 +19,7 @@ from numpy.typing import NDArray
 from rclpy.clock import Clock as SteadyClock
 from rclpy.clock import ClockType
 from rclpy.node import Node
-from rclpy.publisher import Publisher
-from rclpy.task import Future
-from rosgraph_msgs.msg import Clock
-from std_srvs.srv import SetBool, Trigger
 
-from an_control.ros.distributions import create_patient_service
-from an_control_sim.bridge.camera_topic import CameraTopic
 from an_control_sim.bridge.exchange import Exchange
 from an_control_sim.bridge.policy_link import (
     ALONE_S,
@@ -40,7 +34,9 @@ from an_control_sim.bridge.policy_link import (
 )
 from an_control_sim.bridge.rehearsal import Tap
 from an_control_sim.bridge.robot import Robot
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor
+from an_control_sim.bridge.run_control import RunControl, Stopped
+from an_control_sim.bridge.step_outputs import StepOutputs
+from an_control_sim.process import RELIABLE, SLICE_S
 
 LOOK_S = 1.0
 """How often it looks for others that publish what it publishes."""
@@ -49,14 +45,6 @@ TOO_OLD = 5
 LATE_NS = 100_000_000
 """By how much stamps may be behind the clock in real time: time that a pause or a busy machine
 takes passes for the robot, too."""
-
-
-class Stopped(Exception):
-    """`Bridge.stop` was called."""
-
-
-class Restarted(Exception):
-    """The reset service was called: the episode starts again."""
 
 
 class Bridge:
@@ -94,30 +82,19 @@ class Bridge:
         self._command_timeout_s, self._start_timeout_s = command_timeout_s, start_timeout_s
         self._stamp_ns = int(time.time()) * 1_000_000_000
         self._heard_s = -np.inf
-        self._started = self._running = self._stepping = False
-        self._paused = self._stopping = self._latched = False
+        self._started = self._latched = False
         self._refusal = ""
-        self._steps_asked: list[Future[str]] = []
-        self._resets_asked: list[Future[str]] = []
-        self._pauses_asked: list[Future[str]] = []
         self.timeouts = 0
         """Steps under the safe command since the start."""
         self.latency_s: list[float] = []
         """Lockstep: from the first publishing of a step to its command; cleared by the caller."""
         self._rivals = ""
+        self.run = RunControl(node)
         self._open(policy, camera_hz)
-        self.executor = new_executor(node.context)
-        """Runs the node while the bridge waits; whatever else shall run then can be added."""
-        self.executor.add_node(node)
 
     def _open(self, policy: str, camera_hz: float) -> None:
         node, simulation = self.node, self.robot.simulation
-        self._clock_message = Clock()
-        self._clock_publisher = node.create_publisher(Clock, "/clock", RELIABLE)
-        self._outlets: list[tuple[str, Any, Publisher[Any]]] = [
-            (one.topic, one.message, node.create_publisher(type(one.message), one.topic, RELIABLE))
-            for one in self.robot.outlets
-        ]
+        self._outputs = StepOutputs(node, self.robot, self.tap, camera_hz)
         self._commands = [
             node.create_subscription(cls, topic, partial(self._on_command, number), RELIABLE)
             for number, (topic, cls) in enumerate(self.robot.commands.topics)
@@ -125,24 +102,18 @@ class Bridge:
         self.exchange = Exchange(
             [one.topic_name for one in self._commands],
             self.robot.commands.stamped,
-            self._publish,
-            self._spin,
+            self._outputs.publish,
+            self.run.spin,
             self._command_timeout_s,
             lambda text: node.get_logger().warning(text),
         )
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(LOOK_S, self._check_for_other_simulators, clock=steady)
         self._link = PolicyLink(
-            node, policy, tuple(simulation.command.topics), self._spin, self._start_timeout_s
+            node, policy, tuple(simulation.command.topics), self.run.spin, self._start_timeout_s
         )
         self._figures = PolicyFigures(node, self._link.name) if policy else None
         self._progress = ProgressTopic(node)
-        create_patient_service(node, SetBool, "~/pause", self._on_pause)
-        create_patient_service(node, Trigger, "~/step", self._on_step)
-        create_patient_service(node, Trigger, "~/reset", self._on_reset)
-        self._camera = None
-        if camera_hz > 0 and simulation.camera is not None:
-            self._camera = CameraTopic(node, self.robot, simulation.camera, camera_hz)
 
     # A run is one start, then a reset and steps per episode. All raise Stopped and BridgeError.
 
@@ -155,9 +126,7 @@ class Bridge:
         """
         self._refuse_rivals()
         if self._link.named or not self._realtime:
-            topics = {publisher.topic_name for _, _, publisher in self._outlets}
-            topics |= set() if self.tap is None else {self.tap.topic}
-            self._link.wait(topics, shadow=self._realtime)
+            self._link.wait(set(self._outputs.topics), shadow=self._realtime)
             self._refuse_rivals()
         if self.tap is not None:
             self._link.require_reader(self.tap.topic)
@@ -165,8 +134,7 @@ class Bridge:
 
     def reset(self, seed: int, episode: int) -> None:
         """Start an episode: the environment, the tap and the policy's memory."""
-        self._running = False
-        self._end_step()
+        self.run.end_episode()
         if not self._realtime:
             self.exchange.close()
         if self._latched:  # the episode before was ended during a stop
@@ -179,21 +147,19 @@ class Bridge:
         self._progress.begin(episode)
         self._link.reset()
         self._next_s = self._heard_s = time.monotonic()
-        self._running = True
-        while self._resets_asked:
-            self._resets_asked.pop().set_result("")
+        self.run.begin_episode()
 
     def step(self) -> None:
         """Publish the readings, get the command and advance the robot by one step.
 
         While paused this waits for the step service. Raises Restarted where a reset is asked for.
         """
-        self._wait_while_paused()
+        if self.run.begin_step():
+            self._next_s = self._heard_s = time.monotonic()
         self._stamp_ns += self.robot.simulation.step_ns
         if self._realtime:
             self._stamp_ns = max(self._stamp_ns, time.time_ns() - LATE_NS)
-        self._stepping = True
-        self._fill()
+        self._outputs.fill(self._count, self._stamp_ns)
         commands = self._paced() if self._realtime else self._replied()
         if commands is None:
             self.timeouts += 1
@@ -201,22 +167,14 @@ class Bridge:
         self.robot.step(commands)
         self._count += 1
         self._progress.step(self._count, self.robot, self._stamp_ns)
-        self._end_step()
-        if self._steps_asked:
-            self._steps_asked.pop(0).set_result("")
+        self.run.end_step()
 
     def finish(self) -> None:
         """End an episode: find commands that answer none of its steps (`exchange.unmatched`)."""
-        self._running = False
+        self.run.end_episode()
         with suppress(Stopped):  # the episode is complete without it
             if not self._realtime:
                 self.exchange.finish()
-
-    def _end_step(self) -> None:
-        """Nothing moves until the next step: answer who has asked for a pause."""
-        self._stepping = False
-        while self._pauses_asked:
-            self._pauses_asked.pop().set_result("")
 
     def estop(self, latch: bool) -> None:
         """Latch the policy's e-stop, or clear it; `prepare_stops` comes first."""
@@ -232,29 +190,19 @@ class Bridge:
 
         Nothing runs any more that a reset could start again, and a stop ends only the waiting.
         """
-        self._running = False
+        self.run.end_episode()
         try:
-            return None if self._figures is None else self._figures.read(self._spin)
+            return None if self._figures is None else self._figures.read(self.run.spin)
         except Stopped:
             return None
-
-    def stop(self) -> None:
-        """Let every wait end with Stopped; safe to call from a signal handler."""
-        self._stopping = True
 
     def close(self) -> None:
         """Clear an e-stop, answer who waits for a service, let go of the node, end the robot."""
         cleared = self._link.call_stop(False) if self._latched else None
         until_s = time.monotonic() + CALL_S
         while cleared is not None and not cleared.done() and time.monotonic() < until_s:
-            self.executor.spin_once(timeout_sec=SLICE_S)
-        waiting = self._steps_asked + self._resets_asked + self._pauses_asked
-        for future in waiting:
-            future.set_result("the simulator is stopping")
-        for _ in waiting:
-            self.executor.spin_once(timeout_sec=SLICE_S)
-        self.executor.remove_node(self.node)
-        self.executor.shutdown()
+            self.run.executor.spin_once(timeout_sec=SLICE_S)
+        self.run.close()
         self.robot.close()
 
     # Others
@@ -268,43 +216,16 @@ class Bridge:
                 f"waiting up to {patience_s:g} s for another simulator to end"
             )
         while self._rivals:
-            if not self._spin(until_s):
+            if not self.run.spin(until_s):
                 raise BridgeError(self._rivals)
             self._check_for_other_simulators()
 
     def _check_for_other_simulators(self) -> None:
         """Find who else publishes what this publishes, and log it once where this has started."""
-        topics = [self._clock_publisher.topic_name]
-        topics += [publisher.topic_name for _, _, publisher in self._outlets]
-        if self.tap is not None:
-            topics.append(self.tap.topic)
-        rivals = others_publish(self.node, topics)
+        rivals = others_publish(self.node, self._outputs.own_topics)
         if rivals and rivals != self._rivals and self._started:
             self.node.get_logger().error(rivals)
         self._rivals = rivals
-
-    # Publishing
-
-    def _fill(self) -> None:
-        stamp_ns = self._stamp_ns
-        self.robot.fill(stamp_ns)
-        clock = self._clock_message.clock
-        clock.sec, clock.nanosec = divmod(stamp_ns, 1_000_000_000)
-        if self.tap is not None:
-            for topic, message, _ in self._outlets:
-                self.tap.take(topic, message)
-            self.tap.prepare(stamp_ns)
-        if self._camera is not None:
-            self._camera.show(self._count, stamp_ns)
-
-    def _publish(self) -> None:
-        if self._clock_publisher.get_subscription_count():
-            self._clock_publisher.publish(self._clock_message)
-        for _, message, publisher in self._outlets:
-            if publisher.get_subscription_count():
-                publisher.publish(message)
-        if self.tap is not None:
-            self.tap.send()
 
     # Commands
 
@@ -316,7 +237,7 @@ class Bridge:
         """
         commands = self.robot.commands
         if self.tap is not None and self.tap.lost:
-            self._publish()
+            self._outputs.publish()
             return commands.safe if self._latched else commands.answer
         commands.forget()
         took_s = self.exchange.ask(self._stamp_ns, lambda: commands.answer is not None)
@@ -334,10 +255,10 @@ class Bridge:
 
     def _paced(self) -> NDArray[np.float64] | None:
         """Real time: the newest command at the end of this step, or None where it is too old."""
-        self._publish()
+        self._outputs.publish()
         now = time.monotonic()
         self._next_s = max(self._next_s + self.robot.simulation.step_s, now)
-        while self._spin(self._next_s):
+        while self.run.spin(self._next_s):
             pass
         commands = self.robot.commands
         age_s = time.monotonic() - commands.answered_s
@@ -356,55 +277,3 @@ class Bridge:
             topic = self._commands[number].topic_name
             self.node.get_logger().warning(f"command refused on {topic}: {refusal}")
         self._refusal = refusal
-
-    # Services
-
-    def _on_pause(self, request: Any, response: Any) -> Any:
-        """Pause or continue; the reply to a pause comes once the step that runs is over."""
-        self._paused = bool(request.data)
-        if self._paused and self._stepping:
-            return self._when_done(self._pauses_asked, response)
-        response.success = True
-        return response
-
-    def _on_step(self, request: Any, response: Any) -> Any:
-        if not self._paused:
-            response.success, response.message = False, "not paused: call ~/pause first"
-            return response
-        return self._when_done(self._steps_asked, response)
-
-    def _on_reset(self, request: Any, response: Any) -> Any:
-        return self._when_done(self._resets_asked, response)
-
-    def _when_done(self, queue: list[Future[str]], response: Any) -> Future[Any]:
-        """Reply once the run has done what was asked; its result is the reason why not."""
-        done: Future[str] = Future()
-        reply: Future[Any] = Future()
-        queue.append(done)
-
-        def tell(done: Future[str]) -> None:
-            response.message = done.result()
-            response.success = not response.message
-            reply.set_result(response)
-
-        done.add_done_callback(tell)
-        return reply
-
-    # Waiting
-
-    def _spin(self, until_s: float) -> bool:
-        """Work on what has arrived, or wait for it; False once `until_s` has passed."""
-        left_s = until_s - time.monotonic()
-        if left_s <= 0.0:
-            return False
-        self.executor.spin_once(timeout_sec=min(left_s, SLICE_S))
-        if self._stopping:
-            raise Stopped
-        if self._resets_asked and self._running:
-            raise Restarted
-        return True
-
-    def _wait_while_paused(self) -> None:
-        while self._paused and not self._steps_asked:
-            self._spin(np.inf)
-            self._next_s = self._heard_s = time.monotonic()

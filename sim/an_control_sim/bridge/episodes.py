@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.disturbance import DisturbanceSettings, Disturber, after_stops, episode_seed
-from an_control.system.interrupts import with_error
-from an_control_sim.bridge.bridge import Bridge, Restarted, Stopped
+from an_control.system.statistics import with_error
+from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.policy_link import BridgeError, Figures
+from an_control_sim.bridge.run_control import Restarted, Stopped
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def run_episodes(
     progress: ProgressCallback | None = None,
     disturbance: DisturbanceSettings = NOTHING,
 ) -> list[EpisodeResult]:
-    """Run `episodes` (0 = until stopped) and return those that ended, also after `bridge.stop()`.
+    """Run `episodes` (0 = until stopped); return those that ended, also after `bridge.run.stop()`.
 
     An endless run returns the last KEPT of them. Episode e starts from `episode_seed(seed, e)`.
     The reset service starts the running episode again. Of `disturbance` the robot's settings count

@@ -1,8 +1,7 @@
-"""What the simulator knows of the policy node: is it there, active, connected, freshly reset.
+"""What the simulator and a policy node tell each other beside sensors and commands.
 
-What the policy node says of itself on /diagnostics, for whoever runs a simulation.
-
-The topic `~/progress`: how the episode that runs is doing, while somebody subscribes.
+Is the policy there, active, connected, freshly reset; what it says of itself on /diagnostics; and
+how the episode is doing, on `~/progress` while somebody subscribes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Derives by which wiring a policy reads a simulated robot behind the scrambler.
-
-What may read a simulated robot's messages inside the simulator's process: the scrambler.
-"""
+"""How a policy reads a simulated robot behind the scrambler: by which wiring, and from what."""
 
 from __future__ import annotations
 

@@ -1,17 +1,14 @@
 """The simulation YAML: which environment is served, on which topics, under which command.
 
 Strict, as the wiring is: whatever is wrong is a WiringError that names file, key, value and what
-was allowed. Nothing in the file is evaluated: expressions have one fixed form (`expressions.py`).
-An environment is an id registered with gymnasium, or MODULE:ID, where importing the module
-registers it.
-
-Value expressions of a simulation YAML: parsed against one fixed form, never evaluated.
+was allowed. An environment is an id registered with gymnasium, or MODULE:ID, where importing the
+module registers it. Values are literals or expressions of one fixed form, never evaluated:
 
     observation     observation[i]     observation[a:b]    observation[a:b:c]    observation[i,j,k]
     sensors.NAME    and sensors.NAME with the same brackets
 
 `observation` is what the environment returned, `sensors` the dict of physical readings that
-`env.unwrapped.sensors()` gives where an environment has it (`learning.environments.HasSensors`).
+`env.unwrapped.sensors()` gives where an environment has it (`HasSensors`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The executable `simulator`: a simulated robot on ROS 2 topics, episode after episode.
 
-Do a simulation YAML and a robot's wiring fit each other? Asked before either is run.
+`check_pair` says before either is run whether a simulation YAML and a wiring fit each other.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def simulate(
 
     def stop() -> None:
         for one in running:
-            one.stop()
+            one.run.stop()
 
     with signals(stop) as stopped:
         bridge = _bridge(node, settings)

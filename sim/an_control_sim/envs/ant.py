@@ -5,10 +5,9 @@ float64, then float32: the arithmetic of the wiring, and so a policy over ROS 2 
 as one in this process. Physics, observation, reward and termination are those of AntBulletEnv-v0
 (pybullet-envs-gymnasium; Schulman et al.'s roboschool ant), foot contacts one step old as there.
 
-The Ant's physics: PyBullet's ant.xml on the stadium floor, in as few calls as it takes.
-
-One world is one PyBullet client of its own. It is rebuilt from the files for every episode
-(5 ms), so that an episode cannot depend on what the world has been through before.
+The physics is PyBullet's ant.xml on the stadium floor, in as few calls as it takes. One world is
+one PyBullet client of its own. It is rebuilt from the files for every episode (5 ms), so that an
+episode cannot depend on what the world has been through before.
 """
 
 from __future__ import annotations

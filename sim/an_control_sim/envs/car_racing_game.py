@@ -1,12 +1,10 @@
-"""gymnasium's CarRacing with a quicker painter: the same pixels.
+"""gymnasium's CarRacing with a quicker painter, and with other backgrounds.
 
 gymnasium paints all polygons of the track at 1000x800 and then scales down; here those that cannot
-be seen are left out before, which changes no pixel.
-
-Backgrounds for CarRacing: pictures that stand still behind the road, instead of the grass.
-
-The paper put four photographs and paintings there (Tang & Ha 2021, section 4.4). These are drawn
-from fixed seeds, so that they need no file and are everybody's own.
+be seen are left out before, which changes no pixel. A background is a picture that stands still
+behind the road, instead of the grass. The paper put four photographs and paintings there (Tang & Ha
+2021, section 4.4). These are drawn from fixed seeds, so that they need no file and are everybody's
+own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """An environment whose robot can differ from the nominal one: `gain`, `lag`, `mass` and so on.
 
 Every environment that is opened here is one; the same wrapper serves evaluation, learning and the
-bridge to ROS 2, so that a word means the same everywhere.
-
-Mass and friction of robots in simulators that many environments share: MuJoCo and PyBullet.
+bridge to ROS 2, so that a word means the same everywhere. Mass and friction are those of robots in
+MuJoCo and PyBullet, the simulators that many environments share.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Do a wiring's names fit a model's? Asked at configure, for each new model and by `check`.
+"""Whether a wiring fits a model: its names, images and rate, and what to say where it does not.
 
 A model file may name the channels and actuators of the task that it was trained for. Without names
 there is nothing to compare: then the order in the wiring counts, as it does for actuators that the
-model only numbers (``action.0``, ``action.1``, ...).
+model only numbers (``action.0``, ``action.1``, ...). Asked at configure, for each new model and by
+`an-control check`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from an_control.policy import MlpSizes, Model
-from an_control.wiring import CommandConfig, Wiring, WiringError
+from an_control.policy import MlpSizes, Model, VisionSizes
+from an_control.wiring import Wiring, WiringError
 from an_control.wiring.checked_yaml import Missing, Shown
 
 SHOWN = 5
 """Names that one sentence lists."""
+RATE_TOLERANCE = 0.1
+"""Share by which the wiring's rate may differ from the one that the model was trained at."""
 _NUMBERED = re.compile(r"action\.\d+")
 
 
@@ -33,35 +34,75 @@ class ChannelNames(NamedTuple):
     """How many channels the model names; 0 where it names none."""
 
 
-class ActionOrder:
-    """From an action in the model's order to the actuators in the wiring's order, and back.
+def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model) -> None:
+    """Raise WiringError where a wiring with these channels (N,) does not fit the model.
 
-    Raises WiringError where the model's actuators are others than the wiring's.
+    There must be an actuator for each of its actions, by name where it names them, and what it
+    reads, numbers or patches; for an ordered model just its channels.
     """
-
-    def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
-        self._command: CommandConfig = wiring.command
-        places = _places(wiring, model_path, model)
-        self.places: np.ndarray | None = None
-        """(A,) of each actuator of the wiring its place in the action; None where all agree."""
-        if places is not None and places != list(range(len(places))):
-            self.places = np.array(places, np.intp)
-
-    def command(self, action: np.ndarray) -> np.ndarray:
-        """The values (A,) in the wiring's order and units of an action (A,)."""
-        return self._command.command(action if self.places is None else action[self.places])
-
-    def action(self, values: np.ndarray) -> np.ndarray:
-        """The action (A,) that means these values (A,); beyond +-1 where no action does."""
-        ordered = self._command.action(values)
-        if self.places is None:
-            return ordered
-        action = np.empty_like(ordered)
-        action[self.places] = ordered
-        return action
+    check_images(wiring, model_path, model)
+    action_places(wiring, model_path, model)
+    check_channels(wiring, ids, model_path, model)
 
 
-def _places(wiring: Wiring, model_path: str, model: Model) -> list[int] | None:
+def rate_refusal(wiring: Wiring, model: Model) -> str:
+    """Return why the model should not run at the wiring's rate, or ""."""
+    trained_s = model.task.get("step_s")
+    if trained_s is None or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
+        return ""
+    return (
+        f"{wiring.file}: rate_hz: {wiring.rate_hz:g}, but the model was trained at"
+        f" {1.0 / trained_s:g} Hz (allowed: a difference of 10%; more with the parameter"
+        " check_rate false, which is --no-check-rate of `an-control run`)"
+    )
+
+
+def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
+    """Return what to say of a ramp that the model was not trained with, or ""."""
+    trained_s = trained_ramp_s(model)
+    if ramp_s <= trained_s:
+        return ""
+    return (
+        f"ramp_s: {ramp_s:g} s, but {model_path} was trained with up to"
+        f" {trained_s:g} s: the robot may not start to move"
+    )
+
+
+def trained_ramp_s(model: Model) -> float:
+    """The longest soft start that a model was trained with; 0 where its file names none."""
+    return float(model.task.get("ramp_s", 0.0))
+
+
+def chooses(model: Model) -> bool:
+    """Return whether its action is one of several, with nothing in between."""
+    return bool(getattr(model.sizes, "choice", False))
+
+
+def check_images(wiring: Wiring, model_path: str, model: Model) -> None:
+    """WiringError where a wiring has images and the model reads numbers, or other patches."""
+    images, file = wiring.images, wiring.file
+    sizes = model.sizes
+    if not isinstance(sizes, VisionSizes):
+        if images:
+            allowed = f"fields of numbers, which {model_path} reads"
+            raise WiringError(file, "channels", Shown("images"), allowed)
+        return
+    if not images:
+        allowed = f"images, whose patches {model_path} reads"
+        raise WiringError(file, "channels", Shown("fields of numbers"), allowed)
+    for name in ("patch", "stack"):
+        if getattr(images[0], name) != getattr(sizes, name):
+            allowed = f"{getattr(sizes, name)}, which {model_path} reads"
+            key = f"channels.{wiring.channels[0].id}.image.{name}"
+            raise WiringError(file, key, getattr(images[0], name), allowed)
+
+
+def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | None:
+    """Return for each actuator of the wiring (A,) its place in the model's action.
+
+    None where their order is the same because the model names none. WiringError where the model's
+    actuators are others than the wiring's.
+    """
     names, trained = wiring.command.names, actuators_of(model)
     if len(names) != model.sizes.actions:
         raise WiringError(

@@ -1,0 +1,108 @@
+"""What the policy attends to, as arrays by channel and as a picture of what a camera sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from an_control.policy import Policy
+from an_control.wiring import ChannelTable
+
+COLOUR = np.array([255.0, 150.0, 0.0])
+STRONGEST = 0.75
+"""How much of its colour the patch gets that is attended to most."""
+HIDDEN = np.array([60.0, 60.0, 90.0])
+
+
+def attention_of(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
+    """Return the attention (M, N) of the last step, a column for each of `ids`.
+
+    None without attention, and where the step lacked one of them.
+    """
+    attention = policy.attention
+    places = None if attention is None else _places(policy, ids)
+    return None if attention is None or places is None else attention[:, places]
+
+
+def keys_of(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
+    """Return the keys (N, k) of the last step, a row for each of `ids`; None as `attention_of`.
+
+    Of a policy that sees these are the messages of its patches.
+    """
+    keys = policy.keys
+    if keys is None:
+        keys = policy.messages
+    places = None if keys is None else _places(policy, ids)
+    return None if keys is None or places is None else keys[places]
+
+
+def attended_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
+    """Return the first camera's newest frame with the last step's attention, rgb (H, W, 3).
+
+    What was not there for the policy is covered. None without a camera or attention.
+    """
+    attention = policy.attention
+    if not table.cameras or attention is None:
+        return None
+    camera, order = table.cameras[0], policy.channel_order
+    grid = camera.image.grid
+    return attended_picture(
+        camera.frames[-1],
+        camera.image.patch,
+        shares(attention, order, camera.ids).reshape(grid),
+        present=np.isin(camera.ids, order).reshape(grid),
+    )
+
+
+def _places(policy: Policy, ids: Sequence[str]) -> list[int] | None:
+    """Return where the policy's last step had these channels; None where it lacked one.
+
+    It may have had more: a monitor imputes the channels that are missing.
+    """
+    place = {name: number for number, name in enumerate(policy.channel_order)}
+    return [place[name] for name in ids] if place.keys() >= set(ids) else None
+
+
+def attended_picture(
+    frame: NDArray[np.uint8],
+    patch: int,
+    attended: NDArray[np.float64],
+    *,
+    present: NDArray[np.bool_] | None = None,
+    scale: int = 4,
+) -> NDArray[np.uint8]:
+    """An rgb picture (H scale, W scale, 3) of a frame (H, W) or (H, W, 3).
+
+    `attended` (rows, columns) is each patch's share of the queries (see `shares`); patches that are
+    not `present` are covered.
+    """
+    picture = np.repeat(frame[..., None], 3, axis=2) if frame.ndim == 2 else frame
+    picture = picture.astype(np.float64)
+    share = STRONGEST * np.sqrt(attended / max(float(attended.max(initial=0.0)), 1e-12))
+    rows, columns = (length * patch for length in attended.shape)
+    seen = picture[:rows, :columns]
+    weight = _spread(share, patch)[..., None]
+    seen[:] = (1.0 - weight) * seen + weight * COLOUR
+    if present is not None:
+        seen[_spread(~present, patch)] = HIDDEN
+    return _spread(np.rint(picture).astype(np.uint8), scale)
+
+
+def shares(
+    attention: NDArray[np.floating], order: Sequence[str], ids: Sequence[str]
+) -> NDArray[np.float64]:
+    """(N,): for each of `ids` the share of the queries that attend to it more than to any other.
+
+    `attention` (M, n) has its columns in `order`.
+    """
+    wins = np.bincount(attention.argmax(axis=1), minlength=len(order)) if len(order) else ()
+    count = dict(zip(order, wins, strict=True))
+    return np.array([count.get(name, 0) / len(attention) for name in ids])
+
+
+def _spread(values: NDArray[Any], by: int) -> NDArray[Any]:
+    """Every element (H, W, ...) as `by` x `by` of them."""
+    return np.repeat(np.repeat(values, by, axis=0), by, axis=1)

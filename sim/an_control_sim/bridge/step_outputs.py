@@ -1,0 +1,99 @@
+"""What a simulator publishes at each step: the robot's messages, /clock and a camera's picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rclpy.node import Node
+from rclpy.publisher import Publisher
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import Image
+
+from an_control_sim.bridge.publishers import fill_image
+from an_control_sim.bridge.rehearsal import Tap
+from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.simulation_file import CameraConfig
+from an_control_sim.process import RELIABLE
+
+
+class StepOutputs:
+    """Fills and publishes a step's messages; the same again where a step is published again.
+
+    Args:
+        node: owns the publishers.
+        robot: what is published.
+        tap: also gets every message, inside this process.
+        camera_hz: pictures per simulated second, while somebody subscribes (0 = off).
+
+    What nobody subscribes to is not published.
+    """
+
+    def __init__(self, node: Node, robot: Robot, tap: Tap | None, camera_hz: float) -> None:
+        self._robot, self._tap = robot, tap
+        self._clock = Clock()
+        self._clock_publisher = node.create_publisher(Clock, "/clock", RELIABLE)
+        self._outlets: list[tuple[str, Any, Publisher[Any]]] = [
+            (one.topic, one.message, node.create_publisher(type(one.message), one.topic, RELIABLE))
+            for one in robot.outlets
+        ]
+        self._camera, config = None, robot.simulation.camera
+        if camera_hz > 0 and config is not None:
+            self._camera = CameraTopic(node, robot, config, camera_hz)
+
+    @property
+    def topics(self) -> list[str]:
+        """The full names of the topics that a policy may read."""
+        tapped = [] if self._tap is None else [self._tap.topic]
+        return [publisher.topic_name for _, _, publisher in self._outlets] + tapped
+
+    @property
+    def own_topics(self) -> list[str]:
+        """The full names of the topics that only one simulator may publish on."""
+        return [self._clock_publisher.topic_name, *self.topics]
+
+    def fill(self, step: int, stamp_ns: int) -> None:
+        """Write the readings of this step of the episode into the messages."""
+        self._robot.fill(stamp_ns)
+        clock = self._clock.clock
+        clock.sec, clock.nanosec = divmod(stamp_ns, 1_000_000_000)
+        if self._tap is not None:
+            for topic, message, _ in self._outlets:
+                self._tap.take(topic, message)
+            self._tap.prepare(stamp_ns)
+        if self._camera is not None:
+            self._camera.show(step, stamp_ns)
+
+    def publish(self) -> None:
+        """Publish what was filled."""
+        if self._clock_publisher.get_subscription_count():
+            self._clock_publisher.publish(self._clock)
+        for _, message, publisher in self._outlets:
+            if publisher.get_subscription_count():
+                publisher.publish(message)
+        if self._tap is not None:
+            self._tap.send()
+
+
+def steps_per_picture(rate_hz: float, step_s: float) -> int:
+    """The steps from one picture to the next that come nearest to this rate."""
+    return max(1, round(1.0 / (rate_hz * step_s)))
+
+
+class CameraTopic:
+    """Publishes every so many steps a picture of the robot, while somebody subscribes."""
+
+    def __init__(self, node: Node, robot: Robot, camera: CameraConfig, rate_hz: float) -> None:
+        self._robot = robot
+        self._every = steps_per_picture(rate_hz, robot.simulation.step_s)
+        self._message = Image()
+        self._message.header.frame_id = camera.frame_id
+        self._publisher = node.create_publisher(Image, camera.topic, RELIABLE)
+
+    def show(self, step: int, stamp_ns: int) -> None:
+        """Publish the picture of this step of the episode where one is due."""
+        if step % self._every or not self._publisher.get_subscription_count():
+            return
+        fill_image(self._message, self._robot.picture())
+        stamp = self._message.header.stamp
+        stamp.sec, stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
+        self._publisher.publish(self._message)
