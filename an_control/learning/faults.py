@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium
@@ -26,6 +27,7 @@ ADDED = ("noise_channels", "noise_sd", "copies")
 
 
 F = TypeVar("F", bound="Disturbance")
+_parsed = lru_cache(DisturbanceSettings.parse)
 
 
 class Disturbance(str):
@@ -49,7 +51,7 @@ class Disturbance(str):
 
     @property
     def settings(self) -> DisturbanceSettings:
-        return DisturbanceSettings.parse(self)
+        return _parsed(str(self))
 
 
 class Fault(Disturbance):

@@ -94,10 +94,10 @@ def test_a_recorded_episode_is_disturbed_as_it_would_have_been_tick_by_tick(one)
     """To the bit, with a range where there can be one; also where readings were missing."""
     recorded = np.random.default_rng(5).normal(size=(60, 12)).astype(np.float32)
     recorded[:3, 4] = recorded[20:30, 7] = np.nan
+    if one.target != "readings" or one.name == "announce":
+        return
     wide = {one.name: Range(0, 4 if one.whole else 0.5)} if one.kind is Range else {}
-    for settings in (having(one), replace(having(one), **wide, shuffle=Shuffle(True, 7))):
-        if one.target != "readings" or settings.announce:
-            continue
+    for settings in (having(one), replace(having(one), shuffle=Shuffle(True, 7), **wide)):
         live, again = (Disturber(IDS, settings, 3, keep_places=True) for _ in range(2))
         ticks = [(live.apply(tick, live.ids)[0], live.arrived) for tick in recorded]
         replay = again.replay(recorded)

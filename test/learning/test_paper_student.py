@@ -15,6 +15,7 @@ from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke
 from an_control.learning.dagger.streams import NoisyTeacher, Streams, StreamSettings, record
+from an_control.learning.faults import Disturbance
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher
@@ -29,6 +30,7 @@ EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 SOFTMAX = str(EXPERIMENTS / "cartpole_softmax/recipe.yaml")
 TEACHER = FunctionTeacher(lambda observation: np.tanh(observation[2:3] + observation[4:]))
 PLAIN = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
+DISTURBED = replace(PLAIN, disturb={Disturbance("missing=0.2,copies=0..2,noise=0..2"): 1.0})
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("streams", [PLAIN, replace(PLAIN, missing=1.0, added=4)])
+@pytest.mark.parametrize("streams", [PLAIN, DISTURBED])
 def test_the_policy_acts_as_the_student_that_it_was(cartpole, form, streams):
     torch.manual_seed(1)
     student = PaperStudent(5, 1, StudentSizes(neuron=8, paper=True, **form))
