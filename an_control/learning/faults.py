@@ -70,7 +70,7 @@ class PatchFault(Disturbance):
 
 
 def equal_chances(texts: Sequence[str], share: float) -> dict[Fault, float]:
-    """Faults in words, which a share of the episodes has; ValueError as `Fault.parse`."""
+    """Return faults that a share of the episodes has together; ValueError as `Fault.parse`."""
     return {Fault.parse(text): share / len(texts) for text in texts}
 
 
@@ -82,7 +82,10 @@ def check_chances(faults: Mapping[F, float]) -> None:
 
 
 def draw(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
-    """One of the faults by its chance, or none; without faults it takes no random number."""
+    """Return the settings of one fault by its probability, or of none.
+
+    Without faults it takes no random number.
+    """
     if not faults:
         return NOTHING
     place = rng.random()
@@ -94,7 +97,10 @@ def draw(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSett
 
 
 def draw_each(disturb: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
-    """Return the settings of all those disturbances together that their probabilities select."""
+    """Return the settings of several disturbances together, each drawn by its probability.
+
+    Where two of them say a setting, the later one decides it.
+    """
     drawn = NOTHING
     for words, share in disturb.items():
         if rng.random() < share:

@@ -56,7 +56,7 @@ class Driver(Protocol):
     """Chooses the action of each step of one episode."""
 
     def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """The action (A,), given what arrived, the teacher's and the previous action."""
+        """Return the action (A,), given what arrived, the teacher's and the previous action."""
 
 
 def record(
@@ -67,7 +67,7 @@ def record(
     disturbance: DisturbanceSettings = NOTHING,
     reshuffle: float = 0.0,
 ) -> Episode:
-    """One disturbed episode to its end; only `rng` decides it.
+    """Record one disturbed episode to its end; only `rng` decides it.
 
     With a probability of `reshuffle` a step all signals move. What is recorded is what was there;
     what the driver sees is what arrived. EnvironmentFailure as of `LiveEpisode`.
@@ -348,7 +348,7 @@ class Streams:
         return piece
 
     def _wire(self, episode: Episode) -> _Row:
-        """The episode as seen through a wiring and disturbances."""
+        """Return the episode as seen through a wiring and disturbances."""
         rng, how = self._rng, self._settings
         seen = self._disturb(episode.observations)
         steps, channels = len(seen.steps), episode.observations.shape[1]
@@ -379,7 +379,7 @@ class Streams:
         return _Row(values, change, previous, ordered, labels, channel, present, moved)
 
     def _disturb(self, observations: np.ndarray) -> Replay:
-        """The readings (T, N) of an episode as they arrive, with the row's disturbances."""
+        """Return the readings (T, N) of an episode as they arrive, with the row's disturbances."""
         drawn = draw(self._faults, self._rng).merged_with(
             draw_each(self._settings.disturb, self._rng)
         )
