@@ -363,7 +363,7 @@ class Verb:
             write_json(self.json, {**about, "protocols": rows})
         else:
             print("\n".join(lines(rows[0], success, WALK_M.get(task))))
-            described = {**vars(self.disturbance), "memory": self.memory, "until": self.until}
+            described = {**self.disturbance.plain(), "memory": self.memory, "until": self.until}
             write_json(self.json, {**about, **described, **_figures(rows[0])})
         if self.markdown is not None:
             try:

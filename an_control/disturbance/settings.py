@@ -177,6 +177,13 @@ class Setting:
         """The default as ROS parameters, YAML and the command line have it."""
         return str(self.default) if self.textual else self.default
 
+    def plain_value(self, settings: DisturbanceSettings) -> Plain:
+        """Return its value as JSON has it: a number, or a text for a shuffle or an open range."""
+        value = getattr(settings, self.name)
+        if self.kind is Range and not value.is_open:
+            return value.count if self.whole else value.value
+        return str(value) if self.textual else value
+
     @property
     def meaning(self) -> str:
         """What it does, with its unit."""
