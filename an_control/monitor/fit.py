@@ -30,6 +30,10 @@ CAUTION = 4.0
 """How many times the gain another assignment needs as long as it is not known whether it fits."""
 HYSTERESIS = 0.8
 """Share of the largest excess NLL below which a robot that did not fit may fit again."""
+STRANGE, DISTRUST, STRANGE_REMAINING = 0.18, 1.5, 0.6
+"""Share of the largest excess NLL from which on a robot counts as explained otherwise than usual.
+There a move needs more gain, by this times that share, and may leave no more than this share of all
+channels' excess NLL: where a model explains no channel well, those that are alike seem to swap."""
 UNEXPLAINED, UNEXPLAINED_NATS = 0.4, 8.0
 """Share of the moved channels' excess NLL, and nats a channel, that a move may leave unexplained:
 a real one leaves nearly nothing, an invented one most of it."""
@@ -149,13 +153,18 @@ class RobotFit:
         moved = first.slots != other.slots
         count = int(np.count_nonzero(moved))
         before, after = float(first.excess[moved].sum()), float(other.excess[moved].sum())
+        usual = min(self._lately, default=0.0) / self.limits.max_excess
+        strange = min(max(usual, 0.0), 1.0)
         gain = max(self.limits.min_gain, CHANNEL_GAIN * min(count, GAINS))
+        if strange >= STRANGE:
+            gain *= 1.0 + DISTRUST * strange
         if after > min(UNEXPLAINED * before + UNEXPLAINED_NATS * count, before - gain):
             return False
         before_all, after_all = float(first.excess.sum()), float(other.excess.sum())
         if before_all - after_all < OTHERS * (before - after):
             return False
-        usual = min(self._lately, default=0.0) / self.limits.max_excess
-        slack = (1.0 - min(max(usual, 0.0), 1.0)) ** 2
+        if strange >= STRANGE and after_all > STRANGE_REMAINING * before_all:
+            return False
+        slack = (1.0 - strange) ** 2
         little = after <= (START_NATS + TICK_NATS * slack * other.ticks) * count
         return little or after_all <= REMAINING * before_all
