@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import make_dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -16,6 +16,10 @@ class DisturbanceOptions:
     def settings(self) -> DisturbanceSettings:
         """ValueError names an option's bad value."""
         return DisturbanceSettings.read(vars(self))
+
+    def plain(self) -> dict[str, Any]:
+        """Return the values as JSON has them: numbers, and texts for shuffles and ranges."""
+        return {one.name: one.plain_value(self.settings()) for one in SETTINGS}
 
 
 def _help(one: Setting) -> str:

@@ -158,7 +158,7 @@ class Verb:
             return
         (row,) = result.rows
         print("\n".join(lines(row, result.success, result.walk_m)))
-        described = {**vars(self.disturbance), "memory": self.memory, "until": self.until}
+        described = {**self.disturbance.plain(), "memory": self.memory, "until": self.until}
         alone = {name: of for name, of in row.items() if name not in ("protocol", "difference")}
         write_json(self.json, {**about, **described, **alone})
 

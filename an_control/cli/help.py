@@ -103,6 +103,7 @@ def described(verb: type[Verb]) -> type[Verb]:
         about = tyro.conf.arg(
             help=field.metadata.get("help") or texts.get(field.name),
             help_behavior_hint="" if unset else None,
+            aliases=field.metadata.get("aliases"),
             metavar=field.name.upper() if _is_word(hint) else None,
         )
         annotations[field.name] = Annotated[kind, about]

@@ -293,7 +293,7 @@ class Verb:
             "task": name,
             "model": str(model),
             "seed": self.seed,
-            **vars(self.disturbance),
+            **self.disturbance.plain(),
             "success_share": success,
             "episodes_asked": self.episodes,
             **summary.as_dict(),

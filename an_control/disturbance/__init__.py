@@ -4,7 +4,14 @@
 Everything random follows from (seed, episode, step).
 """
 
-from an_control.disturbance.disturber import Disturber, Late, Plan
+from an_control.disturbance.disturber import (
+    Disturber,
+    Late,
+    Permutation,
+    Plan,
+    Replay,
+    draw_present,
+)
 from an_control.disturbance.seeds import TRAINING_SEEDS, episode_seed
 from an_control.disturbance.settings import (
     SETTINGS,
@@ -17,6 +24,7 @@ from an_control.disturbance.settings import (
     Stop,
     after_stops,
     load_schedule,
+    motor_output,
     stages,
 )
 
@@ -28,13 +36,17 @@ __all__ = [
     "Disturber",
     "Late",
     "Observation",
+    "Permutation",
     "Plan",
     "Range",
+    "Replay",
     "Setting",
     "Shuffle",
     "Stop",
     "after_stops",
+    "draw_present",
     "episode_seed",
     "load_schedule",
+    "motor_output",
     "stages",
 ]

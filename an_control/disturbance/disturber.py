@@ -1,12 +1,7 @@
-"""Disturbs readings tick by tick: pure, seeded, the same live and offline.
+"""Disturbs readings tick by tick, or a recorded episode at once: pure, seeded, live and offline.
 
-Which signals are missing, and which ones come a second time as copies.
-
-Which slot carries which signal.
-
-Messages on their way: they come late, are lost, or repeat the one before them.
-
-What broken sensors do to signals: they freeze, come late, jitter, spike or are NaN.
+All random draws of the settings are made here, one function or class for each: evaluation, the
+scrambler, rollouts and training differ in what they ask for, never in what a setting means.
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ from numpy.typing import NDArray
 
 from an_control.disturbance.seeds import Streams
 from an_control.disturbance.settings import (
-    RANGES,
     Change,
     DisturbanceSettings,
     Observation,
@@ -31,50 +25,118 @@ from an_control.disturbance.settings import (
 )
 
 
+def draw_some(
+    rng: np.random.Generator, count: int, share: float, at_least: int = 0
+) -> NDArray[np.intp]:
+    """Draw a share of so many signals, `at_least` some, and return their places in random order."""
+    return rng.permutation(count)[: max(at_least, round(share * count))]
+
+
+class Garbage:
+    """What K channels carry in place of their signals: noise, zeros or a slow drift.
+
+    Half of them carry normal noise of standard deviation 1, 0.3 or 0.1, a quarter zeros, and a
+    quarter a random walk of 0.05 a tick that stays within 5, in units of the scaled readings.
+    """
+
+    def __init__(self, rng: np.random.Generator, count: int) -> None:
+        self._rng = rng
+        kinds = rng.integers(4, size=count)
+        self._sd = np.where(kinds < 2, rng.choice([1.0, 1.0, 0.3, 0.1], count), 0.0)
+        self._step = np.where(kinds == 3, 0.05, 0.0)
+        self._walk = np.zeros(count)
+
+    def readings(self, ticks: int) -> NDArray[np.float32]:
+        """Return the readings (ticks, K) that come next."""
+        noise = self._rng.standard_normal((ticks, len(self._sd)))
+        walks = np.cumsum(np.vstack([self._walk, self._step * noise]), axis=0)[1:]
+        self._walk = walks[-1]
+        return (self._sd * noise + np.clip(walks, -5.0, 5.0)).astype(np.float32)
+
+
+FAULTS = ("delay", "freeze", "garbage", "jitter", "spike", "nan")
+"""The settings that change signals, in the order in which they do."""
+
+
 class Faults:
     """The faults of N signals in one episode."""
 
     def __init__(self, count: int, streams: Streams, settings: DisturbanceSettings) -> None:
-        self._count, self._rng, self._jitter_rng = count, streams.faults, streams.jitter
+        self._count, self._streams, self._rng = count, streams, streams.faults
         self._late: Late[NDArray[np.float32]] = Late()
-        self.draw_frozen(settings.freeze)
+        self.draw_frozen(settings.freeze.value)
+        self.draw_garbage(settings.garbage.value)
         self.adopt(settings)
 
     def draw_frozen(self, share: float) -> None:
         """Draw which signals freeze; each keeps the first value that comes from now on."""
-        drawn = self._rng.permutation(self._count)[: round(share * self._count)]
-        self._frozen = np.sort(drawn)
+        self._frozen = np.sort(draw_some(self._rng, self._count, share))
         self._held = np.full(self._count, np.nan, dtype=np.float32)
+
+    def draw_garbage(self, share: float) -> None:
+        """Draw in place of which signals garbage comes from now on."""
+        self._replaced = np.zeros(0, np.intp)
+        if share:
+            self._replaced = draw_some(self._streams.garbage, self._count, share)
+            self._garbage = Garbage(self._streams.garbage, len(self._replaced))
 
     def adopt(self, settings: DisturbanceSettings) -> None:
         """These settings from the next tick on; what is late already stays so."""
         self._settings = settings
-        self.active = any(
-            (settings.freeze, settings.delay, settings.spike, settings.nan, settings.jitter)
-        )
+        self.active = any(getattr(settings, name) for name in FAULTS)
         if not self.active:
             self._late.forget()
 
+    @property
+    def meaningless(self) -> NDArray[np.intp]:
+        """Return the signals that say nothing of the present: frozen ones and garbage."""
+        return np.concatenate([self._frozen, self._replaced])
+
     def apply(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
         """One tick's signals (N,), faulty."""
-        settings, rng = self._settings, self._rng
+        settings = self._settings
         faulty = self._late(signals.copy(), settings.delay.count).copy()
         if len(self._frozen):
             held = self._held[self._frozen]
             held = np.where(np.isnan(held), faulty[self._frozen], held)
             self._held[self._frozen] = faulty[self._frozen] = held
+        if len(self._replaced):
+            faulty[self._replaced] = self._garbage.readings(1)[0]
         if settings.jitter:
-            faulty += _normal(self._jitter_rng, settings.jitter.value, len(faulty))
+            faulty += _normal(self._streams.jitter, settings.jitter.value, len(faulty))
+        self._strike(faulty)
+        return faulty
+
+    def _strike(self, signals: NDArray[np.float32]) -> None:
+        """Put the spikes and the NaN of a tick into its signals (N,), in place."""
+        settings, rng = self._settings, self._rng
         if settings.spike:
-            struck = rng.random(len(faulty)) < settings.spike
-            faulty += struck * _normal(rng, settings.spike_sd, len(faulty))
+            struck = rng.random(len(signals)) < settings.spike
+            signals += struck * _normal(rng, settings.spike_sd, len(signals))
         if settings.nan:
-            faulty[rng.random(len(faulty)) < settings.nan] = np.nan
+            signals[rng.random(len(signals)) < settings.nan] = np.nan
+
+    def replay(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the signals (T, N) of an episode as `apply` gives them tick by tick."""
+        settings, ticks = self._settings, np.arange(len(signals))
+        faulty = signals[np.maximum(ticks - settings.delay.count, 0)]
+        for one in self._frozen:
+            begin = int(np.isnan(faulty[:, one]).argmin())
+            faulty[begin:, one] = faulty[begin, one]
+        if len(self._replaced):
+            faulty[:, self._replaced] = self._garbage.readings(len(faulty))
+        if settings.jitter:
+            faulty += _normal(self._streams.jitter, settings.jitter.value, faulty.shape)
+        if settings.spike or settings.nan:
+            for tick in faulty:
+                self._strike(tick)
         return faulty
 
 
-def _normal(rng: np.random.Generator, sd: float, count: int) -> NDArray[np.float32]:
-    return rng.normal(0.0, sd, count).astype(np.float32)
+def _normal(
+    rng: np.random.Generator, sd: float, shape: int | tuple[int, ...]
+) -> NDArray[np.float32]:
+    return rng.normal(0.0, sd, shape).astype(np.float32)
 
 
 T = TypeVar("T")
@@ -100,8 +162,8 @@ class Late(Generic[T]):
 class Delivery(Generic[T]):
     """One message a tick, or none. The first one always arrives, and is new."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
         self._last: T | None = None
         self.arrived = self.new = True
         """Whether a message came in this tick, and whether it says what no other has said."""
@@ -110,12 +172,26 @@ class Delivery(Generic[T]):
         """The newest message that the receiver has got, in a tick for which this one was sent."""
         self.arrived = self.new = True
         if settings.lose or settings.repeat:
-            lost, repeated = self._rng.random(2) < (settings.lose.value, settings.repeat.value)
+            chances = settings.lose.value, settings.repeat.value
+            lost, repeated = self._streams.delivery.random(2) < chances
             if self._last is not None and (lost or repeated):
                 self.arrived, self.new = not lost, False
                 return self._last
         self._last = message
         return message
+
+    def replay(
+        self, ticks: int, settings: DisturbanceSettings
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the ticks (K,) in which a message comes, and those in which it was sent (K,)."""
+        sent = np.arange(ticks)
+        if not (settings.lose or settings.repeat):
+            return sent, sent
+        chances = settings.lose.value, settings.repeat.value
+        lost, repeated = (self._streams.delivery.random((ticks, 2)) < chances).T
+        lost[:1] = repeated[:1] = False
+        newest = np.maximum.accumulate(np.where(lost | repeated, 0, sent))
+        return sent[~lost], newest[~lost]
 
 
 class Permutation:
@@ -139,10 +215,12 @@ class Permutation:
         self.signals = places
 
 
-def draw_present(rng: np.random.Generator, count: int, missing: float) -> NDArray[np.bool_]:
-    """(count,): False for the share `missing` of them."""
+def draw_present(
+    rng: np.random.Generator, count: int, missing: float, at_least: int = 0
+) -> NDArray[np.bool_]:
+    """Return (count,) False for the share `missing` of so many signals, and for `at_least` some."""
     present = np.ones(count, dtype=bool)
-    present[rng.permutation(count)[: round(missing * count)]] = False
+    present[draw_some(rng, count, missing, at_least)] = False
     return present
 
 
@@ -178,6 +256,17 @@ class Plan(NamedTuple):
     """(C,): the signals that the copies repeat."""
 
 
+class Replay(NamedTuple):
+    """A recorded episode as a policy receives it: K messages in S slots, N of them nominal ones."""
+
+    values: NDArray[np.float32]
+    """(K, S) NaN where a slot is missing; behind the nominal slots are copies, then noise."""
+    signals: NDArray[np.intp]
+    """(K, S) the signal that each slot carries; N where it says nothing of the robot now."""
+    steps: NDArray[np.intp]
+    """(K,) the steps in which the messages came."""
+
+
 class Disturber:
     """Disturbs the readings of one robot, tick by tick.
 
@@ -185,6 +274,8 @@ class Disturber:
     channel depends on the set of ids alone. A tick may bring fewer, in another order; a slot is
     missing while the signal behind it is. Unknown ids are left out. `schedule` are changes of the
     settings during each episode. `episode` is the first one; None where `reset` will say which.
+    With `keep_places` the readings that a setting lets be missing come as NaN, where they are left
+    out otherwise.
     """
 
     def __init__(
@@ -194,7 +285,9 @@ class Disturber:
         seed: int,
         schedule: Sequence[Change] = (),
         episode: int | None = 0,
+        keep_places: bool = False,
     ) -> None:
+        self._keep_places = keep_places
         self._base, self._schedule = settings, tuple(sorted(schedule, key=lambda one: one.step))
         self.ids = tuple(sorted(ids))
         """(N,) the nominal ids in the order that `order` follows."""
@@ -208,16 +301,15 @@ class Disturber:
     def reset(self, episode: int) -> None:
         """Start an episode: step 0, and all random streams from (seed, episode)."""
         count = len(self.ids)
-        self._streams = Streams.of(self._seed, episode)
-        self._places = dict(zip(RANGES, self._streams.ranges.random(len(RANGES)), strict=True))
+        self._streams = Streams(self._seed, episode)
         self._step = 0
         self.settings = settings = self._scheduled()
         """Those of this step, a number drawn for each range."""
-        self._delivery: Delivery[Message] = Delivery(self._streams.delivery)
+        self._delivery: Delivery[Message] = Delivery(self._streams)
         self._permutation = Permutation(count, self._streams.permutation)
-        self._present = draw_present(self._streams.missing, count, settings.missing)
+        self._present = draw_present(self._streams.missing, count, settings.missing.value)
         self._faults = Faults(count, self._streams, settings)
-        self._copied = draw_copied(self._streams.copies, self._present, settings.copies)
+        self._copied = self._draw_copied(settings)
         if settings.shuffle.at_reset:
             self._permutation.draw(settings.swap)
         self._arrange()
@@ -288,6 +380,8 @@ class Disturber:
         signals[self._known] = values[self._from[self._known]]
         if self._faults.active:
             signals = self._faults.apply(signals)
+        if self._keep_places:
+            signals[~self._present] = np.nan
         slots, names = signals[self._carried], self._names
         if self._missing is not None:
             present = ~self._missing[self._carried]
@@ -315,6 +409,26 @@ class Disturber:
         noise = self._noise((steps, len(self._noise_ids)))
         return Plan(np.array(signals), self._present, noise, self._copied)
 
+    def replay(self, readings: NDArray[np.float32]) -> Replay:
+        """Return what `apply` gives in an episode of these readings (T, N), by `ids`.
+
+        Call it right after `reset`, in place of `apply`: it takes the same random numbers. There
+        must be no schedule, and moves are not announced.
+        """
+        assert not self._schedule and not self.settings.announce
+        (ticks, count), settings, plan = readings.shape, self.settings, self.plan(len(readings))
+        signals = self._faults.replay(np.asarray(readings, np.float32))
+        signals[:, ~self._present] = np.nan
+        carried = np.repeat(plan.signals, settings.shuffle.every or ticks, 0)[:ticks]
+        nominal, copies = np.take_along_axis(signals, carried, 1), signals[:, plan.copied]
+        shows = np.arange(count)
+        shows[self._faults.meaningless] = count
+        added = np.concatenate([shows[plan.copied], np.full(plan.noise.shape[1], count)])
+        shown = np.concatenate([shows[carried], np.tile(added, (ticks, 1))], 1)
+        steps, sent = self._delivery.replay(ticks, settings)
+        values = np.concatenate([nominal, copies, plan.noise], 1)
+        return Replay(values[sent], shown[sent], steps)
+
     def _noise(self, shape: int | tuple[int, int]) -> NDArray[np.float32]:
         return self._streams.noise.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
 
@@ -324,29 +438,37 @@ class Disturber:
         for change in self._schedule:
             if change.step <= self._step:
                 settings = replace(settings, **change.values)
-        return settings.at(self._places)
+        return settings.drawn_by(self._streams)
 
     def _adopt(self, settings: DisturbanceSettings) -> None:
         """Draw again what a changed setting decides, and nothing else."""
         old, self.settings = self.settings, settings
         if settings.missing != old.missing:
-            self._present = draw_present(self._streams.missing, len(self.ids), settings.missing)
+            missing = settings.missing.value
+            self._present = draw_present(self._streams.missing, len(self.ids), missing)
         if settings.freeze != old.freeze:
-            self._faults.draw_frozen(settings.freeze)
+            self._faults.draw_frozen(settings.freeze.value)
+        if settings.garbage != old.garbage:
+            self._faults.draw_garbage(settings.garbage.value)
         if settings.copies != old.copies or settings.missing != old.missing:
-            self._copied = draw_copied(self._streams.copies, self._present, settings.copies)
+            self._copied = self._draw_copied(settings)
         self._faults.adopt(settings)
         self._arrange()
+
+    def _draw_copied(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
+        if not settings.copies:
+            return np.zeros(0, np.intp)
+        return draw_copied(self._streams.copies, self._present, settings.copies.count)
 
     def _arrange(self) -> None:
         """Fix, until something changes, which signals come under which names."""
         settings, signals = self.settings, self._permutation.signals
-        slots = np.flatnonzero(self._present[signals])
+        slots = np.flatnonzero(self._present[signals] | self._keep_places)
         self._carried = signals[slots]
         named_by = self._carried if settings.announce else slots
         self._names = tuple(self.ids[i] for i in named_by)
         self._copy_ids = tuple(f"{COPY_PREFIX}{i}" for i in range(len(self._copied)))
-        self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels))
+        self._noise_ids = tuple(f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels.count))
         self._copies_named = self._names + self._copy_ids if self._copy_ids else self._names
         self._named = self._copies_named + self._noise_ids
         self._only_moves()
@@ -354,7 +476,8 @@ class Disturber:
     def _only_moves(self) -> None:
         """Note whether all that happens to readings is that signals move."""
         added = self._copy_ids or self._noise_ids
-        self._moves_only = not (self._faults.active or added) and self._missing is None
+        gaps = self._keep_places and not self._present.all()
+        self._moves_only = not (self._faults.active or added or gaps) and self._missing is None
 
     def _place(self, ids: tuple[str, ...]) -> None:
         """Note, for as long as the same ids come, where each reading belongs."""

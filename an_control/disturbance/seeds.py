@@ -6,8 +6,6 @@ an episode draws.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 TRAINING_SEEDS = (2**31, 2**32)
@@ -19,8 +17,11 @@ def episode_seed(seed: int, episode: int) -> int:
     return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0] >> 1)
 
 
-class Streams(NamedTuple):
-    """A generator for each random thing. A new one goes last: the others then draw as before."""
+class Streams:
+    """A generator for each random thing of an episode, made when it is first asked for.
+
+    A new one goes last: the others then draw as before.
+    """
 
     permutation: np.random.Generator
     missing: np.random.Generator
@@ -31,9 +32,25 @@ class Streams(NamedTuple):
     ranges: np.random.Generator
     delivery: np.random.Generator
     commands: np.random.Generator
+    garbage: np.random.Generator
 
-    @classmethod
-    def of(cls, seed: int, episode: int) -> Streams:
-        """The streams of an episode, from their beginning."""
-        root = np.random.SeedSequence([seed, episode, 1])
-        return cls(*map(np.random.default_rng, root.spawn(len(cls._fields))))
+    def __init__(self, seed: int, episode: int) -> None:
+        self._entropy = [seed, episode, 1]
+        self._places: np.ndarray | None = None
+
+    def places(self, count: int) -> np.ndarray:
+        """Return a place from 0 to 1 for each of so many ranges, the same ones in all calls."""
+        if self._places is None:
+            self._places = self.ranges.random(count)
+        return self._places
+
+    def __getattr__(self, name: str) -> np.random.Generator:
+        if name not in NAMES:
+            raise AttributeError(name)
+        key = np.random.SeedSequence(self._entropy, spawn_key=(NAMES.index(name),))
+        made = np.random.default_rng(key)
+        setattr(self, name, made)
+        return made
+
+
+NAMES = tuple(Streams.__annotations__)

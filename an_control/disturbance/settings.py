@@ -1,16 +1,9 @@
-"""The one table of what can disturb readings.
+"""The one table of what can disturb a robot, for evaluation, simulators and training.
 
 An entry of `DisturbanceSettings` says all that others need: the checks and their messages, the ROS
 parameters, launch arguments, schedule keys, protocol words and options are made from `SETTINGS`.
-A new setting is a field here, and its effect in the `Disturber`.
-
-A number, or the two between which one is drawn for each episode, as text: `1`, `0..2`.
-
-When signals are permuted, as text: `none`, `reset`, `K` or `reset+K`.
-
-A stop in the middle of an episode: when it comes, how long it lasts, what comes after it.
-
-The schedule file: how the disturbance changes during each episode.
+A new setting is a field here, and its effect on readings in the `Disturber`. What needs no random
+number in each tick stands here too: when a robot is stopped, what worn motors do, schedules.
 """
 
 from __future__ import annotations
@@ -24,7 +17,9 @@ from reprlib import repr as short
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from an_control.disturbance.seeds import Streams
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
 
 
@@ -76,9 +71,19 @@ class Range:
         return bool(self.low or self.high)
 
     @property
+    def is_open(self) -> bool:
+        """Return whether a number is still to be drawn."""
+        return self.low != self.high
+
+    @property
+    def middle(self) -> float:
+        """Return the number halfway between the ends, the mean of what is drawn."""
+        return (self.low + self.high) / 2.0
+
+    @property
     def value(self) -> float:
         """The number; ValueError where one is still to be drawn."""
-        if self.low != self.high:
+        if self.is_open:
             raise ValueError(f"{self}: no number has been drawn from it")
         return self.low
 
@@ -104,6 +109,10 @@ class Range:
         else:
             number = self.low + place * (self.high - self.low)
         return Range(number, number)
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """Draw a number from the range, each as likely as the others."""
+        return self.at(rng.random(), whole=False).value
 
 
 Observation: TypeAlias = Literal["scalar channels", "image patches", "images"]
@@ -167,6 +176,13 @@ class Setting:
     def plain(self) -> Plain:
         """The default as ROS parameters, YAML and the command line have it."""
         return str(self.default) if self.textual else self.default
+
+    def plain_value(self, settings: DisturbanceSettings) -> Plain:
+        """Return its value as JSON has it: a number, or a text for a shuffle or an open range."""
+        value = getattr(settings, self.name)
+        if self.kind is Range and not value.is_open:
+            return value.count if self.whole else value.value
+        return str(value) if self.textual else value
 
     @property
     def meaning(self) -> str:
@@ -272,10 +288,11 @@ class DisturbanceSettings:
         observations=ALL,
         compiled=True,
     )
-    noise_channels: int = _setting(
-        0,
+    noise_channels: Range = _setting(  # noqa: RUF009
+        Range(0, 0),
         "added channels of normal noise",
         word="noise",
+        whole=True,
         compiled=True,
     )
     noise_sd: float = _setting(
@@ -285,18 +302,30 @@ class DisturbanceSettings:
         modifies="noise_channels",
         compiled=True,
     )
-    copies: int = _setting(
-        0, "added channels that repeat others", observations=PATCHES, compiled=True
+    copies: Range = _setting(  # noqa: RUF009
+        Range(0, 0),
+        "added channels that repeat others",
+        whole=True,
+        observations=PATCHES,
+        compiled=True,
     )
-    missing: float = _setting(
-        0.0,
+    missing: Range = _setting(  # noqa: RUF009
+        Range(0, 0),
         "share of the channels that is missing, drawn for each episode",
         maximum=1,
         observations=ALL,
         compiled=True,
     )
-    freeze: float = _setting(
-        0.0, "share of the channels that keeps its first value, drawn for each episode", maximum=1
+    freeze: Range = _setting(  # noqa: RUF009
+        Range(0, 0),
+        "share of the channels that keeps its first value, drawn for each episode",
+        maximum=1,
+    )
+    garbage: Range = _setting(  # noqa: RUF009
+        Range(0, 0),
+        "share of the channels that carries noise, zeros or a slow drift in place of its signal,"
+        " drawn for each episode",
+        maximum=1,
     )
     delay: Range = _setting(  # noqa: RUF009
         Range(0, 0), "delay of every signal", unit="ticks", whole=True, observations=ALL
@@ -421,20 +450,34 @@ class DisturbanceSettings:
         """The same for what is disturbed."""
         return any(not one.modifies and one.target == target for one in self.changed)
 
-    def at(self, places: Mapping[str, float]) -> DisturbanceSettings:
-        """With a number for each range, at places (0..1) by the settings' names."""
+    def drawn_by(self, streams: Streams) -> DisturbanceSettings:
+        """Return these settings with a number for each range, drawn for the streams' episode.
+
+        The same episode gives a range the same place between its ends, whatever else is disturbed.
+        """
+        ranges = {name: getattr(self, name) for name in RANGES}
+        if not any(one.is_open for one in ranges.values()):
+            return self
+        places = zip(ranges.items(), streams.places(len(RANGES)), strict=True)
         drawn = {
-            one.name: getattr(self, one.name).at(places[one.name], whole=one.whole)
-            for one in self.changed
-            if one.kind is Range
+            name: one.at(place, whole=TABLE[name].whole)
+            for (name, one), place in places
+            if one.is_open
         }
-        return replace(self, **drawn) if drawn else self
+        return replace(self, **drawn)
+
+    def merged_with(self, other: DisturbanceSettings) -> DisturbanceSettings:
+        """Return these settings with the values of `other` that are not at their default."""
+        return replace(self, **{one.name: getattr(other, one.name) for one in other.changed})
 
     @property
     def compiled(self) -> bool:
-        """Whether compiled rollouts can do this."""
-        return all(one.compiled for one in self.changed) and not (
-            self.missing and self.shuffle.every
+        """Whether compiled rollouts can do this; theirs have one number of channels."""
+        counted = self.noise_channels, self.copies
+        return (
+            all(one.compiled for one in self.changed)
+            and not any(one.is_open for one in counted)
+            and not (self.missing and self.shuffle.every)
         )
 
     def check_observation(self, kind: Observation) -> None:
@@ -456,8 +499,12 @@ SETTINGS = tuple(
     for one in fields(DisturbanceSettings)
 )
 """The table, in the order of the fields."""
-RANGES = tuple(one.name for one in SETTINGS if one.kind is Range)
-"""The settings that may be drawn for each episode."""
+RANGES = (
+    *("delay", "jitter", "lose", "repeat", "stop", "gain", "lag", "mass", "friction"),
+    *("noise_channels", "copies", "missing", "freeze", "garbage"),
+)
+"""The settings that may be drawn for each episode. A new one goes last: the others then draw as
+before."""
 TABLE = {one.name: one for one in SETTINGS}
 WORDS = {one.word: one for one in SETTINGS if one.kind is not Shuffle}
 """The settings by their words; the shuffle comes first and has no word."""
@@ -523,6 +570,19 @@ class Stop:
             self._from_m = distance_m
         if distance_m is not None and self._from_m is not None and step <= self._until:
             self.walked_m = distance_m - self._from_m
+
+
+def motor_output(
+    settings: DisturbanceSettings, wanted: NDArray[np.float64], before: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Return what motors of this `gain` and `lag` make of an action.
+
+    All three are counted from the action that does nothing; `before` is the last step's output.
+    """
+    wanted = settings.gain.value * wanted
+    before = np.zeros_like(wanted) if before is None else before
+    lag = settings.lag.value
+    return lag * before + (1.0 - lag) * wanted
 
 
 class Change(NamedTuple):

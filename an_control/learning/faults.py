@@ -1,65 +1,76 @@
-"""What a student learns to bear beside moved and missing channels: in the words of `disturbance`.
+"""What training does to readings, commands and robots: in the words of `disturbance`.
 
-A recipe gives each disturbance a chance; every episode and every row of a stream draws one of
-them, or none. The label stays the action of a teacher that sees the present.
+A recipe gives disturbances a probability each: of `faults` an episode, or a row of a stream, has
+one or none; of the others it may have several. A `Disturber` does to it what it does in an
+evaluation. The label stays the action of a teacher that sees the present.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.disturbance.seeds import Streams
-from an_control.disturbance.settings import RANGES
+from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber
 from an_control_sim.gym.varied_robot import check_robot
 
 NOTHING = DisturbanceSettings()
 ROUNDING = 1e-9
 """By so much may chances that are 1 together be above it: nine times 1/9 is."""
-TAUGHT = ("delay", "jitter", "lose", "repeat", "stop", "start", "gain", "lag", "mass", "friction")
-"""What a fault may be; which channels move, are missing or copied is said by streams and
-collection."""
+MOVING = ("shuffle", "announce", "swap")
+"""When signals move is said by streams and collection in their own way."""
+ADDED = ("noise_channels", "noise_sd", "copies")
 
 
-class Fault(str):
-    """A disturbance in words: `delay=0..2`, `jitter=0..0.05,lose=0.1`."""
+F = TypeVar("F", bound="Disturbance")
+_parsed = lru_cache(DisturbanceSettings.parse)
+
+
+class Disturbance(str):
+    """A disturbance of readings in words: `missing=0..0.25`, `noise=1..3,noise-sd=1`."""
 
     __slots__ = ()
-    taught: ClassVar[tuple[str, ...]] = TAUGHT
-    """The words that are allowed."""
+    taught: ClassVar[tuple[str, ...]] = tuple(
+        one.name for one in SETTINGS if one.target == "readings" and one.name not in MOVING
+    )
+    """The settings that are allowed."""
 
     @classmethod
-    def parse(cls, text: str) -> Fault:
+    def parse(cls: type[F], text: str) -> F:
         """ValueError naming the word and what is allowed."""
         changed = DisturbanceSettings.parse(text).changed
         wrong = [one.word for one in changed if one.name not in cls.taught]
         if wrong or not changed:
-            allowed = ", ".join(cls.taught)
-            raise ValueError(f"fault: {wrong[0] if wrong else text} (allowed: {allowed})")
+            allowed = ", ".join(one.word for one in SETTINGS if one.name in cls.taught)
+            raise ValueError(f"disturbance: {wrong[0] if wrong else text} (allowed: {allowed})")
         return cls(text)
 
     @property
     def settings(self) -> DisturbanceSettings:
-        return DisturbanceSettings.parse(self)
+        return _parsed(str(self))
 
 
-class PatchFault(Fault):
-    """The same for image patches."""
+class Fault(Disturbance):
+    """A disturbance, also of commands and robot, that leaves each reading in its channel's place:
+    `delay=0..2`, `gain=0.6..1,lag=0..0.5`."""
 
     __slots__ = ()
-    taught = ("delay", "lose", "repeat")
+    taught = tuple(one.name for one in SETTINGS if one.name not in (*MOVING, *ADDED))
 
 
-F = TypeVar("F", bound=Fault)
+class PatchFault(Disturbance):
+    """A disturbance of image patches: `missing=0..0.7`, `delay=1`."""
+
+    __slots__ = ()
+    taught = ("missing", "delay", "lose", "repeat")
 
 
 def equal_chances(texts: Sequence[str], share: float) -> dict[Fault, float]:
-    """Faults in words, which a share of the episodes has; ValueError as `Fault.parse`."""
+    """Return faults that a share of the episodes has together; ValueError as `Fault.parse`."""
     return {Fault.parse(text): share / len(texts) for text in texts}
 
 
@@ -71,7 +82,10 @@ def check_chances(faults: Mapping[F, float]) -> None:
 
 
 def draw(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
-    """One of the faults by its chance, or none; without faults it takes no random number."""
+    """Return the settings of one fault by its probability, or of none.
+
+    Without faults it takes no random number.
+    """
     if not faults:
         return NOTHING
     place = rng.random()
@@ -82,6 +96,18 @@ def draw(faults: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSett
     return NOTHING
 
 
+def draw_each(disturb: Mapping[F, float], rng: np.random.Generator) -> DisturbanceSettings:
+    """Return the settings of several disturbances together, each drawn by its probability.
+
+    Where two of them say a setting, the later one decides it.
+    """
+    drawn = NOTHING
+    for words, share in disturb.items():
+        if rng.random() < share:
+            drawn = drawn.merged_with(words.settings)
+    return drawn
+
+
 def ids_of(channels: int) -> tuple[str, ...]:
     """Names of N channels that a `Disturber` leaves in their order."""
     return tuple(f"{channel:09}" for channel in range(channels))
@@ -90,8 +116,13 @@ def ids_of(channels: int) -> tuple[str, ...]:
 def disturber(
     channels: int, drawn: DisturbanceSettings, rng: np.random.Generator
 ) -> Disturber | None:
-    """What disturbs one episode of the channels `ids_of`; None, and no random number, for none."""
-    return Disturber(ids_of(channels), drawn, int(rng.integers(2**31))) if drawn.active else None
+    """What disturbs one episode of the channels `ids_of`; None, and no random number, for none.
+
+    Missing readings come as NaN in their channels' places.
+    """
+    if not drawn.active:
+        return None
+    return Disturber(ids_of(channels), drawn, int(rng.integers(2**31)), keep_places=True)
 
 
 def offered(env: gymnasium.Env[Any, Any], faults: Mapping[Fault, float]) -> dict[Fault, float]:
@@ -112,27 +143,3 @@ def offered(env: gymnasium.Env[Any, Any], faults: Mapping[Fault, float]) -> dict
             left = Fault(settings)
             found[left] = found.get(left, 0.0) + chance
     return found
-
-
-def as_received(
-    observations: np.ndarray, drawn: DisturbanceSettings, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """A whole episode's observations (T, N) as a `Disturber` of this seed would deliver them.
-
-    Returns the readings (K, N) of the steps in which a message arrived, and these steps (K,).
-    """
-    streams, settings = Streams.of(seed, 0), drawn
-    settings = drawn.at(dict(zip(RANGES, streams.ranges.random(len(RANGES)), strict=True)))
-    steps = np.arange(len(observations))
-    seen = observations[np.maximum(steps - settings.delay.count, 0)]
-    if settings.jitter:
-        seen = seen + streams.jitter.normal(0.0, settings.jitter.value, seen.shape).astype(
-            seen.dtype
-        )
-    if not (settings.lose or settings.repeat):
-        return seen, steps
-    chances = settings.lose.value, settings.repeat.value
-    lost, repeated = (streams.delivery.random((len(steps), 2)) < chances).T
-    lost[:1] = repeated[:1] = False
-    newest = np.maximum.accumulate(np.where(lost | repeated, 0, steps))
-    return seen[newest][~lost], steps[~lost]

@@ -78,6 +78,8 @@ def _value(hint: Any, entry: Entry) -> Any:
         hint, limits = get_args(hint)
     if get_origin(hint) is dict:
         words, each = get_args(hint)
+        if entry.value == {}:
+            return {}
         return dict(_pair(words, each, *one) for one in entry.items("a mapping"))
     if is_dataclass(hint):
         assert isinstance(hint, type)

@@ -81,7 +81,7 @@ STEPS = (
     Step(
         f"runs/{WORN_TD3}",
         "an-control train-teacher ant --algorithm td3 --steps 1000000 --minutes 400 --seed 3"
-        f" --faults {WORN} --fault-share 0.7 --out runs/ant_worn",
+        f" --disturb {WORN} --disturb-share 0.7 --out runs/ant_worn",
     ),
     student("ant-worn-first", WORN_TD3, "ant_fast.safetensors", "ant_worn_1", 14),
     gets_up(WORN_TD3, WORN_UP),
@@ -94,7 +94,7 @@ STEPS = (
     Step(
         "runs/ant_monitor",
         "an-control train-monitor runs/ant.safetensors --folder runs/ant_monitor"
-        f" --faults {MONITOR} --fault-share 0.5",
+        f" --disturb {MONITOR} --disturb-share 0.5",
     ),
 )
 

@@ -41,10 +41,10 @@ SEED = 7
 """Of the episodes; training and its validation take other seeds."""
 TENTH = ("--steps", "20000", "--updates", "2000", "--imputation-updates", "800")
 ANT_FAULTS = (
-    *("--faults", "delay=1", "start=rest", "start=posture", "stop=0.5..2", "gain=0.6..1"),
-    *("friction=0.5..1", "mass=0.7..1.3", "lag=0..0.5", "--fault-share", "0.5"),
+    *("--disturb", "delay=1", "start=rest", "start=posture", "stop=0.5..2", "gain=0.6..1"),
+    *("friction=0.5..1", "mass=0.7..1.3", "lag=0..0.5", "--disturb-share", "0.5"),
 )
-LEARN_FAULTS = ("--faults", "delay=1", "--fault-share", "0.25")
+LEARN_FAULTS = ("--disturb", "delay=1", "--disturb-share", "0.25")
 """What `an-control learn` trains its monitors with."""
 
 

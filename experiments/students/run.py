@@ -83,8 +83,8 @@ COMPARISONS = {
         cost=("--rounds", "10"),
         students={
             ATTENTION: [],
-            f"{ATTENTION}, taught with 50 % missing": ["--missing-patches", "0.5"],
-            f"{ATTENTION}, taught with 80 % missing": ["--missing-patches", "0.8"],
+            f"{ATTENTION}, taught with 50 % missing": ["--disturb", "missing=0.5"],
+            f"{ATTENTION}, taught with 80 % missing": ["--disturb", "missing=0.8"],
             "PMA": PMA_OF_PATCHES,
             "ISAB + PMA": ["--encoder", "isab", "--inducing", "16", *PMA_OF_PATCHES],
         },

@@ -131,7 +131,7 @@ def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
     """A robot that stops gets the safe command; this, not the policy's, is what it learns from."""
     model = tmp_path / "ant.safetensors"
     write_model(model, random_model(ANT_SIZES, task=ANT_TASK))
-    faults = ["--faults", "stop=20", "--fault-share", "1"]
+    faults = ["--disturb", "stop=20", "--disturb-share", "1"]
     arguments = ["train-monitor", str(model), "--folder", str(tmp_path / "run"), *faults, *SHORT]
     assert main(arguments) == 0
     traces = Recordings(tmp_path / "run", Trace).read(0)
@@ -144,8 +144,8 @@ def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
     [
         (("--task", "cartpole"), "channels are not those of task 'cartpole'"),
         (("--task", "nowhere"), "--task"),
-        (("--faults", "wind=2"), "--faults: "),
-        (("--faults", "delay=1", "--fault-share", "1.5"), "--fault-share 1.5"),
+        (("--disturb", "wind=2"), "--disturb: "),
+        (("--disturb", "delay=1", "--disturb-share", "1.5"), "--disturb-share 1.5"),
         (("--steps", "0"), "--steps 0"),
         (("--imputation-updates", "-1"), "--imputation-updates -1"),
         (("--take", str(share_path("models/cartpole.safetensors"))), "--take"),

@@ -51,7 +51,7 @@ def test_a_teacher_continues_under_disturbances(tmp_path):
     train = ["train-teacher", "Pendulum-v1", "--smoke", "--algorithm", "td3"]
     assert main([*train, "--out", str(first)]) == 0
     model = str(first / "model.safetensors")
-    disturbed = ["--faults", "delay=1", "gain=0.5,lag=0.5", "--fault-share", "1"]
+    disturbed = ["--disturb", "delay=1", "gain=0.5,lag=0.5", "--disturb-share", "1"]
     train += ["--algorithm", "ppo", "--start-model", model, *disturbed]
     assert main([*train, "--out", str(then)]) == 0
     config = json.loads((then / "config.json").read_text())
@@ -82,10 +82,10 @@ def test_another_seed_is_refused_in_the_same_folder(tmp_path, capsys):
         (["CartPole-v1", "--score", "nan"], "--score nan"),
         (["CartPole-v1", "--burst", "1.5"], "--burst 1.5"),
         (["CartPole-v1", "--seed", "-1"], "--seed -1"),
-        (["CartPole-v1", "--faults", "25"], "fault: shuffle (allowed: delay"),
-        (["CartPole-v1", "--faults", "delay=1", "missing=0.1"], "fault: missing (allowed: delay"),
-        (["CartPole-v1", "--faults", "lag=0.5"], "lag: 0.5 (CartPoleEnv takes Discrete(2)"),
-        (["CartPole-v1", "--fault-share", "1.5"], "--fault-share 1.5"),
+        (["CartPole-v1", "--disturb", "25"], "disturbance: shuffle (allowed: missing, "),
+        (["CartPole-v1", "--faults", "delay=1", "copies=1"], "disturbance: copies (allowed: mis"),
+        (["CartPole-v1", "--disturb", "lag=0.5"], "lag: 0.5 (CartPoleEnv takes Discrete(2)"),
+        (["CartPole-v1", "--disturb-share", "1.5"], "--disturb-share 1.5"),
         (["CartPole-v1", "--start-model", "no.safetensors"], "no.safetensors"),
     ],
 )

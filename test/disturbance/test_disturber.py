@@ -163,7 +163,7 @@ def test_settings_that_change_on_the_way_draw_anew_only_what_they_decide():
     assert one.order != steady.order and one.shuffles == 2
     one.reset(1)
     steady.reset(1)
-    assert one.order == steady.order and one.settings.missing == 0.0
+    assert one.order == steady.order and not one.settings.missing
 
 
 def test_a_delay_that_grows_holds_the_reading_until_it_is_that_late():

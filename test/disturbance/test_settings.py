@@ -89,6 +89,23 @@ def test_a_setting_changes_what_comes_out_and_nothing_else_turns_it_on(one):
 
 
 @WALK
+def test_a_recorded_episode_is_disturbed_as_it_would_have_been_tick_by_tick(one):
+    """To the bit, with a range where there can be one; also where readings were missing."""
+    recorded = np.random.default_rng(5).normal(size=(60, 12)).astype(np.float32)
+    recorded[:3, 4] = recorded[20:30, 7] = np.nan
+    if one.target != "readings" or one.name == "announce":
+        return
+    wide = {one.name: Range(0, 4 if one.whole else 0.5)} if one.kind is Range else {}
+    for settings in (having(one), replace(having(one), shuffle=Shuffle(True, 7), **wide)):
+        live, again = (Disturber(IDS, settings, 3, keep_places=True) for _ in range(2))
+        ticks = [(live.apply(tick, live.ids)[0], live.arrived) for tick in recorded]
+        replay = again.replay(recorded)
+        assert replay.steps.tolist() == [step for step, (_, came) in enumerate(ticks) if came]
+        np.testing.assert_array_equal(replay.values, [values for values, came in ticks if came])
+        assert replay.signals.shape == replay.values.shape
+
+
+@WALK
 def test_a_setting_has_a_word_that_reads_back(one):
     settings = having(one)
     assert DisturbanceSettings.parse(str(settings)) == settings
@@ -167,7 +184,7 @@ def test_a_setting_disturbs_the_kinds_of_observation_that_it_names_and_no_other(
 @WALK
 def test_what_evaluation_does_to_patches_never_touches_their_numbers(one):
     """A patch is a place: noise on it would be another patch."""
-    from an_control.learning.rollout.episode import DisturbedPatches
+    from an_control.disturbance.patches import DisturbedPatches
 
     disturber = Disturber(IDS, having(one), 1)
     if "image patches" not in one.observations:

@@ -28,6 +28,7 @@ from an_control.learning.dagger.streams import (
     record,
 )
 from an_control.learning.dagger.student import Student
+from an_control.learning.faults import Disturbance
 from an_control.learning.runs.run_folder import CHECKPOINT, Recordings, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import packaged_ant_teacher
@@ -117,7 +118,7 @@ def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_tea
 ):
     settings = replace(smoke(RECIPE), rounds=1, minutes=1e9, validation_episodes=1)
     run = dagger(tmp_path, settings)
-    monkeypatch.setattr(run.learner, "_play", lambda driver: 1.0)
+    monkeypatch.setattr(run.learner, "_play", lambda driver, how: 1.0)
     run.run()
     assert run.finished and run.done == 5
 
@@ -127,7 +128,7 @@ def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, m
     settings = replace(smoke(RECIPE), rounds=6, validation_episodes=1)
     run = dagger(tmp_path, settings)
     returns = iter([1000.0, 500.0, 910.0, 300.0, 890.0, 905.0, 900.0, 880.0])
-    monkeypatch.setattr(run.learner, "_play", lambda driver: next(returns))
+    monkeypatch.setattr(run.learner, "_play", lambda driver, how: next(returns))
     run.run()
     validations = [line["validation"] for line in run.metrics]
     assert validations == pytest.approx([500.0, 705.0, 570.0, 700.0, 698.3, 898.3, 895.0], abs=0.1)
@@ -180,14 +181,14 @@ def test_training_never_sees_an_evaluation_seed():
 
 def test_an_episode_follows_from_its_generator_alone(env):
     policy = make_policy(Student(28, 8, StudentSizes()).model({}, {}))
-    how = RolloutSettings(0.5, 0.1, 0.1, 1.0, 1.0)
+    own = RolloutSettings(0.5, 0.1, 0.1, {Disturbance("missing=0.05..0.25,noise=1..6"): 1.0})
     makers = [
-        lambda rng: PerturbedTeacher(rng, TEACHER, 0.1),
-        lambda rng: StudentRollout(rng, policy, 28, how),
+        (lambda rng: PerturbedTeacher(rng, TEACHER, 0.1), RolloutSettings(shuffled=False)),
+        (lambda rng: StudentRollout(rng, policy, own), own),
     ]
-    for make in makers:
+    for make, how in makers:
         one, two = (
-            record(env, TEACHER, make(rng), rng)
+            record(env, TEACHER, make(rng), rng, how.disturbance({}, rng), how.reshuffle)
             for rng in (np.random.default_rng(5), np.random.default_rng(5))
         )
         assert one.observations.tobytes() == two.observations.tobytes()
@@ -207,7 +208,8 @@ def numbered(steps: int, channels: int = 8) -> Episode:
 
 
 def test_a_slots_label_names_the_channel_that_it_shows():
-    how = StreamSettings(1.0, 1.0, 1.0, frozen=1.0, copies=1.0, action_noise=0.0)
+    words = "missing=0.25,garbage=0.2,freeze=0.2,copies=2,noise=1"
+    how = StreamSettings({Disturbance(words): 1.0}, reshuffled=1.0, action_noise=0.0)
     streams = Streams([numbered(120)], 3, 50, how, 1, np.random.default_rng(0))
     for _ in range(6):
         batch = streams.batch()
@@ -219,7 +221,12 @@ def test_a_slots_label_names_the_channel_that_it_shows():
 
 def test_rows_continue_where_the_last_piece_ended_and_say_when_an_episode_starts():
     streams = Streams(
-        [numbered(120)], 1, 50, StreamSettings(0, 0, 0, 0), 1, np.random.default_rng(0)
+        [numbered(120)],
+        1,
+        50,
+        StreamSettings({}, reshuffled=0.0, action_noise=0.0),
+        1,
+        np.random.default_rng(0),
     )
     batches = [streams.batch() for _ in range(4)]
     assert [bool(batch.fresh) for batch in batches] == [True, False, False, True]
@@ -229,7 +236,7 @@ def test_rows_continue_where_the_last_piece_ended_and_say_when_an_episode_starts
 
 
 def test_resetting_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
-    how = StreamSettings(reshuffled=1.0, noise=0.0, missing=0.0, reshuffle_every=(50,))
+    how = StreamSettings({}, reshuffled=1.0, reshuffle_every=(50,))
     rng = np.random.default_rng(0)
     streams = Streams([numbered(400)], 8, 50, how, 1, rng, reset_on_jump=True)
     whole = 0
@@ -251,7 +258,7 @@ def test_neurons_are_reset_on_a_jump_and_the_head_remembers():
         neuron=6, key=4, head=(), memory=5, reset_on_jump=True, prediction_attention=True
     )
     student = Student(8, 2, sizes)
-    how = StreamSettings(0.0, 0.0, 0.0, action_noise=0.0)
+    how = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
     streams = Streams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0))
     batch = streams.batch()
     moved = torch.zeros(50, 2)
@@ -349,7 +356,7 @@ def test_a_student_that_remembers_takes_a_models_memory_behind_a_teachers_head()
 
 
 def test_added_slots_repeat_channels_or_carry_noise_and_some_are_missing():
-    how = StreamSettings(reshuffled=0.0, noise=0.0, missing=0.0, added=6)
+    how = StreamSettings({Disturbance("copies=0..3,noise=0..3"): 1.0}, reshuffled=0.0)
     streams = Streams([numbered(60)], 32, 50, how, 1, np.random.default_rng(0))
     batch = streams.batch()
     assert batch.values.shape == (50, 32, 14) and batch.ordered.shape == (50, 32, 8)
@@ -363,7 +370,7 @@ def test_added_slots_repeat_channels_or_carry_noise_and_some_are_missing():
 
 
 def test_a_missing_slot_adds_nothing_to_the_message():
-    how = StreamSettings(noise=0.0, missing=1.0)
+    how = StreamSettings({Disturbance("missing=0.25"): 1.0})
     batch = Streams([numbered(60)], 2, 50, how, 1, np.random.default_rng(0)).batch()
     wild = torch.where(batch.present > 0, batch.values, 1e3)
     weights = torch.rand(50, 2, 8, 9).softmax(-1)
@@ -373,7 +380,8 @@ def test_a_missing_slot_adds_nothing_to_the_message():
 
 
 def test_the_true_message_shows_present_channels_and_nothing_else():
-    how = StreamSettings(reshuffled=1.0, noise=1.0, missing=1.0, copies=1.0)
+    words = "missing=0.25,garbage=0.2,copies=2"
+    how = StreamSettings({Disturbance(words): 1.0}, reshuffled=1.0)
     batch = Streams([numbered(120)], 2, 50, how, 1, np.random.default_rng(0)).batch()
     student = Student(8, 2, StudentSizes(neuron=4, key=4, head=(), memory=3))
     shown, there = student.truth(batch).split(8, -1)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
-from an_control.disturbance import SETTINGS, DisturbanceSettings, Shuffle
+from an_control.disturbance import SETTINGS, DisturbanceSettings, Range, Shuffle
 from an_control.learning.evaluation.evaluate import can_fuse, evaluate, evaluate_fused
 from an_control.learning.import_authors import import_authors
 from an_control.learning.rollout.compiled.classic_control import Physics
@@ -39,6 +39,7 @@ PROTOCOLS = {
     ),
     "copied": DisturbanceSettings(shuffle=Shuffle(True, 30), copies=7, noise_channels=2),
     "copied and missing": DisturbanceSettings(copies=3, missing=0.2),
+    "any share missing": DisturbanceSettings(shuffle=Shuffle(True), missing=Range(0.0, 0.7)),
 }
 PLAYED = {one.name for how in PROTOCOLS.values() for one in how.changed}
 assert {one.name for one in SETTINGS if one.compiled} == PLAYED, "compare every compiled setting"
@@ -115,6 +116,7 @@ def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
     for settings in (
         DisturbanceSettings(freeze=0.2),
         DisturbanceSettings(delay=1),
+        DisturbanceSettings(copies=Range(0, 3)),
         DisturbanceSettings(shuffle=Shuffle(True, 5), missing=0.2),
     ):
         assert not settings.compiled and not can_fuse(model, cartpole, settings)

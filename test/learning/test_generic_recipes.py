@@ -16,7 +16,6 @@ from an_control.learning.dagger.streams import Episode, Streams, StreamSettings,
 from an_control.learning.faults import (
     NOTHING,
     Fault,
-    as_received,
     check_chances,
     disturber,
     draw,
@@ -102,12 +101,12 @@ def test_what_comes_late_and_with_noise_is_what_the_simulator_would_give(tmp_pat
             if live.arrived:
                 steps.append(step)
                 seen.append(values)
-        received, there = as_received(readings, fault, seed)
-        assert there.tolist() == steps and len(steps) < 60
-        assert np.array_equal(received, seen)
+        replay = Disturber(ids_of(2), fault, seed).replay(readings)
+        assert replay.steps.tolist() == steps and len(steps) < 60
+        assert np.array_equal(replay.values, seen)
     numbers = np.arange(30, dtype=np.float32)[:, None].repeat(2, 1)
     episode = Episode(numbers, np.zeros((30, 1), np.float32), numbers[:, :1])
-    settings = StreamSettings(0.0, 0.0, 0.0, action_noise=0.0)
+    settings = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
     rng = np.random.default_rng(0)
     batch = Streams([episode], 1, 30, settings, 1, rng, faults=LATE).batch()
     assert batch.values[:, 0, 0].tolist() == [0.0, *range(29)]
@@ -127,8 +126,8 @@ class Watcher:
     def __init__(self):
         self.seen, self.previous = [], []
 
-    def act(self, observation, label, previous):
-        self.seen.append(observation)
+    def act(self, seen, label, previous):
+        self.seen.append(seen.values)
         self.previous.append(float(previous[0]))
         return np.array([0.1 * (len(self.seen) % 9)])
 
@@ -178,7 +177,7 @@ def test_a_recipes_faults_are_read_by_their_words(tmp_path):
     assert read('{"delay=0..2,lose=0.1": 0.5}') == {"delay=0..2,lose=0.1": 0.5}
     for bad, said in (
         ("{late=1: 0.5}", "allowed: announced"),
-        ("{missing=0.5: 0.5}", "missing.*allowed: delay, jitter"),
+        ("{copies=2: 0.5}", "copies.*allowed: missing, freeze"),
         ("{delay=1: 2}", "from 0 to 1"),
         ("{delay=1: 0.7, delay=2: 0.7}", "together is not allowed; allowed: up to 1"),
     ):

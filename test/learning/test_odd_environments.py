@@ -257,20 +257,23 @@ def test_one_reading_is_enough_for_a_student():
         record,
     )
     from an_control.learning.dagger.student import Student
+    from an_control.learning.faults import Disturbance
     from an_control.learning.teacher.teachers import FunctionTeacher
 
     torch.manual_seed(0)
     teacher = FunctionTeacher(lambda seen: -seen)
     with opened("One") as env:
         policy = make_policy(Student(1, 1, StudentSizes()).model(describe(env, "", ""), {}), "off")
-        everything = RolloutSettings(0.0, 0.1, 0.5, 1.0, 1.0, 1.0)
+        words = Disturbance("missing=0.25,garbage=0.2,copies=1,noise=1")
+        everything = RolloutSettings(0.0, 0.1, 0.5, {words: 1.0})
         for seed in range(20):
             rng = np.random.default_rng(seed)
-            for driver in (
-                StudentRollout(rng, policy, 1, everything),
-                PerturbedTeacher(rng, teacher, 0.1),
+            for driver, how in (
+                (StudentRollout(rng, policy, everything), everything),
+                (PerturbedTeacher(rng, teacher, 0.1), RolloutSettings(shuffled=False)),
             ):
-                played = record(env, teacher, driver, rng)
+                disturbance = how.disturbance({}, rng)
+                played = record(env, teacher, driver, rng, disturbance, how.reshuffle)
                 assert np.isfinite(played.previous).all() and np.isfinite(played.total)
 
 

@@ -15,6 +15,7 @@ from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke
 from an_control.learning.dagger.streams import NoisyTeacher, Streams, StreamSettings, record
+from an_control.learning.faults import Disturbance
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher
@@ -28,7 +29,8 @@ from an_control_sim.gym.environments import ENVIRONMENTS
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 SOFTMAX = str(EXPERIMENTS / "cartpole_softmax/recipe.yaml")
 TEACHER = FunctionTeacher(lambda observation: np.tanh(observation[2:3] + observation[4:]))
-PLAIN = StreamSettings(0.0, 0.0, 0.0, action_noise=0.0)
+PLAIN = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
+DISTURBED = replace(PLAIN, disturb={Disturbance("missing=0.2,copies=0..2,noise=0..2"): 1.0})
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("streams", [PLAIN, replace(PLAIN, missing=1.0, added=4)])
+@pytest.mark.parametrize("streams", [PLAIN, DISTURBED])
 def test_the_policy_acts_as_the_student_that_it_was(cartpole, form, streams):
     torch.manual_seed(1)
     student = PaperStudent(5, 1, StudentSizes(neuron=8, paper=True, **form))
@@ -130,16 +132,7 @@ def test_distill_teaches_cartpole_the_papers_form(tmp_path, teacher):
 @pytest.mark.parametrize("recipe", ["cartpole", SOFTMAX], ids=["cartpole", "softmax"])
 def test_distill_teaches_stacked_readings_normalised_and_disturbed(tmp_path, teacher, recipe):
     words = ["--recipe", recipe, "--stack", "3", "--neuron", "16", "--normalise"]
-    disturbed = [
-        "--missing-chance",
-        "1",
-        "--copies-chance",
-        "1",
-        "--noise-chance",
-        "1",
-        "--added",
-        "3",
-    ]
+    disturbed = ["--disturb", "missing=0..0.25", "copies=0..2", "garbage=0.2,noise=1"]
     assert distill(teacher, tmp_path / "run", *words, *disturbed) == 0
     model = read_model(tmp_path / "run/model.safetensors")
     assert (model.sizes.stack, model.sizes.neuron, model.sizes.normalise) == (3, 16, 5)
@@ -149,7 +142,9 @@ def test_distill_teaches_stacked_readings_normalised_and_disturbed(tmp_path, tea
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--copies-chance", "1.5"], "--copies-chance 1.5: must be from 0 to 1"),
+        (["--reshuffled-chance", "1.5"], "--reshuffled-chance 1.5: must be from 0 to 1"),
+        (["--disturb", "gain=0.5"], "--disturb: disturbance: gain (allowed: noise, "),
+        (["--disturb", "copies=1", "--disturb-share", "1.5"], "--disturb-share 1.5: must be from"),
         (["--products"], "--products"),
         (["--recipe", "x"], "--recipe 'x': must be one of ant, "),
     ],

@@ -12,6 +12,7 @@ for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
 import torch  # noqa: E402
 
 from an_control.disturbance import DisturbanceSettings, Disturber  # noqa: E402
+from an_control.disturbance.patches import DisturbedPatches  # noqa: E402
 from an_control.learning.dagger.image_patches.batches import (  # noqa: E402
     Batches,
     compact,
@@ -30,11 +31,7 @@ from an_control.learning.dagger.settings import patch_smoke, read_recipe  # noqa
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
 from an_control.learning.faults import PatchFault, ids_of  # noqa: E402
 from an_control.learning.rollout.engine import Start  # noqa: E402
-from an_control.learning.rollout.episode import (  # noqa: E402
-    DisturbedPatches,
-    Protocol,
-    play_episode,
-)
+from an_control.learning.rollout.episode import Protocol, play_episode  # noqa: E402
 from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
 from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
 from an_control.load import make_policy  # noqa: E402
@@ -155,7 +152,10 @@ def test_the_previous_action_makes_no_difference_behind_a_softmax(task, env):
 
 def test_missing_patches_are_in_no_example(task, env):
     settings = dataclasses.replace(
-        PATCH_RECIPES[task], missing=(0.5, 0.5), batch=8, max_moving=1000
+        PATCH_RECIPES[task],
+        disturb={PatchFault.parse("missing=0.5"): 1.0},
+        batch=8,
+        max_moving=1000,
     )
     teacher = env.unwrapped.teacher()
     rng = np.random.default_rng(0)
@@ -289,7 +289,7 @@ def test_a_student_learns_and_drives_by_frames_that_are_late_or_lost(fault, tmp_
 
 
 def test_frames_cannot_be_noisy_and_motors_are_no_matter_of_patches():
-    with pytest.raises(ValueError, match=r"jitter \(allowed: delay, lose, repeat\)"):
+    with pytest.raises(ValueError, match=r"jitter \(allowed: missing, delay, lose, repeat\)"):
         PatchFault.parse("delay=1,jitter=0.1")
     with pytest.raises(ValueError, match=r"together \(allowed: up to 1"):
         dataclasses.replace(PATCH_RECIPES["pong"], faults={PatchFault.parse("delay=1"): 1.5})

@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Range, Stop
+from an_control.disturbance.patches import DisturbedPatches
 from an_control.learning.rollout.engine import evaluation_starts
-from an_control.learning.rollout.episode import DisturbedPatches, LiveEpisode, play_episode
+from an_control.learning.rollout.episode import LiveEpisode, play_episode
 from an_control.load import make_policy
 from an_control.policy import read_model
 from an_control.system.environment_output import OUTPUT, EnvironmentFailure

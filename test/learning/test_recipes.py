@@ -47,12 +47,14 @@ def test_a_file_gives_what_differs_from_the_defaults(tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text(
         HEADER + "rounds: 3\nmin_return: -20\nstudent: {head: [8, 4], paper: true}\n"
-        "streams: {missing: 1, reshuffle_every: [7]}\nkept: null\n"
+        "streams: {disturb: {missing=0.1: 1}, reshuffle_every: [7]}\nkept: null\n"
     )
     settings = read_recipe(str(path))
     assert (settings.rounds, settings.min_return, settings.kept) == (3, -20.0, None)
     assert settings.student.head == (8, 4) and settings.student.paper
-    assert settings.streams.missing == 1.0 and settings.streams.reshuffle_every == (7,)
+    assert settings.streams.disturb == {
+        "missing=0.1": 1.0
+    } and settings.streams.reshuffle_every == (7,)
     assert settings.batch == DaggerSettings().batch
 
 
@@ -78,7 +80,11 @@ def test_a_file_gives_what_differs_from_the_defaults(tmp_path):
         (PATCHES + "rounds: 0\n", "rounds: 0 is not allowed; allowed: a whole number, 1 or more"),
         (PATCHES + "validate_every: 0\n", "validate_every: 0 is not allowed; allowed: a whole"),
         (HEADER + "averaged: 1\n", "averaged: 1 is not allowed; allowed: true or false"),
-        (HEADER + "streams: {missing: 1.5}\n", "streams.missing: 1.5 is not allowed; allowed: a"),
+        (
+            HEADER + "streams: {disturb: {missing=0.1: 1.5}}\n",
+            "streams.disturb.missing=0.1: 1.5 is not allowed; allowed: a",
+        ),
+        (HEADER + "streams: {disturb: {gain=0.6: 1}}\n", "disturbance: gain (allowed: noise, "),
         (HEADER + "student: {head: 3}\n", "student.head: 3 is not allowed; allowed: a list"),
         (HEADER + "student: {head: [3, x]}\n", "student.head[1]: 'x'"),
         ("an_control_recipe: 1\nobservation: image patches\n", "student"),

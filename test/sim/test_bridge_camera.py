@@ -211,7 +211,7 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
     seer, tmp_path, shuffle, words
 ):
     """To every frame of every stack: also of a patch that was hidden until now."""
-    from an_control.learning.rollout.episode import DisturbedPatches
+    from an_control.disturbance.patches import DisturbedPatches
 
     write_wiring(scrambled_wiring(seer), tmp_path / "scrambled.yaml")
     before = ChannelTable(seer)

@@ -263,7 +263,7 @@ def _draw(
     """Write pictures and return their paths."""
     from an_control.learning.evaluation import plots
 
-    lost = {name: protocol.disturbance.missing for name, protocol in protocols.items()}
+    lost = {name: protocol.disturbance.missing.middle for name, protocol in protocols.items()}
     loss = plots.loss_curves(runs, lost)
     figures = {"recovery": plots.recovery_curves(runs), "loss": loss}
     moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}

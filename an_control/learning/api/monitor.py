@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ class MonitorOptions:
     channels and actuators."""
     validate: bool = False
     """Train nothing: try the monitor that the model has, and write what it is worth into the file;
-    with the --faults that it was trained with."""
+    with the --disturb that it was trained with."""
     task: str | None = None
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
     hidden: tuple[int, ...] | None = None
@@ -48,12 +48,12 @@ class MonitorOptions:
     """Gradient updates of the forward model, and as many of the identity classifier."""
     imputation_updates: int = 8_000
     """Gradient updates of the imputation network in each of its two stages; 0: no such network."""
-    faults: tuple[str, ...] = ()
+    disturb: tuple[str, ...] = field(default=(), metadata={"aliases": ("--faults",)})
     """Disturbances in the words of `evaluate --table`, such as `delay=1` `start=rest`, that are
     learned to be no evidence of rewiring; an episode has one of them with the chance
-    --fault-share."""
-    fault_share: float = 0.1
-    """Share of the episodes that have one of --faults."""
+    --disturb-share."""
+    disturb_share: float = field(default=0.1, metadata={"aliases": ("--fault-share",)})
+    """Share of the episodes that have one of --disturb."""
     minutes: float = 0.0
     """Processor time that this may take: with less than it needs, fewer steps and updates are made;
     0: no limit."""
@@ -73,8 +73,8 @@ class MonitorOptions:
         ):
             if getattr(self, name) < least:
                 raise ValueError(f"{option(name)} {getattr(self, name)}: must be {least} or more")
-        if not 0.0 <= self.fault_share <= 1.0:
-            raise ValueError(f"--fault-share {self.fault_share}: must be from 0 to 1")
+        if not 0.0 <= self.disturb_share <= 1.0:
+            raise ValueError(f"--disturb-share {self.disturb_share}: must be from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
 
     options.check()
     try:
-        faults = equal_chances(options.faults, options.fault_share)
+        faults = equal_chances(options.disturb, options.disturb_share)
     except ValueError as error:
-        raise ValueError(f"--faults: {error}") from error
+        raise ValueError(f"--disturb: {error}") from error
     model, path = read_model(options.model), options.out or options.model
     if options.take is not None:
         write_model(path, _with_networks(model, read_model(options.take), options))
@@ -138,7 +138,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
             for fault in faults:
                 check_robot(env, fault.settings)
         except ValueError as error:
-            raise ValueError(f"--faults: {error}") from error
+            raise ValueError(f"--disturb: {error}") from error
         try:
             model, metrics = _trained(options, env, model, faults, progress)
         except RunError as error:

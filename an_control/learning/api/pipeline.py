@@ -244,8 +244,8 @@ class _Run:
             out=self._model,
             folder=self._out / "monitor",
             task=options.task,
-            faults=MONITOR_FAULTS,
-            fault_share=MONITOR_FAULT_SHARE,
+            disturb=MONITOR_FAULTS,
+            disturb_share=MONITOR_FAULT_SHARE,
             minutes=self._monitor_minutes,
             seed=options.seed,
         )

@@ -6,7 +6,7 @@ import math
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from an_control.learning.api.parts import Parts
 from an_control.learning.command_line import option
@@ -19,20 +19,10 @@ if TYPE_CHECKING:
     from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
     from an_control.learning.dagger.learner import Dagger
     from an_control.learning.dagger.settings import DaggerSettings, StudentSizes
+    from an_control.learning.faults import Disturbance
     from an_control.learning.teacher.teachers import Teacher
 
-
-DISTURBED = {
-    "reshuffled_chance": "reshuffled",
-    "missing_chance": "missing",
-    "noise_chance": "noise",
-    "copies_chance": "copies",
-    "added": "added",
-}
-"""Options that say what streams and episodes are disturbed by, and the recipe's names of the same;
-not for the camera tasks."""
-OF_EPISODES = "missing", "noise", "copies"
-MAX_ADDED = 1000
+D = TypeVar("D", bound="Disturbance")
 
 
 @dataclass(frozen=True)
@@ -68,22 +58,17 @@ class DistillOptions:
     of settings; by default that of the task's name, robust where it has none."""
     rate: float | None = None
     """Initial learning rate; by default the recipe's."""
-    missing_patches: tuple[float, ...] = ()
-    """Camera tasks: the share of patches that is missing, drawn anew in each episode; two numbers
-    are the minimum and the maximum of the share."""
+    disturb: tuple[str, ...] = ()
+    """Disturbances in the words of `evaluate --table`, such as `missing=0..0.25` `noise=1..3`, in
+    place of the recipe's; a training sequence or episode has each of them with the probability
+    --disturb-share. Camera tasks know missing, delay, lose and repeat."""
+    disturb_share: float = 1.0
+    """Share of the training sequences and episodes that have each of --disturb."""
     backgrounds: float | None = None
     """car_racing: the share of examples in which random patterns replace the grass."""
     reshuffled_chance: float | None = None
     """Chance of a training sequence that its channels are shuffled again on the way; by default the
-    recipe's, as for the options below."""
-    missing_chance: float | None = None
-    """Chance of a training sequence or episode that some channels are missing."""
-    noise_chance: float | None = None
-    """Chance that some channels carry only noise."""
-    copies_chance: float | None = None
-    """Chance that some channels repeat others."""
-    added: int | None = None
-    """Number of channels added to the training sequences; some of them carry copies or noise."""
+    recipe's."""
     normalise: bool = False
     """Divide the attention's sums by the number of channels that are present, relative to the
     task's, so that added or missing channels do not change their size."""
@@ -170,11 +155,8 @@ def _learner(options: DistillOptions) -> Dagger | PatchDagger:
     settings = read_recipe(options.recipe or recipe_of(options.task))
     if not isinstance(settings, DaggerSettings):
         return _patch_dagger(options, settings)
-    for name in ("missing_patches", "backgrounds"):
-        if getattr(options, name) not in (None, ()):
-            raise ValueError(
-                f"{option(name)}: not for {options.task}, only for what a camera shows"
-            )
+    if options.backgrounds is not None:
+        raise ValueError(f"--backgrounds: not for {options.task}, only for what a camera shows")
     return _dagger(options, settings)
 
 
@@ -261,40 +243,48 @@ def _student(options: DistillOptions, student: StudentSizes) -> StudentSizes:
 
 
 def _disturbed(options: DistillOptions, settings: DaggerSettings) -> DaggerSettings:
-    """Return the settings with the chances of streams and episodes that are asked for."""
-    given = {}
-    for typed, name in DISTURBED.items():
-        if (value := getattr(options, typed)) is None:
-            continue
-        maximum = MAX_ADDED if name == "added" else 1
-        if not 0 <= value <= maximum:
-            raise ValueError(f"{option(typed)} {value}: must be from 0 to {maximum}")
-        given[name] = value
-    episodes = {name: value for name, value in given.items() if name in OF_EPISODES}
-    return replace(
-        settings,
-        streams=replace(settings.streams, **given),
-        collection=replace(settings.collection, **episodes),
-    )
+    """Return the settings with the disturbances of streams and episodes that are asked for."""
+    from an_control.learning.faults import Disturbance
+
+    streams, collection = settings.streams, settings.collection
+    if (chance := options.reshuffled_chance) is not None:
+        if not 0.0 <= chance <= 1.0:
+            raise ValueError(f"--reshuffled-chance {chance}: must be from 0 to 1")
+        streams = replace(streams, reshuffled=chance)
+    if disturb := _asked(options, Disturbance):
+        streams = replace(streams, disturb=disturb)
+        collection = replace(collection, disturb=disturb)
+    return replace(settings, streams=streams, collection=collection)
+
+
+def _asked(options: DistillOptions, kind: type[D]) -> dict[D, float]:
+    """Return the share of each of --disturb; ValueError names a bad one."""
+    if not 0.0 <= options.disturb_share <= 1.0:
+        raise ValueError(f"--disturb-share {options.disturb_share}: must be from 0 to 1")
+    try:
+        return {kind.parse(text): options.disturb_share for text in options.disturb}
+    except ValueError as error:
+        raise ValueError(f"--disturb: {error}") from error
 
 
 def _patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> PatchDagger:
     """Return DAgger from what the environment's own teacher knows, into image patches."""
     from an_control.learning.dagger.image_patches.learner import PatchDagger
     from an_control.learning.dagger.settings import patch_smoke
+    from an_control.learning.faults import PatchFault
     from an_control_sim.gym.environments import describe, environment_of, make_environment
 
     _check_patches(options)
     if options.smoke:
         settings = patch_smoke(settings)
-    missing, backgrounds = options.missing_patches, options.backgrounds
+    disturb, backgrounds = _asked(options, PatchFault), options.backgrounds
     settings = replace(
         settings,
         student=options.parts.patches(settings.student),
         rounds=settings.rounds if options.rounds is None else options.rounds,
         updates=settings.updates if options.updates is None else options.updates,
         rate=settings.rate if options.rate is None else options.rate,
-        missing=(missing[0], missing[-1]) if missing else settings.missing,
+        disturb=disturb or settings.disturb,
         backgrounds=settings.backgrounds if backgrounds is None else backgrounds,
     )
     start = None if options.start_model is None else read_model(options.start_model)
@@ -306,18 +296,12 @@ def _patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> Pat
 
 def _check_patches(options: DistillOptions) -> None:
     """Raise ValueError for what image patches cannot be learned with."""
-    refused = "teacher", "minutes", "neuron", "stack", "products", "normalise", *DISTURBED
-    for name in refused:
+    names = "teacher", "minutes", "neuron", "stack", "products", "normalise"
+    for name in (*names, "reshuffled_chance"):
         if getattr(options, name):
             raise ValueError(f"{option(name)}: not for {options.task}")
     if options.rounds == 0:
         raise ValueError(f"--rounds 0: must be 1 or more for {options.task}")
-    missing, backgrounds = options.missing_patches, options.backgrounds
-    if not all(0.0 <= share <= 1.0 for share in missing):
-        raise ValueError(f"--missing-patches {missing}: must be shares from 0 to 1")
+    backgrounds = options.backgrounds
     if backgrounds is not None and not 0.0 <= backgrounds <= 1.0:
         raise ValueError(f"--backgrounds {backgrounds:g}: must be a share from 0 to 1")
-    if len(missing) > 2 or missing != tuple(sorted(missing)):
-        raise ValueError(
-            f"--missing-patches {missing}: must be a share, or the minimum and the maximum"
-        )

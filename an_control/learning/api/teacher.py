@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,11 +40,11 @@ class TeacherOptions:
     burst: float = 0.003
     """Chance a step that a burst of up to 20 random or missing actions begins, from which the
     teacher learns the way back; 0: none."""
-    faults: tuple[str, ...] = ()
+    disturb: tuple[str, ...] = field(default=(), metadata={"aliases": ("--faults",)})
     """Disturbances in the words of `evaluate --table`, such as `delay=0..2` `gain=0.6..1`; an
-    episode has one of them with the chance --fault-share."""
-    fault_share: float = 0.5
-    """Share of the episodes that have one of --faults."""
+    episode has one of them with the chance --disturb-share."""
+    disturb_share: float = field(default=0.5, metadata={"aliases": ("--fault-share",)})
+    """Share of the episodes that have one of --disturb."""
     episodes: int = 100
     """Number of episodes of the evaluation at the end, for the model's card."""
     seed: int = 1
@@ -63,8 +63,8 @@ class TeacherOptions:
             raise ValueError(f"--score {self.score}: must be a number")
         if not 0.0 <= self.burst < 1.0:
             raise ValueError(f"--burst {self.burst}: must be from 0 to below 1")
-        if not 0.0 <= self.fault_share <= 1.0:
-            raise ValueError(f"--fault-share {self.fault_share}: must be from 0 to 1")
+        if not 0.0 <= self.disturb_share <= 1.0:
+            raise ValueError(f"--disturb-share {self.disturb_share}: must be from 0 to 1")
         if self.seed < 0:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
 
@@ -108,7 +108,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore) -> Tea
     options.check()
     environment = environment_of(options.task)
     limits = Limits(options.minutes, options.steps, options.score)
-    faults = equal_chances(options.faults, options.fault_share)
+    faults = equal_chances(options.disturb, options.disturb_share)
     with closing(make_environment(environment)) as env:
         start = _start(options, env)
         for fault in faults:

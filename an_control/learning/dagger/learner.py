@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from an_control.learning.dagger.streams import (
 )
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
-from an_control.learning.faults import NOTHING, draw, offered
+from an_control.learning.faults import offered
 from an_control.learning.runs.run_folder import Recordings, as_tensors, units_of_run
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
@@ -99,7 +99,8 @@ class Dagger:
         )
         self._faults = offered(self._env, settings.faults)
         self._task = describe(self._env, name, environment)
-        if any(fault.settings.repeat for fault in self._faults):
+        streams, collection = settings.streams.disturb, settings.collection.disturb
+        if any(one.settings.repeat for one in (*self._faults, *streams, *collection)):
             self._task["repeats"] = True
         if settings.recovery:
             self._task["recovery"] = settings.recovery
@@ -180,7 +181,8 @@ class Dagger:
         }
         if self.settings.validation_episodes:
             if not self._round:
-                self._returns = [self._play(lambda rng: NoisyTeacher(rng, 0.0))]
+                calm = RolloutSettings(shuffled=False)
+                self._returns = [self._play(lambda rng: NoisyTeacher(rng, 0.0), calm)]
             line |= self._judge(self._validate())
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
         line |= self._failures.figures()
@@ -281,34 +283,39 @@ class Dagger:
     def _record(self, rng: np.random.Generator) -> list[Episode]:
         """This round's episodes: the teacher's in the first one, then the student's."""
         plan = self.settings.collection
-        makers: list[tuple[int, Callable[[], Driver], bool]]
+        makers: list[tuple[int, Callable[[], Driver], RolloutSettings]]
+        calm = RolloutSettings(shuffled=False)
         if self._round == 0:
+            faulty = replace(calm, faulty=True)
             perturbed = partial(PerturbedTeacher, rng, self._teacher, plan.perturbed_noise)
             makers = [
-                (plan.clean, partial(NoisyTeacher, rng, 0.0), False),
-                (plan.noisy, partial(NoisyTeacher, rng, plan.noisy_noise), True),
-                (plan.perturbed, perturbed, True),
+                (plan.clean, partial(NoisyTeacher, rng, 0.0), calm),
+                (plan.noisy, partial(NoisyTeacher, rng, plan.noisy_noise), faulty),
+                (plan.perturbed, perturbed, faulty),
             ]
         else:
             policy = make_policy(self._student.model(self._task, {}))
-            channels = len(self._task["channels"])
             makers = [
-                (count, partial(StudentRollout, rng, policy, channels, how), how.faulty)
+                (count, partial(StudentRollout, rng, policy, how), how)
                 for count, how in plan.rewirings(self._since_first(self.settings.rounds - 1))
             ]
         return [one for maker in makers for one in self._some(*maker, rng)]
 
     def _some(
-        self, count: int, make: Callable[[], Driver], faulty: bool, rng: np.random.Generator
+        self,
+        count: int,
+        make: Callable[[], Driver],
+        how: RolloutSettings,
+        rng: np.random.Generator,
     ) -> Iterator[Episode]:
         """So many episodes, or as many as have so many times `episode_steps` steps."""
         unit, left = self.settings.collection.episode_steps, count
         if unit:
             left *= unit
         while left > 0:
-            fault = draw(self._faults, rng) if faulty else NOTHING
+            what = how.disturbance(self._faults, rng), how.reshuffle
             try:
-                episode = record(self._env, self._teacher, make(), rng, fault)
+                episode = record(self._env, self._teacher, make(), rng, *what)
             except EnvironmentFailure as failure:
                 self._failures.note(failure)
                 continue
@@ -318,13 +325,13 @@ class Dagger:
 
     def _validate(self) -> float:
         """The mean return of the student on shuffled channels."""
-        policy, channels = make_policy(self.model(), "off"), len(self._task["channels"])
-        return self._play(lambda rng: StudentRollout(rng, policy, channels, RolloutSettings()))
+        policy, how = make_policy(self.model(), "off"), RolloutSettings()
+        return self._play(lambda rng: StudentRollout(rng, policy, how), how)
 
-    def _play(self, driver: Callable[[np.random.Generator], Driver]) -> float:
+    def _play(self, driver: Callable[[np.random.Generator], Driver], how: RolloutSettings) -> float:
         """The mean return of a driver in the validation episodes."""
         rng = np.random.default_rng([self.seed, VALIDATION])
-        episodes = self._some(self.settings.validation_episodes, partial(driver, rng), False, rng)
+        episodes = self._some(self.settings.validation_episodes, partial(driver, rng), how, rng)
         return float(np.mean([episode.total for episode in episodes]))
 
     def _as_good_as_the_teacher(self) -> bool:

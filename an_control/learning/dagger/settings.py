@@ -10,7 +10,7 @@ defaults of `DaggerSettings` (scalar channels) or `PatchDaggerSettings` (image p
     an_control_recipe: 1
     observation: scalar channels
     rounds: 8
-    streams: {missing: 0.4}
+    streams: {disturb: {missing=0..0.25: 0.4}}
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.streams import RolloutSettings, StreamSettings
-from an_control.learning.faults import Fault, check_chances
+from an_control.learning.faults import Disturbance, Fault, check_chances
 from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share, settings_from
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 from an_control.system.share import share_path
@@ -123,24 +123,25 @@ class Collection:
     mixed: int = 6
     perturbed_noise: float = 0.15
     noisy_noise: float = 0.4
-    missing: Share = 0.3
-    """Share of the rewired and mixed episodes in which some channels are missing."""
-    noise: Share = 0.3
-    """Share of the rewired and mixed episodes with noise channels."""
-    copies: Share = 0.0
-    """Share of the rewired and mixed episodes in which channels come several times."""
+    disturb: dict[Disturbance, Share] = field(
+        default_factory=lambda: {
+            Disturbance("missing=0.05..0.25"): 0.3,
+            Disturbance("noise=1..4,noise-sd=1"): 0.3,
+        }
+    )
+    """Share of the rewired and mixed episodes that have each of these disturbances."""
     reshuffle: Share = 0.01
-    """Chance a step, in rewired and mixed episodes."""
+    """Probability a step that all signals move, in rewired and mixed episodes."""
     teacher_share: Share = 0.5
     """Of the first mixed round; it falls to a tenth of it in the last."""
 
     def rewirings(self, progress: float) -> list[tuple[int, RolloutSettings]]:
         """How many episodes of a DAgger round are driven how, at `progress` (0..1) of the run."""
         teaching = self.teacher_share * 0.1**progress
-        how = self.reshuffle, self.missing, self.noise, self.copies
+        how = RolloutSettings(reshuffle=self.reshuffle, disturb=self.disturb, faulty=True)
         return [
-            (self.mixed, RolloutSettings(teaching, self.perturbed_noise, *how, faulty=True)),
-            (self.rewired, RolloutSettings(0.0, 0.0, *how, faulty=True)),
+            (self.mixed, replace(how, teacher_share=teaching, noise=self.perturbed_noise)),
+            (self.rewired, how),
             (self.on_policy, RolloutSettings()),
         ]
 

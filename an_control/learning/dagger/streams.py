@@ -1,20 +1,16 @@
-"""Training batches: recorded episodes, cut into consecutive pieces, with their channels rewired.
+"""What a student learns from: recorded episodes, and batches of their pieces.
 
-Every row of a batch plays one episode through a wiring of its own: shuffled at the start, often
-reshuffled on the way, some slots fed with noise or constants, some missing. Learning is by
-back-propagation through one piece; the neurons' state is handed on to the next.
-
-Recorded episodes: what a student learns from, the teacher's action beside every step.
-
-An episode is driven by the teacher, by a blend of disturbances, or by the student itself
-(DAgger, Ross et al. 2011); the label is always what the teacher would have done.
+An episode is driven by the teacher, by a blend of disturbances, or by the student itself (DAgger,
+Ross et al. 2011); the label of every step is what the teacher would have done. Every row of a batch
+plays one episode through a wiring and disturbances of its own. Learning is by back-propagation
+through one piece; the neurons' state is handed on to the next.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -23,9 +19,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
-from an_control.learning.faults import NOTHING, Fault, as_received, disturber, draw, ids_of
-from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
+from an_control.disturbance import (
+    TRAINING_SEEDS,
+    DisturbanceSettings,
+    Disturber,
+    Permutation,
+    Replay,
+    Shuffle,
+)
+from an_control.learning.faults import (
+    NOTHING,
+    Disturbance,
+    Fault,
+    disturber,
+    draw,
+    draw_each,
+    ids_of,
+)
+from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
 from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.yaml_settings import Share
 from an_control.policy import Policy
@@ -44,9 +55,8 @@ class Episode(NamedTuple):
 class Driver(Protocol):
     """Chooses the action of each step of one episode."""
 
-    def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """The action (A,), given what is seen (N,), NaN where it is missing, the teacher's and the
-        previous action."""
+    def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        """Return the action (A,), given what arrived, the teacher's and the previous action."""
 
 
 def record(
@@ -54,16 +64,17 @@ def record(
     teacher: Teacher,
     driver: Driver,
     rng: np.random.Generator,
-    fault: DisturbanceSettings = NOTHING,
+    disturbance: DisturbanceSettings = NOTHING,
+    reshuffle: float = 0.0,
 ) -> Episode:
-    """One episode under a fault to its end; only `rng` decides it.
+    """Record one disturbed episode to its end; only `rng` decides it.
 
-    What is recorded is what was there; what the driver sees is what arrived. EnvironmentFailure as
-    of `LiveEpisode`.
+    With a probability of `reshuffle` a step all signals move. What is recorded is what was there;
+    what the driver sees is what arrived. EnvironmentFailure as of `LiveEpisode`.
     """
     seed = int(rng.integers(*TRAINING_SEEDS))
     (channels,) = env.observation_space.shape or (0,)
-    disturbed = disturber(channels, fault, rng)
+    disturbed = disturber(channels, disturbance, rng)
     episode = LiveEpisode(env, seed, disturbed, ids_of(channels))
     previous = np.zeros(env.action_space.shape or (), np.float32)
     observations, actions, labels = [], [], []
@@ -75,8 +86,10 @@ def record(
         labels.append(label)
         action = previous
         if tick.arrived:
-            action = np.clip(driver.act(tick.values, label, previous), -1.0, 1.0)
+            action = np.clip(driver.act(tick, label, previous), -1.0, 1.0)
         episode.act(action.astype(np.float32))
+        if disturbed is not None and reshuffle and rng.random() < reshuffle:
+            disturbed.shuffle()
         assert episode.sent is not None
         previous = episode.sent
     return Episode(np.array(observations), np.array(actions), np.array(labels), episode.total)
@@ -89,7 +102,11 @@ class NoisyTeacher:
         self._rng = rng
         self._sd = max_sd * rng.random()
 
-    def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+        return self.shake(label)
+
+    def shake(self, label: np.ndarray) -> np.ndarray:
+        """Return an action (A,) with noise."""
         return label + self._sd * self._rng.standard_normal(label.shape)
 
 
@@ -109,12 +126,11 @@ class PerturbedTeacher:
         self._order: np.ndarray | None = None
         self._walk: np.ndarray | None = None
 
-    def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
         if self._left <= 0:
             self._switch()
         self._left -= 1
-        seen = self._newest(observation)
-        return self._noise.act(seen, self._choose(seen, label), previous)
+        return self._noise.shake(self._choose(self._newest(seen.values), label))
 
     def _switch(self) -> None:
         self._first = False
@@ -139,68 +155,58 @@ class PerturbedTeacher:
 
     def _wiring(self, channels: int) -> np.ndarray:
         """All channels shuffled, or a few of them swapped."""
+        places = Permutation(channels, self._rng)
         if self._mode == "shuffled":
-            return self._rng.permutation(channels)
-        order = np.arange(channels)
-        if channels == 1:
-            return order
-        some = self._rng.choice(channels, int(self._rng.integers(2, min(9, channels + 1))), False)
-        order[some] = self._rng.permutation(some)
-        return order
+            places.draw()
+        elif channels > 1:
+            places.draw(int(self._rng.integers(2, min(9, channels + 1))))
+        return places.signals
 
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """How a student's own episodes are disturbed; chances are for a step or an episode."""
+    """How recorded episodes are disturbed, and for how many stretches a teacher drives.
+
+    The default is a student on shuffled channels.
+    """
 
     teacher_share: float = 0.0
     noise: float = 0.0
+    """The largest standard deviation of an episode's noise on the actions."""
     reshuffle: float = 0.0
-    missing: float = 0.0
-    noise_channels: float = 0.0
-    copies: float = 0.0
+    """Probability a step that all signals move."""
+    disturb: Mapping[Disturbance, float] = field(default_factory=dict)
+    """Probabilities that an episode has these disturbances."""
     faulty: bool = False
     """Whether the run's faults are drawn for the episode too."""
+    shuffled: bool = True
+
+    def disturbance(
+        self, faults: Mapping[Fault, float], rng: np.random.Generator
+    ) -> DisturbanceSettings:
+        """Draw what disturbs an episode of a run with these faults."""
+        drawn = draw(faults, rng) if self.faulty else NOTHING
+        drawn = drawn.merged_with(draw_each(self.disturb, rng))
+        return replace(drawn, shuffle=Shuffle(True)) if self.shuffled else drawn
 
 
 class StudentRollout:
-    """The student on shuffled channels, the teacher taking over in between.
+    """The student, the teacher taking over in between."""
 
-    Some channels may be missing, others come several times, and up to a fifth as many noise
-    channels be added.
-    """
-
-    def __init__(
-        self, rng: np.random.Generator, policy: Policy, channels: int, how: RolloutSettings
-    ) -> None:
+    def __init__(self, rng: np.random.Generator, policy: Policy, how: RolloutSettings) -> None:
         self._rng, self._policy, self._how = rng, policy, how
         self._noise = NoisyTeacher(rng, how.noise)
-        self._order = rng.permutation(channels)
-        if rng.random() < how.missing and channels > 1:
-            self._order = self._order[: channels - int(rng.integers(1, max(1, channels // 4) + 1))]
-        if how.copies and rng.random() < how.copies:
-            copies = rng.choice(self._order, int(rng.integers(1, channels + 1)))
-            self._order = np.concatenate([self._order, copies])
-        self._noise_channels = 0
-        if rng.random() < how.noise_channels:
-            self._noise_channels = int(rng.integers(1, channels // 5 + 2))
-        slots = len(self._order) + self._noise_channels
-        self._ids = tuple(str(slot) for slot in range(slots))
         self._teaching, self._left = False, 0
         policy.reset()
 
-    def act(self, observation: np.ndarray, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        if self._rng.random() < self._how.reshuffle:
-            self._order = self._rng.permutation(self._order)
+    def act(self, seen: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
         if self._left <= 0:
             self._teaching = self._rng.random() < self._how.teacher_share
             self._left = int(self._rng.integers(20, 100))
         self._left -= 1
         self._policy.previous_action = previous
-        noise = self._rng.standard_normal(self._noise_channels)
-        seen = np.concatenate([observation[self._order], noise])
-        own = self._policy.step_array(seen, self._ids)
-        return self._noise.act(observation, label if self._teaching else own, previous)
+        own = self._policy.step_array(seen.values, seen.ids or ids_of(len(seen.values)))
+        return self._noise.shake(label if self._teaching else own)
 
 
 REPLACE_FROM, REPLACE_CHANCE = 300, 0.1
@@ -211,24 +217,30 @@ CUTS = 2
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
+DISTURB: Mapping[Disturbance, float] = MappingProxyType(
+    {Disturbance("missing=0.05..0.25"): 0.2, Disturbance("garbage=0.05..0.2"): 0.3}
+)
+"""What disturbs rows where a recipe does not say it."""
+
+
 @dataclass(frozen=True)
 class StreamSettings:
-    """Chances that a row is reshuffled on the way, has noise, missing, frozen, copied channels."""
+    """How the rows of batches are disturbed beside the run's faults."""
 
+    disturb: dict[Disturbance, Share] = field(default_factory=lambda: dict(DISTURB))
+    """Share of the rows that have each of these disturbances; a row may have several."""
     reshuffled: Share = 0.4
-    noise: Share = 0.3
-    missing: Share = 0.2
-    frozen: Share = 0.0
-    """They keep the reading that they began with."""
-    copies: Share = 0.0
-    """Slots repeat another slot's channel, their own is missing."""
+    """Share of the rows whose signals move on the way."""
     reshuffle_every: tuple[int, ...] = (30, 60, 120, 250)
     """Mean steps between two reshuffles of a row, drawn for the row."""
-    max_missing: Share = 0.25
-    """Of a row's slots, as a share."""
     action_noise: float = 0.05
-    added: int = 0
-    """Further slots; a row has some of them, which repeat a channel or carry noise."""
+
+    @property
+    def added(self) -> int:
+        """Return the number of slots beside the channels' own, for copies and noise."""
+        every = [words.settings for words in self.disturb]
+        most = [(one.copies.high, one.noise_channels.high) for one in every]
+        return int(sum(max(column) for column in zip(*most, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -264,7 +276,6 @@ class _Row:
     place: int = 0
 
 
-PER_RECORDED_STEP = ("observations", "previous", "labels")
 PER_STEP = [field.name for field in fields(_Row) if field.name != "place"]
 
 
@@ -337,72 +348,46 @@ class Streams:
         return piece
 
     def _wire(self, episode: Episode) -> _Row:
-        """The episode as seen through a wiring."""
+        """Return the episode as seen through a wiring and disturbances."""
         rng, how = self._rng, self._settings
-        observations, episode = self._received(episode)
-        steps, channels = observations.shape
-        known, ordered = np.isfinite(observations), episode.observations
-        if gaps := not known.all():
-            observations = _newest(observations)
+        seen = self._disturb(episode.observations)
+        steps, channels = len(seen.steps), episode.observations.shape[1]
+        ordered, previous, labels = (part[seen.steps] for part in episode[:3])
         if not np.isfinite(ordered).all():
-            ordered = _newest(ordered)
-        channel = np.tile(rng.permutation(channels), (steps, 1))
+            ordered = _newest(episode.observations)[seen.steps]
+        slots = np.tile(np.arange(seen.values.shape[1]), (steps, 1))
+        places = Permutation(channels, rng)
+        places.draw()
+        slots[:, :channels] = places.signals
         moved = np.zeros(steps, np.float32)
         if rng.random() < how.reshuffled:
             mean = rng.choice(how.reshuffle_every)
             for at in self._cut(steps, mean) if self._reset_on_jump else self._moments(steps, mean):
-                channel[at:] = rng.permutation(channels)
+                places.draw()
+                slots[at:, :channels] = places.signals
                 moved[at] = self._reset_on_jump
-        values = np.take_along_axis(observations, channel, 1)
-        present = np.ones((steps, channels), np.float32)
-        if gaps:
-            present = np.take_along_axis(known, channel, 1).astype(np.float32)
-        if channels == 1:  # whatever takes its place leaves nothing to learn from
-            how = replace(how, noise=0.0, missing=0.0, frozen=0.0, copies=0.0)
-        if how.copies and rng.random() < how.copies:
-            slots = rng.permutation(channels)[: 2 * int(rng.integers(1, 1 + _some(channels)))]
-            shown, gone = np.split(slots, 2)
-            for array in (values, channel, present):
-                array[:, gone] = array[:, shown]
-        if how.frozen and rng.random() < how.frozen:
-            held = rng.choice(channels, int(rng.integers(1, 1 + _some(channels))), False)
-            values[:, held] = values[0, held]
-            channel[:, held] = channels
-        if rng.random() < how.noise:
-            for slot in rng.choice(channels, int(rng.integers(1, 1 + _some(channels))), False):
-                values[:, slot] = _noise(rng, steps)
-                channel[:, slot] = channels
-        if rng.random() < how.missing:
-            maximum = max(1, int(how.max_missing * channels))
-            gone = rng.choice(channels, int(rng.integers(1, 1 + maximum)), False)
-            values[:, gone] = present[:, gone] = 0.0
-        if how.added:
-            shown, which, there = self._added(observations)
-            values = np.concatenate([values, shown], 1)
-            channel = np.concatenate([channel, which], 1)
-            present = np.concatenate([present, there], 1)
+        values, channel, present = (
+            np.take_along_axis(part, slots, 1)
+            for part in (_newest(seen.values), seen.signals, np.isfinite(seen.values))
+        )
+        unused = (0, 0), (0, channels + how.added - slots.shape[1])
+        values = np.pad(values, unused)
+        channel = np.pad(channel, unused, constant_values=channels)
         change = np.diff(values, axis=0, prepend=values[:1])
         change[moved > 0] = 0.0
-        return _Row(
-            values,
-            change,
-            episode.previous,
-            ordered,
-            episode.labels,
-            channel,
-            present,
-            moved,
-        )
+        present = np.pad(present, unused).astype(np.float32)
+        return _Row(values, change, previous, ordered, labels, channel, present, moved)
 
-    def _received(self, episode: Episode) -> tuple[np.ndarray, Episode]:
-        """Readings (K, N) under a fault, and of the episode the K steps in which they arrived."""
-        fault = draw(self._faults, self._rng)
-        if not fault.active_on("readings"):
-            return episode.observations, episode
-        seed = int(self._rng.integers(2**31))
-        readings, steps = as_received(episode.observations, fault, seed)
-        there = {name: getattr(episode, name)[steps] for name in PER_RECORDED_STEP}
-        return readings, episode._replace(**there)
+    def _disturb(self, observations: np.ndarray) -> Replay:
+        """Return the readings (T, N) of an episode as they arrive, with the row's disturbances."""
+        drawn = draw(self._faults, self._rng).merged_with(
+            draw_each(self._settings.disturb, self._rng)
+        )
+        steps, channels = observations.shape
+        if drawn.active_on("readings"):
+            seed = int(self._rng.integers(2**31))
+            return Disturber(ids_of(channels), drawn, seed).replay(observations)
+        return Replay(observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps))
 
     def _moments(self, steps: int, mean: float) -> Iterator[int]:
         """When a row is reshuffled on its way of so many steps."""
@@ -421,21 +406,6 @@ class Streams:
                 if 0 < at < steps and self._rng.random() < self._steps / (CUTS * mean):
                     yield at
 
-    def _added(self, observations: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Readings, channels and presence (T, added) of further slots."""
-        rng, (steps, channels) = self._rng, observations.shape
-        shape = steps, self._settings.added
-        values, present = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        channel = np.full(shape, channels)
-        for slot in range(int(rng.integers(shape[1] + 1))):
-            present[:, slot] = 1.0
-            if rng.random() < 0.5:
-                channel[:, slot] = source = int(rng.integers(channels))
-                values[:, slot] = observations[:, source]
-            else:
-                values[:, slot] = _noise(rng, steps)
-        return values, channel, present
-
 
 def _newest(observations: np.ndarray) -> np.ndarray:
     """Observations (T, N) with the newest reading in place of each that is missing, at first 0."""
@@ -443,19 +413,3 @@ def _newest(observations: np.ndarray) -> np.ndarray:
     newest = np.maximum.accumulate(np.where(np.isfinite(observations), steps, -1))
     held = np.take_along_axis(observations, np.maximum(newest, 0), 0)
     return np.where(newest < 0, 0.0, held).astype(observations.dtype)
-
-
-def _some(channels: int) -> int:
-    return max(1, channels // 5)
-
-
-def _noise(rng: np.random.Generator, steps: int) -> np.ndarray:
-    """Readings (T,) of something that is not the robot: noise, zeros, a slow drift."""
-    kind = rng.integers(4)
-    if kind < 2:
-        readings = rng.standard_normal(steps) * rng.choice([1.0, 1.0, 0.3, 0.1])
-    elif kind == 2:
-        readings = np.zeros(steps)
-    else:
-        readings = np.clip(0.05 * np.cumsum(rng.standard_normal(steps)), -5.0, 5.0)
-    return readings.astype(np.float32)

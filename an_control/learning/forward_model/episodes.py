@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import TRAINING_SEEDS, Disturber
+from an_control.disturbance import TRAINING_SEEDS, Disturber, Permutation, Range, draw_present
 from an_control.learning.faults import Fault, disturber, draw, ids_of
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
 from an_control.load import make_policy
@@ -90,10 +90,10 @@ class Explorer:
         self._sd = self._noise * rng.random()
         self._drift: np.ndarray | None = None
         count = len(self._ids)
-        self._order = np.arange(count)
-        few = int(rng.integers(2, min(9, count + 1))) if count > 1 else 1
-        some = rng.choice(count, count if self._mode == "lost" else few, replace=False)
-        self._order[some] = rng.permutation(some)
+        places = Permutation(count, rng)
+        if count > 1:
+            places.draw(0 if self._mode == "lost" else int(rng.integers(2, min(9, count + 1))))
+        self._order = places.signals
 
     def act(self, readings: np.ndarray) -> np.ndarray:
         """The action (A,) for readings (N,)."""
@@ -124,35 +124,31 @@ class Explorer:
 class MissingChannels:
     """Acts as the monitored policy does while channels are missing, now and then others.
 
-    At most a share `missing` of them is; `noise` is twice the largest sd of noise on the actions.
+    A share `missing` of them is; `noise` is twice the largest sd of noise on the actions.
     """
 
     def __init__(
-        self, model: Model, missing: float, noise: float, rng: np.random.Generator
+        self, model: Model, missing: Range, noise: float, rng: np.random.Generator
     ) -> None:
         self._policy = make_policy(model, "match")
         self._ids = self._policy.nominal_ids
-        self._max_missing, self._noise, self._rng = missing, noise, rng
+        self._share, self._noise, self._rng = missing, noise, rng
 
     def start(self, modes: Sequence[str]) -> None:
         """Begin an episode."""
         self._policy.reset()
         self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
-        self._missing = np.zeros(len(self._ids), bool)
         self._lose()
 
     def _lose(self) -> None:
-        count = len(self._ids)
-        maximum = max(1, int(self._max_missing * count))
-        self._missing[:] = False
-        gone = self._rng.choice(count, self._rng.integers(1, maximum + 1), replace=False)
-        self._missing[gone] = True
+        share = self._share.draw(self._rng)
+        self._present = draw_present(self._rng, len(self._ids), share, at_least=1)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
         """The action (A,) for readings (N,)."""
         if self._rng.random() < 0.003:
             self._lose()
-        action = self._policy.step_array(np.where(self._missing, np.nan, readings), self._ids)
+        action = self._policy.step_array(np.where(self._present, readings, np.nan), self._ids)
         if self._sd:
             action = action + self._sd * self._rng.standard_normal(action.shape)
             action = np.clip(action, -1.0, 1.0).astype(F32)

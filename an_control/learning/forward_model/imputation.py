@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from an_control.disturbance import draw_present
 from an_control.learning.forward_model.episodes import Trace, stretches
 from an_control.learning.forward_model.networks import (
     F32,
@@ -138,7 +139,7 @@ class _Batch:
         spread: np.ndarray,
         rng: np.random.Generator,
     ) -> None:
-        self._max_missing, self._rng = settings.missing, rng
+        self._share, self._rng = settings.missing, rng
         self._ticks, whole = stretches(traces, settings.imputation_ticks)
         self._readings = [((trace.readings - middle) / spread).astype(F32) for trace in whole]
         self._actions = [trace.actions.astype(F32) for trace in whole]
@@ -196,11 +197,8 @@ class _Batch:
         self._estimate[row] = np.where(unknown, self._start, seen)
 
     def _lose(self, row: int) -> None:
-        count = self._missing.shape[1]
-        share = self._rng.uniform(0.02, self._max_missing)
-        lost = max(1, int(self._rng.binomial(count, share)))
-        self._missing[row] = False
-        self._missing[row, self._rng.choice(count, lost, replace=False)] = True
+        share, count = self._share.draw(self._rng), self._missing.shape[1]
+        self._missing[row] = ~draw_present(self._rng, count, share, at_least=1)
 
 
 class _Imputer(nn.Module):

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from an_control.disturbance import Range
 from an_control.learning.faults import Fault
 from an_control.learning.forward_model.episodes import Trace
 from an_control.learning.runs.run_folder import as_tensors
@@ -56,8 +57,8 @@ class ForwardModelSettings:
     imputation_batch: int = 192
     imputation_ticks: int = 12
     """Ticks of each update, through which it learns from what it imputed itself."""
-    missing: float = 0.45
-    """The most that is missing, as a share of the channels."""
+    missing: Range = Range(0.02, 0.45)  # noqa: RUF009
+    """As in `DisturbanceSettings`, drawn whenever other channels are missing: one at least is."""
     noise: float = 0.4
     """The most that the normal noise of a noisy stretch has as sd."""
     monitor: Monitor = "match"

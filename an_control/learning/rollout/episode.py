@@ -28,7 +28,8 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import Change, DisturbanceSettings, Disturber, Late, Shuffle, Stop
+from an_control.disturbance import Change, DisturbanceSettings, Disturber, Shuffle, Stop
+from an_control.disturbance.patches import DisturbedPatches
 from an_control.disturbance.settings import ALLOWED_WORDS, WORDS, split_words
 from an_control.learning.rollout.engine import Start
 from an_control.load import make_policy
@@ -376,77 +377,6 @@ def play_episode(
         0 if policy.monitor_report is None else policy.monitor_report.rewires,
         None if episode.stop is None else episode.stop.walked_m,
     )
-
-
-class DisturbedPatches:
-    """One episode's patches (N, f, p, p), disturbed as the image that they are cut from would be.
-
-    Signals that move on the way take their places from the next frame on, so that for some ticks
-    a slot's stack has frames of its old and of its new signal; a slot that was missing begins with
-    its newest frame. A stack is of the frames that arrived. ValueError for a setting that cannot
-    disturb image patches.
-    """
-
-    def __init__(self, disturber: Disturber) -> None:
-        disturber.check_observation("image patches")
-        self._disturber = disturber
-        self._carried: list[dict[str, int]] = []
-        self._late: Late[np.ndarray] = Late()
-        self._stack: np.ndarray | None = None
-        self._shown: tuple[np.ndarray, tuple[str, ...]] | None = None
-
-    @property
-    def settings(self) -> DisturbanceSettings:
-        return self._disturber.settings
-
-    @property
-    def shuffles(self) -> int:
-        return self._disturber.shuffles
-
-    @property
-    def arrived(self) -> bool:
-        return self._disturber.arrived
-
-    def stop(self, step_s: float) -> Stop | None:
-        """See `Disturber`."""
-        return self._disturber.stop(step_s)
-
-    def apply(
-        self, patches: np.ndarray, channels: Sequence[str]
-    ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """One tick: what each slot shows (m, f, p, p), and the slots' ids."""
-        numbers, ids = self._disturber.apply(np.arange(len(channels), dtype=np.float32), channels)
-        newest = self._late(patches, self.settings.delay.count)
-        if self._shown is not None and not self.arrived:
-            return self._shown
-        self._shown = self._show(self._stacked(newest), numbers, ids)
-        return self._shown
-
-    def _stacked(self, newest: np.ndarray) -> np.ndarray:
-        """The frames (N, f, p, p) that have arrived, of patches (N, f, p, p) as they are sent."""
-        if self._stack is None or not (self.settings.lose or self.settings.repeat):
-            self._stack = newest
-        else:
-            frame = newest if self._disturber.new else self._stack
-            self._stack = np.concatenate([self._stack[:, 1:], frame[:, -1:]], axis=1)
-        return self._stack
-
-    def _show(
-        self, patches: np.ndarray, numbers: np.ndarray, ids: tuple[str, ...]
-    ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Patches (N, f, p, p) by the slots that carry them."""
-        places = numbers.astype(np.intp)
-        now = dict(zip(ids, places.tolist(), strict=True))
-        shown, frames = patches[places], patches.shape[1]
-        history = [*self._carried[:1] * (frames - 1 - len(self._carried)), *self._carried]
-        seen = np.ones(len(ids), bool)
-        for age, before in enumerate(reversed(history), start=1):
-            if before != now or not seen.all():
-                seen &= [name in before for name in ids]
-                older = patches[[before.get(name, 0) for name in ids], -1 - age]
-                shown[:, -1 - age] = np.where(seen[:, None, None], older, shown[:, -age])
-        self._carried = [*self._carried, now][1 - frames :]
-        return shown, ids
 
 
 def play(

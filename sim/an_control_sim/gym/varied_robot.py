@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from an_control.disturbance import DisturbanceSettings
+from an_control.disturbance import DisturbanceSettings, motor_output
 from an_control.system.environment_output import no_native_output
 
 SetPhysics: TypeAlias = Callable[[float, float], None]
@@ -83,10 +83,8 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _worn(self, action: np.ndarray) -> np.ndarray:
         """What the motors make of an action; gain and lag count from the middle of its space."""
         middle = _middle(self.action_space)
-        wanted = self._settings.gain.value * (action.astype(np.float64) - middle)
-        before = np.zeros_like(wanted) if self._effect is None else self._effect
-        lag = self._settings.lag.value
-        self._effect = lag * before + (1.0 - lag) * wanted
+        wanted = action.astype(np.float64) - middle
+        self._effect = motor_output(self._settings, wanted, self._effect)
         return (middle + self._effect).astype(action.dtype)
 
     def _no_start(self, settings: DisturbanceSettings) -> str:

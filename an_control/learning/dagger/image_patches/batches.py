@@ -17,15 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from an_control.disturbance import draw_present
 from an_control.learning.dagger.image_patches.episodes import (
     Episode,
     as_seen,
-    draw_missing,
     pattern,
     replace_grass,
 )
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
-from an_control.learning.faults import draw
 from an_control.policy.set_transformer import NORM_EPSILON
 from an_control.policy.vision.patch_attention import WHITE
 
@@ -135,14 +134,15 @@ class Batches:
         height, width = episode.frames.shape[1:]
         patch = settings.student.patch
         at_start = last is not None and settings.student.memory > 0
-        fault, stack = draw(settings.faults, rng), settings.student.stack
-        seen, acted = as_seen(len(episode.frames), stack, fault, rng, repeats=settings.repeats)
+        drawn, stack = settings.draw_disturbance(rng), settings.student.stack
+        seen, acted = as_seen(len(episode.frames), stack, drawn, rng, repeats=settings.repeats)
+        patches = (height // patch) * (width // patch)
         return Row(
             episode,
             0 if at_start else int(rng.integers(len(acted))),
             seen,
             acted,
-            draw_missing((height // patch) * (width // patch), settings.missing, rng),
+            ~draw_present(rng, patches, drawn.missing.draw(rng)),
             pattern(width, rng) if rng.random() < settings.backgrounds else None,
             bool(settings.mirrored) and rng.random() < 0.5,
         )

@@ -1,24 +1,23 @@
 """Recorded episodes of image patches: the student drives, a teacher that knows the state labels.
 
 The teacher takes over while it finds the student lost, so that no episode is spent off the road.
-
-Which frames of an episode a student sees where they are late, lost or repeated.
-
-Random pictures in the place of CarRacing's grass.
+What the student sees may be disturbed, and have random pictures in the place of CarRacing's grass.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import cv2
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
+from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Disturber
+from an_control.disturbance.patches import DisturbedPatches
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
-from an_control.learning.faults import disturber, draw, ids_of
-from an_control.learning.rollout.episode import DisturbedPatches, LiveEpisode
+from an_control.learning.faults import NOTHING, disturber, ids_of
+from an_control.learning.rollout.episode import LiveEpisode
 from an_control.policy import Policy
 from an_control.wiring.image import cut
 from an_control_sim.gym.environments import HasChannels, HasFrames, StateTeacher
@@ -106,22 +105,19 @@ def record(
     """One episode of so many steps at most; `rng` decides it.
 
     `policy` drives it where it is not lost, else the teacher, who ends it where help is vain. What
-    it sees may be late, lost or repeated, by the chances of `settings.faults`. In a share of
-    `settings.backgrounds` of the episodes it sees a pattern instead of the grass; the episode keeps
-    the frames without it.
+    it sees is disturbed as the settings say. In a share of `settings.backgrounds` of the episodes
+    it sees a pattern instead of the grass; the episode keeps the frames without it.
     """
     inner = env.unwrapped
     assert isinstance(inner, HasChannels) and isinstance(inner, HasFrames)
-    kept = np.flatnonzero(~draw_missing(len(inner.channels), settings.missing, rng))
-    ids = tuple(inner.channels[int(i)] for i in kept)
+    ids = channels = tuple(inner.channels)
+    drawn, seed = settings.draw_disturbance(rng), int(rng.integers(2**31))
+    delivery = DisturbedPatches(Disturber(channels, drawn, seed)) if drawn.active else None
     episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)), limit=steps)
     teacher.start()
     if policy is not None:
         policy.reset()
-    fault = disturber(len(inner.channels), draw(settings.faults, rng), rng)
-    delivery = None if fault is None else DisturbedPatches(fault)
-    every, policy_acts = ids_of(len(inner.channels)), True
-    picture = None
+    policy_acts, picture = True, None
     if rng.random() < settings.backgrounds:
         picture = pattern(inner.frames.shape[-1], rng)
     begin = int(rng.integers(steps)) if rng.random() < settings.led else 0
@@ -141,9 +137,9 @@ def record(
                 replace_grass(view, picture)
                 patches = cut(view, settings.student.patch)
             if delivery is not None:
-                patches, _ = delivery.apply(patches, every)
+                patches, ids = delivery.apply(patches, channels)
                 policy_acts = delivery.arrived or settings.repeats
-            own = policy.step_array(patches[kept], ids) if policy_acts else actions[-1].copy()
+            own = policy.step_array(patches, ids) if policy_acts else actions[-1].copy()
             if teacher.helps or len(actions) < begin:
                 helped += 1
             else:
@@ -160,13 +156,6 @@ def record(
     return Episode(np.array(frames), *done, episode.total, helped / len(frames))
 
 
-def draw_missing(patches: int, share: tuple[float, float], rng: np.random.Generator) -> np.ndarray:
-    """(N,) True for the patches that are missing: a share between both, drawn at random."""
-    missing = np.zeros(patches, np.bool_)
-    missing[rng.permutation(patches)[: round(rng.uniform(*share) * patches)]] = True
-    return missing
-
-
 CHANNEL = ids_of(1)
 
 
@@ -181,10 +170,11 @@ def as_seen(
     """The frames (K, f) that are seen at the steps (K,) in which the student acts.
 
     These are all where it `repeats`, a step on frames that it has seen; else those in which a
-    frame arrives. What an evaluation does to patches is done to the frames' numbers.
+    frame arrives. What an evaluation does to patches is done to the frames' numbers; which patches
+    are missing is not told by them.
     """
     frames = in_time(steps, stack)
-    disturbing = disturber(1, drawn, rng)
+    disturbing = disturber(1, replace(drawn, missing=NOTHING.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)
     delivery = DisturbedPatches(disturbing)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, Range, Shuffle
 from an_control.learning.dagger.image_patches.batches import Batch, Batches
 from an_control.learning.dagger.image_patches.episodes import Episode, record
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
@@ -230,7 +230,7 @@ class PatchDagger:
 
     def _validate(self) -> float:
         shuffled = DisturbanceSettings(
-            shuffle=Shuffle(True), missing=float(np.mean(self.settings.missing))
+            shuffle=Shuffle(True), missing=Range.read(self.settings.mean_missing)
         )
         results = evaluate(
             self._policy(),

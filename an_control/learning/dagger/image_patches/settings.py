@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from an_control.learning.faults import PatchFault, check_chances
+import numpy as np
+
+from an_control.disturbance import DisturbanceSettings
+from an_control.learning.faults import PatchFault, check_chances, draw, draw_each
 from an_control.learning.yaml_settings import OverZero, Positive, Share
 from an_control.policy.sizes import ConvolutionSizes
 
@@ -13,8 +16,7 @@ from an_control.policy.sizes import ConvolutionSizes
 class PatchDaggerSettings:
     """A run's numbers.
 
-    `missing` are the minimum and maximum share of patches that are missing: drawn for each
-    episode, and for each row's way through one. `balance` weighs the examples of each button by
+    `balance` weighs the examples of each button by
     that power of how rare it is; of no effect where the actions are no choice.
     """
 
@@ -44,10 +46,11 @@ class PatchDaggerSettings:
     final_rate: float = 6e-5
     noise: float = 0.1
     """On the first action of every other round's episode: a random walk of this strength."""
-    missing: tuple[float, float] = (0.0, 0.0)
+    disturb: dict[PatchFault, Share] = field(default_factory=dict)
+    """Share of the student's episodes, and of each row's ways through one, that have each of these
+    disturbances."""
     faults: dict[PatchFault, Share] = field(default_factory=dict)
-    """The chances of late, lost and repeated frames, by their words: of the student's episodes and
-    of each row's way through one. The teacher sees the present."""
+    """The probabilities of others, of which one or none is drawn. The teacher sees the present."""
     max_moving: int = 144
     """Patches that show a change: an example with more of them loses some at random."""
     backgrounds: Share = 0.0
@@ -74,7 +77,17 @@ class PatchDaggerSettings:
     @property
     def repeats(self) -> bool:
         """Whether the student learns to step on frames that it has seen."""
-        return any(fault.settings.repeat for fault in self.faults)
+        return any(words.settings.repeat for words in (*self.disturb, *self.faults))
+
+    @property
+    def mean_missing(self) -> float:
+        """Return the share of the patches that `disturb` lets be missing on average."""
+        shares = self.disturb.items()
+        return sum(share * words.settings.missing.middle for words, share in shares)
+
+    def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
+        """Draw what disturbs an episode or a row."""
+        return draw(self.faults, rng).merged_with(draw_each(self.disturb, rng))
 
     def rate_of(self, number: int) -> float:
         """Constant for two thirds of the run, then falling."""
