@@ -16,37 +16,11 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
+from an_control.ros import settings
 from an_control.view.main import page
 
 BOOLEANS = ["true", "false"]
-NUMBERS = {
-    **dict.fromkeys(("ramp_s", "recovery", "watchdog_s", "lockstep_wait_s"), float),
-    "thread_priority": int,
-}
-PARAMETERS: dict[str, tuple[str, list[str] | None]] = {
-    "wiring": ("the robot's wiring YAML", None),
-    "model": ("the policy's model file", None),
-    "mode": ("when to tick: rate (a robot) or lockstep (a simulator)", ["", "rate", "lockstep"]),
-    "trigger": (
-        "mode rate: tick when all sources have sent (sources) or by the clock (timer)",
-        ["", "sources", "timer"],
-    ),
-    "shadow": ("propose on ~/proposed, and command nothing", ["", *BOOLEANS]),
-    "ramp_s": ("seconds from the safe command to the policy's", None),
-    "watchdog_s": ("seconds without a command after which the safe one goes out, 0 = off", None),
-    "lockstep_wait_s": ("mode lockstep: seconds to wait for the other sources of a stamp", None),
-    "monitor": (
-        "what to do about unannounced rewiring",
-        ["", "model", "off", "reset", "match"],
-    ),
-    "recovery": ("push a robot whose readings change by less than this at a tick", None),
-    "autostart": ("configure and activate at once", ["", *BOOLEANS]),
-    "check_rate": ("refuse a rate that the model was not trained at", ["", *BOOLEANS]),
-    "engine": ("what computes the policy", ["", "auto", "numpy", "numba"]),
-    "executor": ("events: quicker, experimental in rclpy", ["", "single_threaded", "events"]),
-    "thread_priority": ("real-time priority of the thread that ticks, 1 to 98, 0 = none", None),
-    "use_sim_time": ("take the time from /clock", ["", *BOOLEANS]),
-}
+PARAMETERS = {**settings.PARAMETERS, "use_sim_time": settings.USE_SIM_TIME}
 
 
 def generate_launch_description() -> LaunchDescription:
@@ -60,9 +34,12 @@ def generate_launch_description() -> LaunchDescription:
             ),
             *(
                 DeclareLaunchArgument(
-                    name, default_value="", description=description + unset, choices=choices
+                    name,
+                    default_value="",
+                    description=one.description + unset,
+                    choices=choices(one),
                 )
-                for name, (description, choices) in PARAMETERS.items()
+                for name, one in PARAMETERS.items()
             ),
             DeclareLaunchArgument(
                 "view",
@@ -100,19 +77,23 @@ def policy(context: LaunchContext) -> list[ExecuteProcess]:
     ]
 
 
+def choices(one: settings.Parameter) -> list[str] | None:
+    """The texts that an argument may be, where they are few; "" leaves it unset."""
+    if isinstance(one.default, bool):
+        return ["", *BOOLEANS]
+    return ["", *one.choices] if one.choices else None
+
+
 def value(name: str, text: str) -> ParameterValue:
     """A parameter's value in its type; ValueError names an argument that is no number."""
-    _, choices = PARAMETERS[name]
-    if choices is not None and "true" in choices:
+    kind = type(PARAMETERS[name].default)
+    if kind is bool:
         return ParameterValue(text == "true", value_type=bool)
-    if name not in NUMBERS:
-        return ParameterValue(text, value_type=str)
-    kind = NUMBERS[name]
     try:
         return ParameterValue(kind(text), value_type=kind)
     except ValueError:
-        what = "no whole number" if kind is int else "no number"
-        raise ValueError(f"{name}:={text} is {what}: {PARAMETERS[name][0]}") from None
+        number = "whole number" if kind is int else "number"
+        raise ValueError(f"{name}:={text} is no {number}: {PARAMETERS[name].description}") from None
 
 
 def end(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:

@@ -21,6 +21,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
 from an_control.load import load_policy
+from an_control.ros.settings import PARAMETERS
 from an_control.system.share import share_path
 from an_control.view.main import page
 from an_control.wiring import Wiring, load_wiring
@@ -38,6 +39,10 @@ FILES = {
     "model": (f"{SHARE}/models/", ".safetensors", "the policy's model file"),
 }
 """What stands before and after the task in a file's default, and what the file is."""
+OF_THE_POLICY = (
+    "check_rate", "trigger", "ramp_s", "monitor", "recovery", "thread_priority", "engine",
+)  # fmt: skip
+"""Parameters of the policy node that are arguments as they are."""
 ARGUMENTS = {
     **{name: ("", f"{about}; by default the task's") for name, (_, _, about) in FILES.items()},
     "namespace": ("", "the robot's namespace; by default the task, or the robot's name"),
@@ -48,7 +53,6 @@ ARGUMENTS = {
     "schedule": ("", "path of a schedule YAML: how the disturbance changes during each episode"),
     "scrambler": (False, "read by way of the scrambler even while it changes nothing"),
     "rate": (0.0, "control rate in Hz; 0 = the wiring's"),
-    "check_rate": (True, "refuse a rate that the model was not trained at"),
     "camera_hz": (0.0, "pictures per simulated second if looked at, 0 = off"),
     "command_timeout_s": (
         0.0,
@@ -56,34 +60,15 @@ ARGUMENTS = {
         " steps",
     ),
     "start_timeout_s": (START_S, "seconds to wait for the policy"),
-    "trigger": (
-        "sources",
-        "in real time: tick when all sources have sent (sources) or by the clock (timer)",
-    ),
-    "ramp_s": (
-        -1.0,
-        "seconds from the safe command to the policy's; -1 = as the model was trained",
-    ),
     "shadow": (False, "in real time: propose on policy/proposed, and command nothing"),
-    "monitor": ("model", "what to do about unannounced rewiring: off, reset, match or model"),
-    "recovery": (
-        -1.0,
-        "push a robot whose readings change by less than this at a tick; 0 = never,"
-        " -1 = as the model file says",
-    ),
-    "thread_priority": (
-        50,
-        "in real time: real-time priority of the policy's thread that ticks, 1 to 98, 0 = none",
-    ),
+    **{name: (PARAMETERS[name].default, PARAMETERS[name].description) for name in OF_THE_POLICY},
     "view": (False, "show the run in the browser, with the scrambler; prints the page's address"),
     "view_port": (8765, "the page's port, 0 = any"),
-    "engine": ("auto", "what computes the policy: auto, numpy or numba"),
 }
 SIMULATOR_PARAMETERS = (
     "simulation", "wiring", "episodes", "seed", "realtime", *(one.name for one in SETTINGS),
     "schedule", "scrambler", "camera_hz", "command_timeout_s", "start_timeout_s",
 )  # fmt: skip
-POLICY_PARAMETERS = ("trigger", "ramp_s", "shadow", "monitor", "recovery", "thread_priority")
 
 
 def generate_launch_description() -> LaunchDescription:
@@ -132,10 +117,9 @@ def nodes(context: LaunchContext) -> list[ExecuteProcess]:
         "mode": "lockstep" if lockstep else "rate",
         "lockstep_wait_s": SOURCES_S,
         "autostart": True,
-        "check_rate": given["check_rate"],
-        "engine": given["engine"],
         "executor": "events",
-        **{name: given[name] for name in POLICY_PARAMETERS},
+        "shadow": given["shadow"],
+        **{name: given[name] for name in OF_THE_POLICY},
     }
     simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
     return [

@@ -1,6 +1,7 @@
 """The commands that pages name exist, and experiments write the tables that pages show."""
 
 import contextlib
+import importlib.util
 import io
 import re
 from functools import cache
@@ -13,6 +14,7 @@ from an_control.cli.evaluate import TABLES
 from an_control.cli.evaluate import Verb as Evaluate
 from an_control.cli.help import VERBS, parse
 from an_control.learning.rollout.episode import Protocol
+from an_control_sim.gym.offers import OFFERS
 from experiments.camera_tables import run as camera_run
 from experiments.from_nothing import run as from_nothing_run
 from experiments.memory.report import TITLES
@@ -109,9 +111,7 @@ def test_experiments_read_models_that_ship():
 @cache
 def options(verb: str) -> set[str]:
     """The options that the help of a verb names."""
-    with contextlib.redirect_stdout(io.StringIO()) as shown, pytest.raises(SystemExit):
-        main([verb, "--help"])
-    return set(re.findall(r"--[a-z][a-z-]*", shown.getvalue()))
+    return set(re.findall(r"--[a-z][a-z-]*", help_of(verb)))
 
 
 @pytest.mark.parametrize("page", [*PAGES, *CARDS], ids=lambda page: page.name)
@@ -127,6 +127,51 @@ def test_a_command_that_evaluates_names_its_model():
         for verb, rest in COMMAND.findall(page.read_text(encoding="utf-8")):
             if verb == "evaluate" and "--episodes" in rest:
                 assert not rest.split()[0].startswith("--"), f"{page}: an-control evaluate{rest}"
+
+
+@cache
+def help_of(verb: str) -> str:
+    """The help of a verb without the breaks of its lines."""
+    with contextlib.redirect_stdout(io.StringIO()) as shown, pytest.raises(SystemExit):
+        main([verb, "--help"])
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", shown.getvalue()).split())
+
+
+def test_page_and_help_name_what_an_environment_may_offer_and_nothing_else():
+    """It stood in the source code only."""
+    pytest.importorskip("gymnasium", reason="needs the sim extra")
+    from an_control_sim.gym import environments
+
+    protocols = [
+        one
+        for name, one in vars(environments).items()
+        if name.startswith("Has") or name == "Batched"
+    ]
+    taken = {
+        name
+        for one in protocols
+        for name in (*vars(one), *one.__annotations__)
+        if not name.startswith("_")
+    }
+    assert taken == set(OFFERS) and len(protocols) > 8
+    page = (ROOT / "docs/learning.md").read_text(encoding="utf-8")
+    section = page.partition("### What an environment may offer\n")[2].partition("\n### ")[0]
+    first = " ".join(re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE))
+    assert {name.split("(")[0] for name in re.findall(r"`([^`]+)`", first)} == {
+        *OFFERS,
+        'info["distance_m"]',
+    }
+    assert "*after* its `*` and `pool` are expanded" in section
+    for verb in ("learn", "train", "train-teacher", "distill"):
+        for name, what in OFFERS.items():
+            assert f"{name}: {what}" in help_of(verb), verb
+
+
+def test_page_and_help_say_that_a_function_may_be_the_teacher():
+    page = (ROOT / "docs/learning.md").read_text(encoding="utf-8")
+    assert "`--teacher python:MODULE:FUNCTION` takes any function" in page
+    for verb in ("learn", "distill"):
+        assert "python:MODULE:FUNCTION, from the array of readings" in help_of(verb)
 
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -161,3 +206,12 @@ def test_nothing_names_the_diaries_that_are_gone():
         for path in (ROOT / folder).rglob("*.*"):
             if path.suffix in (".py", ".md", ".yaml"):
                 assert "docs/log" not in path.read_text(encoding="utf-8"), path
+
+
+def test_the_page_has_the_parameters_of_the_node_as_they_are():
+    """`python scripts/parameters.py` writes them."""
+    spec = importlib.util.spec_from_file_location("parameters", ROOT / "scripts/parameters.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    text = script.PAGE.read_text(encoding="utf-8")
+    assert script.page(text) == text

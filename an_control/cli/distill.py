@@ -29,6 +29,7 @@ from an_control.learning.runs.terminal import explained
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes, ConvolutionSizes, Encoder, RecurrenceSizes
 from an_control.system.interrupts import INTERRUPTED
+from an_control_sim.gym.offers import with_offers
 
 if TYPE_CHECKING:
     from an_control.learning.dagger.image_patches.learner import PatchDagger
@@ -221,8 +222,8 @@ class Verb:
     camera tasks always."""
     teacher: str | None = None
     """A model file of an MLP policy, or ppo:FILE.zip (a2c, ddpg, sac, td3) of
-    stable-baselines3, or python:MODULE:FUNCTION, from an observation to an action; the ant and the
-    camera tasks bring their own teachers."""
+    stable-baselines3, or python:MODULE:FUNCTION, from the array of readings to one of actions from
+    -1 to 1; the ant and the camera tasks bring their own teachers."""
     device: str = "cpu"
     """Where torch learns, cpu or cuda."""
     start_model: Path | None = None
@@ -450,4 +451,4 @@ class Verb:
         return 0
 
 
-Verb.__doc__ = explained(Verb.__doc__, "return", "validation", "undone", "failed")
+Verb.__doc__ = with_offers(explained(Verb.__doc__, "return", "validation", "undone", "failed"))

@@ -117,7 +117,7 @@ def described(verb: type[Verb]) -> type[Verb]:
             kind = conf.FlagCreatePairsOff[kind]
         unset = field.default is None or field.default is False or field.default in ((), "")
         about = tyro.conf.arg(
-            help=texts.get(field.name),
+            help=field.metadata.get("help") or texts.get(field.name),
             help_behavior_hint="" if unset else None,
             metavar=field.name.upper() if _is_word(hint) else None,
         )

@@ -20,6 +20,7 @@ from an_control.cli.common import (
 from an_control.learning.runs.terminal import explained
 from an_control.system.interrupts import INTERRUPTED
 from an_control_sim.gym.failure import EnvironmentFailure
+from an_control_sim.gym.offers import with_offers
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Verb:
     the task's name, robust where it has none."""
     teacher: str | None = None
     """A teacher that is there already, as distill takes it: a model file of an MLP policy,
-    ppo:FILE.zip of stable-baselines3, or python:MODULE:FUNCTION. By default train-teacher
-    makes one; the ant has its own."""
+    ppo:FILE.zip of stable-baselines3, or python:MODULE:FUNCTION, from the array of readings to one
+    of actions from -1 to 1. By default train-teacher makes one; the ant has its own."""
     seed: int = 1
     """Seed of everything random."""
     smoke: bool = False
@@ -117,4 +118,6 @@ class Verb:
             raise InputError(f"{self.recipe}: rounds: 0 (allowed: 1 or more)")
 
 
-Verb.__doc__ = explained(Verb.__doc__, "return", "validation", "undone", "learns", "failed")
+Verb.__doc__ = with_offers(
+    explained(Verb.__doc__, "return", "validation", "undone", "learns", "failed")
+)

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
 from an_control.cli.common import InputError, need
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
+from an_control.ros.settings import PARAMETERS, values_of
 from an_control.system.interrupts import INTERRUPTED, end_at_once
+
+
+def node_option(name: str) -> Any:
+    """Return the dataclass field of an option that is this parameter of the policy node.
+
+    Its default is None where the parameter's says something that is no plain value.
+    """
+    one = PARAMETERS[name]
+    text = f"{one.option[0].upper()}{one.option[1:]}."
+    return field(default=None if one.unset else one.default, metadata={"help": text})
 
 
 @dataclass(frozen=True)
@@ -24,33 +35,19 @@ class Verb:
     """The robot's wiring YAML."""
     model: Path
     """A .safetensors model file."""
-    activate: bool = False
-    """Act at once. By default the node waits for a lifecycle manager (`ros2 lifecycle set`)."""
+    activate: bool = node_option("autostart")
     namespace: str = ""
     """The robot's namespace."""
-    mode: Literal["rate", "lockstep"] = "rate"
-    """rate: tick in real time, at the wiring's rate. lockstep: tick by stamp, for a simulator."""
-    trigger: Literal["sources", "timer"] = "sources"
-    """In real time: tick when a message of each source has arrived, or by a timer."""
-    shadow: bool = False
-    """Publish no commands, but on ~/proposed what they would be; until the node's parameter shadow
-    is set to false."""
-    ramp: float | None = None
-    """Seconds over which commands move from the safe command to the policy's, after activation and
-    every stop; by default as the model was trained."""
-    monitor: Monitor | None = None
-    """What to do about unannounced rewiring: off, reset or match (see `evaluate`); by default what
-    the model file says."""
-    recovery: float | None = None
-    """Push a robot that stands still by random actions: where its readings change by less than
-    this at a tick in the mean (docs/safety.md); 0: never; by default what the model file says."""
-    thread_priority: int = 50
-    """In real time: real-time priority of the thread that ticks, 1 to 98, where the system
-    allows it; 0: none (docs/real_time.md)."""
+    mode: Literal["rate", "lockstep"] = node_option("mode")
+    trigger: Literal["sources", "timer"] = node_option("trigger")
+    shadow: bool = node_option("shadow")
+    ramp: float | None = node_option("ramp_s")
+    monitor: Monitor | None = node_option("monitor")
+    recovery: float | None = node_option("recovery")
+    thread_priority: int = node_option("thread_priority")
     use_sim_time: bool = False
     """Take the time from /clock."""
-    check_rate: bool = True
-    """Refuse to act at another rate than the model was trained at."""
+    check_rate: bool = node_option("check_rate")
     ros_args: tyro.conf.Positional[tuple[str, ...]] = ()
     """ROS arguments, after --, such as -r old:=new or --params-file FILE."""
 
@@ -64,20 +61,20 @@ class Verb:
             raise InputError(refusal)
         from an_control.ros.node import main
 
-        values = {
-            "wiring": self.wiring,
-            "model": self.model,
-            "mode": self.mode,
-            "trigger": self.trigger,
-            "shadow": self.shadow,
-            "ramp_s": -1.0 if self.ramp is None else float(self.ramp),
-            "autostart": self.activate,
-            "check_rate": self.check_rate,
-            "monitor": self.monitor or "model",
-            "recovery": -1.0 if self.recovery is None else float(self.recovery),
-            "thread_priority": self.thread_priority,
-            "use_sim_time": self.use_sim_time,
-        }
+        values = values_of(
+            wiring=self.wiring,
+            model=self.model,
+            mode=self.mode,
+            trigger=self.trigger,
+            shadow=self.shadow,
+            ramp_s=self.ramp,
+            autostart=self.activate,
+            check_rate=self.check_rate,
+            monitor=self.monitor,
+            recovery=self.recovery,
+            thread_priority=self.thread_priority,
+            use_sim_time=self.use_sim_time,
+        )
         arguments = ["--ros-args", *self.ros_args]
         if self.namespace:
             arguments += ["-r", f"__ns:=/{self.namespace.strip('/')}"]

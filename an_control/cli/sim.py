@@ -22,12 +22,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from an_control.cli.common import InputError, OutputFile, need, option, write_json
 from an_control.cli.disturbance import Options, defaults
-from an_control.cli.run import parameters
+from an_control.cli.run import node_option, parameters
 from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
 from an_control.policy.tasks import SUCCESS, WALK_M
+from an_control.ros.settings import values_of
 from an_control.system.interrupts import INTERRUPTED, bound, end_at_once
 from an_control.system.priority import take_priority
 from an_control.system.share import share_path
@@ -92,22 +93,13 @@ class Verb:
     scrambler: bool = False
     """Put the scrambler between sensors and policy even where it changes nothing at first; its
     parameters, on the node simulator, can then be set at any time."""
-    monitor: Monitor | None = None
-    """What to do about unannounced rewiring: off, reset or match (see `evaluate`); by default what
-    the model file says."""
-    recovery: float | None = None
-    """Push a robot that stands still by random actions: where its readings change by less than
-    this at a tick in the mean (docs/safety.md); 0: never; by default what the model file says."""
+    monitor: Monitor | None = node_option("monitor")
+    recovery: float | None = node_option("recovery")
     realtime: bool = False
     """Step in real time, as a robot does, instead of in lockstep."""
-    trigger: Literal["sources", "timer"] = "sources"
-    """In real time: tick when a message of each source has arrived, or by a timer."""
-    ramp: float | None = None
-    """Seconds over which commands move from the safe command to the policy's, after activation and
-    every stop; by default as the model was trained."""
-    thread_priority: int = 50
-    """In real time: real-time priority of the policy's thread that ticks, 1 to 98, where the system
-    allows it; 0: none (docs/real_time.md)."""
+    trigger: Literal["sources", "timer"] = node_option("trigger")
+    ramp: float | None = node_option("ramp_s")
+    thread_priority: int = node_option("thread_priority")
     video: OutputFile | None = None
     """Record the camera: .mp4 for a video, .png for a sheet of pictures. For a robot that sees by
     camera also what the policy read of each image, coloured by its attention."""
@@ -279,19 +271,19 @@ class Verb:
     ) -> AbstractContextManager[list[int]]:
         from an_control_sim.bridge.policy_link import SOURCES_S
 
-        values = {
-            "wiring": wiring,
-            "model": model,
-            "mode": "rate" if self.realtime else "lockstep",
-            "autostart": True,
-            "executor": "events",
-            "lockstep_wait_s": SOURCES_S,
-            "monitor": self.monitor or "model",
-            "recovery": -1.0 if self.recovery is None else float(self.recovery),
-            "trigger": self.trigger,
-            "ramp_s": -1.0 if self.ramp is None else float(self.ramp),
-            "thread_priority": self.thread_priority,
-        }
+        values = values_of(
+            wiring=wiring,
+            model=model,
+            mode="rate" if self.realtime else "lockstep",
+            autostart=True,
+            executor="events",
+            lockstep_wait_s=SOURCES_S,
+            monitor=self.monitor,
+            recovery=self.recovery,
+            trigger=self.trigger,
+            ramp_s=self.ramp,
+            thread_priority=self.thread_priority,
+        )
         return _policy_node(name, values)
 
     def _result(self, name: str, model: Path, summary: Summary) -> dict[str, Any]:

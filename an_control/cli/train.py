@@ -28,6 +28,7 @@ from an_control.learning.runs.terminal import explained
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.tasks import SUCCESS
 from an_control.system.interrupts import INTERRUPTED
+from an_control_sim.gym.offers import with_offers
 
 if TYPE_CHECKING:
     from an_control.learning.es.parametrisation import Form
@@ -357,6 +358,6 @@ class Verb:
         )
 
 
-Verb.__doc__ = explained(
-    Verb.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note"
+Verb.__doc__ = with_offers(
+    explained(Verb.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note")
 )

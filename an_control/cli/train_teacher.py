@@ -15,6 +15,7 @@ from an_control.cli.common import InputError, OutputFile, OutputFolder, command,
 from an_control.learning.runs.terminal import explained
 from an_control.policy import read_model
 from an_control.system.interrupts import INTERRUPTED
+from an_control_sim.gym.offers import with_offers
 
 if TYPE_CHECKING:
     from gymnasium import Env
@@ -179,4 +180,4 @@ class Verb:
         return evaluations
 
 
-Verb.__doc__ = explained(Verb.__doc__, "return", "validation", "failed")
+Verb.__doc__ = with_offers(explained(Verb.__doc__, "return", "validation", "failed"))

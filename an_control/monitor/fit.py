@@ -132,12 +132,15 @@ class RobotFit:
         usual = min(self._lately, default=0.0) / self.limits.max_excess
         strange = min(max(usual, 0.0), 1.0)
         gain = max(self.limits.min_gain, settings.channel_gain * min(count, settings.gain_channels))
-        gain *= 1.0 + settings.strangeness * strange
+        if strange >= settings.strange:
+            gain *= 1.0 + settings.distrust * strange
         left = settings.unexplained * before + settings.unexplained_nats * count
         if after > min(left, before - gain):
             return False
         before_all, after_all = float(first.excess.sum()), float(other.excess.sum())
         if before_all - after_all < settings.others * (before - after):
+            return False
+        if strange >= settings.strange and after_all > settings.strange_remaining * before_all:
             return False
         slack = (1.0 - strange) ** 2
         little = after <= (settings.start_nats + settings.tick_nats * slack * other.ticks) * count

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from math import nan
-from typing import Literal
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray
@@ -36,6 +35,7 @@ from an_control.ros.inputs import Arrivals, Inputs
 from an_control.ros.lockstep import Lockstep
 from an_control.ros.outputs import CommandOutput, Inside, set_stamp
 from an_control.ros.pace import Pace
+from an_control.ros.settings import Trigger
 from an_control.system.priority import (
     RealTimePriority,
     freeze_garbage_again,
@@ -51,7 +51,6 @@ TRIP_PERIODS = 1.75
 """The watchdog's timeout at a rate; its thread's wake-up may take the rest of two periods."""
 TOLD_S = 1.0
 """At most so often the log says that sending takes too long."""
-Trigger = Literal["sources", "timer"]
 
 
 class Loop:

@@ -43,7 +43,8 @@ from an_control.ros import parameters
 from an_control.ros.distributions import SteadyLifecycleNode, events_executor
 from an_control.ros.graph import QuietNode, elsewhere
 from an_control.ros.loop import Loop, get_ready
-from an_control.ros.parameters import Settings, WiringParameters
+from an_control.ros.parameters import WiringParameters
+from an_control.ros.settings import Settings
 from an_control.system.compilation import told_compilation
 from an_control.system.priority import collect_new_garbage, freeze_garbage, take_priority
 from an_control.wiring import ChannelTable, load_wiring

@@ -74,7 +74,22 @@ class EnvironmentOutput(io.TextIOBase):
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.stdout, sys.stderr = self._streams.pop()
+        sys.stdout, sys.stderr = self._streams[-1]
+        self._streams.pop()  # last, since `suspended` may be entered by a signal at any moment
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """In this block what is printed is shown, also while an environment's code runs.
+
+        For handlers of signals.
+        """
+        before = sys.stdout, sys.stderr
+        if self._streams:
+            sys.stdout, sys.stderr = self._streams[0]
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
 
     def write(self, text: str, lines: int | None = None) -> int:
         """Keep a text, unless too much is kept already."""
@@ -122,11 +137,11 @@ class EnvironmentOutput(io.TextIOBase):
     def reported(self) -> Iterator[None]:
         """Print after this block the notes that are left, and how much was printed and not kept.
 
-        Nothing where an environment's failure ends it, whose message says more.
+        Nothing where an environment's failure or a refusal ends it, whose message says more.
         """
         try:
             yield
-        except EnvironmentFailure:
+        except (EnvironmentFailure, ValueError):
             self._reset()
             raise
         finally:

@@ -42,6 +42,8 @@ class Deeds:
         """The nodes whose parameters have been read."""
         self.lockstep = False
         self.model = ""
+        self.wiring = ""
+        """The path of the robot's wiring file."""
         self.settings: dict[str, float] = {}
         """Those of the scrambler that a page can set."""
         self._calls, self._listener, self._rng = calls, listener, random.Random(seed)
@@ -51,7 +53,7 @@ class Deeds:
         """The robot has gone, or another one is shown: nothing of it can be changed any more."""
         async with self._turn:
             self.found, self.settings = Found(), {}
-            self.lockstep, self.model = False, ""
+            self.lockstep, self.model, self.wiring = False, "", ""
 
     async def see(self, found: Found, *, new: bool) -> bool:
         """Read the parameters of this robot's nodes; whether they could be read.
@@ -65,16 +67,19 @@ class Deeds:
         policy = found.policy
         try:
             wiring = await self._calls.parameters_below(policy, REWIRABLE)
-            shape = await self._calls.parameters(policy, ["mode", "model"])
+            shape = await self._calls.parameters(policy, ["mode", "model", "wiring"])
             settings = {}
             if found.scrambler:
-                settings = await self._calls.parameters(found.scrambler, SETTINGS)
+                names = (*SETTINGS, "wiring")
+                settings = await self._calls.parameters(found.scrambler, names)
         except Unanswered:
             return False
         new = new or policy != self.found.policy
         self.found = found
         self.lockstep = shape.get("mode") == "lockstep"
         self.model = str(shape.get("model", "")).rpartition("/")[2]
+        # Behind a scrambler the policy reads a wiring that is derived from the robot's own.
+        self.wiring = str(settings.pop("wiring", "") or shape.get("wiring", ""))
         self.settings = {name: _plain(value) for name, value in settings.items()}
         texts = {key: str(value) for key, value in wiring.items()}
         self.bay.see_wiring(texts, SCRAMBLED if found.scrambler else "", new=new)

@@ -107,6 +107,7 @@ class Live:
         elif new or watch.changed & {found.policy, found.scrambler}:
             watch.changed.clear()
             self._known = await deeds.see(found, new=new)
+            watch.see_wiring(deeds.wiring)
 
     def _robot_now(self) -> schema.Robot:
         watch, deeds = self.watch, self.deeds

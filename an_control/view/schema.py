@@ -141,11 +141,56 @@ class Channels(_Update):
     ids: list[str]
 
 
+class Link(msgspec.Struct, frozen=True):
+    """A link of a skeleton: it begins where its parent ends and has its parent's orientation.
+
+    A joint turns (revolute, rad) or moves (prismatic, m) it along `axis`, in its parent's frame.
+    """
+
+    name: str
+    parent: int
+    """The index of an earlier link, or -1 for the base."""
+    joint: str
+    """The joint between parent and link; "" if it is fixed."""
+    kind: Literal["revolute", "prismatic"]
+    axis: list[float]
+    to: list[float]
+    """The vector [x, y, z] from its beginning to its end, in m; of a ball 0."""
+    width: float
+    """In m; 0 if the link is not drawn."""
+    colour: list[float]
+    """Hue in degrees, saturation and lightness in %."""
+
+
+class Skeleton(msgspec.Struct, frozen=True):
+    """How a robot is drawn; parents stand before their links."""
+
+    links: list[Link]
+    height: float
+    """The height of the base above the ground in m, to which that of the pose is added."""
+    moves: bool
+    """Whether the base follows the pose."""
+    yaw: float
+    """The direction of view about the vertical in rad; 0 looks along y, from the right side."""
+    tilt: float
+    """How far the view looks down, in rad."""
+    span: float
+    """The metres that the picture is high."""
+
+    @property
+    def joints(self) -> set[str]:
+        """Return the names of its joints."""
+        return {link.joint for link in self.links if link.joint}
+
+
 class Drawing(_Update):
     """What the robot is drawn as, and the joints that ticks have positions of, m or rad."""
 
-    kind: Literal["ant", "cartpole", "camera", "dials", "bars"]
+    kind: Literal["skeleton", "camera", "dials", "bars"]
     joints: list[str]
+    skeleton: Skeleton | None = None
+    problem: str = ""
+    """Why the robot's own drawing cannot be used."""
 
 
 class Tick(_Update):

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from an_control.view import schema
+from an_control.view.drawing import find_skeleton
 from an_control.view.graph import Found
 from an_control.view.insight import KeyMap, channel_ids, hundredths, matrix, picture, weights
 from an_control.view.listener import Listener
+from an_control.wiring.checked_yaml import WiringError
 
 SILENT_S = 2.5
 """After so long without diagnostics, which come once a second, the policy node is silent."""
@@ -20,8 +22,6 @@ SLOW = 4
 """Matrix and keys are shown at every so manieth look."""
 SCORE_S = 0.5
 KEPT_SCORES, KEPT_MARKS = 1200, 200
-ANT = {f"{part}_{number}" for part in ("hip", "ankle") for number in range(1, 5)}
-CARTPOLE = {"cart", "pole"}
 
 
 class Watch:
@@ -45,6 +45,9 @@ class Watch:
         """What the scrambler said last that each plug carries, until somebody takes it."""
         self.changed: set[str] = set()
         """Nodes whose parameters have changed since somebody emptied this."""
+        self._wiring = ""
+        self._looked_up: tuple[tuple[list[str], str], schema.Drawing] | None = None
+        """The joints and the wiring that a drawing was last looked up for, and that drawing."""
         self._heard_s = -np.inf
         self._ids: list[str] = []
         self._strength: dict[str, float] = {}
@@ -64,6 +67,10 @@ class Watch:
             self.forget()
         self.found = found
         self._listener.follow(found.topics)
+
+    def see_wiring(self, path: str) -> None:
+        """Look the drawing up again, also beside the wiring with this path."""
+        self._wiring, self._looked_up = path, None
 
     @property
     def seconds(self) -> float:
@@ -152,7 +159,10 @@ class Watch:
             self._pose = _finite((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
         drawing = self._drawing
         if names:
-            drawing = schema.Drawing(_kind(set(names)), list(names))
+            wanted = list(names), self._wiring
+            if self._looked_up is None or self._looked_up[0] != wanted:
+                self._looked_up = wanted, _drawing(*wanted)
+            drawing = self._looked_up[1]
         elif image is not None and "joints" not in self.found.topics:
             drawing = schema.Drawing("camera", [])
         elif drawing is None and self._ids:
@@ -215,10 +225,13 @@ class Watch:
         yield schema.Score([row], fresh=False)
 
 
-def _kind(joints: set[str]) -> Any:
-    if joints >= ANT:
-        return "ant"
-    return "cartpole" if joints == CARTPOLE else "dials"
+def _drawing(joints: list[str], wiring: str) -> schema.Drawing:
+    """Return the drawing of a robot with these joints: dials where there is no skeleton."""
+    try:
+        skeleton = find_skeleton(joints, wiring)
+    except WiringError as error:
+        return schema.Drawing("dials", joints, problem=str(error))
+    return schema.Drawing("dials" if skeleton is None else "skeleton", joints, skeleton)
 
 
 def _reward(before: dict[str, float], now: dict[str, float]) -> float | None:

@@ -9,8 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from an_control.system.environment_output import OUTPUT
+
 CARTPOLE = "an_control_sim:an_control/CartPoleSwingUpHarder-v0"
 HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _forget_what_environments_printed():
+    """Keep what a test's environments print out of the run folder of the next test."""
+    yield
+    OUTPUT._reset()
 
 
 @pytest.fixture

@@ -7,14 +7,19 @@ that an environment may do, and that learning must bear or refuse in one line. N
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import warnings
+from pathlib import Path
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 STEPS = 40
+STOP_AT = 500
+"""A step after those of the random actions by which units are measured."""
 
 
 class Cart(gymnasium.Env):
@@ -252,7 +257,27 @@ class Endless(Cart):
         return observation, reward, False, False, info
 
 
-LIMITLESS = (Endless,)
+class Stopped(Endless):
+    """Never ends; in its first long episode somebody stops the command (SIGTERM).
+
+    ODD_STOP is the command's process and a file that is made by the first such episode.
+    """
+
+    def step(self, action):
+        if self.steps == STOP_AT and (stop := os.environ.get("ODD_STOP")):
+            pid, _, asked = stop.partition(":")
+            if not Path(asked).exists():
+                Path(asked).touch()
+                os.kill(int(pid), signal.SIGTERM)
+        return super().step(action)
+
+
+def push(observation):
+    """A teacher of all these carts: pushes one towards the middle."""
+    return np.array([-2.0 * observation[0] - 3.0 * observation[1]])
+
+
+LIMITLESS = (Endless, Stopped)
 for cls in list(vars().values()):
     if isinstance(cls, type) and issubclass(cls, Cart):
         name = f"Odd/{cls.__name__}-v0"

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import warnings
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,17 +22,21 @@ from an_control.learning.forward_model import validation
 from an_control.learning.forward_model.episodes import Trace
 from an_control.learning.forward_model.validation import validate
 from an_control.learning.rollout.episode import LiveEpisode
+from an_control.learning.teacher.learner import Limits, TeacherLearner
+from an_control.learning.teacher.settings import settings_for, smoke
 from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
 from an_control.policy.random_model import random_model
 from an_control.system.environment_output import FILE, OUTPUT, EnvironmentOutput
+from an_control.system.interrupts import INTERRUPTED
 from an_control_sim.gym.environments import MAX_STEPS, adapter_of, describe, make_environment
 from an_control_sim.gym.failure import MAX_IN_A_ROW, EnvironmentFailure, Failures
 from an_control_sim.gym.probe import measured_units
 from an_control_sim.gym.units import AS_THEY_ARE, Units, units_for
 
 from . import odd as environments
+from .odd import STEPS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # gymnasium's and the Loud one's
 PUSH = np.array([0.3], np.float32)
@@ -140,6 +146,65 @@ def test_an_environment_without_any_finite_reading_is_refused_before_the_work(
     assert "Traceback" not in said.splitlines()[-1]
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "sac", "td3", "tqc"])
+def test_each_algorithm_learns_from_the_newest_reading_in_place_of_a_missing_one(
+    algorithm, tmp_path
+):
+    """NaN in one observation made all weights NaN; TD3 ran to its end with them."""
+    name = "odd:Odd/BlindStart-v0"
+    with opened("BlindStart") as env:
+        settings = replace(smoke(settings_for(env, algorithm)), burst=0.0)
+    learner = TeacherLearner(tmp_path, name, name, settings, Limits(steps=1000), seed=1)
+    with closing(learner):
+        for _ in range(3):
+            line = learner.step()
+        model = learner.model()
+        library = learner._newest.library._algorithm
+    assert np.isfinite(line["validation"])
+    assert all(np.isfinite(array).all() for array in model.arrays.values())
+    if algorithm != "ppo":
+        positions, speeds = library.replay_buffer.observations[:STEPS, 0].T
+        assert (np.diff(positions) != 0.0).all()
+        assert speeds[0] == 0.0, "there is no newest one before the first"
+        again = [t for t in range(1, STEPS) if speeds[t] == speeds[t - 1]]
+        assert again == list(range(10, STEPS, 10))
+
+
+@pytest.mark.parametrize("verb", ["train", "train-teacher", "learn"])
+def test_sigterm_within_an_episode_that_never_ends_stops_a_command_which_says_how_to_continue(
+    verb, tmp_path, monkeypatch, capsys
+):
+    """The episode was waited for, for ever."""
+    asked, out = tmp_path / "asked", tmp_path / "run"
+    monkeypatch.setenv("ODD_STOP", f"{os.getpid()}:{asked}")
+    with signals_raise():
+        if verb == "train":
+            status = searched("Stopped", tmp_path)
+        else:
+            status = main([verb, "odd:Odd/Stopped-v0", "--smoke", "--out", str(out)])
+    said = capsys.readouterr()
+    assert asked.exists() and status == INTERRUPTED
+    unit = "generation" if verb == "train" else "iteration"
+    assert f"stops after this {unit} (Ctrl-C again: at once)" in said.out
+    last = said.out.splitlines()[-1]
+    assert f"; to continue: an-control {verb} odd:Odd/Stopped-v0" in last
+    assert (said.out + said.err).count("has no time limit: its episodes are cut off") == 1
+
+
+@contextmanager
+def signals_raise():
+    """In this block a SIGTERM that no run handles fails the test; it would end pytest."""
+
+    def fail(*_):
+        raise AssertionError("SIGTERM came outside of the run")
+
+    before = signal.signal(signal.SIGTERM, fail)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_episodes_of_an_environment_without_a_time_limit_are_cut_off_and_this_is_said(capsys):
     with opened("Endless") as env:
         assert len(episode(env)) == MAX_STEPS
@@ -247,15 +312,29 @@ def test_output_beyond_what_is_kept_is_counted_and_not_kept():
     assert output.lines == 3 and len(output.take().text) == 1_000_000
 
 
-@pytest.mark.parametrize("verb", ["learn", "train", "train-teacher"])
+@pytest.mark.parametrize("verb", ["learn", "train", "train-teacher", "distill"])
 @pytest.mark.parametrize(("name", "status"), [("BadInit", 2), ("BadReset", 1)])
-def test_every_verb_names_an_environment_that_cannot_be_made_or_reset(
+def test_every_verb_names_an_environment_that_cannot_be_made_or_reset_in_one_line(
     verb, name, status, tmp_path, capsys
 ):
-    assert main([verb, f"odd:Odd/{name}-v0", "--out", str(tmp_path / "run")]) == status
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"an-control {verb}: environment 'odd:Odd/{name}-v0': ")
-    assert "OSError: no controller on the bus (odd.py, line " in last
+    teacher = ["--teacher", "python:odd:push"] if verb == "distill" else []
+    out = "--out", str(tmp_path / "run")
+    assert main([verb, f"odd:Odd/{name}-v0", *out, *teacher]) == status
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    assert said.startswith(f"an-control {verb}: environment 'odd:Odd/{name}-v0': ")
+    assert "OSError: no controller on the bus (odd.py, line " in said
+
+
+@pytest.mark.parametrize("name", ["Wide", "Half", "Whole", "Unbounded", "Signs", "Bits"])
+def test_an_environment_that_asserts_its_actions_is_learned_without_a_failure(
+    name, tmp_path, capsys
+):
+    assert searched(name, tmp_path) == 0
+    metrics = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line).get("failed", 0) for line in metrics] == [0, 0]
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if "compil" not in line] == []  # numba's
 
 
 @pytest.mark.parametrize("name", ["NoActions", "NoReadings"])

@@ -1,6 +1,8 @@
 # ruff: noqa: E402
 """Whatever acts in an environment can teach a student: our MLP policies, SB3's, functions."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -89,10 +91,23 @@ def wide(observation):
     return np.zeros(4)
 
 
+def hasty(observation):
+    return np.zeros(1) / (1 // 0)
+
+
 def test_a_function_is_named_by_its_module(pendulum):
     teacher = read_teacher(f"python:{__name__}:scripted", pendulum)
     observation = np.array([1.0, 0.0, 0.25], np.float32)
     assert teacher(observation).tolist() == [-0.25]
+
+
+def test_a_function_of_a_module_in_the_current_directory_teaches(tmp_path, monkeypatch, pendulum):
+    """`an-control` is a script elsewhere, so the module was not found."""
+    (tmp_path / "teacher_of_mine.py").write_text("def act(seen):\n    return -seen[2:]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    teacher = read_teacher("python:teacher_of_mine:act", pendulum)
+    assert teacher(np.array([1.0, 0.0, 0.25], np.float32)).tolist() == [-0.25]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +116,7 @@ def test_a_function_is_named_by_its_module(pendulum):
         ("no_such_module:act", "No module named 'no_such_module'"),
         (f"{__name__}:nothing", "has no attribute 'nothing'"),
         (f"{__name__}:wide", r"an action of shape \(4,\), but the environment has \(1,\)"),
+        (f"{__name__}:hasty", "ZeroDivisionError: "),
         ("", "Empty module name"),
     ],
 )

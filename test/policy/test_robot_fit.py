@@ -150,6 +150,18 @@ def test_a_validation_that_lacks_a_number_is_refused(tmp_path):
         write_model(tmp_path / "m.safetensors", model)
 
 
+def candidates(moved, others, ticks):
+    """The nominal assignment of twelve channels, and one that turns the first three of them.
+
+    moved, others: nats that the readings of these three, and of the others, cost under each.
+    """
+    nominal, count = np.arange(12), 3
+    turned = np.concatenate([np.roll(nominal[:count], 1), nominal[count:]])
+    for slots, own, rest in zip((nominal, turned), moved, others, strict=True):
+        excess = np.repeat([own / count, rest / (12 - count)], [count, 12 - count])
+        yield Candidate(slots, np.zeros((12, 12)), own + rest, excess, ticks)
+
+
 @pytest.mark.parametrize(
     ("moved", "others", "ticks", "believed"),
     [
@@ -173,33 +185,26 @@ def test_a_move_must_explain_its_own_channels_and_leave_little_or_explain_the_ot
     moved, others, ticks, believed
 ):
     """As the Ant's, of three velocities whose readings cost so many nats before and after it."""
-    assert explained(ant_fit(), moved, others, ticks) is believed
+    fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
+    assert fit.explains(*candidates(moved, others, ticks)) is believed
 
 
-@pytest.mark.parametrize(("excess", "believed"), [(0.0, True), (40.0, True), (80.0, False)])
-def test_a_move_must_explain_more_on_a_robot_that_is_explained_badly(excess, believed):
-    fit = ant_fit()
-    for _ in range(MONITOR.fit.ticks):
-        fit.add(excess, known=True)
-    assert explained(fit, (40.0, 5.0), (310.0, 250.0), ticks=2) is believed
-
-
-def ant_fit():
-    """A fit with limits such as the Ant's, of twelve channels."""
-    return RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
-
-
-def explained(fit, moved, others, ticks):
-    """Whether a move of three channels counts as explained.
-
-    Their readings cost so many nats before and after it, as do those of the `others`.
-    """
-    nominal, count = np.arange(12), 3
-    turned = np.concatenate([np.roll(nominal[:count], 1), nominal[count:]])
-
-    def candidate(slots, own, rest):
-        excess = np.repeat([own / count, rest / (12 - count)], [count, 12 - count])
-        return Candidate(slots, np.zeros((12, 12)), own + rest, excess, ticks)
-
-    before, after = zip(moved, others, strict=True)
-    return fit.explains(candidate(nominal, *before), candidate(turned, *after))
+@pytest.mark.parametrize(
+    ("moved", "others", "ticks", "believed"),
+    [
+        ((53.4, 10.8), (51.6, 53.2), 8, False),
+        ((44.3, 6.3), (48.7, 27.7), 1, False),
+        ((200.0, 10.0), (40.0, 20.0), 2, True),
+    ],
+    ids=["two alike that seem to swap", "three that explain a little better", "a swap"],
+)
+def test_a_robot_that_is_explained_otherwise_than_usual_needs_clearer_moves(
+    moved, others, ticks, believed
+):
+    """The first two as of a cheetah whose motors lag, where nothing had moved."""
+    first, other = candidates(moved, others, ticks)
+    fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
+    assert fit.explains(first, other)
+    for _ in range(60):
+        fit.add(24.0, known=True)
+    assert fit.explains(first, other) is believed

@@ -19,6 +19,12 @@ from view.visitor import visiting
 
 from an_control.view.main import serving
 
+DRAWING = """
+an_control_drawing: 1
+links:
+  left: {joint: left, axis: [0, 1, 0], to: [0, 0.1, 0.3], width: 0.05}
+  right: {joint: right, axis: [0, 1, 0], to: [0, -0.1, 0.3], width: 0.05}
+"""
 PLUGS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
 
 
@@ -84,6 +90,7 @@ def test_a_policy_node_that_is_killed_is_called_silent_and_found_again(tmp_path)
                 await visitor.until(lambda: "drawing" in visitor.newest, "the drawing")
                 assert visitor.newest["drawing"] == {
                     "is": "drawing", "kind": "dials", "joints": list(JOINTS),
+                    "skeleton": None, "problem": "",
                 }  # fmt: skip
                 swap = {"signal": "tilt: vector.x", "plug": "left.position", "announced": True}
                 await visitor.done("connect", **swap)
@@ -98,11 +105,16 @@ def test_a_policy_node_that_is_killed_is_called_silent_and_found_again(tmp_path)
                 assert "no simulator" in (await visitor.ask("restart"))["text"]
                 process.send_signal(signal.SIGKILL)
                 await visitor.state("silent")
+            (tmp_path / "wiring_drawing.yaml").write_text(DRAWING)
             with program.started(*arguments) as process:
                 await visitor.state("running")
                 await visitor.until(
                     lambda: visitor.wires().get("tilt.x") == ("tilt: vector.x", "tilt.x"),
                     "the new node's wiring",
+                )
+                await visitor.until(
+                    lambda: visitor.newest["drawing"]["kind"] == "skeleton",
+                    "the drawing that now lies beside the wiring",
                 )
                 # Fast DDS may crash where a node is destroyed just as a peer is killed.
                 process.send_signal(signal.SIGINT)

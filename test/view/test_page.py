@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,9 +15,12 @@ pytest.importorskip("rclpy")
 pytest.importorskip("tornado")
 pytest.importorskip("msgspec")
 pytest.importorskip("playwright")
+import msgspec
 from view.browser import CHROMIUM, Browser, browsing
 
+from an_control.system.share import share_path
 from an_control.view import schema
+from an_control.view.drawing import read_skeleton
 from an_control.view.server import PAGE
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="needs Chromium (Debian: chromium)")
@@ -142,6 +146,60 @@ def test_the_page_clears_when_the_robot_has_gone(page, server):
     assert page.page.text_content("#diagnostics") == "" and page.wires() == {}
     assert page.page.evaluate(inked, "robot") != drawn
     assert page.errors == []
+
+
+PLACE = "async (given) => (await import('./skeleton.js')).place(...given)"
+
+
+def ends(page: Browser, robot: str, joints: dict[str, float], pose: list[float]) -> dict[str, Any]:
+    """Where the page draws the end of each link of a shipped robot."""
+    skeleton = read_skeleton(share_path(f"config/{robot}_drawing.yaml"))
+    found = page.page.evaluate(PLACE, [msgspec.to_builtins(skeleton), joints, pose])
+    return {
+        link.name: pytest.approx(one["to"], abs=1e-9)
+        for link, one in zip(skeleton.links, found, strict=True)
+    }
+
+
+def test_a_skeleton_stands_where_its_joints_and_its_pose_put_it(page):
+    half = math.sqrt(0.5)
+    cart = ends(page, "cartpole", {"cart": 1.5, "pole": math.pi / 2}, [9.0, 9, 9, 1, 0, 0, 0])
+    assert cart["left"] == [-2.4, 0, 0.7] and cart["cart"] == [1.7, 0, 0.7]
+    assert cart["pole"] == [2.1, 0, 0.7]
+    ant = ends(page, "ant", {}, [])
+    assert ant["lower_1"] == [0.8, 0.8, 0.75] and ant["lower_3"] == [-0.8, -0.8, 0.75]
+    # The hip turns the upper link from (1, 1) to (-1, 1); the ankle then bends the foot down.
+    ant = ends(page, "ant", {"hip_1": math.pi / 2, "ankle_1": math.pi / 2}, [])
+    assert ant["upper_1"] == [0, 0.4, 0.75]
+    assert ant["lower_1"] == [0, 0.4, 0.75 - 0.4 * math.sqrt(2)]
+    # The robot has turned by 90 degrees to the left and stands at (2, 3), 0.1 m above its start.
+    ant = ends(page, "ant", {}, [2.0, 3.0, 0.1, 0.0, 0.0, half, half])
+    assert ant["torso"] == [2, 3, 0.85] and ant["lower_1"] == [1.2, 3.8, 0.85]
+
+
+def test_a_skeleton_is_drawn_and_moves_with_its_joints(page, server):
+    skeleton = read_skeleton(share_path("config/cartpole_drawing.yaml"))
+    server.say(schema.Channels(["a"]))
+    server.say(schema.Drawing("skeleton", ["cart", "pole"], skeleton))
+    drawn = set()
+    for joints in ([0.0, 0.0], [1.0, 0.0], [1.0, 2.0]):
+        server.say(schema.Tick([1.0], [1.0], joints, [], {"step": len(drawn)}, 1))
+        step = str(len(drawn))
+        until(page, lambda step=step: page.page.text_content("#step") == step, "the tick")
+        drawn.add(page.page.evaluate("document.getElementById('robot').toDataURL()"))
+    assert len(drawn) == 3
+    assert page.errors == []
+
+
+def test_a_drawing_that_is_wrong_is_named_on_the_page(page, server):
+    server.say(schema.Drawing("dials", ["left"], problem="arm_drawing.yaml: links: 3"))
+    until(
+        page,
+        lambda: page.page.text_content("#robot-hint") == "arm_drawing.yaml: links: 3",
+        "the problem",
+    )
+    server.say(schema.Drawing("dials", ["left"]))
+    until(page, lambda: page.page.text_content("#robot-hint") == "", "no problem")
 
 
 def test_a_page_that_cannot_connect_again_asks_to_open_the_new_address(page, server):

@@ -93,9 +93,11 @@ def test_the_page_shows_a_cart_pole_and_each_tool_reaches_the_nodes(cartpole):
         async with visiting(cartpole.address()) as visitor, witness(cartpole.domain) as seen:
             await begin(visitor)
             await visitor.until(
-                lambda: visitor.newest.get("drawing", {}).get("kind") == "cartpole",
+                lambda: visitor.newest.get("drawing", {}).get("kind") == "skeleton",
                 "the drawing, once the joints are heard",
             )
+            links = visitor.newest["drawing"]["skeleton"]["links"]
+            assert {one["joint"] for one in links} == {"", "cart", "pole"}
             assert visitor.newest["bay"]["why_not_announced"] == ""
             order = await seen.order()
             assert order == {one: one for one in PLUGS}

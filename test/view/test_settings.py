@@ -45,3 +45,24 @@ def test_a_slider_shows_what_the_scrambler_was_started_with(given, shown):
     found = Found(policy="/r/policy", scrambler="/r/simulator")
     assert asyncio.run(deeds.see(found, new=True))
     assert list(deeds.settings.values()) == [shown]
+
+
+@pytest.mark.parametrize(
+    ("given", "wiring"),
+    [
+        ({"/r/policy": "derived.yaml", "/r/simulator": "walker.yaml"}, "walker.yaml"),
+        ({"/r/policy": "walker.yaml", "/r/simulator": ""}, "walker.yaml"),
+        ({"/r/policy": "walker.yaml"}, "walker.yaml"),
+        ({}, ""),
+    ],
+)
+def test_the_robots_own_wiring_is_that_of_its_scrambler_where_it_has_one(given, wiring):
+    class Nodes(Scrambler):
+        async def parameters(self, node: str, names: Sequence[str]) -> dict[str, object]:
+            return {"wiring": given[node]} if node in given else {}
+
+    deeds = Deeds(Nodes({}), None)
+    assert asyncio.run(deeds.see(Found("/r/policy", "/r/simulator"), new=True))
+    assert deeds.wiring == wiring and deeds.settings == {}
+    asyncio.run(deeds.forget())
+    assert deeds.wiring == ""

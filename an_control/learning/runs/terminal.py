@@ -144,7 +144,8 @@ def run_at_terminal(loop: RunLoop, command: str | None, stop_after: int | None =
         if asked:
             raise KeyboardInterrupt
         asked.append(True)
-        display.stopping(unit)
+        with OUTPUT.suspended():
+            display.stopping(unit)
 
     def report(line: dict[str, Any]) -> bool:
         display.show(line)

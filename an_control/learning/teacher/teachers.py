@@ -21,11 +21,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from an_control.learning.rollout.episode import NewestReadings
 from an_control.learning.runs.run_folder import CHECKPOINT
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.scalar.weights import head_of
 from an_control.system.files import read_regular
+from an_control_sim.gym.environments import import_module
 from an_control_sim.gym.spaces import actions_of, chosen, one_hot
 from an_control_sim.gym.units import AS_THEY_ARE, Units
 
@@ -220,13 +222,16 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
 
 
 def _imported(text: str, place: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
-    """A scripted teacher; it is tried on the observation that a reset gives."""
+    """Return a scripted teacher; it is tried on the observation that a reset gives."""
     module, _, name = place.partition(":")
+    observation = NewestReadings()(env.reset(seed=0)[0])
     try:
-        function = getattr(importlib.import_module(module), name)
-        action = np.asarray(function(env.reset(seed=0)[0]), np.float32)
-    except (ImportError, AttributeError, ValueError, TypeError, IndexError) as error:
+        function = getattr(import_module(module), name)
+        action = np.asarray(function(observation), np.float32)
+    except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"teacher {text}: {error}") from error
+    except Exception as error:  # of the user's function, whatever it is
+        raise ValueError(f"teacher {text}: {type(error).__name__}: {error}") from error
     if action.shape != env.action_space.shape:
         raise ValueError(
             f"teacher {text}: gives an action of shape {action.shape}, but the environment has"

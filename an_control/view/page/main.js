@@ -44,7 +44,8 @@ const connection = new Connection({
   },
   drawing(update) {
     robot.setDrawing(update);
-    byId("robot-hint").textContent = update.kind === "camera" ? "orange: attended patches; drag one to another place" : "";
+    const hint = update.kind === "camera" ? "orange: attended patches; drag one to another place" : "";
+    byId("robot-hint").textContent = update.problem || hint;
     mark("robot");
   },
   picture(data) {

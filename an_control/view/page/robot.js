@@ -1,7 +1,7 @@
-// The robot as it stands: the Ant, the cart-pole, a camera's image, joints as dials, or readings as bars.
+// The robot as it stands: as a skeleton, a camera's image, joints as dials, or readings as bars.
 
-import { drawAnt } from "./ant.js";
 import { colour, context, shown } from "./draw.js";
+import { drawSkeleton } from "./skeleton.js";
 
 const WIDTH = 640, HEIGHT = 420;
 
@@ -20,9 +20,10 @@ export class RobotView {
     this.ids = [];
   }
 
-  setDrawing({ kind, joints }) {
+  setDrawing({ kind, joints, skeleton }) {
     this.kind = kind;
     this.names = joints;
+    this.skeleton = skeleton;
     this.canvas.setAttribute("aria-label", `The robot as it stands now, drawn as ${kind}`);
   }
 
@@ -48,8 +49,7 @@ export class RobotView {
     (this.names ?? []).forEach((name, i) => (joints[name] = tick?.joints[i] ?? 0));
     if (this.kind === "camera") this.camera(ctx);
     else if (!tick) return;
-    else if (this.kind === "ant") drawAnt(ctx, WIDTH, HEIGHT, joints, tick.pose);
-    else if (this.kind === "cartpole") cartpole(ctx, joints);
+    else if (this.kind === "skeleton") drawSkeleton(ctx, WIDTH, HEIGHT, this.skeleton, joints, tick.pose);
     else if (this.kind === "dials") dials(ctx, joints);
     else bars(ctx, ids, tick.values);
   }
@@ -78,34 +78,6 @@ export class RobotView {
     const inside = row >= 0 && row < rows && column >= 0 && column < columns;
     return inside ? `${parts[0][1]}.${row}.${column}` : undefined;
   }
-}
-
-function cartpole(ctx, { cart, pole }) {
-  const limit = 2.4, scale = WIDTH / (2.3 * limit), floor = 0.62 * HEIGHT;
-  const x = WIDTH / 2 + scale * cart, y = floor - 22;
-  ctx.strokeStyle = colour("soft");
-  ctx.lineWidth = 2;
-  ctx.beginPath();
-  ctx.moveTo(WIDTH / 2 - scale * limit, floor);
-  ctx.lineTo(WIDTH / 2 + scale * limit, floor);
-  for (const end of [-limit, 0, limit]) {
-    ctx.moveTo(WIDTH / 2 + scale * end, floor - 8);
-    ctx.lineTo(WIDTH / 2 + scale * end, floor + 8);
-  }
-  ctx.stroke();
-  ctx.fillStyle = colour("soft");
-  ctx.textAlign = "center";
-  for (const end of [-limit, 0, limit]) ctx.fillText(`${end} m`, WIDTH / 2 + scale * end, floor + 24);
-  ctx.fillStyle = colour("ink");
-  ctx.fillRect(x - 34, floor - 36, 68, 28);
-  ctx.strokeStyle = colour("second");
-  ctx.lineCap = "round";
-  ctx.lineWidth = 9;
-  ctx.beginPath();
-  ctx.moveTo(x, y);
-  ctx.lineTo(x + 150 * Math.sin(pole), y - 150 * Math.cos(pole));
-  ctx.stroke();
-  ctx.textAlign = "start";
 }
 
 function dials(ctx, joints) {

@@ -3,7 +3,7 @@
 Any environment of gymnasium's registry trains whose readings and actions are numbers, choices and
 bits (see `spaces`). It may offer more; what, is said by the protocols below, one for each offer.
 All code asks `isinstance(env.unwrapped, PROTOCOL)`, so that a user's environment gets what ours
-get:
+get (`offers` has the words for `--help`):
 
     offer           what it is                                        who uses it
     HasChannels     ids of the readings                               model files, everything
@@ -36,6 +36,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import ModuleType
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import gymnasium
@@ -206,7 +207,7 @@ def open_environment(
     try:
         with no_native_output(), OUTPUT:  # PyBullet prints where it is imported and connected
             if module:
-                _import_module(module)
+                import_module(module)
             env = gymnasium.make(environment, **arguments)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         text = " ".join(str(error).split())
@@ -258,13 +259,16 @@ class _StepLimit(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
 
-def _import_module(name: str) -> None:
-    """Import what registers an environment; ImportError whatever is wrong with it."""
+def import_module(name: str) -> ModuleType:
+    """Import a module of the user's, which may lie in the current directory.
+
+    ImportError whatever is wrong with it.
+    """
     here = os.getcwd()
     if here not in sys.path:
         sys.path.append(here)  # last: nothing that is installed is hidden by it
     try:
-        importlib.import_module(name)
+        return importlib.import_module(name)
     except ImportError:
         raise
     except Exception as error:
