@@ -235,12 +235,12 @@ class FitSettings:
     """Share of the largest excess below which a robot that did not fit may fit again."""
     strange: float = 0.18
     """Share of the largest excess from which on a robot counts as explained otherwise than usual:
-    where a model explains no channel well, those that are alike seem to swap (two velocities of a
-    cheetah whose motors lag)."""
+    where a model explains no channel well, those that are alike seem to swap (a cheetah whose
+    motors lag)."""
     distrust: float = 1.5
-    """Factor on that share by which the gain grows there."""
+    """Factor on that share, by which a move needs more gain there."""
     strange_remaining: float = 0.6
-    """Share of all channels' excess that a move may leave there."""
+    """Share of all channels' excess that a move may leave there at most."""
     unexplained: float = 0.4
     """Share of the moved channels' excess that a move may leave: a real one leaves nearly nothing,
     an invented one most of it."""
