@@ -204,8 +204,8 @@ class Permutation:
         self.drawn = 0
         """How often `draw` was called."""
 
-    def draw(self, swap: int = 0) -> None:
-        """Permute all signals, or move `swap` of them around in a ring."""
+    def draw(self, swap: int = 0) -> NDArray[np.intp]:
+        """Permute all signals, or move `swap` of them around in a ring; return `signals`."""
         self.drawn += 1
         places = self._rng.permutation(len(self.signals))
         if swap:
@@ -213,6 +213,7 @@ class Permutation:
             moved[some] = self.signals[np.roll(some, 1)]
             places = moved
         self.signals = places
+        return places
 
 
 def draw_present(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import TRAINING_SEEDS, Disturber, Permutation, Range, draw_present
+from an_control.disturbance import TRAINING_SEEDS, Disturber, Range, draw_present
 from an_control.learning.faults import Fault, disturber, draw, ids_of
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
 from an_control.load import make_policy
@@ -90,10 +90,10 @@ class Explorer:
         self._sd = self._noise * rng.random()
         self._drift: np.ndarray | None = None
         count = len(self._ids)
-        places = Permutation(count, rng)
-        if count > 1:
-            places.draw(0 if self._mode == "lost" else int(rng.integers(2, min(9, count + 1))))
-        self._order = places.signals
+        self._order = np.arange(count)
+        few = int(rng.integers(2, min(9, count + 1))) if count > 1 else 1
+        some = rng.choice(count, count if self._mode == "lost" else few, replace=False)
+        self._order[some] = rng.permutation(some)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
         """The action (A,) for readings (N,)."""

@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Disturber, Shuffle
+from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Permutation
 from an_control.learning.faults import Fault, disturber, ids_of, offered
 from an_control.learning.forward_model.episodes import Trace, play_trace
 from an_control.learning.rollout.episode import LiveEpisode
@@ -170,9 +170,9 @@ def share_found(
     moved = found = 0
     for trace in traces:
         steps, count = trace.readings.shape
-        moves = DisturbanceSettings(Shuffle(every=every))
-        seed = int(rng.integers(2**31))
-        carried = Disturber(ids_of(count), moves, seed).plan(steps).signals.repeat(every, 0)[:steps]
+        places = Permutation(count, rng)
+        orders = [places.signals, *(places.draw() for _ in range((steps - 1) // every))]
+        carried = np.repeat(orders, every, 0)[:steps]
         """(T, N) the channel whose signal each slot carries."""
         readings = np.take_along_axis(trace.readings, carried, 1)
         for tick, slots in enumerate(_slots_by_tick(monitor, readings, trace.actions)):
