@@ -171,7 +171,8 @@ def share_found(
     for trace in traces:
         steps, count = trace.readings.shape
         places = Permutation(count, rng)
-        orders = [places.signals, *(places.draw() for _ in range((steps - 1) // every))]
+        orders = np.array([places.draw() for _ in range(steps // every + 1)])
+        orders[0] = np.arange(count)
         carried = np.repeat(orders, every, 0)[:steps]
         """(T, N) the channel whose signal each slot carries."""
         readings = np.take_along_axis(trace.readings, carried, 1)
