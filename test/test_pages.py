@@ -13,7 +13,7 @@ from an_control.cli import main
 from an_control.cli.evaluate import Verb as Evaluate
 from an_control.cli.help import VERBS, parse
 from an_control.learning.evaluation.identification import TABLES
-from an_control.learning.rollout.episode import Protocol
+from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control_sim.gym.offers import OFFERS
 from experiments.camera_tables import run as camera_run
 from experiments.from_nothing import run as from_nothing_run

@@ -22,7 +22,7 @@ import numpy as np
 
 from an_control.load import EngineName, make_policy
 from an_control.policy import Model, Policy, read_model
-from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.random_model import random_model
 from an_control.policy.sizes import (
     CAR_RACING_SIZES,
     PONG_SIZES,
@@ -31,8 +31,8 @@ from an_control.policy.sizes import (
     Sizes,
     VisionSizes,
 )
-from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, PONG_TASK
 from an_control.system.interrupts import bound
+from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK, CAR_RACING_TASK, PONG_TASK
 
 CHANNELS = (28, 100, 1_000, 10_000)
 STACKED_SIZES = replace(ANT_SIZES, neuron=32, stack=4)

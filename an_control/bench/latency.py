@@ -26,11 +26,12 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
 from an_control.policy import AttentionSizes, Model, read_model, write_model
-from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.random_model import random_model
 from an_control.ros.graph import QuietNode
 from an_control.ros.node import make_executor
 from an_control.ros.outputs import set_stamp
 from an_control.system.interrupts import bound
+from an_control_sim.envs.tasks import ANT_SIZES
 
 CHANNELS = 28
 STEP_NS = 16_500_000

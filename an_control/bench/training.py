@@ -18,8 +18,8 @@ from an_control.learning.rollout.engine import NOTHING, Engine, Start, training_
 from an_control.learning.rollout.processes import Dask, Processes
 from an_control.load import make_policy
 from an_control.policy import Model, read_model
-from an_control.policy.tasks import CARTPOLE_TASK
 from an_control.system.share import share_path
+from an_control_sim.envs.tasks import CARTPOLE_TASK
 from an_control_sim.gym.environments import describe, environment_of, make_environment
 
 POPULATION, ROLLOUTS = 256, 16

@@ -15,7 +15,7 @@ from rich.table import Table
 from an_control.cli.common import InputError, OutputFile, need, write_json
 from an_control.control.acting import ActionOrder
 from an_control.control.controller import Controller
-from an_control.control.fit import (
+from an_control.control.wiring_fit import (
     actuators_of,
     compare_channels,
     listed,

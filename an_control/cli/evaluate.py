@@ -22,7 +22,8 @@ from an_control.policy import Monitor
 from an_control.system.files import WriteError
 
 if TYPE_CHECKING:
-    from an_control.learning.rollout.episode import Protocol, Result
+    from an_control.learning.rollout.episode import Result
+    from an_control.learning.rollout.evaluation_protocol import Protocol
     from an_control.learning.runs.progress import Progress
 RESHUFFLE_STEPS = 200
 """Steps between two reshuffles of an identification."""
@@ -130,7 +131,7 @@ class Verb:
 
     def _described(self) -> Protocol:
         """The protocol that the options describe."""
-        from an_control.learning.rollout.episode import Protocol
+        from an_control.learning.rollout.evaluation_protocol import Protocol
 
         return Protocol(self.disturbance.settings(), self.memory, self.until, self.monitor)
 

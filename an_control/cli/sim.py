@@ -27,7 +27,6 @@ from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
-from an_control.policy.tasks import SUCCESS, WALK_M
 from an_control.ros.settings import values_of
 from an_control.system.interrupts import INTERRUPTED, bound, end_at_once
 from an_control.system.priority import take_priority
@@ -36,6 +35,7 @@ from an_control.view.main import PACKAGES as PAGE_PACKAGES
 from an_control.view.main import command as page_command
 from an_control.view.main import wait_for_page
 from an_control.wiring import Wiring, load_wiring
+from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
 if TYPE_CHECKING:
     from an_control_sim.bridge.episodes import Summary

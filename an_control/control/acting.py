@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.control.fit import action_places, chooses, trained_ramp_s
+from an_control.control.wiring_fit import action_places, chooses, trained_ramp_s
 from an_control.policy import Model, Policy
 from an_control.wiring import Readings, Wiring
 

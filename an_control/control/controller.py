@@ -15,7 +15,8 @@ import numpy as np
 
 from an_control.control.acting import ActingPolicy
 from an_control.control.bring_up import BringUp
-from an_control.control.fit import (
+from an_control.control.gate import EStop, Gate
+from an_control.control.wiring_fit import (
     check_channels,
     check_fit,
     check_images,
@@ -24,7 +25,6 @@ from an_control.control.fit import (
     rate_refusal,
     unread_sources,
 )
-from an_control.control.gate import EStop, Gate
 from an_control.load import EngineName, load_policy, monitor_warning
 from an_control.policy import Model, Monitor
 from an_control.wiring import (

@@ -26,8 +26,8 @@ from an_control.policy.sizes import (
     VisionSizes,
     paper_sizes,
 )
-from an_control.policy.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
 from an_control.system.files import read_regular
+from an_control_sim.envs.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
 
 MAX_PARAMS = 10_000_000
 

@@ -33,11 +33,11 @@ from an_control.monitor.assignment import Assignment
 from an_control.monitor.budget import Budget
 from an_control.monitor.costs import Costs
 from an_control.monitor.evidence import Record
-from an_control.monitor.fit import RobotFit
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction, zeroed
 from an_control.monitor.imputation import Imputation
 from an_control.monitor.lateness import Lateness
 from an_control.monitor.partial_search import PartialSearch
+from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.search import AssignmentSearch, ChangeDetector, Phase
 from an_control.monitor.sensor_noise import SensorNoise
 from an_control.monitor.settings import MONITOR, MonitorSettings

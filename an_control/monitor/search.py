@@ -18,8 +18,8 @@ from an_control.monitor.assignment import Assignment
 from an_control.monitor.budget import Budget
 from an_control.monitor.costs import Costs, swap_gains
 from an_control.monitor.evidence import Candidate, Evidence, Record
-from an_control.monitor.fit import RobotFit
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import DetectorSettings, MonitorSettings
 from an_control.policy.sizes import WINDOW
 

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 
 from an_control.policy.model_file import Model
-from an_control.policy.sizes import Sizes, kind_of, paper_sizes
-
-ANT_SIZES = paper_sizes(actions=8, queries=32, hidden_layers=1)
-"""The sizes of the AttentionNeuron authors' Ant policy."""
+from an_control.policy.sizes import Sizes, kind_of
 
 
 def random_model(

@@ -22,8 +22,8 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 from rclpy.node import Node
 
 from an_control.control.controller import Controller
-from an_control.control.fit import listed, unread_sources
 from an_control.control.gate import Watchdog
+from an_control.control.wiring_fit import listed, unread_sources
 from an_control.ros.graph import (
     elsewhere,
     of_type,

@@ -28,8 +28,8 @@ from rclpy.timer import Timer
 
 from an_control.control.bring_up import BringUpError
 from an_control.control.controller import Controller, Decide
-from an_control.control.fit import ramp_warning
 from an_control.control.gate import Watchdog
+from an_control.control.wiring_fit import ramp_warning
 from an_control.ros.diagnostics import EventLog, Report, Throttle, TickTimes
 from an_control.ros.inputs import Arrivals, Inputs
 from an_control.ros.lockstep import Lockstep

@@ -34,8 +34,8 @@ from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from an_control.control.controller import Controller
-from an_control.control.fit import rate_refusal
 from an_control.control.gate import EStop
+from an_control.control.wiring_fit import rate_refusal
 from an_control.load import EngineName, dry_run, make_policy, monitor_of
 from an_control.monitor.recovery import recovery_of
 from an_control.policy import Model, Monitor, Policy, read_header, read_model

@@ -21,7 +21,7 @@ from rclpy.qos import DurabilityPolicy, LivelinessPolicy, QoSProfile, Reliabilit
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
-from an_control.control.attention import attended_frame, attention_of, keys_of
+from an_control.control.attention_view import attended_frame, attention_of, keys_of
 from an_control.control.gate import LastCommand
 from an_control.policy import Policy
 from an_control.wiring import ChannelTable, CommandConfig, CommandMessage, Readings

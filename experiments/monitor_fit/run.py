@@ -24,7 +24,8 @@ import numpy as np
 
 from an_control.disturbance import Disturber
 from an_control.learning.rollout.engine import evaluation_starts
-from an_control.learning.rollout.episode import Protocol, play_episode
+from an_control.learning.rollout.episode import play_episode
+from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.load import make_policy
 from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.monitored_policy import MonitoredPolicy

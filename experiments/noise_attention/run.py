@@ -17,7 +17,7 @@ import numpy as np
 
 from an_control.disturbance import Disturber
 from an_control.learning.evaluation.evaluate import evaluate
-from an_control.learning.rollout.episode import Protocol
+from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.load import make_policy
 from an_control.policy import Policy, read_model
 from an_control_sim.gym.environments import environment_of, make_environment

@@ -14,9 +14,10 @@ from an_control.bench import inference as bench_inference
 from an_control.cli import main
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
-from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.random_model import random_model
 from an_control.policy.sizes import CAR_RACING_SIZES
 from an_control.system.share import share_path
+from an_control_sim.envs.tasks import ANT_SIZES
 
 
 @pytest.fixture

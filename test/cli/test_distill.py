@@ -12,7 +12,7 @@ from an_control.cli import main
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
-from an_control.policy.tasks import ANT_TASK
+from an_control_sim.envs.tasks import ANT_TASK
 
 
 def test_it_leaves_a_model_and_its_figures_and_continues_where_it_was(tmp_path, capsys):

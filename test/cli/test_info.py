@@ -10,7 +10,8 @@ from program import START
 
 from an_control.cli import main
 from an_control.policy import write_model
-from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.random_model import random_model
+from an_control_sim.envs.tasks import ANT_SIZES
 
 MODEL = random_model(ANT_SIZES, task={"name": "ant", "step_s": 0.0165})
 

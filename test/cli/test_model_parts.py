@@ -14,7 +14,7 @@ from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import PONG_SIZES, RecurrenceSizes
-from an_control.policy.tasks import CARTPOLE_TASK
+from an_control_sim.envs.tasks import CARTPOLE_TASK
 
 BRIEF = ["--generations", "1", "--popsize", "4", "--rollouts", "1", "--starts", "0"]
 BRIEF += ["--episodes", "1", "--workers", "1"]

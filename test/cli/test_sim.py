@@ -109,8 +109,8 @@ def test_the_cartpole_over_ros_returns_what_it_returns_alone(program, tmp_path):
     from an_control import load_policy
     from an_control.disturbance import DisturbanceSettings, Shuffle
     from an_control.learning.evaluation.evaluate import evaluate
-    from an_control.policy.tasks import CARTPOLE_CHANNELS
     from an_control.system.share import share_path
+    from an_control_sim.envs.tasks import CARTPOLE_CHANNELS
 
     results = []
     for name, more in (("plain", ()), ("shuffled", ("--shuffle", "reset+50"))):

@@ -8,7 +8,7 @@ pytest.importorskip("numba", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.policy import MlpSizes, write_model
 from an_control.policy.random_model import random_model
-from an_control.policy.tasks import CARTPOLE_TASK
+from an_control_sim.envs.tasks import CARTPOLE_TASK
 
 START = "--start-model, whose form is taken; allowed is --normalise"
 MLP = "--form mlp; allowed is --hidden"

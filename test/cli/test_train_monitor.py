@@ -18,10 +18,10 @@ from an_control.learning.runs.run_folder import Recordings, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.policy import read_model, write_model
-from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.random_model import random_model
 from an_control.policy.sizes import MonitorValidation
-from an_control.policy.tasks import ANT_TASK
 from an_control.system.share import share_path
+from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK
 from an_control_sim.gym.environments import environment_of, make_environment
 
 SHORT = ("--steps", "300", "--updates", "20", "--imputation-updates", "3")

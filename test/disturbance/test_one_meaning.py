@@ -33,7 +33,6 @@ from an_control.learning.dagger.streams import (  # noqa: E402
     StreamSettings,
     record,
 )
-from an_control.learning.faults import Disturbance, Fault, PatchFault  # noqa: E402
 from an_control.learning.forward_model.episodes import (  # noqa: E402
     MissingChannels,
     Trace,
@@ -46,6 +45,7 @@ from an_control.learning.rollout.engine import Start  # noqa: E402
 from an_control.learning.rollout.episode import play_episode  # noqa: E402
 from an_control.learning.teacher.teachers import FunctionTeacher  # noqa: E402
 from an_control.learning.teacher.training_episodes import TrainingEpisodes  # noqa: E402
+from an_control.learning.training_disturbances import Disturbance, Fault, PatchFault  # noqa: E402
 from an_control_sim.gym.varied_robot import VariedRobot  # noqa: E402
 
 N, STEPS, EPISODES = 20, 12, 150

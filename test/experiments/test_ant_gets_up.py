@@ -13,8 +13,8 @@ pytest.importorskip("torch", reason="needs the train extra")
 from an_control.learning.teacher.teachers import NetworkTeacher, read_teacher
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
-from an_control.policy.tasks import ANT_TASK
 from an_control.system.share import share_path
+from an_control_sim.envs.tasks import ANT_TASK
 from an_control_sim.gym.environments import environment_of, make_environment
 from experiments.ant_policy import gets_up
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from an_control.policy import read_model, write_model
-from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.random_model import random_model
 from an_control.policy.sizes import paper_sizes
-from an_control.policy.tasks import ANT_TASK
+from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
-from an_control.policy.tasks import CARTPOLE_TASK
+from an_control_sim.envs.tasks import CARTPOLE_TASK
 from experiments.parts import run as parts
 
 

@@ -66,7 +66,7 @@ def processes(cartpole) -> Iterator:
 def people():
     """Random policies of the authors' size, most of which swing the pole."""
     from an_control.learning.es.parametrisation import Authors
-    from an_control.policy.tasks import CARTPOLE_TASK
+    from an_control_sim.envs.tasks import CARTPOLE_TASK
 
     rng, form = np.random.default_rng(0), Authors()
     return [form.model(rng.normal(0.0, 0.3, form.size), CARTPOLE_TASK, {}) for _ in range(12)]

@@ -28,10 +28,10 @@ from an_control.learning.dagger.streams import (
     record,
 )
 from an_control.learning.dagger.student import Student
-from an_control.learning.faults import Disturbance
 from an_control.learning.runs.run_folder import CHECKPOINT, Recordings, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import packaged_ant_teacher
+from an_control.learning.training_disturbances import Disturbance
 from an_control.load import load_policy, make_policy
 from an_control.policy import read_model
 from an_control_sim.gym.environments import ENVIRONMENTS, make_environment

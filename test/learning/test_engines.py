@@ -22,8 +22,8 @@ from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import RecurrenceSizes
-from an_control.policy.tasks import CARTPOLE_TASK
 from an_control.system.compiled_cache import njit
+from an_control_sim.envs.tasks import CARTPOLE_TASK
 
 from .conftest import CARTPOLE
 

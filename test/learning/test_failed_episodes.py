@@ -17,7 +17,7 @@ from an_control.learning.runs.card import figures
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model
-from an_control.policy.tasks import CARTPOLE_TASK
+from an_control_sim.envs.tasks import CARTPOLE_TASK
 
 
 class Failing:

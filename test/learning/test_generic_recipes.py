@@ -13,7 +13,11 @@ from an_control.disturbance import Disturber
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.settings import Collection, read_recipe, smoke
 from an_control.learning.dagger.streams import Episode, Streams, StreamSettings, record
-from an_control.learning.faults import (
+from an_control.learning.forward_model.episodes import explore
+from an_control.learning.runs.run_folder import RunFolder
+from an_control.learning.runs.run_loop import RunLoop
+from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher, NetworkTeacher
+from an_control.learning.training_disturbances import (
     NOTHING,
     Fault,
     check_chances,
@@ -23,10 +27,6 @@ from an_control.learning.faults import (
     ids_of,
     offered,
 )
-from an_control.learning.forward_model.episodes import explore
-from an_control.learning.runs.run_folder import RunFolder
-from an_control.learning.runs.run_loop import RunLoop
-from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher, NetworkTeacher
 from an_control.wiring.checked_yaml import WiringError
 from an_control_sim.gym.environments import make_environment
 

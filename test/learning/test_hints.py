@@ -16,7 +16,7 @@ from an_control.learning.rollout.engine import NOTHING, training_starts
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import read_model
-from an_control.policy.tasks import CARTPOLE_TASK
+from an_control_sim.envs.tasks import CARTPOLE_TASK
 
 FEW = ["--popsize", "4", "--rollouts", "2", "--episodes", "4", "--generations", "30"]
 

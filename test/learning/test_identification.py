@@ -19,7 +19,8 @@ from an_control.learning.evaluation.identification import (
 )
 from an_control.learning.rollout.episode import Result
 from an_control.load import load_policy, make_policy
-from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.random_model import random_model
+from an_control_sim.envs.tasks import ANT_SIZES
 from an_control_sim.gym.environments import ENVIRONMENTS, make_environment
 
 ANT = Path(__file__).parents[2] / "models" / "ant.safetensors"

@@ -257,8 +257,8 @@ def test_one_reading_is_enough_for_a_student():
         record,
     )
     from an_control.learning.dagger.student import Student
-    from an_control.learning.faults import Disturbance
     from an_control.learning.teacher.teachers import FunctionTeacher
+    from an_control.learning.training_disturbances import Disturbance
 
     torch.manual_seed(0)
     teacher = FunctionTeacher(lambda seen: -seen)

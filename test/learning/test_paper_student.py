@@ -15,15 +15,15 @@ from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import StudentSizes, read_recipe, smoke
 from an_control.learning.dagger.streams import NoisyTeacher, Streams, StreamSettings, record
-from an_control.learning.faults import Disturbance
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher
+from an_control.learning.training_disturbances import Disturbance
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import RecurrenceSizes
-from an_control.policy.tasks import CARTPOLE_TASK
+from an_control_sim.envs.tasks import CARTPOLE_TASK
 from an_control_sim.gym.environments import ENVIRONMENTS
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"

@@ -29,11 +29,12 @@ from an_control.learning.dagger.image_patches.learner import PatchDagger, new_st
 from an_control.learning.dagger.image_patches.student import VisionStudent  # noqa: E402
 from an_control.learning.dagger.settings import patch_smoke, read_recipe  # noqa: E402
 from an_control.learning.evaluation.evaluate import evaluate  # noqa: E402
-from an_control.learning.faults import PatchFault, ids_of  # noqa: E402
 from an_control.learning.rollout.engine import Start  # noqa: E402
-from an_control.learning.rollout.episode import Protocol, play_episode  # noqa: E402
+from an_control.learning.rollout.episode import play_episode  # noqa: E402
+from an_control.learning.rollout.evaluation_protocol import Protocol  # noqa: E402
 from an_control.learning.runs.run_folder import RunFolder  # noqa: E402
 from an_control.learning.runs.run_loop import RunLoop  # noqa: E402
+from an_control.learning.training_disturbances import PatchFault, ids_of  # noqa: E402
 from an_control.load import make_policy  # noqa: E402
 from an_control.policy import Policy, read_model  # noqa: E402
 from an_control.system.share import share_path  # noqa: E402

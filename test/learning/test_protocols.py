@@ -15,11 +15,11 @@ from an_control.cli.disturbance import defaults
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.comparison import compare, markdown, write_tables
 from an_control.learning.evaluation.evaluate import Result, evaluate
-from an_control.learning.rollout.episode import Protocol
+from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.load import load_policy, make_policy
 from an_control.policy import write_model
-from an_control.policy.random_model import ANT_SIZES, random_model
-from an_control.policy.tasks import ANT_TASK
+from an_control.policy.random_model import random_model
+from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK
 from an_control_sim.gym.environments import environment_of, make_environment
 
 

@@ -14,7 +14,7 @@ from an_control.learning.rollout.engine import Outcomes
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes
-from an_control.policy.tasks import CARTPOLE_TASK
+from an_control_sim.envs.tasks import CARTPOLE_TASK
 
 
 @given(count=st.integers(2, 40), generations=st.integers(200, 2000))

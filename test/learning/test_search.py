@@ -22,7 +22,7 @@ from an_control.learning.runs.run_folder import CHECKPOINT, RunError, RunFolder,
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.load import load_policy
 from an_control.policy import MlpSizes, read_model
-from an_control.policy.tasks import CARTPOLE_TASK
+from an_control_sim.envs.tasks import CARTPOLE_TASK
 
 COMMAND = [sys.executable, "-c", "import sys; from an_control.cli import main; sys.exit(main())"]
 SMALL = dict(generations=6, population=8, rollouts=2, validate_every=2, validation_episodes=4)

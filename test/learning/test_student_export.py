@@ -14,7 +14,7 @@ from an_control.learning.teacher.teachers import packaged_ant_teacher
 from an_control.load import load_policy
 from an_control.policy import write_model
 from an_control.policy.sizes import RecurrenceSizes
-from an_control.policy.tasks import ANT_TASK
+from an_control_sim.envs.tasks import ANT_TASK
 from an_control_sim.gym.environments import ENVIRONMENTS, make_environment
 
 TEACHER = packaged_ant_teacher()

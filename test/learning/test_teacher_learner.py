@@ -13,13 +13,13 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("stable_baselines3", reason="needs the train extra")
 pytest.importorskip("sb3_contrib", reason="needs the train extra")
 
-from an_control.learning.faults import Fault
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.learner import Limits, TeacherLearner
 from an_control.learning.teacher.library import CLIP, REPLAY
 from an_control.learning.teacher.settings import contenders, settings_for, smoke
 from an_control.learning.teacher.teachers import NetworkTeacher
+from an_control.learning.training_disturbances import Fault
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model
 from an_control.policy.mlp import head_layers

@@ -3,8 +3,8 @@
 import gymnasium
 import numpy as np
 
-from an_control.learning.faults import Fault
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
+from an_control.learning.training_disturbances import Fault
 
 
 class Counting(gymnasium.Env):

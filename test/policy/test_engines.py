@@ -11,7 +11,8 @@ import pytest
 import an_control
 from an_control.load import make_policy
 from an_control.policy import ModelError, write_model
-from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.random_model import random_model
+from an_control_sim.envs.tasks import ANT_SIZES
 
 AGREEMENT = 2e-6
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes
-from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.random_model import random_model
+from an_control_sim.envs.tasks import ANT_SIZES
 
 TICKS = 6
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from an_control.load import make_policy
-from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.random_model import random_model
+from an_control_sim.envs.tasks import ANT_SIZES
 
 PERMUTATIONS = {"numba": 1000, "numpy": 100}
 STEPS = 8

@@ -13,7 +13,7 @@ from an_control.monitor.kernels import mean_change
 from an_control.monitor.settings import RECOVERY
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import paper_sizes
-from an_control.policy.tasks import ANT_TASK
+from an_control_sim.envs.tasks import ANT_TASK
 
 MODEL = random_model(paper_sizes(8, queries=16, hidden_layers=1), seed=1, task=ANT_TASK)
 IDS = tuple(ANT_TASK["channels"])

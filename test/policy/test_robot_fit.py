@@ -17,9 +17,9 @@ from waves import (
 
 from an_control.load import load_policy, make_policy, monitor_of, monitor_warning
 from an_control.monitor.evidence import Candidate
-from an_control.monitor.fit import RobotFit
 from an_control.monitor.forward_model import FitLimits
 from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import MONITOR
 from an_control.policy import ModelError, read_model, write_model
 

@@ -14,7 +14,8 @@ import gymnasium
 
 from an_control.learning.import_authors import import_authors
 from an_control.policy import Model, write_model
-from an_control.policy.random_model import ANT_SIZES, random_model
+from an_control.policy.random_model import random_model
+from an_control_sim.envs.tasks import ANT_SIZES
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 
 from an_control.learning.evaluation.comparison import compare
 from an_control.learning.evaluation.evaluate import evaluate
-from an_control.learning.rollout.episode import Protocol
+from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.load import make_policy
 from an_control_sim.envs.ant import ANT_CHANNELS
 

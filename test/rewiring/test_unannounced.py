@@ -13,7 +13,8 @@ from an_control import load_policy
 from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.evaluation.evaluate import evaluate, summary
 from an_control.learning.rollout.engine import Start
-from an_control.learning.rollout.episode import Protocol, play_episode
+from an_control.learning.rollout.episode import play_episode
+from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.system.share import share_path
 from an_control_sim.envs.ant import ANT_CHANNELS
 from an_control_sim.envs.cartpole import CARTPOLE_CHANNELS
@@ -41,7 +42,7 @@ import sys
 from an_control import load_policy
 from an_control_sim.gym.environments import environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate
-from an_control.learning.rollout.episode import Protocol
+from an_control.learning.rollout.evaluation_protocol import (Protocol)
 
 
 def compiled():

@@ -32,13 +32,13 @@ from an_control.disturbance import (
 from an_control.policy import write_model
 from an_control.policy.random_model import random_model
 from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES
-from an_control.policy.tasks import CAR_RACING_TASK, PONG_TASK
 from an_control.system.share import share_path
 from an_control.wiring import ChannelTable, load_wiring
 from an_control.wiring.image import cut
 from an_control_sim.bridge.simulator_node import SimulatorSettings, simulate
 from an_control_sim.envs.car_racing import CarRacingEnv
 from an_control_sim.envs.puzzle_pong import PuzzlePongEnv
+from an_control_sim.envs.tasks import CAR_RACING_TASK, PONG_TASK
 from an_control_sim.process import ros
 from an_control_sim.scrambler.messages import scrambled_message
 from an_control_sim.scrambler.wiring import scrambled_wiring, write_wiring

@@ -13,13 +13,14 @@ from an_control.learning.runs.progress import OnProgress, Progress, RunStopped, 
 from an_control.load import monitor_of, monitor_warning
 from an_control.monitor.recovery import recovery_of
 from an_control.policy import MlpSizes, Model, Monitor, read_model
-from an_control.policy.tasks import SUCCESS, WALK_M
+from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
 if TYPE_CHECKING:
     import gymnasium
 
     from an_control.learning.evaluation.evaluate import Stage
-    from an_control.learning.rollout.episode import Protocol, Result
+    from an_control.learning.rollout.episode import Result
+    from an_control.learning.rollout.evaluation_protocol import Protocol
 
 FOR_ALL = "monitor", "recovery", "normalise"
 """Options that count for all protocols; None: what the model says."""
@@ -166,7 +167,7 @@ def check_marks(path: Path, titles: tuple[str, ...]) -> None:
 def _protocols(options: EvaluateOptions, model: Model) -> dict[str, Protocol]:
     """Return what to play, by its text."""
     from an_control.learning.evaluation.ablation import without
-    from an_control.learning.rollout.episode import Protocol
+    from an_control.learning.rollout.evaluation_protocol import Protocol
 
     found = {}
     for given in options.protocols:

@@ -15,7 +15,7 @@ from an_control.learning.api.parts import Parts
 from an_control.learning.command_line import command, option
 from an_control.learning.runs.progress import OnProgress, Progress, ignore
 from an_control.policy import MlpSizes, Model, read_model
-from an_control.policy.tasks import SUCCESS
+from an_control_sim.envs.tasks import SUCCESS
 
 if TYPE_CHECKING:
     from an_control.learning.es.parametrisation import Form

@@ -16,8 +16,8 @@ from an_control.policy import Model, Monitor, read_model, write_model
 if TYPE_CHECKING:
     from gymnasium import Env
 
-    from an_control.learning.faults import Fault
     from an_control.learning.forward_model.networks import ForwardModelSettings
+    from an_control.learning.training_disturbances import Fault
     from an_control.policy.sizes import MonitorValidation
 
 
@@ -108,8 +108,8 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
         EnvironmentFailure: nearly all episodes fail.
         RunStopped: `progress` returned False.
     """
-    from an_control.learning.faults import equal_chances
     from an_control.learning.runs.run_folder import RunError
+    from an_control.learning.training_disturbances import equal_chances
     from an_control_sim.gym.environments import describe, environment_of, make_environment
     from an_control_sim.gym.units import Units
     from an_control_sim.gym.varied_robot import check_robot

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
     from an_control.learning.dagger.learner import Dagger
     from an_control.learning.dagger.settings import DaggerSettings, StudentSizes
-    from an_control.learning.faults import Disturbance
     from an_control.learning.teacher.teachers import Teacher
+    from an_control.learning.training_disturbances import Disturbance
 
 D = TypeVar("D", bound="Disturbance")
 
@@ -244,7 +244,7 @@ def _student(options: DistillOptions, student: StudentSizes) -> StudentSizes:
 
 def _disturbed(options: DistillOptions, settings: DaggerSettings) -> DaggerSettings:
     """Return the settings with the disturbances of streams and episodes that are asked for."""
-    from an_control.learning.faults import Disturbance
+    from an_control.learning.training_disturbances import Disturbance
 
     streams, collection = settings.streams, settings.collection
     if (chance := options.reshuffled_chance) is not None:
@@ -271,7 +271,7 @@ def _patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> Pat
     """Return DAgger from what the environment's own teacher knows, into image patches."""
     from an_control.learning.dagger.image_patches.learner import PatchDagger
     from an_control.learning.dagger.settings import patch_smoke
-    from an_control.learning.faults import PatchFault
+    from an_control.learning.training_disturbances import PatchFault
     from an_control_sim.gym.environments import describe, environment_of, make_environment
 
     _check_patches(options)

@@ -97,11 +97,11 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore) -> Tea
         EnvironmentFailure: nearly all episodes fail.
         RunStopped: `progress` returned False.
     """
-    from an_control.learning.faults import equal_chances
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.runs.run_loop import RunLoop
     from an_control.learning.teacher.learner import Limits, TeacherLearner
     from an_control.learning.teacher.settings import settings_for, smoke
+    from an_control.learning.training_disturbances import equal_chances
     from an_control_sim.gym.environments import environment_of, make_environment
     from an_control_sim.gym.varied_robot import check_robot
 

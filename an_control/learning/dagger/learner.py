@@ -28,7 +28,6 @@ from an_control.learning.dagger.streams import (
 )
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
-from an_control.learning.faults import offered
 from an_control.learning.runs.run_folder import Recordings, as_tensors, units_of_run
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
@@ -38,6 +37,7 @@ from an_control.learning.teacher.teachers import (
     model_digest,
     settings_with,
 )
+from an_control.learning.training_disturbances import offered
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control_sim.gym.environments import choices_of, describe, make_environment

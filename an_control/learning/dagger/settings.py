@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.streams import RolloutSettings, StreamSettings
-from an_control.learning.faults import Disturbance, Fault, check_chances
+from an_control.learning.training_disturbances import Disturbance, Fault, check_chances
 from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share, settings_from
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 from an_control.system.share import share_path

@@ -27,7 +27,9 @@ from an_control.disturbance import (
     Replay,
     Shuffle,
 )
-from an_control.learning.faults import (
+from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
+from an_control.learning.teacher.teachers import Teacher
+from an_control.learning.training_disturbances import (
     NOTHING,
     Disturbance,
     Fault,
@@ -36,8 +38,6 @@ from an_control.learning.faults import (
     draw_each,
     ids_of,
 )
-from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
-from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.yaml_settings import Share
 from an_control.policy import Policy
 

@@ -20,7 +20,7 @@ from an_control.learning.dagger.paper_student import PaperStudent
 from an_control.learning.dagger.settings import DaggerSettings
 from an_control.learning.dagger.streams import Batch, Episode, Streams, StreamSettings
 from an_control.learning.dagger.student import State, Student
-from an_control.learning.faults import Disturbance
+from an_control.learning.training_disturbances import Disturbance
 
 SATURATED = 0.999
 LARGEST_LOSS = 9.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from an_control.learning.rollout.episode import Part
+from an_control.learning.rollout.evaluation_protocol import Part
 from an_control.policy import AttentionSizes, Model
 
 

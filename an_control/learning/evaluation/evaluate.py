@@ -18,7 +18,8 @@ import numpy as np
 from an_control.disturbance import DisturbanceSettings, Disturber
 from an_control.learning.evaluation.ablation import without
 from an_control.learning.rollout.engine import evaluation_starts
-from an_control.learning.rollout.episode import Part, Protocol, Result, Watch, play_episode
+from an_control.learning.rollout.episode import Result, Watch, play_episode
+from an_control.learning.rollout.evaluation_protocol import Part, Protocol
 from an_control.load import make_policy
 from an_control.policy import Model, Monitor, Policy, VisionSizes
 from an_control_sim.gym.environments import Adapted, Batched, HasBackgrounds, describe

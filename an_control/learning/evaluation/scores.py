@@ -17,7 +17,8 @@ import numpy as np
 
 from an_control.disturbance import Disturber
 from an_control.learning.rollout.engine import Start, evaluation_starts
-from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Protocol, play_episode
+from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, play_episode
+from an_control.learning.rollout.evaluation_protocol import Protocol
 from an_control.learning.teacher.teachers import Teacher, in_units
 from an_control.load import make_policy
 from an_control.policy import Model, Policy

@@ -16,8 +16,8 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, Disturber, Range, draw_present
-from an_control.learning.faults import Fault, disturber, draw, ids_of
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
+from an_control.learning.training_disturbances import Fault, disturber, draw, ids_of
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control.policy.sizes import WINDOW

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 from an_control.disturbance import Range
-from an_control.learning.faults import Fault
 from an_control.learning.forward_model.episodes import Trace
 from an_control.learning.runs.run_folder import as_tensors
+from an_control.learning.training_disturbances import Fault
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import LEAST_CHANGE, ForwardModel
 from an_control.monitor.settings import FREEDOM, MAX_LOG_SCALE, MIN_LOG_SCALE, MONITOR

@@ -18,15 +18,15 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Permutation
-from an_control.learning.faults import Fault, disturber, ids_of, offered
 from an_control.learning.forward_model.episodes import Trace, play_trace
 from an_control.learning.rollout.episode import LiveEpisode
+from an_control.learning.training_disturbances import Fault, disturber, ids_of, offered
 from an_control.load import make_policy
 from an_control.monitor.costs import Costs
-from an_control.monitor.fit import RobotFit
 from an_control.monitor.forward_model import FitLimits, ForwardModel, Prediction
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
+from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import MONITOR
 from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation

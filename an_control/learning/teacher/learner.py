@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
-from an_control.learning.faults import draw
 from an_control.learning.runs.run_folder import units_of_run
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.library import Library, centred, folded, mlp_model
 from an_control.learning.teacher.settings import TeacherSettings, contenders
 from an_control.learning.teacher.teachers import Layers, Teacher, settings_with
 from an_control.learning.teacher.training_episodes import disturbed_episode
+from an_control.learning.training_disturbances import draw
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import choices_of, describe, make_environment, of_patches

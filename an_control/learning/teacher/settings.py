@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import gymnasium
 
-from an_control.learning.faults import Fault, check_chances
 from an_control.learning.teacher.teachers import Output, Teacher
+from an_control.learning.training_disturbances import Fault, check_chances
 from an_control_sim.gym.environments import choices_of
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]

@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
-from an_control.learning.faults import Fault, disturber, draw, ids_of
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
+from an_control.learning.training_disturbances import Fault, disturber, draw, ids_of
 from an_control_sim.gym.environments import choices_of
 from an_control_sim.gym.failure import EnvironmentFailure, Failures
 from an_control_sim.gym.spaces import one_hot

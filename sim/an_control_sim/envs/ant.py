@@ -22,8 +22,8 @@ import numpy as np
 import pybullet
 import pybullet_data
 
-from an_control.policy.tasks import ANT_TASK
 from an_control.wiring.messages import pitch, roll, yaw
+from an_control_sim.envs.tasks import ANT_TASK
 
 STEP_S = 0.0165
 SUBSTEPS = 4

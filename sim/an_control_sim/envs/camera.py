@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.tasks import PATCH
 from an_control.wiring import image
+from an_control_sim.envs.tasks import PATCH
 
 STACK = 4
 

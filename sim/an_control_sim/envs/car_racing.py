@@ -8,7 +8,6 @@ import cv2
 import gymnasium
 import numpy as np
 
-from an_control.policy.tasks import CAR_RACING_TASK
 from an_control_sim.envs.camera import STACK, FrameStack, cut
 from an_control_sim.envs.car_racing_game import (
     GRASS,
@@ -18,6 +17,7 @@ from an_control_sim.envs.car_racing_game import (
     background,
     game,
 )
+from an_control_sim.envs.tasks import CAR_RACING_TASK
 from an_control_sim.envs.teachers.car_racing import CarRacingTeacher
 
 DARK_GRASS, LIGHT_GRASS = (100, 202, 100), (100, 228, 100)

@@ -15,8 +15,8 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import seeding
 
-from an_control.policy.tasks import CARTPOLE_TASK
 from an_control.system.compiled_cache import njit
+from an_control_sim.envs.tasks import CARTPOLE_TASK
 
 GRAVITY = 9.82
 CART_KG = 0.5

@@ -14,8 +14,8 @@ import gymnasium
 import numpy as np
 from ale_py import Action, ALEInterface, LoggerMode, roms
 
-from an_control.policy.tasks import PONG_TASK
 from an_control_sim.envs.camera import STACK, FrameStack, cut
+from an_control_sim.envs.tasks import PONG_TASK
 
 if TYPE_CHECKING:
     from an_control_sim.envs.teachers.pong import PongTeacher

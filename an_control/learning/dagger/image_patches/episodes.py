@@ -16,8 +16,8 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Disturber
 from an_control.disturbance.patches import DisturbedPatches
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
-from an_control.learning.faults import NOTHING, disturber, ids_of
 from an_control.learning.rollout.episode import LiveEpisode
+from an_control.learning.training_disturbances import NOTHING, disturber, ids_of
 from an_control.policy import Policy
 from an_control.wiring.image import cut
 from an_control_sim.gym.environments import HasChannels, HasFrames, StateTeacher

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.faults import PatchFault, check_chances, draw, draw_each
+from an_control.learning.training_disturbances import PatchFault, check_chances, draw, draw_each
 from an_control.learning.yaml_settings import OverZero, Positive, Share
 from an_control.policy.sizes import ConvolutionSizes
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from an_control.policy.sizes import paper_sizes
+
 PATCH = 6
 """Pixels along an edge of an image patch."""
 
@@ -34,6 +36,8 @@ ANT_TASK: dict[str, Any] = {
     "actuators": JOINTS,
     "step_s": 0.0165,
 }
+ANT_SIZES = paper_sizes(actions=8, queries=32, hidden_layers=1)
+"""The sizes of the AttentionNeuron authors' Ant policy."""
 CARTPOLE_TASK: dict[str, Any] = {
     "name": "cartpole",
     "environment": "an_control/CartPoleSwingUpHarder-v0",
