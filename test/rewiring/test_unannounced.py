@@ -42,11 +42,11 @@ import sys
 from an_control import load_policy
 from an_control_sim.gym.environments import environment_of, make_environment
 from an_control.learning.evaluation.evaluate import evaluate
-from an_control.learning.rollout.evaluation_protocol import (Protocol)
+from an_control.learning.rollout.evaluation_protocol import Protocol
 
 
 def compiled():
-    names = [name for name in sys.modules if name.startswith("an_control.policy")]
+    names = [name for name in sys.modules if name.startswith(("an_control.policy", "an_control.monitor"))]
     parts = [part for name in names for part in vars(sys.modules[name]).values()]
     return {(p.__module__, p.__name__, s) for p in parts for s in getattr(p, "signatures", ())}
 
