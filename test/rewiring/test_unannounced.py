@@ -46,7 +46,8 @@ from an_control.learning.rollout.evaluation_protocol import Protocol
 
 
 def compiled():
-    names = [name for name in sys.modules if name.startswith(("an_control.policy", "an_control.monitor"))]
+    rooms = "an_control.policy", "an_control.monitor"
+    names = [name for name in sys.modules if name.startswith(rooms)]
     parts = [part for name in names for part in vars(sys.modules[name]).values()]
     return {(p.__module__, p.__name__, s) for p in parts for s in getattr(p, "signatures", ())}
 
