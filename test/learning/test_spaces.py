@@ -33,6 +33,12 @@ def boxes(draw) -> spaces.Box:
     return spaces.Box(low, high, shape, kind.type)
 
 
+def test_the_bounds_of_a_box_of_the_largest_integers_are_exact():
+    space = spaces.Box(2**63 - 16896, 2**63 - 600, (1,), np.int64)
+    native = actions_of(space).native
+    assert native(np.full(1, -1.0)) == space.low and native(np.full(1, 1.0)) == space.high
+
+
 @given(boxes(), some.data())
 def test_every_action_is_inside_its_box_and_the_bounds_are_exact(space, data):
     actions, size = actions_of(space), int(np.prod(space.shape))

@@ -294,7 +294,11 @@ def _box(space: spaces.Box, name: str) -> Actions:
     middle, reach = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
 
     def native(numbers: np.ndarray) -> np.ndarray:
-        return inside(space, middle + reach * np.asarray(numbers, np.float64))
+        numbers = np.asarray(numbers, np.float64)
+        action = inside(space, middle + reach * numbers)
+        ends = numbers.reshape(space.shape)  # where both bounds are nearly one number
+        action = np.where((ends <= -1.0) & space.bounded_below, space.low, action)
+        return np.where((ends >= 1.0) & space.bounded_above, space.high, action)
 
     def unit(action: Any) -> np.ndarray:
         away = np.ravel(action).astype(np.float64) - middle
