@@ -17,7 +17,7 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
 from an_control.ros import settings
-from an_control.view.main import page
+from an_control.view.process import page
 
 BOOLEANS = ["true", "false"]
 PARAMETERS = {**settings.PARAMETERS, "use_sim_time": settings.USE_SIM_TIME}

@@ -23,7 +23,7 @@ from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
 from an_control.load import load_policy
 from an_control.ros.settings import PARAMETERS
 from an_control.system.share import share_path
-from an_control.view.main import page
+from an_control.view.process import page
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.bridge.policy_link import COMMAND_S, SOURCES_S, START_S
 from an_control_sim.bridge.rehearsal import rehearsed_wiring

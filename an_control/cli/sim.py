@@ -31,9 +31,9 @@ from an_control.ros.settings import values_of
 from an_control.system.interrupts import INTERRUPTED, bound, end_at_once
 from an_control.system.priority import take_priority
 from an_control.system.share import share_path
-from an_control.view.main import PACKAGES as PAGE_PACKAGES
-from an_control.view.main import command as page_command
-from an_control.view.main import wait_for_page
+from an_control.view.process import PACKAGES as PAGE_PACKAGES
+from an_control.view.process import command as page_command
+from an_control.view.process import wait_for_page
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 

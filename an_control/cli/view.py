@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from an_control.cli.common import InputError, need
-from an_control.view.main import NICE, PACKAGES
+from an_control.view.process import NICE, PACKAGES
 
 if TYPE_CHECKING:
     from an_control.view.server import Server

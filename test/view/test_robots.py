@@ -21,7 +21,7 @@ from view.visitor import Visitor, visiting
 from an_control.view.clients import Calls
 from an_control.view.graph import find
 from an_control.view.listener import Listener
-from an_control.view.main import NICE
+from an_control.view.process import NICE
 
 PLUGS = ["cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity"]
 
