@@ -21,11 +21,10 @@ from an_control.cli.verbs import completion, verb_class
 from an_control.learning.runs.progress import RunStopped
 from an_control.policy.model_file import ModelError
 from an_control.system.compilation import told_compilation
-from an_control.system.environment_output import OUTPUT
+from an_control.system.environment_output import OUTPUT, EnvironmentFailure
 from an_control.system.files import WriteError
 from an_control.system.interrupts import INTERRUPTED, interruptible
 from an_control.wiring import WiringError
-from an_control_sim.gym.failure import EnvironmentFailure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

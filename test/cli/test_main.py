@@ -214,3 +214,26 @@ def test_nothing_but_the_command_line_imports_the_benchmarks():
 def test_the_command_line_and_the_start_of_a_command_do_not_import_each_other_in_a_circle():
     for path in (PACKAGE / "cli").glob("*.py"):
         assert "an_control.entry_points" not in path.read_text(encoding="utf-8"), path
+
+
+WITHOUT_EXTRAS = """
+import sys
+
+sys.modules.update(dict.fromkeys(sys.argv[1:]))  # as if they were not installed
+from an_control.cli.help import VERBS
+from an_control.cli.verbs import verb_class
+print(*(verb_class(verb).__module__ for verb in VERBS))
+"""
+
+
+def test_every_verb_is_known_where_no_extra_is_installed():
+    """So that `--help` says what it needs; `sim` once asked for what only its page needs."""
+    extras = "torch", "gymnasium", "pybullet", "matplotlib", "msgspec", "tornado", "numba", "cv2"
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS, *extras, "stable_baselines3", "cma", "distributed"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == len(VERBS)
