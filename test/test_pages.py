@@ -11,10 +11,9 @@ import pytest
 
 from an_control.cli import main
 from an_control.cli.evaluate import Verb as Evaluate
-from an_control.cli.help import VERBS, parse
+from an_control.cli.help import OFFERS, VERBS, parse
 from an_control.learning.evaluation.identification import TABLES
 from an_control.learning.rollout.evaluation_protocol import Protocol
-from an_control_sim.gym.offers import OFFERS
 from experiments.camera_tables import run as camera_run
 from experiments.from_nothing import run as from_nothing_run
 from experiments.memory.report import TITLES

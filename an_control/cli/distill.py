@@ -8,12 +8,11 @@ from typing import Annotated
 import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, need, write_json
-from an_control.cli.help import described
+from an_control.cli.help import described, with_offers
 from an_control.cli.terminal import ProgressLine, RunAtTerminal, explained
 from an_control.learning.api.parts import Parts
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.command_line import command
-from an_control_sim.gym.offers import with_offers
 
 PartOptions = Annotated[Parts, tyro.conf.arg(name="", constructor=described(Parts))]
 

@@ -15,13 +15,13 @@ from an_control.cli.common import (
     need,
     write_json,
 )
+from an_control.cli.help import with_offers
 from an_control.cli.terminal import PartBars, RunAtTerminal, explained
 from an_control.learning.api.pipeline import PARTS, LearnOptions, learn
 from an_control.learning.command_line import command
 from an_control.learning.runs.progress import RunStopped
 from an_control.system.environment_output import EnvironmentFailure
 from an_control.system.interrupts import INTERRUPTED
-from an_control_sim.gym.offers import with_offers
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, need, write_json
 from an_control.cli.distill import PartOptions
+from an_control.cli.help import with_offers
 from an_control.cli.terminal import ProgressLine, RunAtTerminal, explained
 from an_control.learning.api.evolution import EvolveOptions, evolve
 from an_control.learning.api.parts import Parts
 from an_control.learning.command_line import command
 from an_control.learning.runs.progress import Progress
-from an_control_sim.gym.offers import with_offers
 
 
 @dataclass(frozen=True)

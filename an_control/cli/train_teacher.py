@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, need, write_json
+from an_control.cli.help import with_offers
 from an_control.cli.terminal import ProgressLine, RunAtTerminal, explained
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
 from an_control.learning.command_line import command
-from an_control_sim.gym.offers import with_offers
 
 
 @dataclass(frozen=True)

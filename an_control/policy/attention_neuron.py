@@ -36,6 +36,9 @@ class Engine(ABC):
     """
 
     name: str
+    _attention: np.ndarray
+    """(N, M) of the last tick."""
+    _message: np.ndarray
 
     def __init__(self, sizes: AttentionSizes, evidence: int, dtype: Any) -> None:
         d = sizes.neuron
@@ -105,14 +108,15 @@ class Engine(ABC):
         """
 
     @property
-    @abstractmethod
     def attention(self) -> np.ndarray:
         """(M, N) of the last tick, a copy; for softmax without the query "none of them"."""
+        rows = self._sizes.queries - (self._sizes.attention == "softmax")
+        return self._attention[:, :rows].T.astype(np.float64)
 
     @property
-    @abstractmethod
     def message(self) -> np.ndarray:
         """The last tick's message, a copy."""
+        return self._message.copy()
 
 
 class AttentionNeuron(PreviousAction, Policy):

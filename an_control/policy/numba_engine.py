@@ -409,15 +409,6 @@ class NumbaEngine(Engine):
             *self._weights,
         )
 
-    @property
-    def attention(self) -> np.ndarray:
-        rows = self._sizes.queries - (self._sizes.attention == "softmax")
-        return self._attention[:, :rows].T.astype(np.float64)
-
-    @property
-    def message(self) -> np.ndarray:
-        return self._message.copy()
-
 
 @njit(inline="always", error_model="numpy")
 def _drive(form, previous, gate_rows):

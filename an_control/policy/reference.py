@@ -247,15 +247,6 @@ class Reference(Engine):
         places = columns, self._evidence.start + queries
         self._state[places] = np.maximum(self._state[places], least)
 
-    @property
-    def attention(self) -> np.ndarray:
-        rows = self._sizes.queries - (self._sizes.attention == "softmax")
-        return self._attention[:, :rows].T.astype(np.float64)
-
-    @property
-    def message(self) -> np.ndarray:
-        return self._message.copy()
-
 
 def exact_sum(terms: np.ndarray, shift: np.float64) -> np.ndarray:
     """Return the sum over the first axis of terms rounded by `shift`: exact in any order."""

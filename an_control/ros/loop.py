@@ -16,7 +16,6 @@ import inspect
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import partial
 from math import nan
 
 import numpy as np
@@ -306,12 +305,16 @@ class Loop:
         if self._pace is not None:
             self._pace.ticked(now_ns)
             self._plan(self._pace.next_ns(now_ns))
-        sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
         if stamp_ns is not None:
             self._lockstep.acted()
-        send = partial(self._send, stamp_ns, sent_ns, begin_s) if self.active else None
-        readings = self.controller.tick(now_ns, stamp_ns, send)
-        if send is None:
+        sent_ns = 0
+
+        def send(decide: Decide) -> None:
+            nonlocal sent_ns
+            sent_ns = self._send(decide, stamp_ns, begin_s)
+
+        readings = self.controller.tick(now_ns, stamp_ns, send if self.active else None)
+        if not self.active:
             return
         end_s = time.perf_counter()
         self.controller.prepare()
@@ -321,18 +324,21 @@ class Loop:
         self._inside.publish(readings, policy, table, sent_ns)
         self._events.log(readings, time.monotonic(), shadow=self._output.shadow)
 
-    def _send(self, stamp_ns: int | None, sent_ns: int, begin_s: float, decide: Decide) -> None:
-        """Send the command that is decided on when it goes out; the safe one where it is too late.
+    def _send(self, decide: Decide, stamp_ns: int | None, begin_s: float) -> int:
+        """Send the command that is decided on when it goes out, and return its stamp.
 
-        From step to step of lockstep one period passes.
+        The safe one goes out where the tick has taken too long. From step to step of lockstep one
+        period passes.
         """
         decided_s = time.perf_counter()
         too_late = 0.0 < self._watchdog.timeout_s < decided_s - begin_s  # its readings are too old
         now = self._now_ns if stamp_ns is None else lambda: None
         safe = self.controller.gate.safe
+        sent_ns = self._stamp_ns() if stamp_ns is None else stamp_ns
         if self._output.publish(safe if too_late else lambda: decide(now()), sent_ns):
             self._watchdog.fed(time.monotonic())
         self._log_blocked(time.perf_counter() - decided_s)
+        return sent_ns
 
     def _fail(self, error: Exception) -> None:
         """A tick raised: deactivate, and do not tick again before the next activation."""
