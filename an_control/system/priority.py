@@ -13,6 +13,8 @@ NICE = -10
 MAX_SHARE, SHARE_S = 0.8, 1.0
 """The share of a core that a thread at real-time priority may take, and the time over which that
 is measured. Above it the threads that receive messages may starve."""
+FROZEN_AT_START = gc.get_freeze_count()
+"""The objects that were frozen before: CPython 3.12 freezes some hundred of its own."""
 REMEDY = (
     "allow it by a line such as '@robot - rtprio 99' in /etc/security/limits.conf"
     " (docs/real_time.md), or set thread_priority to 0"
@@ -49,7 +51,7 @@ def freeze_garbage() -> None:
 
 def freeze_garbage_again() -> None:
     """Freeze what has come since `freeze_garbage` too, while nothing waits; else do nothing."""
-    if gc.get_freeze_count():
+    if gc.get_freeze_count() > FROZEN_AT_START:
         freeze_garbage()
 
 
@@ -58,7 +60,7 @@ def collect_new_garbage() -> None:
 
     It also gives back the tuples that Python keeps to use again, up to 2,000 of each length.
     """
-    if gc.get_freeze_count():
+    if gc.get_freeze_count() > FROZEN_AT_START:
         gc.collect()
 
 
