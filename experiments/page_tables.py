@@ -18,7 +18,7 @@ class Table:
 
     model: str
     page: str
-    """The page in docs."""
+    """The page, from the root of the repository."""
     title: str
     protocols: Sequence[str]
     """The first is the one with which the others are compared."""
@@ -27,11 +27,11 @@ class Table:
     options: str = ""
     """Further options of `an-control evaluate`."""
     plots: str = ""
-    """The folder in docs for pictures."""
+    """The folder for pictures, from the root of the repository."""
 
     def step(self, runs: Path) -> Step:
         """Return the evaluation; `runs` keeps the rows of a table that was stopped."""
-        return self._step(f"docs/{self.page}.md", f"docs/{self.plots}", runs)
+        return self._step(self.page, self.plots, runs)
 
     def smoke_step(self, runs: Path) -> Step:
         """Return one episode of the first protocol, written into `runs` instead of docs."""

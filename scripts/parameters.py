@@ -11,7 +11,7 @@ from pathlib import Path
 
 from an_control.ros.settings import PARAMETERS, USE_SIM_TIME, Parameter
 
-PAGE = Path(__file__).resolve().parent.parent / "docs/own_robot.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs/how-to/wire.md"
 BEGIN, END = "<!-- parameters -->\n", "<!-- end of parameters -->"
 WHEN = {
     "start": "at the start",

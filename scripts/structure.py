@@ -1,13 +1,13 @@
 """Draws the structure of the code: rooms as boxes by floor, imports as arrows.
 
-    python scripts/structure.py docs/architecture/rooms.png            this work tree
-    python scripts/structure.py docs/architecture/before.png REVISION  a commit of it
+    python scripts/structure.py docs/explanation/architecture/rooms.png            this work tree
+    python scripts/structure.py docs/explanation/architecture/before.png REVISION  a commit of it
 
 A room is a folder of modules; the modules that lie directly in a folder of `OPEN` are rooms of
 their own, since some of them stand above its other folders and some below. A room stands one floor
 above the highest that it imports, so every arrow points down; what would close a cycle is red.
-Imports inside functions count too. The work tree's table of rooms goes into docs/architecture.md,
-that of a commit is printed.
+Imports inside functions count too. The work tree's table of rooms goes into
+docs/explanation/architecture.md, that of a commit is printed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/architecture.md"
+PAGE = ROOT / "docs/explanation/architecture.md"
 PACKAGES = ("an_control", "sim/an_control_sim")
 OPEN = ("an_control", "an_control.policy", "an_control_sim")
 

@@ -23,7 +23,11 @@ from experiments.tables import run as tables_run
 from experiments.ten_robots import run as ten_robots_run
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "experiments").glob("*/report.md")),
+]
 CARDS = sorted((ROOT / "models").glob("*.md"))
 TABLE = re.compile(r"<!-- table ([^\n]+) -->\n(.*?)<!-- end of table -->", re.DOTALL)
 COMMAND = re.compile(r"(?<!make )\ban-control (?:\\\n\s*)?([a-z][a-z-]*)((?:\\\n|[^\n`#|(])*)")
@@ -59,7 +63,7 @@ def studied() -> set[tuple[Path, str]]:
     """What studies with a table of their own write: page and title."""
     students = {(students_run.PAGE, one.title) for one in students_run.COMPARISONS.values()}
     pairs = {(one.PAGE, one.TITLE) for one in (from_nothing_run, parts_run, ten_robots_run)}
-    return students | pairs | {(ROOT / "docs/memory.md", title) for title in TITLES}
+    return students | pairs | {(ROOT / "experiments/memory/report.md", title) for title in TITLES}
 
 
 def tables() -> dict[tuple[Path, str], str]:
@@ -153,7 +157,7 @@ def test_page_and_help_name_what_an_environment_may_offer_and_nothing_else():
         if not name.startswith("_")
     }
     assert taken == set(OFFERS) and len(protocols) > 8
-    page = (ROOT / "docs/learning.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/train.md").read_text(encoding="utf-8")
     section = page.partition("### What an environment may offer\n")[2].partition("\n### ")[0]
     first = " ".join(re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE))
     assert {name.split("(")[0] for name in re.findall(r"`([^`]+)`", first)} == {
@@ -167,7 +171,7 @@ def test_page_and_help_name_what_an_environment_may_offer_and_nothing_else():
 
 
 def test_page_and_help_say_that_a_function_may_be_the_teacher():
-    page = (ROOT / "docs/learning.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/train.md").read_text(encoding="utf-8")
     assert "`--teacher python:MODULE:FUNCTION` takes any function" in page
     for verb in ("learn", "distill"):
         assert "python:MODULE:FUNCTION, from the array of readings" in help_of(verb)

@@ -137,7 +137,7 @@ def test_the_picture_of_the_structure_is_drawn(structure, tmp_path):
 
 
 def test_every_file_that_the_architecture_page_names_is_there():
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z_0-9/]+\.py)`", page))
     assert len(named) > 15
     homes = ROOT, ROOT / "an_control"

@@ -42,10 +42,10 @@ def shortened(arguments: list[str], *, live: bool = False) -> list[str]:
 
 
 def test_a_fifth_robot_is_learned_drafted_and_run(tmp_path):
-    page = (DOCS / "fifth_robot.md").read_text()
+    page = (DOCS / "tutorial/own-robot-simulated.md").read_text()
     (code,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "swing.py").write_text(code)
-    asked = commands("fifth_robot.md")
+    asked = commands("tutorial/own-robot-simulated.md")
     assert [one[0] for one in asked][:4] == ["learn", "new", "check", "sim"]
     returns = []
     for arguments in asked:
@@ -79,7 +79,7 @@ def test_the_first_day_on_a_robot_leads_to_a_policy_that_can_be_rewired(tmp_path
     executor, heard = walker
     program, running = Program(tmp_path), None
     with ExitStack() as stack:
-        for arguments in commands("first_day.md"):
+        for arguments in commands("tutorial/own-robot-running.md"):
             if arguments[0] == "run":
                 if running is not None:
                     stop(running)

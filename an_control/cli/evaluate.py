@@ -69,7 +69,8 @@ class Verb:
     file says."""
     recovery: float | None = None
     """Push a robot that stands still by random actions: where its readings change by less than
-    this at a tick in the mean (docs/safety.md); 0: never; by default what the model file says."""
+    this at a tick in the mean (docs/explanation/guarantees.md); 0: never; by default what the
+    model file says."""
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()

@@ -174,7 +174,7 @@ def _actuator(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]
 def _aside(found: Survey, constant: Sequence[str]) -> list[str]:
     """What was heard and is no channel."""
     aside = [
-        f"{one.name} is a camera ({one.type}): see docs/camera.md"
+        f"{one.name} is a camera ({one.type}): see docs/how-to/cameras.md"
         for one in found.topics
         if one.type in IMAGES
     ]

@@ -3,7 +3,8 @@
 Unless its group says otherwise a number was chosen on the shipped Ant (28 channels, 60 Hz) in
 November 2026, and is used unchanged for the swing-up CartPole and the ten robots of
 `experiments/ten_robots`. Pairs of returns (1621 before, 2575 after) are mean returns with and
-without what the number stands for; protocols such as `25,swap=2` are those of docs/rewiring.md.
+without what the number stands for; protocols such as `25,swap=2` are those of
+docs/how-to/rewire.md.
 
 A nat is a unit of negative log-likelihood; excess nats are nats above what the same readings cost
 where nothing moved. What was measured for one model alone (`FitLimits`) travels in its file.

@@ -17,7 +17,7 @@ FROZEN_AT_START = gc.get_freeze_count()
 """The objects that were frozen before: CPython 3.12 freezes some hundred of its own."""
 REMEDY = (
     "allow it by a line such as '@robot - rtprio 99' in /etc/security/limits.conf"
-    " (docs/real_time.md), or set thread_priority to 0"
+    " (docs/how-to/deploy.md), or set thread_priority to 0"
 )
 
 

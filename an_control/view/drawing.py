@@ -1,6 +1,6 @@
 """Reads how a robot is drawn: as a skeleton of links, described in a YAML file.
 
-docs/view.md describes the format. The drawing of `walker.yaml`, a robot's wiring, is
+docs/how-to/watch.md describes the format. The drawing of `walker.yaml`, a robot's wiring, is
 `walker_drawing.yaml` in the same folder; a robot without one is drawn by a shipped file of which it
 has all joints.
 """

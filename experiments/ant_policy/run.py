@@ -2,7 +2,7 @@
 
     python -m experiments ant_policy [--list]
 
-The seeds are those of the shipped models; docs/ant_policy.md says what came of each step.
+The seeds are those of the shipped models; report.md says what came of each step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write the tables of docs/camera_learning.md and the pictures of docs/camera.md.
+"""Write the tables of report.md here and the pictures of docs/how-to/cameras.md.
 
     python -m experiments camera_tables [--only TITLE ...] [--smoke]
 
@@ -22,7 +22,7 @@ BACKGROUNDS = (
 )
 MISSING_PATCHES = ("reset", *(f"reset,missing={tenth / 10}" for tenth in range(1, 10)))
 RESHUFFLED = ("reset", "500", "200", "100", "50", "25")
-PAGE = "camera_learning"
+PAGE = "experiments/camera_tables/report.md"
 TABLES = (
     Table("car_racing", PAGE, "car_racing backgrounds", BACKGROUNDS),
     Table("car_racing", PAGE, "car_racing reshuffled", RESHUFFLED, episodes=4),
@@ -33,9 +33,9 @@ TABLES = (
 )
 OTHERS = (
     Step(
-        "docs/camera",
+        "docs/how-to/cameras",
         "an-control evaluate models/pong.safetensors --episodes 1 --seed 2 --table reset"
-        " --plots docs/camera",
+        " --plots docs/how-to/cameras",
     ),
 )
 

@@ -5,8 +5,8 @@
 Runs `an-control train` for each environment, kind of policy and seed: by its defaults, except where
 ways to search are compared. A run that was stopped continues, one that is done is only evaluated
 again, and one of other settings is refused. At the end the table and the pictures of
-docs/from_nothing.md are written from all runs in the folder; a run that is not done is in the
-pictures alone. Rows without a run in the folder stay.
+report.md are written from all runs in the folder; a run that is not done is in the pictures alone.
+Rows without a run in the folder stay.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from an_control.learning.evaluation.comparison import write_tables
 from an_control_sim.gym.environments import environment_of, make_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE, TITLE = ROOT / "docs/from_nothing.md", "from nothing"
-PICTURES = ROOT / "docs/from_nothing"
+PAGE, TITLE = ROOT / "experiments/from_nothing/report.md", "from nothing"
+PICTURES = ROOT / "experiments/from_nothing/pictures"
 ANT = ROOT / "models/ant_ppo.safetensors"
 RANDOM_EPISODES = 100
 

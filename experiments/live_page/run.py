@@ -289,7 +289,7 @@ def main(arguments: Sequence[str]) -> int:
     """Take the pictures or measure; return the exit status."""
     what, *rest = arguments or [""]
     if what == "pictures":
-        pictures(Path(rest[0]) if rest else ROOT / "docs/view", rest[1:])
+        pictures(Path(rest[0]) if rest else ROOT / "docs/how-to/watch", rest[1:])
     elif what == "measure":
         measure(float(rest[0]) if rest else 1.0)
     else:

@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 TITLES = ("memory scores", "memory draws")
-"""Of the tables on docs/memory.md."""
+"""Of the tables on experiments/memory/report.md."""
 SCORES, DRAWS = TITLES
 NORMAL_95 = 1.96
 """Standard errors of a band of 95 % confidence."""

@@ -2,7 +2,7 @@
 
     python -m experiments memory [--smoke]
 
-Writes the tables of docs/memory.md and their picture; half an hour or more of one core.
+Writes the tables of report.md and their picture; half an hour or more of one core.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from experiments.memory.comparison import Budget, Comparison
 from experiments.memory.report import TITLES, draw_curves, tables
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE, PICTURE = ROOT / "docs/memory.md", ROOT / "docs/memory/curves.png"
+PAGE = ROOT / "experiments/memory/report.md"
+PICTURE = ROOT / "experiments/memory/pictures/curves.png"
 SEED = 1
 SMOKE = Budget(draws=1, draw_updates=2, seeds=1, updates=2, t_maze=20)
 

@@ -5,8 +5,8 @@
 A teacher with ordered channels is evolved first. Then each policy imitates it for the same
 processor time, with about the same number of parameters, and is evaluated under several protocols.
 What is in the folder already is not made again, so a run that was stopped continues. At the end the
-table and the picture of docs/parts.md are written, from docs/parts/comparison.json, which keeps the
-results of all seeds. Runs with another length, teacher or number of episodes are refused there.
+table and the picture of docs/explanation/parts.md are written, from comparison.json, which keeps
+the results of all seeds. Runs with another length, teacher or number of episodes are refused there.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ from experiments.learned_runs import (
     spread,
 )
 
-PAGE, TITLE = ROOT / "docs/parts.md", "comparison of parts"
-PICTURE, KEPT = ROOT / "docs/parts/comparison.png", ROOT / "docs/parts/comparison.json"
+PAGE, TITLE = ROOT / "docs/explanation/parts.md", "comparison of parts"
+PICTURE = ROOT / "experiments/parts/comparison.png"
+KEPT = ROOT / "experiments/parts/comparison.json"
 PARAMETERS = 9000
 """Every policy has about so many numbers: its neurons are as wide as that allows."""
 MINUTES = 4.0

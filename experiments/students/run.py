@@ -5,7 +5,7 @@
 
 All students of a robot imitate its own teacher at equal cost, and are evaluated under several
 protocols. What is in the folder already is not made again, so a run that was stopped continues. At
-the end the table and the picture of docs/parts.md are written, from docs/parts/pong.json or
+the end the table and the picture of docs/explanation/parts.md are written, from pong.json or
 ant.json, which keep the results of all seeds. Runs with another number of episodes or teacher are
 refused there.
 """
@@ -37,7 +37,7 @@ from experiments.learned_runs import (
     returns,
 )
 
-PAGE = ROOT / "docs/parts.md"
+PAGE = ROOT / "docs/explanation/parts.md"
 ATTENTION = "AttentionNeuron"
 PMA_OF_PATCHES = ["--pma", "100"]
 """As many seeds as AttentionNeuron has queries there."""
@@ -69,11 +69,11 @@ class Comparison:
 
     @property
     def kept(self) -> Path:
-        return ROOT / f"docs/parts/{self.task}.json"
+        return ROOT / f"experiments/students/{self.task}.json"
 
     @property
     def picture(self) -> Path:
-        return ROOT / f"docs/parts/{self.task}.png"
+        return ROOT / f"experiments/students/{self.task}.png"
 
 
 COMPARISONS = {

@@ -1,4 +1,4 @@
-"""Write the tables and pictures of docs/rewiring.md, docs/scrambler.md and docs/ant_policy.md.
+"""Write tables and pictures of how-to/rewire.md, how-to/disturb.md and ant_policy/report.md.
 
     python -m experiments tables [--only TITLE ...] [--smoke]
 
@@ -16,6 +16,8 @@ from experiments.reality.run import ANT as REALITY
 from experiments.steps import Step
 
 RUNS = Path("runs/tables")
+REWIRE, DISTURB = "docs/how-to/rewire.md", "docs/how-to/disturb.md"
+PICTURES = "experiments/tables/rewiring"
 SHARES = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5)
 """Shares of the channels that are missing."""
 MISSING = (
@@ -50,31 +52,31 @@ STARTS = (
     "reset,start=posture",
 )
 TABLES = (
-    Table("ant", "rewiring", "ant moved", MOVED),
-    Table("ant", "rewiring", "ant moved and noisy", NOISY, episodes=20),
-    Table("ant", "rewiring", "ant missing", MISSING, episodes=40, plots="rewiring/ant_missing"),
-    Table("ant", "rewiring", "ant moved and missing", MOVED_AND_MISSING, episodes=40),
-    Table("ant", "scrambler", "ant in reality", REALITY),
-    Table("ant", "scrambler", "ant stops and starts", STARTS, options="--success 2847"),
-    Table("cartpole", "rewiring", "cartpole moved", MOVED_CARTPOLE),
-    Table("ant_quick", "rewiring", "ant rewired", REWIRED, options="--monitor off"),
-    Table("ant_quick", "rewiring", "ant disturbed", DISTURBED, options="--monitor off"),
+    Table("ant", REWIRE, "ant moved", MOVED),
+    Table("ant", REWIRE, "ant moved and noisy", NOISY, episodes=20),
+    Table("ant", REWIRE, "ant missing", MISSING, episodes=40, plots=f"{PICTURES}/ant_missing"),
+    Table("ant", REWIRE, "ant moved and missing", MOVED_AND_MISSING, episodes=40),
+    Table("ant", DISTURB, "ant in reality", REALITY),
+    Table("ant", DISTURB, "ant stops and starts", STARTS, options="--success 2847"),
+    Table("cartpole", REWIRE, "cartpole moved", MOVED_CARTPOLE),
+    Table("ant_quick", REWIRE, "ant rewired", REWIRED, options="--monitor off"),
+    Table("ant_quick", REWIRE, "ant disturbed", DISTURBED, options="--monitor off"),
 )
 OTHERS = (
     Step(
-        "docs/rewiring/ant",
+        "experiments/tables/rewiring/ant",
         "an-control evaluate models/ant_quick.safetensors --monitor off --episodes 100"
-        " --table none 100 100,announced --plots docs/rewiring/ant",
+        " --table none 100 100,announced --plots experiments/tables/rewiring/ant",
     ),
     Step(
-        "docs/rewiring/ant_monitored",
+        "experiments/tables/rewiring/ant_monitored",
         "an-control evaluate models/ant.safetensors --episodes 1 --table none 100"
-        " --plots docs/rewiring/ant_monitored",
+        " --plots experiments/tables/rewiring/ant_monitored",
     ),
     Step(
-        "docs/ant_policy.md",
+        "experiments/ant_policy/report.md",
         "an-control evaluate models/ant.safetensors --identification --episodes 10 --seed 1"
-        " --markdown docs/ant_policy.md --plots docs/ant_policy",
+        " --markdown experiments/ant_policy/report.md --plots experiments/ant_policy/pictures",
     ),
 )
 

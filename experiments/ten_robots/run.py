@@ -2,7 +2,7 @@
 
     python -m experiments ten_robots                learn and run all that is missing
     python -m experiments ten_robots Reacher-v5     the same of this one
-    python -m experiments ten_robots --table        only write docs/ten_robots.md
+    python -m experiments ten_robots --table        only write experiments/ten_robots/report.md
 
 For each: `an-control learn` at its defaults; then, with the wiring that `an-control new` drafts,
 lockstep episodes over ROS 2 beside the same ones offline, and, where a step takes 10 ms or more,
@@ -28,7 +28,7 @@ from an_control.learning.evaluation.comparison import write_tables
 from an_control.policy import read_model
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE, TITLE = ROOT / "docs/ten_robots.md", "ten robots"
+PAGE, TITLE = ROOT / "experiments/ten_robots/report.md", "ten robots"
 BULLET = "pybullet_envs_gymnasium:"
 PUBLISHED: dict[str, float | None] = {
     "CartPole-v1": 500.0,

@@ -238,7 +238,7 @@ def test_bad_input_ends_it_with_2_and_writes_nothing(tmp_path, capsys, arguments
 
 def test_an_environment_that_shows_an_image_is_referred_to_the_page_on_cameras():
     pytest.importorskip("ale_py")
-    with pytest.raises(ValueError, match=r"docs/camera\.md"):
+    with pytest.raises(ValueError, match=r"docs/how-to/cameras\.md"):
         draft_environment("pong", "an_control_sim:an_control/PuzzlePong-v0")
 
 

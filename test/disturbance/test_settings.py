@@ -24,7 +24,7 @@ from an_control.learning.api.evolution import mixture
 
 IDS = tuple(f"channel_{i}" for i in range(12))
 WALK = pytest.mark.parametrize("one", SETTINGS, ids=lambda one: one.name)
-PAGE = Path(__file__).parents[2] / "docs/scrambler.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/disturb.md"
 
 
 def another(one: Setting) -> Any:

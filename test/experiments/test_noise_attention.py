@@ -1,4 +1,4 @@
-"""The attention to noise channels, in docs/questions.md."""
+"""The attention to noise channels, in docs/explanation/questions.md."""
 
 import pytest
 

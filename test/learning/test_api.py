@@ -12,7 +12,7 @@ pytest.importorskip("stable_baselines3", reason="needs the train extra")
 from an_control.learning.api import EvolveOptions, RunStopped, TeacherOptions, evolve, train_teacher
 from an_control.load import load_policy
 
-PAGE = Path(__file__).parents[2] / "docs/learning.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/train.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
 TINY = {"generations": 3, "popsize": 4, "rollouts": 1, "starts": 0, "episodes": 1, "workers": 1}
 

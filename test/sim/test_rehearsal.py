@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NEEDED = {"ant": "pybullet", "car_racing": "Box2D", "pong": "ale_py", "hopper": "mujoco"}
 SHIPPED = {
     path.stem: path
-    for folder in ("config", "docs/real_time")
+    for folder in ("config", "examples")
     for path in sorted((ROOT / folder).glob("*.yaml"))
     if "an_control_wiring" in yaml.safe_load(path.read_text())
 }

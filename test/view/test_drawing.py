@@ -35,7 +35,7 @@ def test_a_shipped_drawing_moves_by_all_joints_that_its_robot_publishes(robot):
 
 
 def test_the_example_on_the_page_can_be_read(tmp_path):
-    page = (Path(__file__).parents[2] / "docs/view.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/how-to/watch.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```yaml\n(an_control_drawing.*?)```", page, re.DOTALL)
     (tmp_path / "walker_drawing.yaml").write_text(example)
     assert find_skeleton(["hip", "knee"], str(tmp_path / "walker.yaml")).joints == {"hip", "knee"}
