@@ -1,7 +1,7 @@
 # make ant     two Ant episodes through ROS 2, sensors shuffled        (needs CPython 3.10 to 3.14)
 # make view    the Ant in real time, in the browser: prints the address to open
 # make test    the suite                      make test-slow  the rest, minutes
-# make lint    ruff and mypy
+# make lint    ruff and mypy             make docs     the documentation site: build/docs/index.html
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
 # make campaign  breaks things around the policy node: what does it command, what does the robot do?
 #                (more than an hour; one that was stopped makes only the tries that it lacks)
@@ -35,7 +35,7 @@ INSTALL = $(PIP) --constraint $${constraints:-constraints.txt} --editable
 NEWER = ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 12))' \
         || $(PIP) --no-deps pybullet-envs-gymnasium==0.6.0 $${build:-}
 
-.PHONY: ant view test test-slow lint bench campaign soak fuzz clean
+.PHONY: ant view test test-slow lint docs bench campaign soak fuzz clean
 
 ant: $(VENV)/.ant
 	@. $(VENV)/.ros && $(BIN)/an-control sim ant --episodes 2 --shuffle reset
@@ -53,6 +53,12 @@ test-slow: $(VENV)/.test
 lint: $(VENV)/.test
 	@$(BIN)/ruff check .
 	@MYPYPATH=sim:. $(BIN)/mypy -p an_control -p an_control_sim -p experiments
+
+# Cards and experiments are pages too: docs has links to their folders, which the copy follows.
+docs: $(VENV)/.docs
+	@rm -rf build/docs-source && mkdir -p build && cp -rLp docs build/docs-source
+	@. $(VENV)/.ros && $(BIN)/python -m sphinx --fail-on-warning --keep-going -q \
+	    build/docs-source build/docs && echo build/docs/index.html
 
 campaign: $(VENV)/.ant
 # The result is there once every try has been made; then the next campaign starts at the first try.
@@ -92,6 +98,10 @@ $(VENV)/.test: $(SOURCES) | $(VENV)/.ros
 	@echo "Installing an_control and what its tests need into $(VENV) ..."
 	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,test]" && { $(NEWER); } && \
 	  touch $@ $(VENV)/.ant $(VENV)/.view
+
+$(VENV)/.docs: $(SOURCES) | $(VENV)/.ros
+	@echo "Installing an_control and what its documentation needs into $(VENV) ..."
+	@. $(VENV)/.ros && $(INSTALL) ".[$${ros_extra}sim,train,docs]" && { $(NEWER); } && touch $@
 
 $(VENV)/.ros:
 	@PYTHON="$(PYTHON)" ROS="$(ROS)" scripts/make_venv $(VENV)

@@ -17,6 +17,7 @@ DATA_FILES = [
     (f"share/{NAME}", ["package.xml"]),
     (f"share/{NAME}/launch", sorted(glob("launch/*.launch.py"))),
     (f"share/{NAME}/config", sorted(glob("config/*.yaml") + glob("config/*.xml"))),
+    (f"share/{NAME}/config/schemas", sorted(glob("config/schemas/*.json"))),
     (f"share/{NAME}/config/sros2", sorted(glob("config/sros2/*.xml"))),
     (f"share/{NAME}/recipes", sorted(glob("recipes/*.yaml"))),
     (f"share/{NAME}/models", sorted(glob("models/*.*"))),
@@ -91,6 +92,10 @@ TEST = [
     *VIEW,
     "playwright>=1.45",
     "axe-playwright-python>=0.1.4",
+    "jsonschema>=4.18",
+]
+DOCS = [
+    f"{name}; python_version >= '3.11'" for name in ("sphinx>=9", "myst-parser>=5", "furo>=2025.12")
 ]
 
 setup(
@@ -128,6 +133,7 @@ setup(
         "view": VIEW,
         "train": TRAIN,
         "test": TEST,
+        "docs": DOCS,
         "fuzz": ["atheris>=2.3; python_version < '3.14'"],
     },
     entry_points={
