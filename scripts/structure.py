@@ -6,8 +6,7 @@
 A room is a folder of modules; the modules that lie directly in a folder of `OPEN` are rooms of
 their own, since some of them stand above its other folders and some below. A room stands one floor
 above the highest that it imports, so every arrow points down; what would close a cycle is red.
-Imports inside functions count too. The work tree's table of rooms goes into
-docs/explanation/architecture.md, that of a commit is printed.
+Imports inside functions count too. The table of rooms is printed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/explanation/architecture.md"
 PACKAGES = ("an_control", "sim/an_control_sim")
 OPEN = ("an_control", "an_control.policy", "an_control_sim")
 
@@ -210,7 +208,7 @@ def _git(*arguments: str) -> str:
 
 
 def main() -> None:
-    """Draw; write or print the table."""
+    """Draw the picture and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -219,12 +217,7 @@ def main() -> None:
     given = parser.parse_args()
     shown = rooms(*filter(None, [given.revision]))
     draw(shown, given.picture, given.revision or "an_control")
-    if given.revision:
-        print(table(shown))
-    else:
-        before, mark, page = PAGE.read_text().partition("<!-- structure -->\n")
-        _, end, after = page.partition("<!-- end of structure -->")
-        PAGE.write_text(f"{before}{mark}{table(shown)}\n{end}{after}")
+    print(table(shown))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The commands that pages name exist, and experiments write the tables that pages show."""
 
 import contextlib
-import importlib.util
 import io
 import re
 from functools import cache
@@ -26,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "experiments").glob("*/report.md")),
+    *sorted((ROOT / "experiments").glob("*/*.md")),
 ]
 CARDS = sorted((ROOT / "models").glob("*.md"))
 TABLE = re.compile(r"<!-- table ([^\n]+) -->\n(.*?)<!-- end of table -->", re.DOTALL)
@@ -90,19 +89,23 @@ def test_each_table_has_the_rows_and_the_episodes_of_the_command_that_makes_it()
             assert counts == {str(command.episodes)}, key
 
 
-def test_each_return_in_the_readme_is_that_of_a_table_of_the_ant():
+def test_each_return_of_the_ant_on_readme_and_results_is_that_of_a_table():
     """Of the same protocol and as many episodes."""
-    shown = re.findall(
-        r"\| `([^`]+)` \| (\d+) \| (\d+ \+- \d+) \|",
-        (ROOT / "README.md").read_text(encoding="utf-8"),
-    )
+    pages = (ROOT / "README.md", ROOT / "docs/explanation/results.md")
+    shown = [
+        row
+        for page in pages
+        for row in re.findall(
+            r"`([^`]+)` \| (\d+) \| (\d+ \+- \d+) \|", page.read_text(encoding="utf-8")
+        )
+    ]
     known = {
         (protocol, str(command.episodes), found)
         for key, command in made().items()
         if Path(command.model).stem == "ant"
         for protocol, found in re.findall(r"^\| `(.+?)` \| ([^|]+) \|", tables()[key], re.MULTILINE)
     }
-    assert len(shown) > 10
+    assert len(shown) > 20
     for protocol, episodes, found in shown:
         assert (str(Protocol.parse(protocol)), episodes, found) in known, protocol
 
@@ -157,8 +160,8 @@ def test_page_and_help_name_what_an_environment_may_offer_and_nothing_else():
         if not name.startswith("_")
     }
     assert taken == set(OFFERS) and len(protocols) > 8
-    page = (ROOT / "docs/how-to/train.md").read_text(encoding="utf-8")
-    section = page.partition("### What an environment may offer\n")[2].partition("\n### ")[0]
+    page = (ROOT / "docs/reference/environments.md").read_text(encoding="utf-8")
+    section = page.partition("## What an environment may offer\n")[2].partition("\n## ")[0]
     first = " ".join(re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE))
     assert {name.split("(")[0] for name in re.findall(r"`([^`]+)`", first)} == {
         *OFFERS,
@@ -182,7 +185,7 @@ LINKING = [
     *PAGES,
     *CARDS,
     ROOT / "CHANGELOG.md",
-    *sorted((ROOT / "experiments").glob("*/README.md")),
+    *sorted(ROOT.glob("test/*/README.md")),
 ]
 
 
@@ -209,12 +212,3 @@ def test_nothing_names_the_diaries_that_are_gone():
         for path in (ROOT / folder).rglob("*.*"):
             if path.suffix in (".py", ".md", ".yaml"):
                 assert "docs/log" not in path.read_text(encoding="utf-8"), path
-
-
-def test_the_page_has_the_parameters_of_the_node_as_they_are():
-    """`python scripts/parameters.py` writes them."""
-    spec = importlib.util.spec_from_file_location("parameters", ROOT / "scripts/parameters.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    text = script.PAGE.read_text(encoding="utf-8")
-    assert script.page(text) == text

@@ -164,5 +164,5 @@ def with_offers(text: str | None) -> str:
     said = "; ".join(f"{name}: {what}" for name, what in OFFERS.items())
     return (
         f"{(text or '').rstrip()}\n\n    An environment of yours may offer, as attributes: {said}."
-        ' docs/how-to/train.md says more: "What an environment may be".\n    '
+        " docs/reference/environments.md says more.\n    "
     )

@@ -1,4 +1,4 @@
-"""Write the tables of report.md here and the pictures of docs/how-to/cameras.md.
+"""Write the tables and pictures of report.md here.
 
     python -m experiments camera_tables [--only TITLE ...] [--smoke]
 
@@ -33,9 +33,9 @@ TABLES = (
 )
 OTHERS = (
     Step(
-        "docs/how-to/cameras",
+        "experiments/camera_tables/pictures",
         "an-control evaluate models/pong.safetensors --episodes 1 --seed 2 --table reset"
-        " --plots docs/how-to/cameras",
+        " --plots experiments/camera_tables/pictures",
     ),
 )
 

@@ -5,7 +5,7 @@
 A teacher with ordered channels is evolved first. Then each policy imitates it for the same
 processor time, with about the same number of parameters, and is evaluated under several protocols.
 What is in the folder already is not made again, so a run that was stopped continues. At the end the
-table and the picture of docs/explanation/parts.md are written, from comparison.json, which keeps
+table and the picture of report.md are written, from comparison.json, which keeps
 the results of all seeds. Runs with another length, teacher or number of episodes are refused there.
 """
 
@@ -41,7 +41,7 @@ from experiments.learned_runs import (
     spread,
 )
 
-PAGE, TITLE = ROOT / "docs/explanation/parts.md", "comparison of parts"
+PAGE, TITLE = ROOT / "experiments/parts/report.md", "comparison of parts"
 PICTURE = ROOT / "experiments/parts/comparison.png"
 KEPT = ROOT / "experiments/parts/comparison.json"
 PARAMETERS = 9000

@@ -5,7 +5,7 @@
 
 All students of a robot imitate its own teacher at equal cost, and are evaluated under several
 protocols. What is in the folder already is not made again, so a run that was stopped continues. At
-the end the table and the picture of docs/explanation/parts.md are written, from pong.json or
+the end the table and the picture of report.md are written, from pong.json or
 ant.json, which keep the results of all seeds. Runs with another number of episodes or teacher are
 refused there.
 """
@@ -37,7 +37,7 @@ from experiments.learned_runs import (
     returns,
 )
 
-PAGE = ROOT / "docs/explanation/parts.md"
+PAGE = ROOT / "experiments/students/report.md"
 ATTENTION = "AttentionNeuron"
 PMA_OF_PATCHES = ["--pma", "100"]
 """As many seeds as AttentionNeuron has queries there."""

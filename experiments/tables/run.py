@@ -1,4 +1,4 @@
-"""Write tables and pictures of how-to/rewire.md, how-to/disturb.md and ant_policy/report.md.
+"""Write the tables and pictures of report.md here and of ant_policy/report.md.
 
     python -m experiments tables [--only TITLE ...] [--smoke]
 
@@ -16,7 +16,7 @@ from experiments.reality.run import ANT as REALITY
 from experiments.steps import Step
 
 RUNS = Path("runs/tables")
-REWIRE, DISTURB = "docs/how-to/rewire.md", "docs/how-to/disturb.md"
+PAGE = "experiments/tables/report.md"
 PICTURES = "experiments/tables/rewiring"
 SHARES = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5)
 """Shares of the channels that are missing."""
@@ -52,15 +52,15 @@ STARTS = (
     "reset,start=posture",
 )
 TABLES = (
-    Table("ant", REWIRE, "ant moved", MOVED),
-    Table("ant", REWIRE, "ant moved and noisy", NOISY, episodes=20),
-    Table("ant", REWIRE, "ant missing", MISSING, episodes=40, plots=f"{PICTURES}/ant_missing"),
-    Table("ant", REWIRE, "ant moved and missing", MOVED_AND_MISSING, episodes=40),
-    Table("ant", DISTURB, "ant in reality", REALITY),
-    Table("ant", DISTURB, "ant stops and starts", STARTS, options="--success 2847"),
-    Table("cartpole", REWIRE, "cartpole moved", MOVED_CARTPOLE),
-    Table("ant_quick", REWIRE, "ant rewired", REWIRED, options="--monitor off"),
-    Table("ant_quick", REWIRE, "ant disturbed", DISTURBED, options="--monitor off"),
+    Table("ant", PAGE, "ant moved", MOVED),
+    Table("ant", PAGE, "ant moved and noisy", NOISY, episodes=20),
+    Table("ant", PAGE, "ant missing", MISSING, episodes=40, plots=f"{PICTURES}/ant_missing"),
+    Table("ant", PAGE, "ant moved and missing", MOVED_AND_MISSING, episodes=40),
+    Table("ant", PAGE, "ant in reality", REALITY),
+    Table("ant", PAGE, "ant stops and starts", STARTS, options="--success 2847"),
+    Table("cartpole", PAGE, "cartpole moved", MOVED_CARTPOLE),
+    Table("ant_quick", PAGE, "ant rewired", REWIRED, options="--monitor off"),
+    Table("ant_quick", PAGE, "ant disturbed", DISTURBED, options="--monitor off"),
 )
 OTHERS = (
     Step(

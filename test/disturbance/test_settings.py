@@ -1,10 +1,9 @@
-"""The table of settings: one entry makes every check, word, option, parameter and page row."""
+"""The table of settings: one entry makes every check, word, option and parameter."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, nan
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from an_control.learning.api.evolution import mixture
 
 IDS = tuple(f"channel_{i}" for i in range(12))
 WALK = pytest.mark.parametrize("one", SETTINGS, ids=lambda one: one.name)
-PAGE = Path(__file__).parents[2] / "docs/how-to/disturb.md"
 
 
 def another(one: Setting) -> Any:
@@ -207,16 +205,6 @@ def test_training_refuses_such_a_swap_by_its_text():
     assert mixture(("none", "25,swap=5"), 5)[1].swap == 5
     with pytest.raises(ValueError, match=r"--shuffle 25,swap=9: swap: 9 .*0 to 5"):
         mixture(("none", "25,swap=9"), 5)
-
-
-def test_the_page_has_the_table():
-    """Its rows are made here: on failure, put what is expected in their place."""
-    rows = [
-        f"| `{one.name}` | `{one.word}` | {one.plain} | {one.meaning} | {one.allowed} |"
-        f" {', '.join(one.observations) if one.target == 'readings' else one.target} |"
-        for one in SETTINGS
-    ]
-    assert "\n".join(rows) in PAGE.read_text()
 
 
 def test_of_a_range_each_episode_has_a_number_of_its_own_that_nothing_else_changes():

@@ -1,4 +1,4 @@
-"""The attention to noise channels, in docs/explanation/questions.md."""
+"""The attention to noise channels, in experiments/tables/questions.md."""
 
 import pytest
 
