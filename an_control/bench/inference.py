@@ -31,12 +31,13 @@ from an_control.policy.sizes import (
     Sizes,
     VisionSizes,
 )
+from an_control.policy.task import Task
 from an_control.system.interrupts import bound
 from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK, CAR_RACING_TASK, PONG_TASK
 
 CHANNELS = (28, 100, 1_000, 10_000)
 STACKED_SIZES = replace(ANT_SIZES, neuron=32, stack=4)
-RANDOM: tuple[tuple[Sizes, dict[str, Any]], ...] = (
+RANDOM: tuple[tuple[Sizes, Task], ...] = (
     (ANT_SIZES, ANT_TASK),
     (STACKED_SIZES, ANT_TASK),
     (CAR_RACING_SIZES, CAR_RACING_TASK),
@@ -120,7 +121,7 @@ def measure(policy: Policy, channels: int, seconds: float) -> Row:
     by_array = _quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
     by_id = _quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
     return {
-        "task": policy.model.task.get("name", "?"),
+        "task": policy.model.task.name or "?",
         "inputs": _inputs(policy.model.sizes),
         "engine": policy.engine,
         "channels": channels,
@@ -187,7 +188,7 @@ def _engines(sizes: Sizes, parts: bool) -> list[EngineName]:
 def _channels(model: Model) -> tuple[int, ...]:
     """Numbers of channels to measure: of patches the task's, of readings any."""
     if isinstance(model.sizes, VisionSizes):
-        return (len(model.task.get("channels", ())) or 256,)
+        return (len(model.task.channels) or 256,)
     if isinstance(model.sizes, AttentionSizes) and model.sizes.encoder == "sab":
         return tuple(channels for channels in CHANNELS if channels <= MOST_ALL_TO_ALL)
     return CHANNELS

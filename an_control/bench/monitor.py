@@ -53,7 +53,7 @@ def _rows(model: Model, engine: EngineName, seconds: float) -> list[dict[str, An
         return action
 
     units = Units.of_task(model.task)
-    with closing(make_environment(environment_of(str(model.task["name"])), units)) as env:
+    with closing(make_environment(environment_of(model.task.name), units)) as env:
         end_ns = time.perf_counter_ns() + int(seconds * 1e9)
         while not any(taken.values()) or time.perf_counter_ns() < end_ns:
             observation, _ = env.reset(seed=int(rng.integers(2**31)))

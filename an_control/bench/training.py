@@ -87,7 +87,7 @@ def workers_benchmark(task: str, seconds: float) -> dict[str, Any]:
     env = make_environment(environment)
     described = describe(env, task, environment)
     env.close()
-    channels, actions = described["channels"], len(described["actuators"])
+    channels, actions = described.channels, len(described.actuators)
     form, rng = Authors(actions, 16), np.random.default_rng(0)
     people = [form.model(rng.normal(0.0, 0.3, form.size), described, {}) for _ in range(16)]
     starts, rows, numbers = training_starts(rng, 4), [], []

@@ -160,7 +160,7 @@ def _list_channels(
     found: Findings,
 ) -> None:
     """All channels of the wiring and the model, with what they read where the robot was heard."""
-    trained = () if model is None else model.task.get("channels", ())
+    trained = () if model is None else model.task.channels
     ranges = {} if model is None else trained_ranges(model)
     seen = {} if heard is None else heard.ranges
     configs = {one.id: one for one in wiring.channels}

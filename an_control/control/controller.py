@@ -230,7 +230,7 @@ class Controller:
         if stamp_ns is not None:
             new = stamp_ns != self.stepped_ns
         else:
-            new = readings.new or bool(self.acting.policy.model.task.get("repeats"))
+            new = readings.new or self.acting.policy.model.task.repeats
         self.repeats += not new
         return new
 

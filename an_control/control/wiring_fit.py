@@ -47,8 +47,8 @@ def check_fit(wiring: Wiring, ids: Sequence[str], model_path: str, model: Model)
 
 def rate_refusal(wiring: Wiring, model: Model) -> str:
     """Return why the model should not run at the wiring's rate, or ""."""
-    trained_s = model.task.get("step_s")
-    if trained_s is None or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
+    trained_s = model.task.step_s
+    if not trained_s or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
         return ""
     return (
         f"{wiring.file}: rate_hz: {wiring.rate_hz:g}, but the model was trained at"
@@ -70,7 +70,7 @@ def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
 
 def trained_ramp_s(model: Model) -> float:
     """The longest soft start that a model was trained with; 0 where its file names none."""
-    return float(model.task.get("ramp_s", 0.0))
+    return model.task.ramp_s
 
 
 def chooses(model: Model) -> bool:
@@ -125,7 +125,7 @@ def action_places(wiring: Wiring, model_path: str, model: Model) -> list[int] | 
 
 def actuators_of(model: Model) -> Sequence[str]:
     """The names (A,) in the action's order; empty where the model names none."""
-    names: Sequence[str] = model.task.get("actuators", ())
+    names: Sequence[str] = model.task.actuators
     return names if len(names) == model.sizes.actions else ()
 
 
@@ -134,7 +134,7 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
 
     A wildcard may still find any id that fits it.
     """
-    trained: Sequence[str] = model.task.get("channels", ())
+    trained: Sequence[str] = model.task.channels
     if not trained:
         return ChannelNames((), (), 0)
     known, present = set(trained), set(ids)
@@ -152,9 +152,7 @@ def check_channels(wiring: Wiring, ids: Sequence[str], model_path: str, model: M
         return
     found = compare_channels(wiring, ids, model)
     if found.unknown:
-        allowed = (
-            f"the channels of {model_path}, an ordered model: {listed(model.task['channels'])}"
-        )
+        allowed = f"the channels of {model_path}, an ordered model: {listed(model.task.channels)}"
         raise WiringError(wiring.file, "channels", Shown(listed(found.unknown)), allowed)
     if found.missing:
         without = Missing(listed(found.missing))

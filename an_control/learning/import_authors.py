@@ -26,6 +26,7 @@ from an_control.policy.sizes import (
     VisionSizes,
     paper_sizes,
 )
+from an_control.policy.task import Task
 from an_control.system.files import read_regular
 from an_control_sim.envs.tasks import ANT_TASK, CAR_RACING_TASK, CARTPOLE_TASK, PONG_TASK
 
@@ -41,7 +42,7 @@ class _Attention:
     hidden_layers: int
     bias: bool
     scale: float
-    task: dict
+    task: Task
     neuron: int = 8
     key: int = 32
 
@@ -75,7 +76,7 @@ class _Network:
     channels: int
     hidden: tuple[int, ...]
     actions: int
-    task: dict
+    task: Task
 
     @property
     def sizes(self) -> MlpSizes:
@@ -114,7 +115,7 @@ def _vision(take: _Reader, sizes: VisionSizes, frames_last: bool) -> dict[str, n
 class _TopPatches:
     """Their policy for CarRacing."""
 
-    task: dict
+    task: Task
 
     @property
     def sizes(self) -> TopPatchesSizes:
@@ -144,7 +145,7 @@ class _TopPatches:
 class _Convolution:
     """Their policy for PuzzlePong."""
 
-    task: dict
+    task: Task
 
     @property
     def sizes(self) -> ConvolutionSizes:

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from an_control.monitor.settings import RECOVERY, RecoverySettings
-from an_control.policy.model_file import MAX_RECOVERY, Model
+from an_control.policy.model_file import Model
 from an_control.policy.protocol import Policy, WrappingPolicy
 from an_control.policy.sizes import VisionSizes
+from an_control.policy.task import MAX_RECOVERY
 
 
 def recovery_of(model: Model, asked: float | None) -> float:
@@ -23,7 +24,7 @@ def recovery_of(model: Model, asked: float | None) -> float:
 
     ValueError where this model can have no such recovery.
     """
-    least_change = float(model.task.get("recovery", 0.0)) if asked is None else asked
+    least_change = model.task.recovery if asked is None else asked
     if not 0.0 <= least_change <= MAX_RECOVERY:
         raise ValueError(f"recovery: {least_change:g} is not between 0 and {MAX_RECOVERY:g}")
     if least_change and isinstance(model.sizes, VisionSizes):

@@ -134,13 +134,13 @@ class AttentionNeuron(PreviousAction, Policy):
 
     def __init__(self, model: Model, engine: Engine, keep_ticks: int | None = None) -> None:
         if keep_ticks is None:
-            keep_ticks = round(1.0 / model.task["step_s"]) if "step_s" in model.task else 100
+            keep_ticks = round(1.0 / model.task.step_s) if model.task.step_s else 100
         if keep_ticks < 0:
             raise ValueError(f"keep_ticks: {keep_ticks} is negative")
         assert isinstance(model.sizes, AttentionSizes)
         self.model, self.engine = model, engine.name
         self.keep_ticks = keep_ticks
-        self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
+        self.nominal_ids: tuple[str, ...] = model.task.channels
         own = model.sizes.prediction_attention and model.sizes.queries == len(self.nominal_ids) + 1
         self._knows_queries = own  # one a nominal channel, and "none of them"
         self._engine = engine

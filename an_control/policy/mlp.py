@@ -66,7 +66,7 @@ class MlpPolicy(PreviousAction, Policy):
     def __init__(self, model: Model) -> None:
         assert isinstance(model.sizes, MlpSizes)
         self.model = model
-        self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
+        self.nominal_ids: tuple[str, ...] = model.task.channels
         arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
         layers = head_layers(arrays, len(model.sizes.head) + 1)
         self._head = Head(layers, model.sizes.activation, model.sizes.output)

@@ -6,7 +6,7 @@ Sizes come from untrusted files, so every number is bounded before a shape is bu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from reprlib import repr as short
@@ -793,7 +793,7 @@ class ForwardSizes:
         }
 
     @classmethod
-    def read(cls, header: Any, channels: list[str]) -> ForwardSizes:
+    def read(cls, header: Any, channels: Sequence[str]) -> ForwardSizes:
         """Read a model file's header; ValueError names key, value and what is allowed."""
         known = [field.name for field in fields(cls)]
         if not isinstance(header, Mapping) or sorted({**OPTIONAL, **header}) != sorted(known):

@@ -183,7 +183,7 @@ def main() -> None:
         parser.error(str(error))
     if teacher.layers is None or len(teacher.layers) != 3 or teacher.output != "tanh":
         parser.error(f"{given.teacher}: must have two hidden relu layers and a tanh output")
-    channels = list(model.task["channels"])
+    channels = list(model.task.channels)
     reflex = search(Trials(env, teacher, channels), given.seed)
     arrays = joined(teacher.layers, reflex, channels.index("height"))
     assert isinstance(model.sizes, MlpSizes)

@@ -113,7 +113,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore) -> Evaluat
     if options.markdown is not None:
         check_marks(options.markdown, (options.title,))
     model = read_model(options.model)
-    task = options.task or str(model.task.get("name", "ant"))
+    task = options.task or (model.task.name or "ant")
     protocols = _protocols(options, model)
     recovery = recovery_of(model, options.recovery)
     env = _environment(options, task, model)
@@ -209,8 +209,8 @@ def _environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium
     if actuators != actions:
         env.close()
         raise ValueError(f"{options.model}: {actions} actions, but {environment} takes {actuators}")
-    channels = len(describe(env, "", environment)["channels"])
-    expected = len(model.task.get("channels", ())) or channels
+    channels = len(describe(env, "", environment).channels)
+    expected = len(model.task.channels) or channels
     if isinstance(model.sizes, MlpSizes):
         expected = model.sizes.channels
     if channels != expected:
@@ -226,7 +226,7 @@ def _normalised(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
     from an_control_sim.gym.environments import describe
 
     try:
-        return model.normalised(len(describe(env, "", "")["channels"]))
+        return model.normalised(len(describe(env, "", "").channels))
     except ValueError as error:
         raise ValueError(f"--{error}") from error
 

@@ -213,9 +213,10 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResul
     env = make_environment(environment, units)
     task = describe(env, options.task, environment)
     if model is not None:  # what the environment says nothing of
-        task |= {name: value for name, value in model.task.items() if name not in task}
-    channels = len(task["channels"])
-    form, start = _form(options, channels, len(task["actuators"]), model)
+        known = {name: getattr(model.task, name) for name in ("ramp_s", "recovery", "repeats")}
+        task = replace(task, **known)
+    channels = len(task.channels)
+    form, start = _form(options, channels, len(task.actuators), model)
     if options.hints:
         form, start = _hinted(form, start, channels)
     settings = _settings(options, channels)
@@ -225,11 +226,11 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResul
         options.engine,
         env,
         environment,
-        task["channels"],
+        task.channels,
         form.sizes,
         options.workers,
         options.dask,
-        task.get("recovery", 0.0),
+        task.recovery,
     )
     try:
         search = Search(task, form, engine, settings, options.seed, start)

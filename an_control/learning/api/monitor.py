@@ -125,14 +125,14 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore) -> Mon
         return MonitorResult(path, None, "", [], 0)
     if options.validate and model.forward is None:
         raise ValueError(f"{options.model}: --validate: has no forward model")
-    name = options.task or str(model.task.get("name", ""))
+    name = options.task or model.task.name
     try:
         env = make_environment(environment_of(name), Units.of_task(model.task))
     except ValueError as error:
         raise ValueError(f"--task: {error}") from error
     with closing(env):
-        channels = list(model.task.get("channels", []))
-        if channels != describe(env, name, name)["channels"]:
+        channels = model.task.channels
+        if channels != describe(env, name, name).channels:
             raise ValueError(f"{options.model}: its channels are not those of task {name!r}")
         try:
             for fault in faults:
@@ -185,7 +185,7 @@ def _settings(
 ) -> ForwardModelSettings:
     from an_control.learning.forward_model.networks import ForwardModelSettings
 
-    few = len(model.task.get("channels", ())) <= 8
+    few = len(model.task.channels) <= 8
     hidden = options.hidden or ((64, 64) if few else (192, 192))
     return ForwardModelSettings(
         hidden=hidden,
@@ -206,7 +206,7 @@ def _with_networks(model: Model, other: Model, options: MonitorOptions) -> Model
     if other.forward is None:
         raise ValueError(f"--take {options.take}: has no forward model (train-monitor makes one)")
     for key in ("channels", "actuators", "units"):
-        if other.task.get(key) != model.task.get(key):
+        if getattr(other.task, key) != getattr(model.task, key):
             raise ValueError(f"--take {options.take}: its {key} are not those of {options.model}")
     theirs = {name: array for name, array in other.arrays.items() if name.startswith(NETWORKS)}
     arrays = {n: array for n, array in model.arrays.items() if not n.startswith(NETWORKS)}

@@ -283,7 +283,7 @@ class _Run:
         environment = environment_of(self._options.task)
         with closing(make_environment(environment, Units.of_task(model.task))) as env:
             teacher = self._given or read_teacher(str(self._teacher), env)
-            self._fill_table(Scoring(env, model.task["channels"], teacher, model))
+            self._fill_table(Scoring(env, model.task.channels, teacher, model))
         return ""
 
     def _fill_table(self, scoring: Scoring) -> None:

@@ -169,7 +169,7 @@ def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list
 
     evaluations = []
     with closing(make_environment(environment_of(task), Units.of_task(model.task))) as env:
-        scoring = Scoring(env, model.task["channels"], read_teacher(str(path), env), model)
+        scoring = Scoring(env, model.task.channels, read_teacher(str(path), env), model)
         for case in REFERENCES:
             row = scoring.play(case, math.inf, (episodes, episodes))
             known = {"protocol": row.name, **figures(row.array, None)}

@@ -98,12 +98,13 @@ class Dagger:
             folder, teacher_hash=teacher.digest, start_hash=model_digest(start)
         )
         self._faults = offered(self._env, settings.faults)
-        self._task = describe(self._env, name, environment)
         streams, collection = settings.streams.disturb, settings.collection.disturb
-        if any(one.settings.repeat for one in (*self._faults, *streams, *collection)):
-            self._task["repeats"] = True
-        if settings.recovery:
-            self._task["recovery"] = settings.recovery
+        disturbances = (*self._faults, *streams, *collection)
+        self._task = replace(
+            describe(self._env, name, environment),
+            repeats=any(one.settings.repeat for one in disturbances),
+            recovery=settings.recovery,
+        )
         self._recordings = Recordings(folder, Episode)
         self._student = self._new_student()
         self._optimiser = torch.optim.Adam(self._student.parameters())
@@ -152,7 +153,7 @@ class Dagger:
     def config(self) -> dict[str, Any]:
         """What decides the run, for its folder."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "teacher": self._taught_by,
@@ -254,7 +255,7 @@ class Dagger:
 
     def _new_student(self) -> Student | PaperStudent:
         torch.manual_seed(self.seed)
-        readings, actions = len(self._task["channels"]), len(self._task["actuators"])
+        readings, actions = len(self._task.channels), len(self._task.actuators)
         sizes = self.settings.student
         student: Student | PaperStudent
         if sizes.paper:

@@ -20,6 +20,7 @@ from an_control.learning.dagger.streams import Batch
 from an_control.learning.dagger.student import LstmNeuron, StackedNeuron, State, StudentParts
 from an_control.learning.es.parametrisation import Authors, join, split
 from an_control.policy import Model
+from an_control.policy.task import Task
 
 FIRST_WEIGHTS = 0.35
 CHANNEL_UNTIL = 0.6
@@ -125,7 +126,7 @@ class PaperStudent(nn.Module):
         figures = {"action_loss": acting.item(), "channel_loss": naming.item()}
         return acting + share * naming, state.detach(), figures
 
-    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+    def model(self, task: Task, trained: dict[str, Any]) -> Model:
         """This student as a policy's model."""
         arrays = {
             **self.neuron.arrays(),

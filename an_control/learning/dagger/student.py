@@ -29,6 +29,7 @@ from an_control.learning.dagger.streams import Batch
 from an_control.learning.recurrence import RecurrenceModule, SetEncoder, SetPooling
 from an_control.learning.teacher.teachers import Layers
 from an_control.policy import AttentionSizes, Model
+from an_control.policy.task import Task
 
 RecurrenceState = tuple[Tensor, ...]
 
@@ -526,7 +527,7 @@ class Student(nn.Module):
         out: Tensor = last(message)
         return torch.tanh(out) if self.sizes.output == "tanh" else out
 
-    def model(self, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+    def model(self, task: Task, trained: dict[str, Any]) -> Model:
         """This student as a policy's model."""
         arrays = {
             **self.neuron.arrays(),

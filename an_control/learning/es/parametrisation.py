@@ -14,6 +14,7 @@ import numpy as np
 from an_control.policy import AttentionSizes, MlpSizes, Model, Sizes
 from an_control.policy.set_transformer import positional_table
 from an_control.policy.sizes import Encoder, RecurrenceSizes, Shapes, paper_sizes
+from an_control.policy.task import Task
 
 LARGEST = 1e5
 """Numbers are kept within this: a model file refuses larger weights."""
@@ -49,9 +50,7 @@ class Form(ABC):
         and searches from nothing measure by them."""
         return layer_scales(self.shapes)
 
-    def models(
-        self, vectors: np.ndarray, task: dict[str, Any], trained: dict[str, Any]
-    ) -> list[Model]:
+    def models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
         """The policies of vectors (P, size)."""
         found = self.arrays(split(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
@@ -61,7 +60,7 @@ class Form(ABC):
             for i in range(len(vectors))
         ]
 
-    def model(self, vector: np.ndarray, task: dict[str, Any], trained: dict[str, Any]) -> Model:
+    def model(self, vector: np.ndarray, task: Task, trained: dict[str, Any]) -> Model:
         """The policy of a vector (size,)."""
         return self.models(vector[None], task, trained)[0]
 

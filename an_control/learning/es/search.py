@@ -50,6 +50,7 @@ from an_control.learning.runs.card import failures, mean_return, playable, stand
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import AttentionSizes, Model
 from an_control.policy.sizes import Shapes
+from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT
 
 ALL_UNTIL, NONE_FROM = 0.2, 0.6
@@ -310,7 +311,7 @@ class Search:
 
     def __init__(
         self,
-        task: dict[str, Any],
+        task: Task,
         form: Form,
         engine: Engine,
         settings: SearchSettings,
@@ -384,7 +385,7 @@ class Search:
     def config(self) -> dict[str, Any]:
         """What decides the run, for its folder."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "form": repr(self._form),
             "settings": asdict(self.settings),

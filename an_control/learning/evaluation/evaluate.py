@@ -130,7 +130,7 @@ class Stage:
         stepwise: bool,
         recovery: float,
     ) -> None:
-        self.channels: list[str] = describe(env, "", "")["channels"]
+        self.channels = describe(env, "", "").channels
         self.stepwise = stepwise
         self._model, self._env, self._seed, self._recovery = model, env, seed, recovery
         self._policies: dict[tuple[Monitor | None, Part | None], Policy] = {}

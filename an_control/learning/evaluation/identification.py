@@ -218,7 +218,7 @@ def measure_identification(
     """
     policy = load_policy(path, monitor="off")
     channels = policy.nominal_ids
-    name = task or policy.model.task.get("name", "")
+    name = task or policy.model.task.name
     units = Units.of_task(policy.model.task)
     with closing(make_environment(environment_of(name), units)) as env:
         found = identify(policy, env, channels, episodes, seed, every)

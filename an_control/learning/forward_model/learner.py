@@ -87,7 +87,7 @@ class ForwardModelLearner:
         """What decides the run, for its folder; not the networks of a monitor that is there."""
         model = self._known
         return {
-            "task": model.task,
+            "task": model.task.to_header(),
             "trained": {name: how for name, how in model.trained.items() if name != "forward"},
             "seed": self.seed,
             "settings": asdict(self.settings),
@@ -139,7 +139,7 @@ class ForwardModelLearner:
         forward = (
             None
             if state["forward"] is None
-            else ForwardSizes.read(state["forward"], self._known.task["channels"])
+            else ForwardSizes.read(state["forward"], self._known.task.channels)
         )
         self._known = replace(self._own(), forward=forward)
         self._known.arrays.update(state["arrays"])
@@ -217,7 +217,7 @@ class ForwardModelLearner:
 
     def _take(self, training: Training) -> None:
         """Put a network that is learned into the model."""
-        settings, channels = self.settings, self._known.task["channels"]
+        settings, channels = self.settings, self._known.task.channels
         if isinstance(training, Prediction):
             binary = [name for name, two in zip(channels, training.binary, strict=True) if two]
             self._predicting = {"arrays": training.arrays(), "binary": binary}

@@ -264,7 +264,7 @@ def play_episode(
     episode = LiveEpisode(env, start.environment, disturbance, channels)
     rewired: list[int] = []
     wanted: np.ndarray | None = None
-    repeats = bool(policy.model.task.get("repeats"))
+    repeats = policy.model.task.repeats
     for tick in episode:
         if tick.moved:
             rewired.append(len(episode.rewards))

@@ -91,7 +91,7 @@ def write_card(
     lines = [
         f"# {title}",
         "",
-        f"A policy of kind `{model.kind}` for `{model.task.get('environment')}`,"
+        f"A policy of kind `{model.kind}` for `{model.task.environment}`,"
         f" {model.parameters} numbers in its arrays.",
         "",
         "| trained | |",

@@ -36,6 +36,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 import an_control
+from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT
 from an_control.system.files import locked, read_regular, write_whole
 from an_control_sim.gym.probe import measured_units
@@ -121,7 +122,8 @@ def units_of_run(folder: Path, environment: str) -> Units:
     """
     if (folder / CHECKPOINT).exists():
         try:
-            return Units.of_task(json.loads(read_regular(folder / "config.json"))["task"])
+            config = json.loads(read_regular(folder / "config.json"))
+            return Units.of_task(Task.from_header(config["task"]))
         except (OSError, ValueError, KeyError, TypeError):  # which `RunFolder` reports
             return AS_THEY_ARE
     return measured_units(environment)

@@ -237,7 +237,7 @@ class TeacherLearner:
     def config(self) -> dict[str, Any]:
         """What decides the run, for its folder; limits do not, so that they may be raised."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "start": self._started,

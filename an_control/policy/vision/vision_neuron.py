@@ -31,7 +31,7 @@ class VisionNeuron(PreviousAction, Policy):
         assert isinstance(model.sizes, VisionSizes)
         self.model, self.engine = model, kernels.name
         self._sizes: VisionSizes = model.sizes
-        self.nominal_ids: tuple[str, ...] = tuple(model.task.get("channels", ()))
+        self.nominal_ids: tuple[str, ...] = model.task.channels
         self.reading_shape = model.sizes.stack, model.sizes.patch, model.sizes.patch
         self._attend = PatchAttention(model, kernels)
         self._head: TopPatches | Convolution

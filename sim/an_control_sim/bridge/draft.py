@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from an_control.policy.task import Task
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
 from an_control.wiring.draft import Draft, Line, entries, number, quoted
 from an_control_sim.gym.environments import (
@@ -67,18 +68,18 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
         task = describe(env, robot, environment)
     with closing(open_environment(environment)) as env:
         space = env.observation_space
-        shape = space.shape or (len(task["channels"]),)
+        shape = space.shape or (len(task.channels),)
         if len(shape) == PICTURE_DIMENSIONS and space.dtype == np.uint8:
             raise ValueError(f"environment {environment!r}: shows an image; see docs/camera.md")
-        topics = _topics(task["channels"], len(shape) == 1)
-        actuators = _actuators(env.action_space, task["actuators"])
+        topics = _topics(task.channels, len(shape) == 1)
+        actuators = _actuators(env.action_space, task.actuators)
         about = f"{robot}: {environment}, as an-control new has drafted it."
-        step_s = task["step_s"]
+        step_s = task.step_s
         return EnvironmentDraft(
             wiring=_wiring(robot, about, task, topics, _ranges(space), actuators).text(),
             simulation=_simulation(about, environment, env, step_s, topics, actuators),
-            channels=tuple(task["channels"]),
-            actuators=tuple(task["actuators"]),
+            channels=task.channels,
+            actuators=task.actuators,
             step_s=step_s,
         )
 
@@ -135,12 +136,12 @@ def _actuators(
 def _wiring(
     robot: str,
     about: str,
-    task: Mapping[str, Any],
+    task: Task,
     topics: Sequence[Topic],
     ranges: Mapping[int, str],
     actuators: Sequence[Actuator],
 ) -> Draft:
-    step_s, units = task["step_s"], dict(enumerate(task.get("units", ())))
+    step_s, units = task.step_s, dict(enumerate(task.units))
     channels = [
         (place, _channel(topic, name, field, *units.get(place, (1.0, 0.0))))
         for topic in topics

@@ -208,8 +208,8 @@ class AntWorld:
             self._client = -1
 
 
-ANT_ACTUATORS = tuple(ANT_TASK["actuators"])
-ANT_CHANNELS = tuple(ANT_TASK["channels"])
+ANT_ACTUATORS = ANT_TASK.actuators
+ANT_CHANNELS = ANT_TASK.channels
 """Ids of the 28 channels, in the order of the observation."""
 
 JOINT_LIMITS_DEG = {

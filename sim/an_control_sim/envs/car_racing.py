@@ -38,9 +38,9 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         render_mode: "rgb_array" or None.
     """
 
-    channels = tuple(CAR_RACING_TASK["channels"])
-    actuators = tuple(CAR_RACING_TASK["actuators"])
-    step_s = CAR_RACING_TASK["step_s"]
+    channels = CAR_RACING_TASK.channels
+    actuators = CAR_RACING_TASK.actuators
+    step_s = CAR_RACING_TASK.step_s
     plain = GRASS
     metadata = {"render_modes": ["rgb_array"], "render_fps": game.FPS}  # noqa: RUF012
 

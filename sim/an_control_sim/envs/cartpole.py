@@ -24,15 +24,15 @@ POLE_KG = 0.5
 POLE_M = 0.6
 FRICTION = 0.1
 FORCE_N = 10.0
-STEP_S = CARTPOLE_TASK["step_s"]
+STEP_S = CARTPOLE_TASK.step_s
 LIMIT_M = 2.4
 TOTAL_KG = CART_KG + POLE_KG
 POLE_KG_M = POLE_KG * POLE_M
 PICTURE = (240, 480)
 """Rows and columns of what `render` gives."""
 
-CARTPOLE_CHANNELS = tuple(CARTPOLE_TASK["channels"])
-CARTPOLE_ACTUATORS = tuple(CARTPOLE_TASK["actuators"])
+CARTPOLE_CHANNELS = CARTPOLE_TASK.channels
+CARTPOLE_ACTUATORS = CARTPOLE_TASK.actuators
 START_MIDDLE = np.array([0.0, 0.0, np.pi, 0.0])
 START_SPREAD = np.array([LIMIT_M, 10.0, np.pi / 2, 10.0])
 

@@ -48,9 +48,9 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         render_mode: "rgb_array" or None.
     """
 
-    channels = tuple(PONG_TASK["channels"])
-    actuators = tuple(PONG_TASK["actuators"])
-    step_s = PONG_TASK["step_s"]
+    channels = PONG_TASK.channels
+    actuators = PONG_TASK.actuators
+    step_s = PONG_TASK.step_s
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None) -> None:

@@ -43,6 +43,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, no_native_output
 from an_control_sim.gym.failure import EnvironmentFailure, failure_of
 from an_control_sim.gym.spaces import READINGS, Readings, actions_of, readings_of
@@ -423,7 +424,7 @@ def _adapter_of(env: gymnasium.Env[Any, Any]) -> Adapted | None:
     return env if isinstance(env, Adapted) else None
 
 
-def describe(env: gymnasium.Env[Any, Any], name: str, environment: str) -> dict[str, Any]:
+def describe(env: gymnasium.Env[Any, Any], name: str, environment: str) -> Task:
     """Return the `task` of a model file for this environment of `make_environment`.
 
     ValueError where it names other readings or actuators than it has.
@@ -439,14 +440,14 @@ def describe(env: gymnasium.Env[Any, Any], name: str, environment: str) -> dict[
         channels = _named("channels", inner.channels, len(channels), environment)
     if isinstance(inner, HasActuators) and _are_names(inner.actuators):
         actuators = tuple(_named("actuators", inner.actuators, len(actuators), environment))
-    task = {
-        "name": name,
-        "environment": environment.rpartition(":")[2],
-        "channels": list(channels),
-        "actuators": list(actuators),
-        "step_s": step_length(env),
-    }
-    return task | ({"units": adapted.units.pairs} if adapted.units else {})
+    return Task(
+        name=name,
+        environment=environment.rpartition(":")[2],
+        channels=tuple(channels),
+        actuators=tuple(actuators),
+        step_s=step_length(env),
+        units=adapted.units.pairs,
+    )
 
 
 def _are_names(names: Any) -> bool:

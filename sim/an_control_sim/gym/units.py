@@ -11,11 +11,11 @@ Readings of ordinary size stay as they are: their units are 1 and 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from an_control.policy.task import Task
 
 MIN_SD, MAX_SD = 0.005, 50.0
 """Standard deviations between which readings are of ordinary size."""
@@ -40,15 +40,15 @@ class Units:
     offset: tuple[float, ...] = ()
 
     @classmethod
-    def of_task(cls, task: Mapping[str, Any]) -> Units:
-        """Return the units that the task of a model says."""
-        pairs = task.get("units", ())
+    def of_task(cls, task: Task) -> Units:
+        """Return the units of a model's task."""
+        pairs = task.units
         return cls(tuple(float(one) for one, _ in pairs), tuple(float(one) for _, one in pairs))
 
     @property
-    def pairs(self) -> list[list[float]]:
-        """Scale and offset of each reading, as a model's task has them."""
-        return [list(pair) for pair in zip(self.scale, self.offset, strict=True)]
+    def pairs(self) -> tuple[tuple[float, float], ...]:
+        """Return the scale and offset of each reading, as a model's task has them."""
+        return tuple(zip(self.scale, self.offset, strict=True))
 
     def __bool__(self) -> bool:
         return bool(self.scale)

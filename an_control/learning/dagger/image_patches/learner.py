@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import model_digest, settings_with
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
+from an_control.policy.task import Task
 from an_control_sim.gym.environments import HasTeacher
 
 
@@ -97,7 +98,7 @@ class PatchDagger:
         self,
         folder: Path,
         env: gymnasium.Env[Any, Any],
-        task: dict[str, Any],
+        task: Task,
         settings: PatchDaggerSettings,
         seed: int,
         device: str = "cpu",
@@ -105,9 +106,9 @@ class PatchDagger:
     ) -> None:
         torch.set_num_threads(1)
         self.settings, self.seed = settings, seed
-        self._env, self._task = env, {**task, **({"repeats": True} if settings.repeats else {})}
+        self._env, self._task = env, replace(task, repeats=task.repeats or settings.repeats)
         if not isinstance(env.unwrapped, HasTeacher):
-            raise ValueError(f"task {task['name']!r}: its environment brings no teacher")
+            raise ValueError(f"task {task.name!r}: its environment brings no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
         self._hashes = settings_with(folder, start_hash=model_digest(start))
@@ -129,7 +130,7 @@ class PatchDagger:
     def config(self) -> dict[str, Any]:
         """What decides the run, for its folder."""
         return {
-            "task": self._task,
+            "task": self._task.to_header(),
             "seed": self.seed,
             "settings": asdict(self.settings),
             "start": self._started,
@@ -235,7 +236,7 @@ class PatchDagger:
         results = evaluate(
             self._policy(),
             self._env,
-            self._task["channels"],
+            self._task.channels,
             self.settings.validation_episodes,
             VALIDATION_SEED,
             shuffled,
