@@ -430,8 +430,8 @@ def test_a_drafted_wiring_reads_in_the_units_that_a_model_learns_in(tmp_path):
 
     drafted = tmp_path / "cart.yaml"
     drafted.write_text(draft_environment("cart", "odd:Odd/Baro-v0").wiring)
-    pairs = [[one.scale, one.offset] for one in load_wiring(drafted).channels]
-    assert pairs == measured_units("odd:Odd/Baro-v0").pairs != []
+    pairs = tuple((one.scale, one.offset) for one in load_wiring(drafted).channels)
+    assert pairs == measured_units("odd:Odd/Baro-v0").pairs != ()
 
 
 @pytest.mark.parametrize(("name", "action"), [("Signs", (1, 2)), ("Whole", (2,)), ("Goal", (0.4,))])

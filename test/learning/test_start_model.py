@@ -41,9 +41,9 @@ def test_how_a_start_model_acts_is_kept(tmp_path, capsys):
     assert "pushes no robot that stands still" in capsys.readouterr().err
     assert main([*words, "--workers", "1"]) == 0
     found = read_model(out / "model.safetensors").task
-    assert {name: found[name] for name in acts} == acts
-    assert found["name"] == "CartPole-v1" and len(found["channels"]) == 4
-    assert found["step_s"] == 0.02
+    assert {name: getattr(found, name) for name in acts} == acts
+    assert found.name == "CartPole-v1" and len(found.channels) == 4
+    assert found.step_s == 0.02
 
 
 def test_a_start_model_with_other_channels_in_order_is_refused(tmp_path, capsys):
