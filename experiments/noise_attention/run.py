@@ -1,9 +1,9 @@
-"""How much attention a policy pays to noise channels, beside that to each signal.
+"""Measure how much attention a policy pays to noise channels, compared with each signal.
 
     python -m experiments noise_attention models/cartpole.safetensors --noise 5 --sd 0.1 1
 
-Each row is one standard deviation of the noise: the mean magnitude of the attention weights over
-all queries and steps, of each signal and of a noise channel, and the mean return.
+Each row is one standard deviation of the noise. It shows the mean magnitude of the attention
+weights over all queries and steps, for each signal and for a noise channel, and the mean return.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOISE = "a noise channel"
 def attention_by_signal(
     policy: Policy, task: str, protocol: str, episodes: int, seed: int
 ) -> tuple[dict[str, float], float]:
-    """Mean magnitudes of attention by signal, and the mean return."""
+    """Return the mean magnitude of the attention to each signal, and the mean return."""
     env = make_environment(environment_of(task))
     weights: dict[str, list[float]] = defaultdict(list)
 
