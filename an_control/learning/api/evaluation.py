@@ -39,8 +39,8 @@ class EvaluateOptions:
         episodes: Number of episodes in each row.
         seed: Seed of the start states and disturbances; training never uses these seeds.
         monitor: off, reset or match; None takes the setting in the model file.
-        recovery: If all readings change by less than this in a tick, the robot counts as standing
-            still and is pushed; None takes the value in the model file.
+        recovery: Mean change of a reading per tick below which a robot counts as standing still and
+            is pushed; 0 for never, None for the value in the model file.
         normalise: Divide the attention's sums by the number of channels that are present.
         success: An episode with a return above this is a success; None takes the task's threshold.
         state: A file that keeps each finished row until the table is complete, so that a call that
