@@ -78,7 +78,7 @@ def _difference(results: Sequence[Result], first: Sequence[Result]) -> dict[str,
 
 
 def _back(results: Sequence[Result], first: Sequence[Result], until: int | None) -> float | None:
-    """Return the share of episodes that recovered after step `until`; None if that is not defined."""
+    """Return the share of episodes that recovered after step `until`; None if undefined."""
     if until is None or results is first or any(one.rewired for one in first):
         return None
     begin, end = (until + steps for steps in BACK_STEPS)
@@ -146,7 +146,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _again(row: Mapping[str, Any]) -> str:
-    """Return the table cell on robots after a stop: how many walk again, and the median distance."""
+    """Return the table cell on robots after a stop: how many walk again, and the median way."""
     if not row["walked_m"]:
         return ""
     count = len(row["walked_m"])

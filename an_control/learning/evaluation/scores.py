@@ -89,8 +89,9 @@ class Row:
         return float(self.array.std(ddof=1) / math.sqrt(len(self.returns)))
 
     def score(self, random: Row, teacher: Row) -> float:
-        """Return the score of the mean return; NaN if the teacher is no better than the random
-        policy.
+        """Return the score of the mean return.
+
+        It is NaN if the teacher is no better than the random policy.
         """
         way = teacher.mean - random.mean
         return (self.mean - random.mean) / way if way > 0.0 else math.nan
@@ -115,7 +116,7 @@ class Scoring:
         self._teacher = in_units(teacher, adapter_of(env).units)
         self._policy = make_policy(model)
         self.failures = Failures()
-        """Of the episodes, which are left out."""
+        """Failed episodes, which are left out."""
 
     def cases(self, rows: Sequence[Row]) -> list[Case]:
         """Return the cases that are meaningful for this task.
