@@ -7,11 +7,15 @@ from typing import Any
 from an_control.policy.sizes import paper_sizes
 
 PATCH = 6
-"""Pixels along an edge of an image patch."""
+"""Edge length of an image patch in pixels."""
 
 
 def patch_ids(height: int, width: int, patch: int = PATCH) -> list[str]:
-    """``camera.ROW.COLUMN`` of each patch of a frame, row by row; whole patches only."""
+    """Return ``camera.ROW.COLUMN`` for each whole patch of a frame, row by row.
+
+    >>> patch_ids(12, 6)
+    ['camera.0.0', 'camera.1.0']
+    """
     return [f"camera.{i}.{j}" for i in range(height // patch) for j in range(width // patch)]
 
 
@@ -37,7 +41,7 @@ ANT_TASK: dict[str, Any] = {
     "step_s": 0.0165,
 }
 ANT_SIZES = paper_sizes(actions=8, queries=32, hidden_layers=1)
-"""The sizes of the AttentionNeuron authors' Ant policy."""
+"""Sizes of the AttentionNeuron authors' Ant policy."""
 CARTPOLE_TASK: dict[str, Any] = {
     "name": "cartpole",
     "environment": "an_control/CartPoleSwingUpHarder-v0",
@@ -60,6 +64,7 @@ PONG_TASK: dict[str, Any] = {
     "step_s": 4 / 60,
 }
 SUCCESS = {"ant": 2000.0, "cartpole": 400.0, "car_racing": 800.0, "pong": 0.0}
-"""The return that counts as a success, by task."""
+"""Return above which an episode is a success, by task."""
 WALK_M = {"ant": 12.0}
-"""How far a robot that walks again comes in the 8 s after a stop; the Ant else comes 19 m."""
+"""Distance in metres within 8 s after a stop that counts as walking again, by task; an Ant that was
+not stopped covers 19 m."""
