@@ -1,7 +1,8 @@
 """The model file: safetensors with a JSON header, checked before anything is built from it.
 
-No pickle, no code: a file from an untrusted place either is a model of known kind, with arrays of
-the names, shapes and finite values that its sizes imply, or is refused with a reason.
+It holds no pickle and no code. A file from an untrusted place either is a model of a known kind,
+with arrays of the names, shapes and finite values that its sizes imply, or is refused with a
+reason.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from an_control.system.files import open_regular, write_whole
 FORMAT = 2
 MAX_FILE_BYTES = 256 * 2**20
 MAX_HEADER_BYTES = 2**19
-"""Parsing it keeps the interpreter from all other threads."""
+"""Bounds the time for which parsing the header blocks all other threads."""
 MAX_WEIGHT = 1e6
-"""Larger weights than any trained one; below it no product in a tick can overflow."""
+"""Larger than any trained weight; below it no product in a tick can overflow."""
 MIN_STEP_S, MAX_STEP_S = 1e-6, 3600.0
 TASK_KEYS: dict[str, Any] = {
     "name": str,
@@ -53,7 +54,7 @@ MAX_RECOVERY = 1.0
 POSITIVE = ("identity.units",)
 """Arrays that others are divided by."""
 INVALID = (ValueError, KeyError, TypeError, RecursionError)
-"""What reading a header raises where it describes no model."""
+"""The exceptions that reading a header raises if it describes no model."""
 
 
 class ModelError(ValueError):
@@ -62,7 +63,7 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True)
 class Model:
-    """A policy's arrays (float32) and what is known of it.
+    """A policy in memory: its arrays (float32) and the description of its task and training.
 
     `task` describes what it was trained for (``name``, ``environment``, ``channels`` and
     ``actuators`` in the environment's order, ``step_s``; ``ramp_s``, the longest soft start that it
@@ -70,7 +71,8 @@ class Model:
     ``repeats``, whether it was trained to step on readings that it has seen before; ``units``, a
     pair of scale and offset for each channel, where it was trained on numbers of the environment
     that are scaled so), `trained` how; both may be empty.
-    `forward` describes the forward model that the arrays ``forward.*`` are, where there is one.
+    `forward` describes the monitor's networks, whose arrays are ``forward.*``, ``identity.*`` and
+    ``imputation.*``; None if the model has none.
     """
 
     kind: str
@@ -82,20 +84,28 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """How many numbers the arrays hold."""
+        """The number of parameters in the arrays."""
         return sum(array.size for array in self.arrays.values())
 
     def normalised(self, channels: int) -> Model:
-        """Return the policy with its sums over channels scaled to so many of them (0: not scaled).
+        """Return the policy with its sums over channels scaled to `channels` of them.
 
-        ValueError where it has no such sums.
+        Args:
+            channels: the nominal number of channels; 0: the sums are not scaled.
+
+        Raises:
+            ValueError: this kind of policy has no such sums.
         """
         if not isinstance(self.sizes, AttentionSizes):
             raise ValueError(f"normalise: a policy of kind {self.kind} has no sums over channels")
         return replace(self, sizes=replace(self.sizes, normalise=channels))
 
     def shapes(self) -> Shapes:
-        """Return the names and shapes of its arrays; ValueError where its parts do not fit."""
+        """Return the shapes of the arrays by name.
+
+        Raises:
+            ValueError: the parts of the model do not fit each other.
+        """
         shapes = self.sizes.shapes()
         if self.forward is None:
             return shapes
@@ -104,7 +114,7 @@ class Model:
         return shapes | self.forward.shapes(len(self.task.get("channels", [])), self.sizes.actions)
 
     def check(self) -> None:
-        """ValueError unless the arrays are those that the sizes imply, float32 and finite."""
+        """Raise ValueError unless the arrays are float32, finite and of the implied shapes."""
         shapes = self.shapes()
         _check_names(self.arrays, shapes)
         for name, shape in shapes.items():
@@ -116,7 +126,16 @@ class Model:
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
-    """Write `model` atomically: the file is complete or not there; ModelError if invalid."""
+    """Write a model file atomically: the file is complete or not there.
+
+    Args:
+        path: the file to write; an existing one is replaced.
+        model: the model.
+
+    Raises:
+        ModelError: the model is invalid; names the file and the reason.
+        WriteError: the file cannot be written.
+    """
     path = Path(path)
     try:
         model.check()
@@ -141,7 +160,11 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
-    """Read and check a model file; ModelError names the file and the reason."""
+    """Read and check a model file.
+
+    Raises:
+        ModelError: the file cannot be read or is not a valid model; names the file and the reason.
+    """
     with _opened(Path(path)) as file:
         model, places = _described(file, _size(file))
         arrays = {name: _array(file, name, shape, places) for name, shape in model.shapes().items()}
@@ -149,9 +172,17 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 
 def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
-    """Return the model without its arrays, or None if its header has more than `largest` bytes.
+    """Return the model of a file without its arrays, by its header alone.
 
-    Reads nothing behind the header; ModelError where no valid file of this size can have it.
+    Args:
+        path: a ``.safetensors`` model file.
+        largest: the largest header in bytes that is read.
+
+    Returns:
+        The model, or None if its header is larger than `largest`.
+
+    Raises:
+        ModelError: no valid model file of this size has this header.
     """
     with _opened(Path(path)) as file:
         if largest < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
@@ -161,7 +192,7 @@ def read_header(path: str | os.PathLike[str], largest: int) -> Model | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[FileIO]:
-    """Open the file, unbuffered; what goes wrong with it is a ModelError that names it."""
+    """Open the file unbuffered; raise errors with it as ModelError that names it."""
     try:
         with open_regular(path) as file:
             if _size(file) > MAX_FILE_BYTES:
@@ -176,7 +207,7 @@ def _size(file: FileIO) -> int:
 
 
 def _described(file: FileIO | BytesIO, size: int) -> tuple[Model, dict[str, int]]:
-    """Return the model without its arrays, and where in the file each of these begins."""
+    """Return the model without its arrays, and the offset in the file of each array."""
     file.seek(0)
     start = 8 + int.from_bytes(file.read(8), "little")
     if size < 8 or start > size:
@@ -213,7 +244,7 @@ def _header(tensors: Any) -> dict[str, Any]:
 
 
 def _places(tensors: dict[str, Any], shapes: Shapes, start: int, size: int) -> dict[str, int]:
-    """Where in the file each array begins; together they fill it from `start` to `size`."""
+    """Return each array's offset in the file; together they fill it from `start` to `size`."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, dict) or tensor.get("dtype") != "F32":
             kind = tensor.get("dtype") if isinstance(tensor, dict) else tensor
@@ -293,7 +324,7 @@ def _check_task(task: Mapping[str, Any]) -> None:
 
 
 def _check_units(units: list[Any], channels: int) -> None:
-    """ValueError unless there is a scale, which is not 0, and an offset for each channel."""
+    """Raise ValueError unless each channel has a scale, which is not 0, and an offset."""
     if len(units) != channels:
         raise ValueError(f"task.units: {len(units)} pairs for {channels} channels")
     for pair in units:
