@@ -1,4 +1,4 @@
-"""``an-control info MODEL``."""
+"""The verb ``an-control info MODEL``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Verb:
     """Also write it here as JSON."""
 
     def run(self) -> int:
+        """Print the contents of the model file and return the exit status."""
         model = read_model(self.model)
         shown = {
             "model": str(self.model),

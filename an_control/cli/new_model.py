@@ -1,4 +1,4 @@
-"""``an-control new-model ROBOT --out M``."""
+"""The verb ``an-control new-model ROBOT --out M``."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Verb:
     """Decides the weights."""
 
     def run(self) -> int:
+        """Write the model file and return the exit status."""
         if not 0.0 <= self.weight_scale < float("inf"):
             raise InputError(f"--weight-scale {self.weight_scale}: must be 0 or more")
         if self.seed < 0:
@@ -53,8 +54,8 @@ class Verb:
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
-    def _wired(self) -> Task:
-        """The model file's task, as a wiring describes the robot."""
+    def _wired(self) -> dict[str, Any]:
+        """Return the task for the model file, from a wiring."""
         wiring = load_wiring(Path(self.robot))
         if wiring.images:
             raise InputError(f"{self.robot}: has a camera, and this makes models of numbers only")
@@ -65,8 +66,8 @@ class Verb:
             step_s=1.0 / wiring.rate_hz,
         )
 
-    def _simulated(self) -> Task:
-        """The same, as a gymnasium environment does."""
+    def _simulated(self) -> dict[str, Any]:
+        """Return the task for the model file, from a gymnasium environment."""
         need("sim", "gymnasium")
         from an_control_sim.gym.environments import (
             describe,

@@ -1,4 +1,4 @@
-"""Models with random weights: what learning starts from, what tests and benchmarks measure."""
+"""Models with random weights, as a start for learning and for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ from an_control.policy.sizes import Sizes, kind_of
 from an_control.policy.task import Task
 
 
-def random_model(sizes: Sizes, seed: int = 0, gain: float = 1.0, task: Task | None = None) -> Model:
-    """Make a model with weights uniform within ``gain / sqrt(fan-in)``, as PyTorch starts layers.
+def random_model(
+    sizes: Sizes, seed: int = 0, gain: float = 1.0, task: Task | None = None
+) -> Model:
+    """Make a model with random weights; the same arguments give the same model.
 
-    The fixed queries, which no input feeds, are uniform within `gain`, a layer norm's weights
-    around 1. The same arguments give the same model.
+    Weights are uniform within ``gain / sqrt(fan-in)``, as PyTorch initialises layers. The fixed
+    queries, which no input feeds, are uniform within `gain`; a layer norm's weights lie around 1.
+
+    Args:
+        sizes: the sizes of the model, which imply its kind.
+        seed: decides the weights.
+        gain: the factor on all weights; 0 makes every action 0.
+        task: the description of the task to store in the model.
     """
     rng = np.random.default_rng(seed)
     arrays = {}
