@@ -170,7 +170,7 @@ def _await(prober: _Prober, path: str, process: subprocess.Popen[bytes]) -> None
 
 def _nameless(model: Model) -> Model:
     """Return the model without its task, whose channels differ from those of this wiring."""
-    return Model(model.kind, model.sizes, model.arrays, {}, model.trained)
+    return Model(model.kind, model.sizes, model.arrays, trained=model.trained)
 
 
 def _wiring(model: Model) -> dict[str, Any]:

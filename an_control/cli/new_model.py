@@ -54,7 +54,7 @@ class Verb:
         print(f"{self.out}: {channels} channels, {actions} actions, {model.parameters} parameters")
         return 0
 
-    def _wired(self) -> dict[str, Any]:
+    def _wired(self) -> Task:
         """Return the task for the model file, from a wiring."""
         wiring = load_wiring(Path(self.robot))
         if wiring.images:
@@ -66,7 +66,7 @@ class Verb:
             step_s=1.0 / wiring.rate_hz,
         )
 
-    def _simulated(self) -> dict[str, Any]:
+    def _simulated(self) -> Task:
         """Return the task for the model file, from a gymnasium environment."""
         need("sim", "gymnasium")
         from an_control_sim.gym.environments import (

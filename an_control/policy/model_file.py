@@ -38,20 +38,6 @@ MAX_HEADER_BYTES = 2**19
 """Bounds the time for which parsing the header blocks all other threads."""
 MAX_WEIGHT = 1e6
 """Larger than any trained weight; below it no product in a tick can overflow."""
-MIN_STEP_S, MAX_STEP_S = 1e-6, 3600.0
-TASK_KEYS: dict[str, Any] = {
-    "name": str,
-    "environment": str,
-    "channels": list,
-    "actuators": list,
-    "step_s": (int, float),
-    "ramp_s": (int, float),
-    "recovery": (int, float),
-    "repeats": bool,
-    "units": list,
-}
-MAX_RAMP_S = 3600.0
-MAX_RECOVERY = 1.0
 POSITIVE = ("identity.units",)
 """Arrays that others are divided by."""
 INVALID = (ValueError, KeyError, TypeError, RecursionError)
@@ -66,14 +52,11 @@ class ModelError(ValueError):
 class Model:
     """A policy in memory: its arrays (float32) and the description of its task and training.
 
-    `task` describes what it was trained for (``name``, ``environment``, ``channels`` and
-    ``actuators`` in the environment's order, ``step_s``; ``ramp_s``, the longest soft start that it
-    was trained with; ``recovery``, the least change of a robot that moves, see `RecoveringPolicy`;
-    ``repeats``, whether it was trained to step on readings that it has seen before; ``units``, a
-    pair of scale and offset for each channel, where it was trained on numbers of the environment
-    that are scaled so), `trained` how; both may be empty.
-    `forward` describes the monitor's networks, whose arrays are ``forward.*``, ``identity.*`` and
-    ``imputation.*``; None if the model has none.
+    Attributes:
+        task: What it was trained for.
+        trained: How it was trained, as JSON values; may be empty.
+        forward: The sizes of the monitor's networks, whose arrays are ``forward.*``,
+            ``identity.*`` and ``imputation.*``; None if the model has none.
     """
 
     kind: str
@@ -295,39 +278,3 @@ def _check_values(name: str, array: np.ndarray) -> None:
         raise ValueError(f"array {name!r} holds a value that is not finite or over {MAX_WEIGHT:g}")
     if name in POSITIVE and array.min() <= 0.0:
         raise ValueError(f"array {name!r} holds a value that is not over 0")
-
-
-def _check_task(task: Mapping[str, Any]) -> None:
-    for key, value in task.items():
-        if key not in TASK_KEYS:
-            raise ValueError(f"task.{key}: unknown, allowed are {', '.join(TASK_KEYS)}")
-        kind = TASK_KEYS[key]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"task.{key}: {short(value)} is of the wrong type")
-    for key in ("channels", "actuators"):
-        names = task.get(key, [])
-        if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
-            raise ValueError(f"task.{key}: must be a list of strings that differ")
-    if "units" in task:
-        _check_units(task.units, len(task.channels))
-    ramp_s = task.ramp_s
-    if not 0.0 <= ramp_s <= MAX_RAMP_S:
-        raise ValueError(f"task.ramp_s: {ramp_s!r} is not between 0 and {MAX_RAMP_S:g} s")
-    recovery = task.recovery
-    if not 0.0 <= recovery <= MAX_RECOVERY:
-        raise ValueError(f"task.recovery: {recovery!r} is not between 0 and {MAX_RECOVERY:g}")
-    step_s = task.step_s
-    if not MIN_STEP_S <= step_s <= MAX_STEP_S:
-        raise ValueError(
-            f"task.step_s: {step_s!r} is not between {MIN_STEP_S:g} and {MAX_STEP_S:g} s"
-        )
-
-
-def _check_units(units: list[Any], channels: int) -> None:
-    """Raise ValueError unless each channel has a scale, which is not 0, and an offset."""
-    if len(units) != channels:
-        raise ValueError(f"task.units: {len(units)} pairs for {channels} channels")
-    for pair in units:
-        numbers = isinstance(pair, list) and [type(one) in (int, float) for one in pair]
-        if numbers != [True, True] or not all(map(math.isfinite, pair)) or not pair[0]:
-            raise ValueError(f"task.units: {short(pair)} is no pair of scale and offset")

@@ -11,9 +11,7 @@ from an_control.policy.sizes import Sizes, kind_of
 from an_control.policy.task import Task
 
 
-def random_model(
-    sizes: Sizes, seed: int = 0, gain: float = 1.0, task: Task | None = None
-) -> Model:
+def random_model(sizes: Sizes, seed: int = 0, gain: float = 1.0, task: Task | None = None) -> Model:
     """Make a model with random weights; the same arguments give the same model.
 
     Weights are uniform within ``gain / sqrt(fan-in)``, as PyTorch initialises layers. The fixed

@@ -841,7 +841,7 @@ class ForwardSizes:
         }
 
     @classmethod
-    def read(cls, header: Any, channels: list[str]) -> ForwardSizes:
+    def read(cls, header: Any, channels: Sequence[str]) -> ForwardSizes:
         """Return the sizes in a model file's header.
 
         Raises:

@@ -227,7 +227,8 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore) -> EvolveResul
     env = make_environment(environment, units)
     task = describe(env, options.task, environment)
     if model is not None:  # keep keys that the environment does not define
-        task |= {name: value for name, value in model.task.items() if name not in task}
+        known = {name: getattr(model.task, name) for name in ("ramp_s", "recovery", "repeats")}
+        task = replace(task, **known)
     channels = len(task.channels)
     form, start = _form(options, channels, len(task.actuators), model)
     if options.hints:

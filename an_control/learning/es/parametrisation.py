@@ -59,9 +59,7 @@ class Form(ABC):
         """
         return layer_scales(self.shapes)
 
-    def models(
-        self, vectors: np.ndarray, task: Task, trained: dict[str, Any]
-    ) -> list[Model]:
+    def models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
         """Return the policies of vectors (P, size)."""
         found = self.arrays(split(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
         arrays = {name: array.astype(np.float32) for name, array in found.items()}

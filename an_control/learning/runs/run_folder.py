@@ -136,7 +136,8 @@ def units_of_run(folder: Path, environment: str) -> Units:
     """
     if (folder / CHECKPOINT).exists():
         try:
-            return Units.of_task(json.loads(read_regular(folder / "config.json"))["task"])
+            config = json.loads(read_regular(folder / "config.json"))
+            return Units.of_task(Task.from_header(config["task"]))
         except (OSError, ValueError, KeyError, TypeError):  # `RunFolder` reports it
             return AS_THEY_ARE
     return measured_units(environment)

@@ -153,9 +153,7 @@ def centred(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
     return (*hidden, (weight / largest, bias / largest))
 
 
-def mlp_model(
-    layers: Layers, output: Output, task: Task, trained: dict[str, Any]
-) -> Model:
+def mlp_model(layers: Layers, output: Output, task: Task, trained: dict[str, Any]) -> Model:
     """Return a relu network as a model file's contents."""
     arrays = {}
     for place, (weight, bias) in enumerate(layers):

@@ -9,13 +9,13 @@ PATCH = 6
 """Edge length of an image patch in pixels."""
 
 
-def patch_ids(height: int, width: int, patch: int = PATCH) -> list[str]:
+def patch_ids(height: int, width: int, patch: int = PATCH) -> tuple[str, ...]:
     """Return ``camera.ROW.COLUMN`` for each whole patch of a frame, row by row.
 
     >>> patch_ids(12, 6)
-    ['camera.0.0', 'camera.1.0']
+    ('camera.0.0', 'camera.1.0')
     """
-    return [f"camera.{i}.{j}" for i in range(height // patch) for j in range(width // patch)]
+    return tuple(f"camera.{i}.{j}" for i in range(height // patch) for j in range(width // patch))
 
 
 CARTPOLE_CHANNELS = ("cart.position", "cart.velocity", "pole.cos", "pole.sin", "pole.velocity")
@@ -41,27 +41,27 @@ ANT_TASK = Task(
 )
 ANT_SIZES = paper_sizes(actions=8, queries=32, hidden_layers=1)
 """Sizes of the AttentionNeuron authors' Ant policy."""
-CARTPOLE_TASK: dict[str, Any] = {
-    "name": "cartpole",
-    "environment": "an_control/CartPoleSwingUpHarder-v0",
-    "channels": CARTPOLE_CHANNELS,
-    "actuators": ["cart"],
-    "step_s": 0.01,
-}
-CAR_RACING_TASK: dict[str, Any] = {
-    "name": "car_racing",
-    "environment": "an_control/CarRacing-v0",
-    "channels": patch_ids(96, 96),
-    "actuators": ["steer", "gas", "brake"],
-    "step_s": 0.02,
-}
-PONG_TASK: dict[str, Any] = {
-    "name": "pong",
-    "environment": "an_control/PuzzlePong-v0",
-    "channels": patch_ids(84, 84),
-    "actuators": ["noop", "fire", "right", "left", "right_fire", "left_fire"],
-    "step_s": 4 / 60,
-}
+CARTPOLE_TASK = Task(
+    name="cartpole",
+    environment="an_control/CartPoleSwingUpHarder-v0",
+    channels=CARTPOLE_CHANNELS,
+    actuators=("cart",),
+    step_s=0.01,
+)
+CAR_RACING_TASK = Task(
+    name="car_racing",
+    environment="an_control/CarRacing-v0",
+    channels=patch_ids(96, 96),
+    actuators=("steer", "gas", "brake"),
+    step_s=0.02,
+)
+PONG_TASK = Task(
+    name="pong",
+    environment="an_control/PuzzlePong-v0",
+    channels=patch_ids(84, 84),
+    actuators=("noop", "fire", "right", "left", "right_fire", "left_fire"),
+    step_s=4 / 60,
+)
 SUCCESS = {"ant": 2000.0, "cartpole": 400.0, "car_racing": 800.0, "pong": 0.0}
 """Return above which an episode is a success, by task."""
 WALK_M = {"ant": 12.0}

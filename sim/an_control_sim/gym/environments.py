@@ -474,7 +474,7 @@ def _adapter_of(env: gymnasium.Env[Any, Any]) -> Adapted | None:
     return env if isinstance(env, Adapted) else None
 
 
-def describe(env: gymnasium.Env[Any, Any], name: str, environment: str) -> dict[str, Any]:
+def describe(env: gymnasium.Env[Any, Any], name: str, environment: str) -> Task:
     """Return the `task` of a model file for this environment.
 
     Args:

@@ -38,15 +38,15 @@ class Units:
     offset: tuple[float, ...] = ()
 
     @classmethod
-    def of_task(cls, task: Mapping[str, Any]) -> Units:
+    def of_task(cls, task: Task) -> Units:
         """Return the units in a model's task."""
         pairs = task.units
         return cls(tuple(float(one) for one, _ in pairs), tuple(float(one) for _, one in pairs))
 
     @property
-    def pairs(self) -> list[list[float]]:
-        """Return [scale, offset] of each reading, as in a model's task."""
-        return [list(pair) for pair in zip(self.scale, self.offset, strict=True)]
+    def pairs(self) -> tuple[tuple[float, float], ...]:
+        """Return (scale, offset) of each reading, as in a model's task."""
+        return tuple(zip(self.scale, self.offset, strict=True))
 
     def __bool__(self) -> bool:
         return bool(self.scale)
