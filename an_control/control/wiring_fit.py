@@ -70,7 +70,7 @@ def ramp_warning(ramp_s: float, model_path: str, model: Model) -> str:
 
 def trained_ramp_s(model: Model) -> float:
     """Return the longest ramp in seconds that a model was trained with; 0 if it names none."""
-    return float(model.task.ramp_s)
+    return model.task.ramp_s
 
 
 def chooses(model: Model) -> bool:

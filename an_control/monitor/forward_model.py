@@ -94,7 +94,7 @@ class ForwardModel:
         self.actions = len(self._forward[0][0]) - len(self.channels)
         self.products = sum(weight.size for weight, _ in self._forward)
         """The number of multiplications that one prediction takes."""
-        self.step_s = float(model.task.step_s)
+        self.step_s = model.task.step_s or DEFAULT_STEP_S
         """The period of the task's ticks."""
         self.imputes = self.sizes.imputation > 0
         """Whether it can impute missing channels."""
