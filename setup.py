@@ -2,6 +2,7 @@
 
 import sys
 from glob import glob
+from pathlib import Path
 
 from setuptools import Distribution, find_packages, setup
 
@@ -101,18 +102,31 @@ DOCS = [
 setup(
     name=NAME,
     distclass=DistributionWithData,
-    version="0.1.0",
+    version="1.0.0",
     description="Controls a robot with a policy that any sensors, in any order, can feed",
+    long_description=Path("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    keywords="ROS 2, robotics, control, reinforcement learning, permutation invariance, attention",
     author="The an_control authors",
     author_email="an-control@example.org",
     maintainer="The an_control authors",
     maintainer_email="an-control@example.org",
     license="Apache-2.0",
     python_requires=">=3.10",
-    # Those of scripts/support.py.
+    license_files=["LICENSE"],
     classifiers=[
-        f"Programming Language :: Python :: {version}"
-        for version in ("3.10", "3.11", "3.12", "3.13", "3.14")
+        "Development Status :: 5 - Production/Stable",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3 :: Only",
+        # Those of scripts/support.py.
+        *(
+            f"Programming Language :: Python :: {version}"
+            for version in ("3.10", "3.11", "3.12", "3.13", "3.14")
+        ),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
     ],
     packages=[*find_packages(include=["an_control", "an_control.*"]), *find_packages("sim")],
     package_dir={"an_control_sim": "sim/an_control_sim"},

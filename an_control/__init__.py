@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from an_control.policy import ModelError
 
 __all__ = ["ModelError", "__version__", "load_policy"]
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def __getattr__(name: str) -> Any:

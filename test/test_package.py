@@ -17,7 +17,7 @@ import an_control
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = "/proc/self/task"
-README = ROOT / "README.md"
+DEPLOY = ROOT / "docs/how-to/deploy.md"
 EXECUTABLES = ["an-control", "policy_node", "scrambler", "simulator"]
 ROS_PACKAGES = {
     "builtin_interfaces", "diagnostic_msgs", "geometry_msgs", "launch", "launch_ros",
@@ -25,8 +25,9 @@ ROS_PACKAGES = {
     "std_msgs", "std_srvs", "trajectory_msgs", "visualization_msgs",
 }  # fmt: skip
 ROSDEP_KEYS = {
-    "python3-numpy", "python3-opencv", "python3-pytest", "python3-rich", "python3-yaml",
-    "ros2launch",
+    "python3-hypothesis", "python3-jsonschema", "python3-myst-parser-pip", "python3-numpy",
+    "python3-opencv", "python3-pytest", "python3-pytest-timeout", "python3-rich", "python3-scipy",
+    "python3-sphinx", "python3-tornado", "python3-yaml", "ros2launch",
 }  # fmt: skip
 """Keys of rosdistro's rosdep/python.yaml and jazzy/distribution.yaml, read in 2026-11."""
 NOT_ON_THE_ROBOT = ROS_PACKAGES | {
@@ -45,7 +46,7 @@ CORE = (
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the source tree, as a workspace's src/an_control, for builds to write beside."""
     workspace = tmp_path_factory.mktemp("workspace")
-    parts = ["package.xml", "setup.py", "setup.cfg", "pyproject.toml", "LICENSE"]
+    parts = ["package.xml", "setup.py", "setup.cfg", "pyproject.toml", "LICENSE", "README.md"]
     parts += ["an_control", "sim", "launch", "config", "recipes", "models", "resource", "scripts"]
     copy = workspace / "src" / "an_control"
     copy.mkdir(parents=True)
@@ -142,7 +143,8 @@ def test_the_versions_agree() -> None:
     version = an_control.__version__
     assert ElementTree.parse(ROOT / "package.xml").findtext("version") == version
     assert f'version="{version}"' in (ROOT / "setup.py").read_text()
-    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n{version} (" in (ROOT / "CHANGELOG.rst").read_text()
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_package_xml_names_every_ros_package_that_is_imported() -> None:
@@ -156,17 +158,17 @@ def test_package_xml_names_every_ros_package_that_is_imported() -> None:
 
 def test_rosdep_resolves_all_that_package_xml_names() -> None:
     package = ElementTree.parse(ROOT / "package.xml")
-    kinds = ("exec_depend", "test_depend", "depend", "build_depend")
+    kinds = ("exec_depend", "test_depend", "doc_depend", "depend", "build_depend")
     named = {one.text for kind in kinds for one in package.iter(kind)}
     assert named <= ROS_PACKAGES | ROSDEP_KEYS
 
 
-def test_the_readme_installs_what_has_no_rosdep_key() -> None:
+def test_the_page_installs_what_has_no_rosdep_key() -> None:
     needed = importlib.metadata.requires("an_control") or []
     names = {re.split(r"[^\w.-]", one)[0].lower() for one in needed if "extra ==" not in one}
     keys = {"numpy": "python3-numpy", "pyyaml": "python3-yaml", "rich": "python3-rich"}
     assert set(keys.values()) <= ROSDEP_KEYS
-    (line,) = re.findall(r"pip install (.*?) +# they have no rosdep key", README.read_text())
+    (line,) = re.findall(r"pip install (.*?) +# they have no rosdep key", DEPLOY.read_text())
     assert set(line.split()) == names - set(keys)
 
 

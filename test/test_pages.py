@@ -1,6 +1,7 @@
 """The commands that pages name exist, and experiments write the tables that pages show."""
 
 import contextlib
+import importlib.util
 import io
 import re
 from functools import cache
@@ -184,7 +185,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 LINKING = [
     *PAGES,
     *CARDS,
-    ROOT / "CHANGELOG.md",
+    *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "QUALITY_DECLARATION")),
     *sorted(ROOT.glob("test/*/README.md")),
 ]
 
@@ -212,3 +213,24 @@ def test_nothing_names_the_diaries_that_are_gone():
         for path in (ROOT / folder).rglob("*.*"):
             if path.suffix in (".py", ".md", ".yaml"):
                 assert "docs/log" not in path.read_text(encoding="utf-8"), path
+
+
+def test_each_card_says_what_its_model_file_says_and_is_short():
+    """`python scripts/cards.py` writes the facts."""
+    spec = importlib.util.spec_from_file_location("cards", ROOT / "scripts/cards.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert len(CARDS) == len(list(script.MODELS.glob("*.safetensors")))
+    for page in CARDS:
+        text = page.read_text(encoding="utf-8")
+        assert script.card(page.with_suffix(".safetensors")) == text
+        assert len([word for word in text.split() if word != "|"]) <= 250, page
+
+
+def test_the_pages_are_short():
+    """All that stands in docs, README included, in words."""
+    pages = [page for page in PAGES if page == ROOT / "README.md" or ROOT / "docs" in page.parents]
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in pages}
+    assert sum(words.values()) <= 22_000
+    assert words[ROOT / "README.md"] <= 900
+    assert words[ROOT / "docs/explanation/architecture.md"] <= 1_200

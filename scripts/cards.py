@@ -1,0 +1,47 @@
+"""Writes into each model's card what its file says of itself: task, channels, rate, numbers.
+
+    python scripts/cards.py
+
+A test compares the cards with the files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from an_control.policy import read_model
+
+MODELS = Path(__file__).resolve().parent.parent / "models"
+BEGIN, END = "<!-- facts -->\n", "<!-- end of facts -->"
+MONITOR = ("forward.", "identity.", "imputation.")
+"""How the names of a monitor's arrays begin."""
+
+
+def facts(path: Path) -> str:
+    """Return the lines of a model file's card that its header decides."""
+    model = read_model(path)
+    task = model.task
+    of_monitor = sum(array.size for name, array in model.arrays.items() if name.startswith(MONITOR))
+    monitor = f"`{model.forward.monitor}`, {of_monitor:,} numbers" if model.forward else "none"
+    return (
+        "| task | channels | actuators | ticks/s | kind | numbers | monitor |\n"
+        "|---|---|---|---|---|---|---|\n"
+        f"| `{task.environment or task.name}` | {len(task.channels)} | {len(task.actuators)} |"
+        f" {1 / task.step_s:.3g} | `{model.kind}` | {model.parameters - of_monitor:,} |"
+        f" {monitor} |\n"
+    )
+
+
+def card(path: Path) -> str:
+    """Return the text of a model's card with the present facts."""
+    text = path.with_suffix(".md").read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise SystemExit(f"{path.with_suffix('.md')}: needs the lines {BEGIN.strip()} and {END}")
+    return before + begin + facts(path) + end + after
+
+
+if __name__ == "__main__":
+    for one in sorted(MODELS.glob("*.safetensors")):
+        one.with_suffix(".md").write_text(card(one), encoding="utf-8")
