@@ -55,6 +55,7 @@ lint: $(VENV)/.test
 	@MYPYPATH=sim:. $(BIN)/mypy -p an_control -p an_control_sim -p experiments
 
 # Cards and experiments are pages too: docs has links to their folders, which the copy follows.
+# Needs CPython 3.11 or newer, as Sphinx does.
 docs: $(VENV)/.docs
 	@rm -rf build/docs-source && mkdir -p build && cp -rLp docs build/docs-source
 	@. $(VENV)/.ros && $(BIN)/python -m sphinx --fail-on-warning --keep-going -q \

@@ -38,11 +38,13 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 default_role = "literal"  # a docstring writes `name` as a page does
+smartquotes = False  # "--option" must keep its hyphens
 
 html_theme = "furo"
 html_title = f"an_control {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = "_static/scorer.js"
 html_show_sphinx = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
