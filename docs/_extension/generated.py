@@ -235,12 +235,24 @@ class Generated(SphinxDirective):
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
+ATTRIBUTES: dict[str, list[str]] = {}
+"""Docstrings of attributes before napoleon, which takes what stands before a colon for a type."""
+
+
+def keep_attribute(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    """Remember an attribute's docstring for `as_written`."""
+    if what == "attribute":
+        ATTRIBUTES[name] = list(lines)
+
+
 def as_written(
     app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
 ) -> None:
     """Let a docstring's `*` be a star, and an indented part of it a part of its own."""
     new: list[str] = []
-    for line in lines:
+    for line in ATTRIBUTES.pop(name, lines):
         indented = line.startswith(" ") and new and new[-1].strip()
         if indented and not re.match(r"\s|[:*-]|\.\. |\d+\.", new[-1]) and new[-1][-2:] != "::":
             new.append("")
@@ -287,5 +299,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive."""
     app.add_directive("generated", Generated)
     app.connect("source-read", site_links)
-    app.connect("autodoc-process-docstring", as_written, priority=900)  # after napoleon
+    app.connect("autodoc-process-docstring", keep_attribute, priority=100)  # before napoleon
+    app.connect("autodoc-process-docstring", as_written, priority=900)  # after it
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
