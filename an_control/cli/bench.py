@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from an_control.bench.inference import CHANNELS, linearity, one_core_rows
-from an_control.cli.common import InputError, OutputFile, need, option, write_json
+from an_control.cli.common import InputError, OutputFile, option, require_packages, write_json
 from an_control.load import EngineName
 from an_control.policy import AttentionSizes, VisionSizes, read_model
 from an_control.system.share import share_path
@@ -67,7 +67,7 @@ READS = {
 
 
 @dataclass(frozen=True)
-class Verb:
+class BenchCommand:
     """Measure the speed of the policy, the policy node or a simulator on this machine."""
 
     what: tyro.conf.Positional[Literal["inference", "parts", "monitor", "ros", "ant", "training"]]
@@ -141,7 +141,7 @@ class Verb:
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
     def _monitor(self) -> dict[str, Any]:
-        need("sim", "gymnasium")
+        require_packages("sim", "gymnasium")
         from an_control.bench.monitor import monitor_rows
 
         path = self.model or share_path("models/ant.safetensors")
@@ -158,7 +158,7 @@ class Verb:
         return {"model": str(path), "rows": rows}
 
     def _ros(self) -> dict[str, Any]:
-        need("ros", "rclpy")
+        require_packages("ros", "rclpy")
         from an_control.bench.latency import measure_latency, policy_command
 
         latency = measure_latency(self.model, self.seconds)
@@ -183,7 +183,7 @@ class Verb:
         return {"latency": latency, "lockstep": lockstep}
 
     def _ant(self) -> dict[str, Any]:
-        need("sim", "pybullet_envs_gymnasium")
+        require_packages("sim", "pybullet_envs_gymnasium")
         from an_control_sim.envs.ant_benchmark import ROUNDS, ant_benchmark
 
         result = ant_benchmark(steps=max(round(2000 * self.seconds / ROUNDS), 10))
@@ -196,7 +196,7 @@ class Verb:
         return result
 
     def _training(self) -> dict[str, Any]:
-        need("train", "cma")
+        require_packages("train", "cma")
         from an_control.bench.training import training_benchmark, workers_benchmark
 
         result = training_benchmark(self.seconds)
@@ -227,11 +227,11 @@ def _show(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -
     for heading in columns.values():
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(*(_cell(row[key]) for key in columns))
+        table.add_row(*(_cell_text(row[key]) for key in columns))
     Console().print(table)
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -125,7 +125,7 @@ def _disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSe
     """The settings as they are, or as these parameters would make them."""
     values = {name: node.get_parameter(name).value for name in NAMES}
     values.update({one.name: one.value for one in changed if one.name in NAMES})
-    return DisturbanceSettings.read(values)
+    return DisturbanceSettings.from_values(values)
 
 
 def _declare(

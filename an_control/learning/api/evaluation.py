@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from an_control.disturbance import Shuffle
 from an_control.learning.runs.progress import OnProgress, Progress, RunStopped, ignore
-from an_control.load import monitor_of, monitor_warning
-from an_control.monitor.recovery import recovery_of
+from an_control.load import monitor_warning, resolve_monitor
+from an_control.monitor.recovery import resolve_recovery
 from an_control.policy import MlpSizes, Model, Monitor, read_model
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
@@ -115,7 +115,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore) -> Evaluat
     model = read_model(options.model)
     task = options.task or str(model.task.get("name", "ant"))
     protocols = _protocols(options, model)
-    recovery = recovery_of(model, options.recovery)
+    recovery = resolve_recovery(model, options.recovery)
     env = _environment(options, task, model)
     for note in _warnings(options, model, protocols):
         progress(Progress("note", note=note))
@@ -174,7 +174,7 @@ def _protocols(options: EvaluateOptions, model: Model) -> dict[str, Protocol]:
         one = Protocol.parse(given) if isinstance(given, str) else given
         found[str(one)] = replace(one, monitor=one.monitor or options.monitor)
     for one in found.values():
-        monitor_of(model, one.monitor)
+        resolve_monitor(model, one.monitor)
         if one.without is not None:
             without(model, one.without)
     return found

@@ -147,4 +147,4 @@ class Parts:
         if self.recurrence in TRANSFORMERS:
             header |= {name: self._number(name) for name in ("layers", "window")}
             header["heads"] = self._number("recurrent_heads")
-        return RecurrenceSizes.read(header)
+        return RecurrenceSizes.from_header(header)

@@ -178,7 +178,7 @@ class LiveEpisode:
         self._look(over)
         self.done = over or len(self.rewards) == self._limit
         if stop is not None:
-            stop.follow(step + 1, self.info.get("distance_m"))
+            stop.record_distance(step + 1, self.info.get("distance_m"))
         return reward
 
     def _look(self, over: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sensor_msgs.msg import Image, JointState
 
-from an_control.disturbance import Change, DisturbanceSettings, Late, stages
+from an_control.disturbance import Change, DelayLine, DisturbanceSettings, scheduled_settings
 from an_control.ros.outputs import doubles, set_stamp
 from an_control.wiring import Readings, Wiring, WiringError
 from an_control.wiring.checked_yaml import Shown
@@ -60,7 +60,7 @@ class ScrambledReadings:
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
         """ValueError naming a setting that cannot disturb scalar channels."""
-        for stage in stages(settings, schedule):
+        for stage in scheduled_settings(settings, schedule):
             stage.check_observation("scalar channels")
             if self._count is not None:
                 stage.check_channels(self._count)
@@ -100,13 +100,13 @@ class ScrambledImage:
 
     def check(self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()) -> None:
         """ValueError naming a setting that cannot disturb an image."""
-        for stage in stages(settings, schedule):
+        for stage in scheduled_settings(settings, schedule):
             stage.check_observation("images")
             stage.check_channels(len(self._place))
 
     def forget(self) -> None:
         """Begin an episode."""
-        self._late: Late[np.ndarray] = Late()
+        self._late: DelayLine[np.ndarray] = DelayLine()
 
     def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
         seen = [self._place[name] for name in readings.ids]

@@ -230,7 +230,7 @@ class PatchDagger:
 
     def _validate(self) -> float:
         shuffled = DisturbanceSettings(
-            shuffle=Shuffle(True), missing=Range.read(self.settings.mean_missing)
+            shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing)
         )
         results = evaluate(
             self._policy(),

@@ -19,7 +19,7 @@ from an_control.learning.rollout.compiled.loop import (
 from an_control.learning.rollout.compiled.policies import BATCH
 from an_control.learning.rollout.engine import NOTHING, Outcomes, Start
 from an_control.policy import AttentionSizes, MlpSizes, Model
-from an_control.policy.packed_weights import Form, Packed, pack, pack_head
+from an_control.policy.packed_weights import KernelOptions, PackedWeights, pack_head, pack_weights
 from an_control_sim.gym.environments import Batch
 
 CHUNK = 1024
@@ -35,7 +35,7 @@ class Hints(NamedTuple):
     """What neurons are told about their channels, in training alone: P candidates, R episodes."""
 
     codes: np.ndarray
-    """(P, N, 4d) float32: what a channel's neuron adds to its gates, ordered as in `Packed`."""
+    """(P, N, 4d) float32: what a channel's neuron adds to its gates, as in `PackedWeights`."""
     hinted: np.ndarray
     """(R, N) float32: 1 where a channel's neuron is told, else 0."""
 
@@ -82,7 +82,7 @@ class FusedEngine:
                 for some, few in self._shares(len(rows), len(part)):
                     where = np.ix_(rows[some], np.arange(begin, begin + len(part))[few])
                     told = NO_HINTS if hints is None else hints.codes[rows[some]]
-                    what = team.some(some), told, states[few], _part(conditions, few)
+                    what = team.select(some), told, states[few], _part(conditions, few)
                     tasks.append((where, self._pool.submit(self._run, *what)))
             for where, task in tasks:
                 returns[where], steps[where] = task.result()
@@ -141,7 +141,7 @@ class FusedEngine:
 
     def _run(
         self,
-        candidates: Packed,
+        candidates: PackedWeights,
         hints: np.ndarray,
         states: np.ndarray,
         conditions: Conditions,
@@ -164,7 +164,7 @@ class FusedEngine:
         return returns, steps
 
 
-def candidates_of(models: Sequence[Model]) -> Packed:
+def candidates_of(models: Sequence[Model]) -> PackedWeights:
     """The weights of models of the same sizes as the compiled rollout takes them."""
     sizes = models[0].sizes
     arrays = {
@@ -177,15 +177,15 @@ def candidates_of(models: Sequence[Model]) -> Packed:
                 "compiled rollouts know no memory, recurrence, reset on jump, encoder or pma"
                 " attention"
             )
-        return pack(sizes, arrays)
+        return pack_weights(sizes, arrays)
     assert isinstance(sizes, MlpSizes)
     head, widths = pack_head(arrays, len(sizes.head) + 1)
-    form = Form(relu=sizes.activation == "relu", clip=sizes.output == "clip")
+    form = KernelOptions(relu=sizes.activation == "relu", clip=sizes.output == "clip")
     none = np.zeros((len(models), 0, 0), np.float32)
-    return Packed(none, none, head, widths, form)
+    return PackedWeights(none, none, head, widths, form)
 
 
-def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, Packed]]:
+def _teams(models: Sequence[Model]) -> list[tuple[np.ndarray, PackedWeights]]:
     """Models of the same form and sizes together, with their places."""
     teams: dict[str, list[int]] = {}
     for place, model in enumerate(models):

@@ -47,7 +47,7 @@ def take_weights(candidates, candidate, b, rows, bias, weights, head):
 def gate_inputs(form, rows, action, common, drive):
     """What all channels share: `common` (4d, B), and what drives a channel, `drive` (F, 4d, B).
 
-    `rows` (., 4d, B) are the gates' weights, as `Packed` orders them.
+    `rows` (., 4d, B) are the gates' weights, as `PackedWeights` orders them.
     """
     inputs, actions, gates = form.inputs, action.shape[0], common.shape[0]
     for g in range(gates):
@@ -342,6 +342,6 @@ def _numbers_behind(widths):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def shift_of(grid):
-    """`round_terms` of the policy core: the shifter for terms of at most `grid` in all."""
+    """`shifter_for_sum` of the policy core: the shifter for terms of at most `grid` in all."""
     _, bits = math.frexp(grid)
     return 1.5 * 2.0**52 * math.ldexp(1.0, bits + 1 - 52)
