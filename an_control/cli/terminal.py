@@ -26,10 +26,10 @@ FIGURES = {
     "mean": "mean return of this generation's candidates",
     "return": "mean return of the episodes that were learned from, with their noise",
     "validation": "mean return of the newest policy in the validation episodes",
-    "undone": "validation of this round's student, which unlearned, so that the best one continues",
+    "undone": "validation of this round's student, which became worse, so the best one continues",
     "failed": "episodes that failed and were left out",
     "validation_failed": "failed episodes of the validation",
-    "note": "a search that began again, and why",
+    "note": "a restart of the search, and its reason",
 }
 """The meaning of the figures of a metrics line that are shown while a run works."""
 VALIDATION = ("validation", "validation_failed")

@@ -90,7 +90,7 @@ class Controller:
         self.safe_reason = ""
         """Why the last command was the safe one; "" if it was the policy's."""
         self.safe_cause = ""
-        """The same without figures, which may change at each tick."""
+        """The reason without figures, which may change at each tick."""
         self.repeats = 0
         """The number of ticks without a new reading, which repeated the last action."""
         self.stepped_ns: int | None = None

@@ -376,23 +376,23 @@ class DisturbanceSettings:
         "standard deviation of normal noise on every signal",
         unit="units of the scaled readings",
     )
-    spike: float = _setting(0.0, "chance of each reading to get a spike", maximum=1)
+    spike: float = _setting(0.0, "probability of a spike in each reading", maximum=1)
     spike_sd: float = _setting(
         5.0,
         "standard deviation of the spikes",
         unit="units of the scaled readings",
         modifies="spike",
     )
-    nan: float = _setting(0.0, "chance of each reading to be NaN", maximum=1)
+    nan: float = _setting(0.0, "probability that a reading is NaN", maximum=1)
     lose: Range = _setting(  # noqa: RUF009
         Range(0, 0),
-        "chance of each message to be lost; the last command then stays",
+        "probability that a message is lost; the last command then stays",
         maximum=1,
         observations=ALL,
     )
     repeat: Range = _setting(  # noqa: RUF009
         Range(0, 0),
-        "chance of each message to repeat the one before it",
+        "probability that a message repeats the one before it",
         maximum=1,
         observations=ALL,
     )

@@ -59,10 +59,10 @@ class SignalRouting:
         """Raise ValueError naming a channel or a signal that is not known."""
         for channel, signal in changes.items():
             if channel not in self._index:
-                raise ValueError(f"{channel!r} is no channel (allowed: {self._known()})")
+                raise ValueError(f"{channel!r} is not a channel (allowed: {self._known()})")
             if signal not in (NOISE, NOTHING) and signal not in self._index:
                 raise ValueError(
-                    f"{channel}: {signal!r} is no signal (allowed: {NOISE}, nothing, or one of"
+                    f"{channel}: {signal!r} is not a signal (allowed: {NOISE}, nothing, or one of"
                     f" {self._known()})"
                 )
 

@@ -118,7 +118,7 @@ class RecoveringPolicy(WrappingPolicy):
 
     @property
     def recoveries(self) -> int:
-        """How often the robot stood still and was pushed since the last reset."""
+        """The number of recoveries, pushes of a robot that stood still, since the last reset."""
         return self._recoveries
 
     @property

@@ -298,7 +298,7 @@ def _check_values(name: str, array: np.ndarray) -> None:
     if not -MAX_WEIGHT <= array.min() <= array.max() <= MAX_WEIGHT:  # takes no memory
         raise ValueError(f"array {name!r} holds a value that is not finite or over {MAX_WEIGHT:g}")
     if name in POSITIVE and array.min() <= 0.0:
-        raise ValueError(f"array {name!r} holds a value that is not over 0")
+        raise ValueError(f"array {name!r} holds a value that is not greater than 0")
 
 
 def _check_task(task: Mapping[str, Any]) -> None:
@@ -334,4 +334,4 @@ def _check_units(units: list[Any], channels: int) -> None:
     for pair in units:
         numbers = isinstance(pair, list) and [type(one) in (int, float) for one in pair]
         if numbers != [True, True] or not all(map(math.isfinite, pair)) or not pair[0]:
-            raise ValueError(f"task.units: {short(pair)} is no pair of scale and offset")
+            raise ValueError(f"task.units: {short(pair)} is not a pair of scale and offset")

@@ -48,7 +48,7 @@ class KernelOptions(NamedTuple):
     relu: bool = False
     clip: bool = False
     normalise: int = 0
-    """As in `AttentionSizes`."""
+    """The field `normalise` of `AttentionSizes`."""
     memory: int = 0
     prediction_attention: bool = False
     reset_on_jump: bool = False

@@ -755,8 +755,8 @@ class MonitorValidation:
 
     def __str__(self) -> str:
         return (
-            f"in {self.ticks} ticks on robots whose signals stayed where they are wired it invented"
-            f" {self.false_moves_hour:.3g} moves an hour (allowed: 0), and it found"
+            f"in {self.ticks} ticks on robots whose signals stayed where they are wired it reported"
+            f" {self.false_moves_hour:.3g} wrong moves an hour (allowed: 0), and it found"
             f" {self.found:.0%} of the signals that did move (at least {MIN_FOUND:.0%})"
         )
 
@@ -816,7 +816,7 @@ class ForwardSizes:
             return ""
         return (
             f"the monitor is off: {validation}; train it for longer (an-control train-monitor), or"
-            f" take it as it is with monitor {self.monitor!r}"
+            f" use it as it is with monitor {self.monitor!r}"
         )
 
     def shapes(self, channels: int, actions: int) -> Shapes:
