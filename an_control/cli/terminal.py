@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from an_control.cli.common import InputError, WorkError
-from an_control.learning.runs.progress import Progress
+from an_control.learning.runs.progress import RunProgress
 from an_control.policy.model_file import ModelError
 from an_control.system.environment_output import OUTPUT
 from an_control.wiring import WiringError
@@ -48,7 +48,7 @@ def explained(text: str | None, *names: str) -> str:
 class Display(Protocol):
     """Shows a run."""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Show a report."""
 
     def note(self, text: str) -> None:
@@ -80,7 +80,7 @@ class RunAtTerminal:
         if isinstance(error, ValueError) and not isinstance(error, ModelError | WiringError):
             raise InputError(" ".join(str(error).split())) from error  # torch's has several lines
 
-    def progress(self, progress: Progress) -> bool:
+    def progress(self, progress: RunProgress) -> bool:
         """Show a report; False where the run shall stop."""
         if progress.event == "begin" and progress.folder is not None:  # not a part of `learn`
             self._take_signals(progress.unit)
@@ -111,10 +111,10 @@ class RunAtTerminal:
 class Clock:
     """Estimates how long a run will take yet."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: RunProgress) -> None:
         self._first, self._start_s = progress.share, time.monotonic()
 
-    def left_s(self, progress: Progress) -> float | None:
+    def left_s(self, progress: RunProgress) -> float | None:
         """Seconds that are left: by the pace since this command began, else by the run's limit;
         None where neither is known."""
         over = progress.share
@@ -122,7 +122,7 @@ class Clock:
             return (time.monotonic() - self._start_s) / (over - self._first) * (1.0 - over)
         return 60.0 * progress.minutes_left if progress.minutes_left < float("inf") else None
 
-    def line(self, progress: Progress) -> str:
+    def line(self, progress: RunProgress) -> str:
         """Return the step that is next or newest, of how many, and the time that is left."""
         left_s = self.left_s(progress)
         number = max(1, progress.done)
@@ -158,7 +158,7 @@ class ProgressLine:
         self._open = False
         """Whether the cursor stands behind a line that is to be written over."""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Show a report: a metrics line where it is time to, or where it is the last one."""
         if progress.event == "note":
             self.note(progress.note)
@@ -175,7 +175,7 @@ class ProgressLine:
         print(f"{chr(10) if self._open else ''}{text}", flush=True)
         self._open = False
 
-    def _begin(self, progress: Progress) -> None:
+    def _begin(self, progress: RunProgress) -> None:
         if progress.done:
             of = f"{progress.done} of {progress.steps} {progress.unit}s"
             print(f"{progress.folder}: {of} were done before")
@@ -183,7 +183,7 @@ class ProgressLine:
         if not progress.finished:
             self._print(self._clock.line(progress), last=False)
 
-    def _step(self, progress: Progress) -> None:
+    def _step(self, progress: RunProgress) -> None:
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
         self._validation = validation or self._validation
@@ -234,7 +234,7 @@ class PartBars:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Show a report: the begin and the end of a part, or its run."""
         if progress.event == "note":
             self.note(progress.note)

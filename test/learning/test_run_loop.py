@@ -13,12 +13,12 @@ import pytest
 
 from an_control.learning.runs.run_folder import (
     CHECKPOINT,
-    LIMITS,
+    LIMIT_SETTINGS,
     CheckpointError,
     RunError,
     RunFolder,
-    pack,
-    unpack,
+    pack_checkpoint,
+    unpack_checkpoint,
 )
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model
@@ -68,17 +68,17 @@ def test_a_checkpoint_gives_back_what_it_was_given():
         "nothing": None,
         "empty": np.zeros((0, 3)),
     }
-    found = unpack(pack(state))
+    found = unpack_checkpoint(pack_checkpoint(state))
     assert found["weights"].tobytes() == np.ascontiguousarray(state["weights"]).tobytes()
     assert found["optimiser"]["state"][0]["step"].shape == ()
     assert {k: found[k] for k in ("rng", "best", "nothing")} == {
         k: state[k] for k in ("rng", "best", "nothing")
     }
     with pytest.raises(TypeError):
-        pack({"policy": object()})
-    for broken in (b"", b"x" * 100, pack(state)[:-5]):
+        pack_checkpoint({"policy": object()})
+    for broken in (b"", b"x" * 100, pack_checkpoint(state)[:-5]):
         with pytest.raises(CheckpointError, match="not a checkpoint"):
-            unpack(broken)
+            unpack_checkpoint(broken)
 
 
 def test_the_model_with_the_best_validation_is_kept(tmp_path):
@@ -191,7 +191,7 @@ def test_nothing_is_resumed_before_the_first_checkpoint(tmp_path, rate):
     RunFolder(tmp_path, {"seed": 1, "rate": rate}, resume=True)
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", LIMIT_SETTINGS)
 def test_a_run_is_continued_with_more_steps_than_it_was_begun_with(tmp_path, limit):
     loop(tmp_path, Walk(steps=3), settings={limit: 3, "rate": 1}).run()
     longer = loop(tmp_path, Walk(steps=5), settings={limit: 5, "rate": 1})

@@ -9,11 +9,11 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from an_control.learning.command_line import option
+from an_control.learning.command_line import format_flag
 from an_control.policy.sizes import AttentionSizes, ConvolutionSizes, Encoder, RecurrenceSizes
 
 TRANSFORMERS = ("trxl", "trxl-i", "gtrxl")
-USUAL = {
+DEFAULTS = {
     "inducing": 16,
     "heads": 1,
     "learned_queries": 0,
@@ -27,7 +27,7 @@ USUAL = {
 
 
 @dataclass(frozen=True)
-class Parts:
+class PolicyParts:
     """Architecture options of a policy; None takes the recipe's value, or leaves the part out."""
 
     encoder: Encoder | None = None
@@ -103,7 +103,7 @@ class Parts:
         changes = self.student()
         for name in ("learned_queries", "recurrence"):
             if changes.pop(name, None) is not None:
-                raise ValueError(f"{option(name)}: not for image patches")
+                raise ValueError(f"{format_flag(name)}: not for image patches")
         pma = changes.pop("pma", None)
         if pma == 0 and sizes.attention == "pma":
             raise ValueError("--pma 0: the recipe's head sees its seeds; take another --recipe")
@@ -155,14 +155,14 @@ class Parts:
         for name in names:
             there, what = needs.get(name, (True, ""))
             if name in self.asked and not there:
-                raise ValueError(f"{option(name)} {getattr(self, name)}: only with {what}")
+                raise ValueError(f"{format_flag(name)} {getattr(self, name)}: only with {what}")
 
     def _number(self, name: str) -> int:
         """Return an option's number or its default; raise ValueError if it is too small."""
         given: int | None = getattr(self, name)
-        value, minimum = USUAL[name] if given is None else given, min(USUAL[name], 1)
+        value, minimum = DEFAULTS[name] if given is None else given, min(DEFAULTS[name], 1)
         if value < minimum:
-            raise ValueError(f"{option(name)} {value}: must be {minimum} or more")
+            raise ValueError(f"{format_flag(name)} {value}: must be {minimum} or more")
         return value
 
     def _recurrence(self) -> RecurrenceSizes | None:

@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
-from an_control.learning.command_line import command, option
-from an_control.learning.runs.progress import OnProgress, Progress, RunStopped, ignore
+from an_control.learning.command_line import format_command, format_flag
+from an_control.learning.runs.progress import (
+    OnProgress,
+    RunProgress,
+    RunStoppedError,
+    ignore_progress,
+)
 from an_control.load import monitor_warning
 from an_control.policy import read_model
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from an_control.learning.evaluation.scores import Row, Scoring
+    from an_control.learning.evaluation.scores import ScorePlayer, ScoreRow
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.teacher.teachers import Teacher
 
@@ -67,7 +72,7 @@ class LearnOptions:
 
         for name in ("minutes", "teacher_minutes"):
             if not 0.0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{option(name)} {getattr(self, name)}: must be over 0")
+                raise ValueError(f"{format_flag(name)} {getattr(self, name)}: must be over 0")
         if self.seed < 0:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
         recipe = read_recipe(self.recipe or recipe_of(self.task))
@@ -102,7 +107,7 @@ class LearnResult:
     notes: list[str]
 
 
-def learn(options: LearnOptions, progress: OnProgress = ignore) -> LearnResult:
+def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> LearnResult:
     """Make a policy for any environment, or continue the run in its folder.
 
     Args:
@@ -117,26 +122,26 @@ def learn(options: LearnOptions, progress: OnProgress = ignore) -> LearnResult:
         ValueError: Options are out of bounds, or do not fit each other or the task.
         RunError: The folder holds another run, or a file cannot be written.
         EnvironmentFailure: Nearly all episodes failed.
-        RunStopped: `progress` returned False.
+        RunStoppedError: `progress` returned False.
     """
     from an_control.learning.runs.run_folder import RunFolder
-    from an_control_sim.gym.environments import environment_of, make_environment
+    from an_control_sim.gym.environments import find_environment_id, make_environment
 
     options.check()
     folder = RunFolder(options.out, options.config)
-    with closing(make_environment(environment_of(options.task))) as env:
+    with closing(make_environment(find_environment_id(options.task))) as env:
         run = _Run(options, folder, env, progress)
         with folder.alone():
             return run.make()
 
 
 @dataclass
-class _Made:
+class _RunState:
     """Results of the parts so far, as the run's folder keeps them."""
 
     watched: bool = False
     """Whether the monitor is trained."""
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ScoreRow] = field(default_factory=list)
     made_of: dict[str, int] = field(default_factory=dict)
     """By part: its number of finished steps when the later parts were made from it."""
     given_s: dict[str, float] = field(default_factory=dict)
@@ -153,7 +158,7 @@ class _Run:
         env: gymnasium.Env[Any, Any],
         progress: OnProgress,
     ) -> None:
-        from an_control.learning.evaluation.scores import Row
+        from an_control.learning.evaluation.scores import ScoreRow
         from an_control.learning.teacher.teachers import own_teacher, read_teacher
 
         self._options, self._folder, self._progress = options, folder, progress
@@ -164,31 +169,31 @@ class _Run:
             self._given = read_teacher(options.teacher, env)
         self._monitor_minutes = options.minutes * SHARES["monitor"]
         self._notes: list[str] = []
-        self._made = _Made()
+        self._made = _RunState()
         if (state := folder.last_checkpoint()) is not None:
-            rows = [Row(name, tuple(map(float, all_)), n) for name, all_, n in state["rows"]]
+            rows = [ScoreRow(name, tuple(map(float, all_)), n) for name, all_, n in state["rows"]]
             past = state.get("made_of", {}), state.get("given_s", {})
-            self._made = _Made(state["watched"], rows, *past)
+            self._made = _RunState(state["watched"], rows, *past)
 
     def make(self) -> LearnResult:
         """Make the parts that are not finished, write the card and return the result."""
-        from an_control.learning.evaluation.scores import markdown
-        from an_control.learning.runs.card import figures, write_card
+        from an_control.learning.evaluation.scores import format_scores
+        from an_control.learning.runs.card import summarise_returns, write_card
 
         for part in PARTS:
             shutil.rmtree(self._old(part), ignore_errors=True)
         makers = self._teach, self._distill, self._watch, self._measure
         for part, make in zip(PARTS, makers, strict=True):
-            self._progress(Progress("begin", "part", part=part))
+            self._progress(RunProgress("begin", "part", part=part))
             about = make()
-            self._progress(Progress("end", "part", part=part, note=about))
+            self._progress(RunProgress("end", "part", part=part, note=about))
         rows = self._made.rows
-        known = [figures(row.array, None) for row in rows]
+        known = [summarise_returns(row.array, None) for row in rows]
         evaluations = [{"protocol": row.name, **of} for row, of in zip(rows, known, strict=True)]
         model = read_model(self._model)
         model = replace(model, trained={**model.trained, "evaluations": evaluations})
-        title, table = f"{self._out.name}: {self._options.task}", markdown(rows)
-        how = command(self._options, "learn")
+        title, table = f"{self._out.name}: {self._options.task}", format_scores(rows)
+        how = format_command(self._options, "learn")
         write_card(self._folder, model, title, evaluations, how, table)
         random, teacher, *_ = rows
         scored = [
@@ -287,19 +292,19 @@ class _Run:
 
     def _measure(self) -> str:
         """Fill the table of scores with the rows that are missing."""
-        from an_control.learning.evaluation.scores import Scoring
+        from an_control.learning.evaluation.scores import ScorePlayer
         from an_control.learning.teacher.teachers import read_teacher
-        from an_control_sim.gym.environments import environment_of, make_environment
+        from an_control_sim.gym.environments import find_environment_id, make_environment
         from an_control_sim.gym.units import Units
 
         model = read_model(self._model)
-        environment = environment_of(self._options.task)
+        environment = find_environment_id(self._options.task)
         with closing(make_environment(environment, Units.of_task(model.task))) as env:
             teacher = self._given or read_teacher(str(self._teacher), env)
-            self._fill_table(Scoring(env, model.task["channels"], teacher, model))
+            self._fill_table(ScorePlayer(env, model.task["channels"], teacher, model))
         return ""
 
-    def _fill_table(self, scoring: Scoring) -> None:
+    def _fill_table(self, scoring: ScorePlayer) -> None:
         from an_control.learning.evaluation.scores import CASES, EPISODES, REFERENCES
 
         made = self._made
@@ -314,9 +319,9 @@ class _Run:
         cases = [*REFERENCES, *scoring.cases(made.rows)]
         for case in cases[len(made.rows) :]:
             done, share = len(made.rows), len(made.rows) / len(cases)
-            row = Progress("step", "row", done, len(cases), share, note=case.name, part="table")
+            row = RunProgress("step", "row", done, len(cases), share, note=case.name, part="table")
             if self._progress(row) is False:
-                raise RunStopped(self._out)
+                raise RunStoppedError(self._out)
             self._add(scoring.play(case, seconds, bounds))
         random, learned, *_ = made.rows
         if learned.mean <= random.mean:
@@ -333,7 +338,7 @@ class _Run:
         """Return a progress function that marks reports with this part."""
         return lambda progress: self._progress(replace(progress, part=part))
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: ScoreRow) -> None:
         self._made.rows.append(row)
         self._save()
 

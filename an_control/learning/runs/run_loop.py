@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import an_control
-from an_control.learning.runs.card import Board, write_curve
-from an_control.learning.runs.progress import OnProgress, Progress, RunStopped
+from an_control.learning.runs.card import MetricsBoard, write_curve
+from an_control.learning.runs.progress import OnProgress, RunProgress, RunStoppedError
 from an_control.learning.runs.run_folder import CHECKPOINT, CheckpointError, RunError, RunFolder
 from an_control.policy import Model, write_model
 
@@ -64,7 +64,7 @@ class Learner(Protocol):
 
 
 @runtime_checkable
-class Timed(Protocol):
+class HasProgress(Protocol):
     """Protocol of learners that know the finished share of the run better than their steps tell."""
 
     @property
@@ -73,7 +73,7 @@ class Timed(Protocol):
 
 
 @runtime_checkable
-class Limited(Protocol):
+class HasTimeLimit(Protocol):
     """Protocol of learners with a time limit."""
 
     @property
@@ -135,14 +135,14 @@ class RunLoop:
 
     def _run(self, report: Report | None, stop_after: int | None, made: bool) -> None:
         """Run the steps; remove a folder that was `made` for this if the first step fails."""
-        board: Board | None = None
+        board: MetricsBoard | None = None
         saved, more = time.monotonic(), True
         try:
             while more and not self.finished and (stop_after is None or self.done < stop_after):
                 line = self._step()
                 if board is None:
                     self.folder.begin(self.metrics)
-                    board = Board(self.folder, self.done - 1)
+                    board = MetricsBoard(self.folder, self.done - 1)
                 else:
                     self.folder.add_metrics(line)
                 kept = self._validated(line)
@@ -169,7 +169,7 @@ class RunLoop:
             progress: Called before the first step, after each step, and after the last one.
 
         Raises:
-            RunStopped: `progress` returned False after a step.
+            RunStoppedError: `progress` returned False after a step.
         """
         stopped = False
 
@@ -182,21 +182,21 @@ class RunLoop:
         self.run(report)
         progress(self._progress("end"))
         if stopped and not self.finished:
-            raise RunStopped(self.folder.path)
+            raise RunStoppedError(self.folder.path)
 
     def _progress(
         self, event: Literal["begin", "step", "end"], line: Mapping[str, Any] = NO_FIGURES
-    ) -> Progress:
+    ) -> RunProgress:
         """Return the report of an event."""
         learner = self.learner
         share = self.done / max(1, learner.steps)
-        return Progress(
+        return RunProgress(
             event,
             unit=learner.unit,
             done=self.done,
             steps=learner.steps,
-            share=learner.progress if isinstance(learner, Timed) else share,
-            minutes_left=learner.minutes_left if isinstance(learner, Limited) else math.inf,
+            share=learner.progress if isinstance(learner, HasProgress) else share,
+            minutes_left=learner.minutes_left if isinstance(learner, HasTimeLimit) else math.inf,
             figures=line,
             folder=self.folder.path,
         )

@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from an_control.learning.runs.run_folder import RunError, as_tensors
+from an_control.learning.runs.run_folder import RunError, to_tensors
 from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers, Output, Teacher
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
 from an_control.policy import MlpSizes, Model
-from an_control_sim.gym.failure import Failures
+from an_control_sim.gym.failure import FailureCounter
 
 PARTS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
@@ -194,7 +194,7 @@ class Library:
         torch.set_num_threads(1)
         self._settings = settings
         seeds = np.random.default_rng(seed).integers(2**63, size=len(envs))
-        self.failures = Failures()
+        self.failures = FailureCounter()
         """Of the episodes since they were asked for."""
         self._episodes = [
             TrainingEpisodes(env, settings.burst, int(one), settings.faults, self.failures)
@@ -299,7 +299,7 @@ class Library:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a state of the same settings; RunError where its replay file is gone."""
         algorithm, vectorised = self._algorithm, self._vectorised
-        algorithm.set_parameters(as_tensors(state["parameters"]), exact_match=True)
+        algorithm.set_parameters(to_tensors(state["parameters"]), exact_match=True)
         for name, value in {**state["counters"], **state["last"]}.items():
             setattr(algorithm, name, value)
         vectorised.returns = state["returns"]

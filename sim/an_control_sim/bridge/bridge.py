@@ -26,23 +26,23 @@ from an_control_sim.bridge.policy_link import (
     CALL_S,
     START_S,
     BridgeError,
-    Figures,
-    PolicyFigures,
+    DiagnosticsReader,
+    PolicyDiagnostics,
     PolicyLink,
     ProgressTopic,
-    others_publish,
+    describe_rival_publishers,
 )
-from an_control_sim.bridge.rehearsal import Tap
-from an_control_sim.bridge.robot import Robot
-from an_control_sim.bridge.run_control import RunControl, Stopped
+from an_control_sim.bridge.rehearsal import MessageTap
+from an_control_sim.bridge.robot import SimulatedRobot
+from an_control_sim.bridge.run_control import RunControl, StopRequestedError
 from an_control_sim.bridge.step_outputs import StepOutputs
 from an_control_sim.process import RELIABLE, SLICE_S
 
-LOOK_S = 1.0
+RIVAL_CHECK_S = 1.0
 """Seconds between two checks for other nodes that publish the same topics."""
-TOO_OLD = 5
+MAX_COMMAND_STEPS = 5
 """Number of steps after which a command is too old in real time."""
-LATE_NS = 100_000_000
+MAX_STAMP_LAG_NS = 100_000_000
 """Maximum time by which stamps may lag behind the clock in real time. When the process pauses or
 the machine is busy, that time passes for the robot too."""
 
@@ -70,9 +70,9 @@ class Bridge:
     def __init__(
         self,
         node: Node,
-        robot: Robot,
+        robot: SimulatedRobot,
         *,
-        tap: Tap | None = None,
+        tap: MessageTap | None = None,
         policy: str = "policy",
         realtime: bool = False,
         command_timeout_s: float | None = None,
@@ -82,7 +82,7 @@ class Bridge:
         self.node, self.robot, self.tap = node, robot, tap
         self._realtime = realtime
         if command_timeout_s is None:
-            command_timeout_s = TOO_OLD * robot.simulation.step_s if realtime else 1.0
+            command_timeout_s = MAX_COMMAND_STEPS * robot.simulation.step_s if realtime else 1.0
         self._command_timeout_s, self._start_timeout_s = command_timeout_s, start_timeout_s
         self._stamp_ns = int(time.time()) * 1_000_000_000
         self._heard_s = -np.inf
@@ -114,15 +114,15 @@ class Bridge:
             lambda text: node.get_logger().warning(text),
         )
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(LOOK_S, self._check_for_other_simulators, clock=steady)
+        node.create_timer(RIVAL_CHECK_S, self._check_for_other_simulators, clock=steady)
         self._link = PolicyLink(
             node, policy, tuple(simulation.command.topics), self.run.spin, self._start_timeout_s
         )
-        self._figures = PolicyFigures(node, self._link.name) if policy else None
+        self._figures = DiagnosticsReader(node, self._link.name) if policy else None
         self._progress = ProgressTopic(node)
 
     # A run is one start, then a reset and steps for each episode. All of these methods may raise
-    # Stopped and BridgeError.
+    # StopRequestedError and BridgeError.
 
     def start(self) -> None:
         """Wait until the policy node is active and connected.
@@ -170,14 +170,14 @@ class Bridge:
         While paused, this waits for the step service.
 
         Raises:
-            Restarted: The reset service was called.
+            RestartRequestedError: The reset service was called.
             BridgeError: The policy has stopped answering.
         """
         if self.run.begin_step():
             self._next_s = self._heard_s = time.monotonic()
         self._stamp_ns += self.robot.simulation.step_ns
         if self._realtime:
-            self._stamp_ns = max(self._stamp_ns, time.time_ns() - LATE_NS)
+            self._stamp_ns = max(self._stamp_ns, time.time_ns() - MAX_STAMP_LAG_NS)
         self._outputs.fill(self._count, self._stamp_ns)
         commands = self._paced() if self._realtime else self._replied()
         if commands is None:
@@ -191,7 +191,7 @@ class Bridge:
     def finish(self) -> None:
         """End an episode; count commands that answer none of its steps (`exchange.unmatched`)."""
         self.run.end_episode()
-        with suppress(Stopped):  # the episode is complete anyway
+        with suppress(StopRequestedError):  # the episode is complete anyway
             if not self._realtime:
                 self.exchange.finish()
 
@@ -208,7 +208,7 @@ class Bridge:
         """
         self._link.prepare_stops()
 
-    def figures(self) -> Figures | None:
+    def figures(self) -> PolicyDiagnostics | None:
         """Return the policy node's diagnostics after the last episode, or None if there are none.
 
         Resets no longer start an episode here, and a stop ends only the waiting.
@@ -216,7 +216,7 @@ class Bridge:
         self.run.end_episode()
         try:
             return None if self._figures is None else self._figures.read(self.run.spin)
-        except Stopped:
+        except StopRequestedError:
             return None
 
     def close(self) -> None:
@@ -250,7 +250,7 @@ class Bridge:
 
     def _check_for_other_simulators(self) -> None:
         """Find other nodes that publish the same topics; log a change once the run has started."""
-        rivals = others_publish(self.node, self._outputs.own_topics)
+        rivals = describe_rival_publishers(self.node, self._outputs.own_topics)
         if rivals and rivals != self._rivals and self._started:
             self.node.get_logger().error(rivals)
         self._rivals = rivals

@@ -17,10 +17,10 @@ from an_control.wiring import CommandMessage
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import Resolver, stamp_reader
 from an_control_sim.bridge.simulation_file import Simulation
-from an_control_sim.gym.spaces import actions_of
+from an_control_sim.gym.spaces import convert_actions
 
 
-class Commands:
+class CommandReader:
     """Reader of an environment's command messages.
 
     Attributes:
@@ -142,7 +142,7 @@ class Commands:
             WiringError: The number differs, or the space is not supported.
         """
         try:
-            self._actions = actions_of(self._space)
+            self._actions = convert_actions(self._space)
         except ValueError as error:
             kind = type(self._space).__name__
             raise WiringError(simulation.file, "environment", kind, str(error)) from None

@@ -20,7 +20,7 @@ from std_srvs.srv import Trigger
 
 from an_control.ros.graph import UNKNOWN, owner
 from an_control.ros.outputs import set_stamp
-from an_control_sim.bridge.robot import Robot
+from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.process import RELIABLE
 
 CALL_S, RETRY_S, SETTLE_S = 2.0, 0.1, 0.3
@@ -227,7 +227,7 @@ class PolicyLink:
         return {topic for topic, _ in known}
 
 
-def others_publish(node: Node, topics: Collection[str]) -> str:
+def describe_rival_publishers(node: Node, topics: Collection[str]) -> str:
     """Return a message that names the other nodes that publish on `topics`, or "" without any.
 
     Another node of the same name counts too. A publisher whose name is not known yet is ignored,
@@ -264,7 +264,7 @@ def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
     """
     begin_s, said = time.monotonic(), False
     while not stopped():
-        rivals, waited_s = others_publish(node, ["/clock"]), time.monotonic() - begin_s
+        rivals, waited_s = describe_rival_publishers(node, ["/clock"]), time.monotonic() - begin_s
         if rivals and waited_s > ALONE_S:
             raise BridgeError(rivals)
         if not rivals and waited_s > DISCOVERY_S:
@@ -275,12 +275,12 @@ def wait_until_alone(node: Node, stopped: Callable[[], bool]) -> None:
         time.sleep(LOOK_S)
 
 
-FIRST_S = 2.5
+FIRST_DIAGNOSTICS_S = 2.5
 """How long to wait for the first diagnostics; the node sends them every second."""
 
 
 @dataclass(frozen=True)
-class Figures:
+class PolicyDiagnostics:
     """Counts of the policy node since its activation, and the age of the readings that it used."""
 
     ticks: int
@@ -307,7 +307,7 @@ class Figures:
         return asdict(self)
 
 
-class PolicyFigures:
+class DiagnosticsReader:
     """Subscriber to the diagnostics of one policy node.
 
     Args:
@@ -326,20 +326,20 @@ class PolicyFigures:
             if name == self._name:
                 self._parts[part] = {pair.key: pair.value for pair in status.values}
 
-    def read(self, spin: Callable[[float], bool]) -> Figures | None:
+    def read(self, spin: Callable[[float], bool]) -> PolicyDiagnostics | None:
         """Return the newest figures, at most a second old, or None if the node publishes none.
 
         Args:
             spin: Processes messages until a time of the steady clock, or a little less; returns
                 False once that time has passed.
         """
-        until_s = time.monotonic() + FIRST_S
+        until_s = time.monotonic() + FIRST_DIAGNOSTICS_S
         while not self._parts and spin(until_s):
             pass
         policy, watchdog = (self._parts.get(part) for part in ("policy", "watchdog"))
         if policy is None or watchdog is None:
             return None
-        return Figures(
+        return PolicyDiagnostics(
             ticks=int(policy["ticks"]),
             missed=int(policy["missed deadlines"]),
             repeats=int(policy["ticks without a new reading"]),
@@ -350,17 +350,17 @@ class PolicyFigures:
         )
 
 
-NAMES = ("episode", "step", "reward", "return", "distance", "last_return")
+PROGRESS_NAMES = ("episode", "step", "reward", "return", "distance", "last_return")
 """Names in a progress message, with the values as positions; the distance is in m. Unknown values
 are NaN: the distance of a robot that does not travel, and the last return in the first episode."""
 
 
 class ProgressTopic:
-    """Publisher of `NAMES` after each step, on `~/progress`."""
+    """Publisher of `PROGRESS_NAMES` after each step, on `~/progress`."""
 
     def __init__(self, node: Node) -> None:
         self._publisher = node.create_publisher(JointState, "~/progress", 10)
-        self._message = JointState(name=list(NAMES))
+        self._message = JointState(name=list(PROGRESS_NAMES))
         self._episode, self._return, self._last_return = -1, 0.0, float("nan")
         self._steps = 0
 
@@ -370,7 +370,7 @@ class ProgressTopic:
             self._last_return = self._return
         self._episode, self._return, self._steps = episode, 0.0, 0
 
-    def step(self, count: int, robot: Robot, stamp_ns: int) -> None:
+    def step(self, count: int, robot: SimulatedRobot, stamp_ns: int) -> None:
         """Publish the figures after the episode's step number `count`."""
         self._steps = count
         self._return += robot.reward

@@ -8,13 +8,13 @@ import cv2
 import gymnasium
 import numpy as np
 
-from an_control_sim.envs.camera import STACK, FrameStack, cut
+from an_control_sim.envs.camera import STACK, FrameStack, cut_patches
 from an_control_sim.envs.car_racing_game import (
     GRASS,
     PANEL_ROWS,
     SIDE,
     QuickCarRacing,
-    background,
+    draw_background,
     game,
 )
 from an_control_sim.envs.tasks import CAR_RACING_TASK
@@ -61,7 +61,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         Raises:
             ValueError: There is no background of that name.
         """
-        self._background = background(name)
+        self._background = draw_background(name)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -70,7 +70,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         super().reset(seed=seed)
         frame, info = self.game.reset(seed=seed)
         self._stack.start(self._see(frame))
-        return cut(self._stack.frames), info
+        return cut_patches(self._stack.frames), info
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Make one step of 0.02 s.
@@ -85,7 +85,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         controls = np.array([steer, 0.5 * (gas + 1.0), 0.5 * (brake + 1.0)])
         frame, reward, terminated, truncated, info = self.game.step(controls)
         self._stack.add(self._see(frame))
-        return cut(self._stack.frames), float(reward), terminated, truncated, info
+        return cut_patches(self._stack.frames), float(reward), terminated, truncated, info
 
     def sensors(self) -> dict[str, np.ndarray]:
         """Return the camera's picture (96, 96, 3) in RGB."""

@@ -203,10 +203,10 @@ def teacher(observation: np.ndarray) -> np.ndarray:
     free_m = np.nan_to_num(RANGE_M - np.abs(observation[:SECTORS]), nan=RANGE_M)
     goal = math.atan2(observation[SECTORS + 1], observation[SECTORS])
     left_m = observation[SECTORS + 2] / DISTANCE_SCALE
-    apart = np.abs(_wrapped(HEADINGS[:, None] - MIDDLES))
+    apart = np.abs(_wrap_angle(HEADINGS[:, None] - MIDDLES))
     needed_m = min(1.2, left_m)
     blocked = np.clip((needed_m - free_m) / 0.8, 0.0, 1.0) * np.clip(1.6 - apart / 0.5, 0.0, 1.0)
-    cost = np.abs(_wrapped(HEADINGS - goal)) + 0.3 * np.abs(HEADINGS) + 4.0 * blocked.max(axis=1)
+    cost = np.abs(_wrap_angle(HEADINGS - goal)) + 0.3 * np.abs(HEADINGS) + 4.0 * blocked.max(axis=1)
     weight = np.exp(-8.0 * (cost - cost.min()))
     heading = math.atan2(weight @ np.sin(HEADINGS), weight @ np.cos(HEADINGS))
     front = np.abs(MIDDLES) < 0.6
@@ -216,6 +216,6 @@ def teacher(observation: np.ndarray) -> np.ndarray:
     return np.clip([forward, 1.5 * heading], -1.0, 1.0).astype(np.float32)
 
 
-def _wrapped(angle: Any) -> Any:
+def _wrap_angle(angle: Any) -> Any:
     """Return the equal angle within +-pi."""
     return (angle + np.pi) % (2.0 * np.pi) - np.pi

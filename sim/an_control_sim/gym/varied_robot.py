@@ -97,7 +97,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
 
         Gain and lag apply around the middle of the action space.
         """
-        middle = _middle(self.action_space)
+        middle = _middle_of_space(self.action_space)
         wanted = action.astype(np.float64) - middle
         self._effect = motor_output(self._settings, wanted, self._effect)
         return (middle + self._effect).astype(action.dtype)
@@ -118,7 +118,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         return "has no set_physics" if self._physics is None else ""
 
 
-def _middle(space: spaces.Space[Any]) -> np.ndarray:
+def _middle_of_space(space: spaces.Space[Any]) -> np.ndarray:
     """Return the action that does nothing: the middle of the bounds, or 0 if there are none."""
     assert isinstance(space, spaces.Box)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
@@ -126,7 +126,7 @@ def _middle(space: spaces.Space[Any]) -> np.ndarray:
     return np.where(bounded, (low + high) / 2.0, 0.0)
 
 
-def varied(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL) -> None:
+def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL) -> None:
     """Change the robot of an environment from the next reset on.
 
     Args:
@@ -136,7 +136,7 @@ def varied(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL
     Raises:
         ValueError: The environment does not support a setting, or a setting is a range.
     """
-    robot = _robot(env)
+    robot = _find_robot(env)
     if robot is not None:
         robot.vary(settings)
     elif settings.active_on("robot"):
@@ -149,12 +149,12 @@ def check_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> 
     Raises:
         ValueError: It does not; the message names the setting.
     """
-    robot = _robot(env)
+    robot = _find_robot(env)
     if robot is not None:
         robot.check(settings)
 
 
-def _robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
+def _find_robot(env: gymnasium.Env[Any, Any]) -> VariedRobot | None:
     """Return the environment's VariedRobot wrapper, or None if it has none."""
     while not isinstance(env, VariedRobot):
         if not isinstance(env, gymnasium.Wrapper):
@@ -167,7 +167,7 @@ FRICTION = 0
 """Column of the sliding friction in MuJoCo's three frictions of a geom."""
 
 
-def physics_of(inner: Any) -> SetPhysics | None:
+def find_physics(inner: Any) -> SetPhysics | None:
     """Return a function that sets the physics of an unwrapped environment.
 
     Returns None if the simulator is not known.

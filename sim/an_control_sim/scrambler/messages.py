@@ -19,7 +19,7 @@ from an_control.wiring.image import put_together
 CHANNELS_OF_PIXELS = 4
 
 
-class Disturbs(Protocol):
+class MessageDisturber(Protocol):
     """Protocol of what a message needs from its disturber; see `Disturber`."""
 
     @property
@@ -49,11 +49,11 @@ class ScrambledMessage(Protocol):
     def forget(self) -> None:
         """Start an episode."""
 
-    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Write the disturbed readings of a tick into the message."""
 
 
-def scrambled_message(wiring: Wiring) -> ScrambledMessage:
+def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
     """Return the message for a wiring's readings.
 
     Raises:
@@ -82,7 +82,7 @@ class ScrambledReadings:
     def forget(self) -> None:
         """Start an episode."""
 
-    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Write the disturbed readings of a tick into the message."""
         values, ids = disturber.apply(readings.values, readings.ids)
         self.message.name = list(ids)
@@ -128,7 +128,7 @@ class ScrambledImage:
         """Start an episode."""
         self._late: Late[np.ndarray] = Late()
 
-    def fill(self, readings: Readings, disturber: Disturbs, stamp_ns: int) -> None:
+    def fill(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Write the disturbed patches of a tick into the message."""
         seen = [self._place[name] for name in readings.ids]
         signals, names = disturber.apply(np.array(seen, np.float32), readings.ids)

@@ -39,13 +39,20 @@ from an_control.ros.node import answers_help
 from an_control.wiring import ChannelTable, Readings, Wiring, load_wiring
 from an_control.wiring.messages import stamp_reader
 from an_control_sim.parameters import (
-    declare,
     declare_disturbance,
+    declare_parameter,
     declare_schedule,
     follow_disturbance,
 )
-from an_control_sim.process import RELIABLE, SLICE_S, new_executor, new_node, ros, signals
-from an_control_sim.scrambler.messages import scrambled_message
+from an_control_sim.process import (
+    RELIABLE,
+    SLICE_S,
+    catch_signals,
+    make_events_executor,
+    make_node,
+    ros_context,
+)
+from an_control_sim.scrambler.messages import make_scrambled_message
 from an_control_sim.scrambler.wiring import TOPIC
 
 PARAMETER = "order"
@@ -74,7 +81,7 @@ class OrderTopic:
         self._publisher.publish(DiagnosticStatus(name=PARAMETER, values=values))
 
 
-def follow_order(
+def declare_order_parameter(
     node: Node,
     channels: Callable[[], Sequence[str]],
     check: Callable[[Mapping[str, str]], object],
@@ -103,14 +110,14 @@ def follow_order(
 
     def refuse(parameters: list[Parameter]) -> SetParametersResult:
         try:
-            for entries in _set(parameters):
+            for entries in _order_values(parameters):
                 check(parse_order(entries, channels()))
         except ValueError as error:
             return SetParametersResult(successful=False, reason=f"{PARAMETER}: {error}")
         return SetParametersResult(successful=True)
 
     def take(parameters: list[Parameter]) -> None:
-        for entries in _set(parameters):
+        for entries in _order_values(parameters):
             change(parse_order(entries, channels()))
 
     node.add_on_set_parameters_callback(refuse)
@@ -141,7 +148,7 @@ def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, st
     return order
 
 
-def _set(parameters: list[Parameter]) -> list[Sequence[str]]:
+def _order_values(parameters: list[Parameter]) -> list[Sequence[str]]:
     """Return the values that are set for the parameter `order`."""
     return [one.value or () for one in parameters if one.name == PARAMETER]
 
@@ -191,7 +198,7 @@ class Scrambler:
         accept: Callable[[DisturbanceSettings], object] | None = None,
     ) -> None:
         self._table = ChannelTable(wiring)
-        self._out = scrambled_message(wiring)
+        self._out = make_scrambled_message(wiring)
         self._accept = accept
         for stage in stages(settings, schedule):
             self._check(stage)
@@ -214,7 +221,7 @@ class Scrambler:
         if not node.has_parameter("shuffle"):
             declare_disturbance(node, settings)
         follow_disturbance(node, self.change, self._check)
-        follow_order(node, lambda: self._cables.ids, self._check_order, self.connect)
+        declare_order_parameter(node, lambda: self._cables.ids, self._check_order, self.connect)
         self._order_topic = OrderTopic(node)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
 
@@ -363,7 +370,7 @@ class Scrambler:
         return response
 
 
-def _check_alone(settings: DisturbanceSettings, *, lockstep: bool) -> None:
+def _check_without_simulator(settings: DisturbanceSettings, *, lockstep: bool) -> None:
     """Raise ValueError for settings that need the simulator, which is another process here."""
     for one in settings.changed:
         if one.target != "readings" or (lockstep and one.name == "lose"):
@@ -372,14 +379,14 @@ def _check_alone(settings: DisturbanceSettings, *, lockstep: bool) -> None:
             raise ValueError(f"{value} (allowed {where}: {one.plain}; the simulator does it)")
 
 
-def declare_parameters(
+def declare_scrambler_parameters(
     node: Node,
 ) -> tuple[str, str, int, DisturbanceSettings, tuple[Change, ...]]:
     """Declare the executable's parameters and return wiring, mode, seed, settings and schedule."""
     return (
-        declare(node, "wiring", "", "path of the robot's wiring YAML"),
-        declare(node, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)"),
-        declare(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
+        declare_parameter(node, "wiring", "", "path of the robot's wiring YAML"),
+        declare_parameter(node, "mode", "rate", "'rate' (a robot) or 'lockstep' (a simulator)"),
+        declare_parameter(node, "seed", 0, "seed of everything random", (0, 2**31 - 1)),
         declare_disturbance(node),
         declare_schedule(node),
     )
@@ -398,14 +405,14 @@ class ScramblerNode(QuietNode):
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__("scrambler", **node_options)
-        path, mode, seed, settings, schedule = declare_parameters(self)
+        path, mode, seed, settings, schedule = declare_scrambler_parameters(self)
         if not path:
             raise ValueError("parameter wiring: is not set (allowed: a wiring YAML)")
         wiring = load_wiring(path)
         if mode not in ("rate", "lockstep"):
             raise ValueError(f"parameter mode: {mode!r} (allowed: rate, lockstep)")
         lockstep = mode == "lockstep"
-        accept = partial(_check_alone, lockstep=lockstep)
+        accept = partial(_check_without_simulator, lockstep=lockstep)
         self._scrambler = Scrambler(self, wiring, settings, seed, schedule, accept)
         names = (source.name for source in wiring.sources)
         self._lockstep = Lockstep(names, int(LOCKSTEP_WAIT_S * 1e9))
@@ -458,12 +465,12 @@ class ScramblerNode(QuietNode):
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the executable `scrambler` and return its exit status: 0 stopped, 2 invalid input."""
-    if answers_help("scrambler", ABOUT, declare_parameters, args):
+    if answers_help("scrambler", ABOUT, declare_scrambler_parameters, args):
         return 0
     try:
-        with signals() as stopped, ros(args):
-            node = new_node(ScramblerNode)
-            executor = new_executor(node.context)
+        with catch_signals() as stopped, ros_context(args):
+            node = make_node(ScramblerNode)
+            executor = make_events_executor(node.context)
             executor.add_node(node)
             while not stopped():
                 executor.spin_once(timeout_sec=SLICE_S)

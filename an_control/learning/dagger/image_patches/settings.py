@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
-from an_control.learning.training_disturbances import PatchFault, check_chances, draw, draw_each
+from an_control.learning.training_disturbances import (
+    PatchDisturbance,
+    check_probabilities,
+    draw_independently,
+    draw_one,
+)
 from an_control.learning.yaml_settings import OverZero, Positive, Share
 from an_control.policy.sizes import ConvolutionSizes
 
@@ -46,10 +51,10 @@ class PatchDaggerSettings:
     final_rate: float = 6e-5
     noise: float = 0.1
     """On the first action of every other round's episode: a random walk of this strength."""
-    disturb: dict[PatchFault, Share] = field(default_factory=dict)
+    disturb: dict[PatchDisturbance, Share] = field(default_factory=dict)
     """Share of the student's episodes, and of each row's ways through one, that have each of these
     disturbances."""
-    faults: dict[PatchFault, Share] = field(default_factory=dict)
+    faults: dict[PatchDisturbance, Share] = field(default_factory=dict)
     """The probabilities of others, of which one or none is drawn. The teacher sees the present."""
     max_moving: int = 144
     """Patches that show a change: an example with more of them loses some at random."""
@@ -72,7 +77,7 @@ class PatchDaggerSettings:
     validation_episodes: Positive = 3
 
     def __post_init__(self) -> None:
-        check_chances(self.faults)
+        check_probabilities(self.faults)
 
     @property
     def repeats(self) -> bool:
@@ -87,7 +92,7 @@ class PatchDaggerSettings:
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
         """Draw what disturbs an episode or a row."""
-        return draw(self.faults, rng).merged_with(draw_each(self.disturb, rng))
+        return draw_one(self.faults, rng).merged_with(draw_independently(self.disturb, rng))
 
     def rate_of(self, number: int) -> float:
         """Constant for two thirds of the run, then falling."""

@@ -44,7 +44,7 @@ class CarRacingTeacher:
         self._points = np.array(self._game.track)[:, 2:4]
         along = np.roll(self._points, -1, axis=0) - self._points
         self._heading = np.arctan2(along[:, 1], along[:, 0])
-        turn = np.abs(_wrapped(np.roll(self._heading, -1) - self._heading))
+        turn = np.abs(_wrap_angle(np.roll(self._heading, -1) - self._heading))
         curvature = turn / game.TRACK_DETAIL_STEP
         around = np.concatenate([curvature[-2:], curvature, curvature[:2]])
         self._curvature = np.convolve(around, np.full(5, 0.2), "valid")
@@ -92,7 +92,7 @@ class CarRacingTeacher:
     def _angle_to(self, point: np.ndarray, position: np.ndarray, angle: float) -> float:
         """Return the angle in rad from the car's direction to a point."""
         x, y = point - position
-        return float(_wrapped(math.atan2(y, x) - angle - math.pi / 2))
+        return float(_wrap_angle(math.atan2(y, x) - angle - math.pi / 2))
 
     def _speed(self, angle: float) -> float:
         """Return the allowed speed in m/s, from the curves ahead and the ways to brake for them."""
@@ -107,7 +107,7 @@ class CarRacingTeacher:
         x, y = position - self._points[self._place]
         heading = float(self._heading[self._place])
         off_m = abs(math.cos(heading) * y - math.sin(heading) * x)
-        off_rad = abs(float(_wrapped(angle + math.pi / 2 - heading)))
+        off_rad = abs(float(_wrap_angle(angle + math.pi / 2 - heading)))
         self._steps += 1
         self._slow = self._slow + 1 if speed < LOST_MPS and self._steps > START_STEPS else 0
         if self._helping:
@@ -119,6 +119,6 @@ class CarRacingTeacher:
         self._helped = self._helped + 1 if self._helping else 0
 
 
-def _wrapped(angle: np.ndarray | float) -> np.ndarray | float:
+def _wrap_angle(angle: np.ndarray | float) -> np.ndarray | float:
     """Return the equal angle within +-pi."""
     return (angle + np.pi) % (2.0 * np.pi) - np.pi
