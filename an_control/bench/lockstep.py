@@ -72,11 +72,11 @@ class EchoNode(QuietNode):
             self._heard.add(topic)
             if self._heard == self._sources:
                 self._heard.clear()
-                self._reply()
+                self._send_replies()
 
         return listen
 
-    def _reply(self) -> None:
+    def _send_replies(self) -> None:
         for reply, zeros, publisher in zip(
             self._replies, self._zeros, self._publishers_of_replies, strict=True
         ):

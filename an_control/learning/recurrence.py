@@ -55,7 +55,7 @@ class RecurrenceModule(nn.Module):
         else:
             self.core = RecurrentTransformer(inputs, sizes, gate_bias)
 
-    def start(self, rows: int) -> State:
+    def initial_state(self, rows: int) -> State:
         """Return the state at the start of `rows` episodes, all zeros.
 
         lstm: output and cell (B, U). gru: output (B, U). Transformers: the layers' inputs at the
@@ -73,7 +73,7 @@ class RecurrenceModule(nn.Module):
 
         Args:
             x: Inputs (T, B, inputs).
-            state: State before the first step, from `start` or an earlier call.
+            state: State before the first step, from `initial_state` or an earlier call.
         """
         if isinstance(self.core, RecurrentTransformer):
             return self.core(x, *state)
@@ -83,14 +83,14 @@ class RecurrenceModule(nn.Module):
         outputs, output = self.core(x, state[0][None])
         return outputs, (output[0],)
 
-    def last(self, x: Tensor) -> Tensor:
+    def last_output(self, x: Tensor) -> Tensor:
         """Return the output (B, U) after the last step of whole episodes `x` (T, B, inputs).
 
         The highest layer of a transformer computes only that step.
         """
         if isinstance(self.core, RecurrentTransformer):
-            return self.core.last(x)
-        return self(x, self.start(x.shape[1]))[0][-1]
+            return self.core.last_output(x)
+        return self(x, self.initial_state(x.shape[1]))[0][-1]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the weights as float32 arrays of a model file."""
@@ -106,7 +106,7 @@ class RecurrenceModule(nn.Module):
                 parts["hidden_bias"] = inner[inside:]
         return {f"recurrence.{name}": to_array(part) for name, part in parts.items()}
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load the weights from a model file's arrays.
 
         Args:
@@ -162,7 +162,7 @@ class RecurrentTransformer(nn.Module):
         memory = torch.stack([states[:, steps:] for states in seen], 1)
         return x.transpose(0, 1), (memory, filled[:, steps:])
 
-    def last(self, x: Tensor) -> Tensor:
+    def last_output(self, x: Tensor) -> Tensor:
         """Return the output (B, U) after the last step of whole episodes `x` (T, B, inputs)."""
         steps, before, x = len(x), self.window - 1, self.input(x).transpose(0, 1)
         filled = pad(x.new_ones(x.shape[:2]), (before, 0))
@@ -202,20 +202,20 @@ class RecurrentLayer(nn.Module):
         """Return the outputs (B, T, U) at the last T = `steps` of the states (B, W - 1 + T, U)."""
         x = states[:, -steps:]
         y = self.attend(self.attention_norm(states) if self.norms_first else states, steps, filled)
-        x = self._add("attention", x, y)
+        x = self._add_residual("attention", x, y)
         first, last = self.network
         y = last(first(self.network_norm(x) if self.norms_first else x).relu())
-        return self._add("network", x, y)
+        return self._add_residual("network", x, y)
 
     def attend(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
         """Return the output (B, T, U) of the attention at the last T of the states.
 
         In the comments, H is the number of heads and D the numbers per head.
         """
-        query = self._by_head(linear(states[:, -steps:], self.query))  # (B, H, T, D)
-        key = self._by_head(linear(states, self.key))  # (B, H, W - 1 + T, D)
-        value = self._by_head(linear(states, self.value))
-        relative = self._by_head(linear(self.ages, self.relative))  # (H, W, D)
+        query = self._split_heads(linear(states[:, -steps:], self.query))  # (B, H, T, D)
+        key = self._split_heads(linear(states, self.key))  # (B, H, W - 1 + T, D)
+        value = self._split_heads(linear(states, self.value))
+        relative = self._split_heads(linear(self.ages, self.relative))  # (H, W, D)
         content_scores = (query + self.content_bias[:, None]) @ key.mT
         position_scores = (query + self.position_bias[:, None]) @ relative.mT
         scores = (content_scores + _align_relative_scores(position_scores)) * query.shape[
@@ -225,11 +225,11 @@ class RecurrentLayer(nn.Module):
         heard = scores.softmax(-1) @ value
         return linear(heard.transpose(1, 2).flatten(2), self.output)
 
-    def _by_head(self, x: Tensor) -> Tensor:
+    def _split_heads(self, x: Tensor) -> Tensor:
         """Reshape (..., n, H D) to (..., H, n, D)."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
-    def _add(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
+    def _add_residual(self, submodule: str, x: Tensor, y: Tensor) -> Tensor:
         """Return the residual sum, or gate, of `x` and the submodule's output `y`."""
         if not self.norms_first:
             return getattr(self, f"{submodule}_norm")(x + y)
@@ -344,7 +344,7 @@ class SetEncoder(nn.Module):
         """Return the weights as arrays of a model file."""
         return _export_arrays(self, {"block.": "encoder.", "": "encoder."})
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load the weights from a model file's arrays."""
         _import_arrays(self, arrays, {"block.": "encoder.", "": "encoder."})
 
@@ -371,7 +371,7 @@ class SetPooling(nn.Module):
         """Return the weights as arrays of a model file."""
         return _export_arrays(self, {"block.": "pooling.", "": "pooling."})
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load the weights from a model file's arrays."""
         _import_arrays(self, arrays, {"block.": "pooling.", "": "pooling."})
 

@@ -34,7 +34,7 @@ class TrainingDisturbance(str):
     """Disturbance of readings as text: `missing=0..0.25`, `noise=1..3,noise-sd=1`."""
 
     __slots__ = ()
-    taught: ClassVar[tuple[str, ...]] = tuple(
+    allowed_names: ClassVar[tuple[str, ...]] = tuple(
         one.name
         for one in SETTINGS
         if one.target == "readings" and one.name not in PERMUTATION_SETTINGS
@@ -50,9 +50,9 @@ class TrainingDisturbance(str):
                 words.
         """
         changed = DisturbanceSettings.parse(text).changed
-        wrong = [one.word for one in changed if one.name not in cls.taught]
+        wrong = [one.word for one in changed if one.name not in cls.allowed_names]
         if wrong or not changed:
-            allowed = ", ".join(one.word for one in SETTINGS if one.name in cls.taught)
+            allowed = ", ".join(one.word for one in SETTINGS if one.name in cls.allowed_names)
             raise ValueError(f"disturbance: {wrong[0] if wrong else text} (allowed: {allowed})")
         return cls(text)
 
@@ -69,7 +69,7 @@ class Fault(TrainingDisturbance):
     """
 
     __slots__ = ()
-    taught = tuple(
+    allowed_names = tuple(
         one.name
         for one in SETTINGS
         if one.name not in (*PERMUTATION_SETTINGS, *ADDED_CHANNEL_SETTINGS)
@@ -80,7 +80,7 @@ class PatchDisturbance(TrainingDisturbance):
     """Disturbance of image patches: `missing=0..0.7`, `delay=1`."""
 
     __slots__ = ()
-    taught = ("missing", "delay", "lose", "repeat")
+    allowed_names = ("missing", "delay", "lose", "repeat")
 
 
 def equal_probabilities(texts: Sequence[str], share: float) -> dict[Fault, float]:

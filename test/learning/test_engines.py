@@ -71,7 +71,7 @@ def test_a_compiled_episode_has_the_bits_of_one_played_step_by_step(cartpole, fo
     policy = make_policy(model, engine="numba")
     what = cartpole, cartpole.unwrapped.channels, 20, 4, PROTOCOLS[protocol]
     plain, compiled = play_episodes(policy, *what), play_compiled(model, *what)
-    assert [r.line() for r in compiled] == [r.line() for r in plain]
+    assert [r.as_dict() for r in compiled] == [r.as_dict() for r in plain]
     assert len({result.steps for result in plain}) > 10
 
 
@@ -80,7 +80,7 @@ def test_the_authors_weights_score_what_they_published_to_the_bit(cartpole, shar
     policy = make_policy(model, engine="numba")
     what = cartpole, cartpole.unwrapped.channels, 40, 8, DisturbanceSettings(shuffle=Shuffle(True))
     plain, compiled = play_episodes(policy, *what), play_compiled(model, *what)
-    assert [r.line() for r in compiled] == [r.line() for r in plain]
+    assert [r.as_dict() for r in compiled] == [r.as_dict() for r in plain]
     many = play_compiled(model, cartpole, what[1], 5000, 1, what[-1])
     assert np.mean([result.total for result in many]) == pytest.approx(487.0, abs=20.0)
 
@@ -100,7 +100,7 @@ def test_an_ordered_policy_sees_the_shuffled_contents_in_its_own_order(cartpole)
 def test_all_protocols_start_from_the_same_states(fused):
     starts = make_evaluation_starts(7, 5)
     assert starts == make_evaluation_starts(7, 5)
-    assert fused.states(starts).tobytes() == fused.states(starts).tobytes()
+    assert fused.initial_states(starts).tobytes() == fused.initial_states(starts).tobytes()
 
 
 def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):

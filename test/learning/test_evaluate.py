@@ -84,7 +84,7 @@ def test_the_same_seed_gives_the_same_returns(still):
     runs = []
     for _ in range(2):
         results = play_episodes(policy, env, policy.nominal_ids, 2, 7, how)
-        runs.append([result.line() for result in results])
+        runs.append([result.as_dict() for result in results])
     assert runs[0] == runs[1]
     assert runs[0][0]["return"] != runs[0][1]["return"]
     assert runs[0][0]["fell"] or runs[0][0]["shuffles"] == 3

@@ -104,7 +104,7 @@ def test_units_and_back_give_the_environments_numbers():
         np.random.default_rng(0).normal(1e5, 20.0, (400, 1)), np.ones(1, bool), 1e-7
     )
     numbers = np.array([101_325.0])
-    assert units.numbers(units.scaled(numbers)) == pytest.approx(numbers, abs=1e-3)
+    assert units.to_numbers(units.to_readings(numbers)) == pytest.approx(numbers, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["Milli", "Baro", "Counts", "One", "Short", "Goal", "Bits"])
@@ -239,12 +239,12 @@ def test_a_search_says_why_episodes_failed(tmp_path, capsys):
 def test_too_many_failing_episodes_in_a_row_end_a_run():
     failures = FailureCounter()
     for _ in range(MAX_IN_A_ROW - 1):
-        failures.note(EnvironmentFailure("no"))
+        failures.count_failure(EnvironmentFailure("no"))
     with pytest.raises(EnvironmentFailure, match="no; 20 episodes in a row failed"):
-        failures.note(EnvironmentFailure("no"))
-    failures.succeed()
-    failures.note(EnvironmentFailure("no"))
-    assert failures.figures()["failed"] == MAX_IN_A_ROW + 1 and failures.figures() == {}
+        failures.count_failure(EnvironmentFailure("no"))
+    failures.count_success()
+    failures.count_failure(EnvironmentFailure("no"))
+    assert failures.take_metrics()["failed"] == MAX_IN_A_ROW + 1 and failures.take_metrics() == {}
 
 
 def test_an_environment_that_writes_over_its_arrays_gives_what_one_with_new_arrays_gives():
@@ -380,7 +380,7 @@ def test_unbounded_actions_pass_as_they_are_without_a_warning():
         warnings.simplefilter("error")
         env.reset(seed=1)
         env.step(PUSH)
-        assert find_adapter(env).actions.native(PUSH) == PUSH
+        assert find_adapter(env).actions.to_action(PUSH) == PUSH
 
 
 def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monkeypatch, capsys):

@@ -35,7 +35,7 @@ def boxes(draw) -> spaces.Box:
 
 def test_the_bounds_of_a_box_of_the_largest_integers_are_exact():
     space = spaces.Box(2**63 - 16896, 2**63 - 600, (1,), np.int64)
-    native = convert_actions(space).native
+    native = convert_actions(space).to_action
     assert native(np.full(1, -1.0)) == space.low and native(np.full(1, 1.0)) == space.high
 
 
@@ -44,8 +44,8 @@ def test_every_action_is_inside_its_box_and_the_bounds_are_exact(space, data):
     actions, size = convert_actions(space), int(np.prod(space.shape))
     units = data.draw(arrays.arrays(np.float32, size, elements=some.floats(-1, 1, width=32)))
     with np.errstate(all="raise", under="ignore"):
-        action = actions.native(units)
-        lowest, highest = (actions.native(np.full(size, one, np.float32)) for one in (-1.0, 1.0))
+        action = actions.to_action(units)
+        lowest, highest = (actions.to_action(np.full(size, one, np.float32)) for one in (-1.0, 1.0))
     for one in (action, lowest, highest):
         assert space.contains(one) and one.dtype == space.dtype and np.isfinite(one).all()
     both = space.bounded_below & space.bounded_above
@@ -68,7 +68,9 @@ def test_every_action_is_inside_its_box_and_the_bounds_are_exact(space, data):
     ],
 )
 def test_a_number_stands_for_this_action(space, number, action):
-    assert convert_actions(space).native(np.array([number], np.float32)) == space.dtype.type(action)
+    assert convert_actions(space).to_action(np.array([number], np.float32)) == space.dtype.type(
+        action
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,9 +87,9 @@ def test_a_number_stands_for_this_action(space, number, action):
 def test_any_numbers_make_an_action_of_the_space_and_an_action_its_numbers(space):
     actions, rng = convert_actions(space), np.random.default_rng(0)
     for _ in range(50):
-        action = actions.native(rng.uniform(-1, 1, len(actions.names)).astype(np.float32))
+        action = actions.to_action(rng.uniform(-1, 1, len(actions.names)).astype(np.float32))
         assert space.contains(action)
-        again = actions.native(actions.unit(action))
+        again = actions.to_action(actions.to_numbers(action))
         assert data_equivalence(action, again)
 
 

@@ -189,7 +189,7 @@ def test_topics_that_move_at_any_time_cost_no_tick_and_no_bit():
             walks.append(commands)
             for _ in range(STEPS):
                 bridge.step()
-                commands.append(list(bridge.robot.commands.answer))
+                commands.append(list(bridge.robot.commands.newest))
         bridge.run.executor.remove_node(restless)
         restless.destroy_node()
         print(f"{sensors.shuffles} moves in {STEPS} steps")

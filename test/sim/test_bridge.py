@@ -253,8 +253,8 @@ def stoppable(responder) -> list[str]:
 def test_an_episode_begins_without_the_stop_in_which_the_one_before_was_ended(serve, responder):
     bridge, asked = serve(), stoppable(responder)
     begin(bridge)
-    bridge.prepare_stops()
-    bridge.estop(True)
+    bridge.wait_for_estop()
+    bridge.set_estop(True)
     bridge.reset(0, 0)
     assert asked == ["estop", "reset_estop"]
     bridge.reset(0, 1)
@@ -266,8 +266,8 @@ def test_a_simulator_that_ends_during_a_stop_leaves_no_policy_stopped(
 ):
     bridge, asked = serve(), stoppable(responder)
     begin(bridge)
-    bridge.prepare_stops()
-    bridge.estop(True)
+    bridge.wait_for_estop()
+    bridge.set_estop(True)
     bridge.run.stop()
     bridge.close()
     assert asked == ["estop", "reset_estop"]

@@ -213,7 +213,7 @@ def test_a_set_order_stays_through_episodes(ros, tmp_path):
     for topic, message in zip(("joints", "feet"), messages(1), strict=True):
         scrambler.take(topic, message)
     scrambler.prepare(1_000_000_000)
-    scrambler.connect({"a.position": "b.position"})
+    scrambler.move_signals({"a.position": "b.position"})
     scrambler.reset(1)
     assert scrambler.order["a.position"] == "b.position"
     node.destroy_node()
@@ -228,12 +228,12 @@ def test_a_patch_of_an_image_carries_another_ones_pixels_but_no_noise(ros):
     wiring = load_wiring(share_path("config/pong.yaml"))
     scrambler = Scrambler(node, wiring, DisturbanceSettings(), 7)
     ids = tuple(f"camera.{row}.{column}" for row in range(14) for column in range(14))
-    scrambler._know(ids)
-    scrambler.connect({ids[3]: ids[5], ids[7]: ""})
+    scrambler._add_channels(ids)
+    scrambler.move_signals({ids[3]: ids[5], ids[7]: ""})
     places, names = scrambler.apply(np.arange(196, dtype=np.float32), ids)
     assert dict(zip(names, places, strict=True))[ids[3]] == 5.0 and ids[7] not in names
     with pytest.raises(ValueError, match="not for images"):
-        scrambler.connect({ids[3]: "noise"})
+        scrambler.move_signals({ids[3]: "noise"})
     node.destroy_node()
 
 

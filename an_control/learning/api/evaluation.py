@@ -155,7 +155,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         )
         runs: dict[str, list[PlayedEpisode]] = {}
         for name, protocol in protocols.items():
-            row = kept and kept.row(name, stepwise=stage.stepwise)
+            row = kept and kept.find(name, stepwise=stage.stepwise)
             runs[name] = row or _play_and_report(stage, protocol, options.episodes, progress)
             if kept is not None and not row:
                 kept.keep(name, runs[name])
@@ -175,7 +175,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
             [] if options.plots is None else _draw_figures(options.plots, protocols, runs, stage)
         )
         if kept is not None:
-            kept.drop()
+            kept.delete()
     return EvaluateResult(task, rows, format_table(rows), success, WALK_M.get(task), drawn)
 
 
@@ -311,7 +311,7 @@ def _draw_figures(
     moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
     for name, protocol in (moving or ({} if loss else protocols)).items():
         trace = plots.AttentionTrace(stage.channels)
-        (result,) = stage.play(protocol, 1, watch=trace.see)
+        (result,) = stage.play(protocol, 1, watch=trace.record)
         word = plots.make_file_name(name)
         if trace.attention:
             figures[f"attention_{word}"] = plots.plot_attention(trace, result.rewired)

@@ -150,32 +150,46 @@ class EvolveOptions:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers {self.workers}: must be 1 or more")
-        self._check_read()
+        self._check_used()
 
-    def _check_read(self) -> None:
+    def _check_used(self) -> None:
         """Raise ValueError if an option is set that the chosen form or optimiser ignores."""
         if self.start_model is not None:
             why = "not with --start-model, whose form is taken; allowed is --normalise"
-            self._refuse(
-                [*self._other("form", "hidden", *ATTENTION_OPTIONS), *self.parts.asked], why
+            self._refuse_options(
+                [
+                    *self._changed_options("form", "hidden", *ATTENTION_OPTIONS),
+                    *self.parts.chosen_options,
+                ],
+                why,
             )
         elif self.form == "mlp":
             why = "not for --form mlp; allowed is --hidden"
-            self._refuse([*self._other(*ATTENTION_OPTIONS, "normalise"), *self.parts.asked], why)
+            self._refuse_options(
+                [
+                    *self._changed_options(*ATTENTION_OPTIONS, "normalise"),
+                    *self.parts.chosen_options,
+                ],
+                why,
+            )
         elif self.parts.pma or self.parts.learned_queries:
             names = ("form",) if self.hidden else ("form", "queries")
-            self._refuse(self._other(*names), "not with --pma or --learned-queries")
+            self._refuse_options(
+                self._changed_options(*names), "not with --pma or --learned-queries"
+            )
         if not self.optimiser.startswith("pgpe"):
             why = f"not for --optimiser {self.optimiser}; only for pgpe and pgpe-clipup"
-            self._refuse(self._other("rate", "sigma_rate"), why)
+            self._refuse_options(self._changed_options("rate", "sigma_rate"), why)
         if self.dask is not None:
-            self._refuse(self._other("workers"), "not with --dask, whose scheduler has its own")
+            self._refuse_options(
+                self._changed_options("workers"), "not with --dask, whose scheduler has its own"
+            )
 
-    def _other(self, *names: str) -> list[str]:
+    def _changed_options(self, *names: str) -> list[str]:
         """Return the names among `names` whose options differ from their defaults."""
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
-    def _refuse(self, names: Sequence[str], why: str) -> None:
+    def _refuse_options(self, names: Sequence[str], why: str) -> None:
         """Raise ValueError with the reason `why` if `names` is not empty."""
         if names:
             raise ValueError(f"{', '.join(map(format_flag, names))}: {why}")
@@ -250,7 +264,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     try:
         search = Search(task, form, engine, settings, options.seed, start)
         loop = RunLoop(RunFolder(options.out, search.config, options.resume), search)
-        loop.run_reported(progress)
+        loop.run_with_progress(progress)
         evaluations = _evaluate_and_write_card(options, loop, search, progress)
     finally:
         engine.close()
@@ -341,9 +355,9 @@ def _make_parametrisation(
         options.neuron,
         stack=options.stack,
         normalise=channels if options.normalise else 0,
-        **options.parts.paper(),
+        **options.parts.paper_arguments(),
     )
-    pooled = options.parts.pooled(form.sizes)
+    pooled = options.parts.with_pooling(form.sizes)
     return (form if pooled == form.sizes else Whole(pooled)), None
 
 

@@ -191,7 +191,7 @@ def _train_and_validate(
             if learner.begins_again:
                 text = f"{folder}: begins again; its --minutes had been too few"
                 progress(RunProgress("note", note=text))
-            loop.run_reported(progress)
+            loop.run_with_progress(progress)
             model, metrics = learner.model(), loop.metrics
         ticks = min(ROBOT_TICKS, max(1, options.steps // 10))
         return validate(env, model, faults, options.seed, ticks), metrics

@@ -151,7 +151,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         except RuntimeError as error:
             raise ValueError(str(error)) from error
         done_before = loop.done
-        loop.run_reported(progress)
+        loop.run_with_progress(progress)
         minutes = getattr(learner, "minutes", 0.0)
         return DistillResult(
             loop.model_path, loop.metrics, 1 + learner.settings.rounds, minutes, done_before
@@ -256,7 +256,7 @@ def _change_sizes(options: DistillOptions, student: StudentSizes) -> StudentSize
     names = ("neuron", "stack", "products")
     chosen = {name: getattr(options, name) for name in names}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    student = replace(student, **chosen, **options.parts.student())
+    student = replace(student, **chosen, **options.parts.student_changes())
     if options.normalise:
         student = replace(student, normalise=True)
     if student.paper and options.products:
@@ -306,7 +306,7 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
     disturb, backgrounds = _parse_disturbances(options, PatchDisturbance), options.backgrounds
     settings = replace(
         settings,
-        student=options.parts.patches(settings.student),
+        student=options.parts.with_patch_sizes(settings.student),
         rounds=settings.rounds if options.rounds is None else options.rounds,
         updates=settings.updates if options.updates is None else options.updates,
         rate=settings.rate if options.rate is None else options.rate,

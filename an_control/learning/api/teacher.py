@@ -135,7 +135,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
         with closing(learner):
             loop = RunLoop(RunFolder(options.out, learner.config), learner)
             done_before = loop.done
-            loop.run_reported(progress)
+            loop.run_with_progress(progress)
             evaluations = _evaluate_and_write_card(options, loop.folder)
             return TeacherResult(
                 loop.model_path, learner.end, evaluations, loop.metrics, done_before
@@ -192,7 +192,7 @@ def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list
     with closing(make_environment(find_environment_id(task), Units.of_task(model.task))) as env:
         scoring = ScorePlayer(env, model.task["channels"], read_teacher(str(path), env), model)
         for case in REFERENCES:
-            row = scoring.play(case, math.inf, (episodes, episodes))
+            row = scoring.play_row(case, math.inf, (episodes, episodes))
             known = {"protocol": row.name, **summarise_returns(row.array, None)}
             evaluations.append({**known, "standard_error": round(row.error, 2)})
     return evaluations

@@ -185,7 +185,7 @@ class Dagger:
                 self._returns = [self._play(lambda rng: NoisyTeacher(rng, 0.0), calm)]
             line |= self._judge(self._validate())
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
-        line |= self._failures.figures()
+        line |= self._failures.take_metrics()
         self._cpu_s += time.process_time() - started
         if self._round == 0:
             self._identified_s = self._cpu_s
@@ -317,9 +317,9 @@ class Dagger:
             try:
                 episode = record(self._env, self._teacher, make(), rng, *what)
             except EnvironmentFailure as failure:
-                self._failures.note(failure)
+                self._failures.count_failure(failure)
                 continue
-            self._failures.succeed()
+            self._failures.count_success()
             left -= len(episode.labels) if unit else 1
             yield episode
 

@@ -65,19 +65,19 @@ class StudentParts(nn.Module):
 
     def start(self, rows: int) -> RecurrenceState:
         """The recurrence's state at the start of episodes."""
-        return () if self.recurrence is None else self.recurrence.start(rows)
+        return () if self.recurrence is None else self.recurrence.initial_state(rows)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """A model file's arrays."""
         parts = self.encoder, self.pooling, self.recurrence
         return {k: v for part in parts if part is not None for k, v in part.arrays().items()}
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take over the arrays of those parts that a model has as well."""
         for name in ("encoder", "pooling", "recurrence"):
             part = getattr(self, name)
             if part is not None and any(one.startswith(f"{name}.") for one in arrays):
-                part.begin_as(arrays)
+                part.load_arrays(arrays)
 
 
 CHANGE_GAIN = 3.0
@@ -129,7 +129,7 @@ class LstmNeuron(nn.LSTM):
             "neuron.bias": to_array(self.bias_ih_l0 + self.bias_hh_l0),
         }
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take over a policy's arrays."""
         with torch.no_grad():
             self.weight_ih_l0.copy_(_imported(arrays, self.basis))
@@ -170,7 +170,7 @@ class StackedNeuron(nn.Linear):
         exported = _exported(self.weight, self.basis, self.actions)
         return exported | {"neuron.bias": to_array(self.bias)}
 
-    def begin_as(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take over a policy's arrays."""
         with torch.no_grad():
             self.weight.copy_(_imported(arrays, self.basis))
@@ -310,8 +310,8 @@ class Student(nn.Module):
         ):
             raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
         arrays = {name: array.copy() for name, array in model.arrays.items()}
-        self.neuron.begin_as(arrays)
-        self.parts.begin_as(arrays)
+        self.neuron.load_arrays(arrays)
+        self.parts.load_arrays(arrays)
         remember = bool(self.sizes.memory) and bool(sizes.memory)
         if head:
             self._take_head(sizes, arrays)

@@ -62,7 +62,7 @@ def compare_protocols(
             "detected": sum(result.detected for result in results),
             "back": _recovered_share(results, first, (until or {}).get(name)),
             **_distances_after_stop(results, walk_m),
-            "episodes": [result.line() for result in results],
+            "episodes": [result.as_dict() for result in results],
         }
         for name, results in runs.items()
     ]
@@ -265,7 +265,7 @@ class KeptResults:
             if before[name] != value:
                 raise ValueError(f"{path}: {name} was {before[name]}, not {value}")
 
-    def row(self, protocol: str, *, stepwise: bool) -> list[PlayedEpisode] | None:
+    def find(self, protocol: str, *, stepwise: bool) -> list[PlayedEpisode] | None:
         """Return the kept results of a protocol, or None if there are none.
 
         Args:
@@ -288,7 +288,7 @@ class KeptResults:
         rows = {name: [_result_to_json(one) for one in row] for name, row in self._rows.items()}
         write_whole(self._path, json.dumps({"about": self._about, "rows": rows}))
 
-    def drop(self) -> None:
+    def delete(self) -> None:
         """Delete the file, once the table is written."""
         self._path.unlink()
 

@@ -50,7 +50,7 @@ class IdentifiedShares:
     later: np.ndarray
     confusion: np.ndarray
 
-    def at(self, steps: int) -> tuple[float, float]:
+    def shares_after(self, steps: int) -> tuple[float, float]:
         """Return the mean shares `steps` after the reset, and after a later reshuffle."""
         return float(self.first[steps].mean()), float(self.later[steps].mean())
 
@@ -64,7 +64,7 @@ class _IdentificationCounter:
         self.right, self.seen = (np.zeros((2, every, len(channels))) for _ in range(2))
         self.confusion = np.zeros((len(channels), len(channels) + 1), np.int64)
 
-    def begin(self) -> None:
+    def start_episode(self) -> None:
         """Start an episode."""
         self._step = 0
 
@@ -113,7 +113,7 @@ def count_identified(
         raise ValueError("identification: a monitor puts channels in order before the neurons")
     counter = _IdentificationCounter(channels, every)
     for start in make_evaluation_starts(seed, episodes):
-        counter.begin()
+        counter.start_episode()
         disturber = Disturber(channels, DisturbanceSettings(Shuffle(True, every)), start.run)
         play_episode(policy, env, channels, disturber, start, watch=counter)
     share = np.where(counter.seen, counter.right / np.maximum(counter.seen, 1), np.nan)
@@ -200,7 +200,7 @@ def format_identification_table(found: IdentifiedShares) -> str:
         "|---" * (len(steps) + 1) + "|",
     ]
     for place, title in enumerate(("the reset", "a reshuffle on the way")):
-        shares = [found.at(k)[place] for k in steps]
+        shares = [found.shares_after(k)[place] for k in steps]
         cells = ["-" if np.isnan(share) else f"{share:.0%}" for share in shares]
         rows.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(rows)

@@ -44,7 +44,7 @@ class AttentionTrace:
         self.attention: list[np.ndarray] = []
         self.keys: list[np.ndarray] = []
 
-    def see(self, policy: Policy, disturber: Disturber) -> None:
+    def record(self, policy: Policy, disturber: Disturber) -> None:
         """Record attention (M, N) and keys (N, k) in the signals' order, NaN for missing signals.
 
         For image patches, what they add to the message (N, m) is recorded. Pass this method as

@@ -42,7 +42,7 @@ class ScoreCase(NamedTuple):
     """Row of the table to play: which policy acts, under which protocol."""
 
     name: str
-    who: str
+    actor: str
     """random, teacher or student."""
     protocol: str = "none"
 
@@ -118,7 +118,7 @@ class ScorePlayer:
         self.failures = FailureCounter()
         """Failed episodes, which are left out."""
 
-    def cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
+    def select_cases(self, rows: Sequence[ScoreRow]) -> list[ScoreCase]:
         """Return the cases that are meaningful for this task.
 
         Args:
@@ -133,7 +133,9 @@ class ScorePlayer:
             and not (few and case.protocol == "none,missing=0.1")
         ]
 
-    def play(self, case: ScoreCase, seconds: float, bounds: tuple[int, int] = EPISODES) -> ScoreRow:
+    def play_row(
+        self, case: ScoreCase, seconds: float, bounds: tuple[int, int] = EPISODES
+    ) -> ScoreRow:
         """Play the episodes of a row until a limit of processor time; failed episodes are left out.
 
         Args:
@@ -150,15 +152,15 @@ class ScorePlayer:
         episodes: list[tuple[float, int]] = []
         for start in make_evaluation_starts(SEED, bounds[1]):
             try:
-                if case.who == "student":
-                    episodes.append(self._student(disturber, start, protocol))
+                if case.actor == "student":
+                    episodes.append(self._play_student(disturber, start, protocol))
                 else:
-                    episodes.append(self._unshuffled(case.who, disturber, start))
+                    episodes.append(self._play_unshuffled(case.actor, disturber, start))
             except EnvironmentFailure as failure:
-                self.failures.note(failure)
+                self.failures.count_failure(failure)
                 last = failure
                 continue
-            self.failures.succeed()
+            self.failures.count_success()
             over = time.process_time() - begun >= seconds
             if over and len(episodes) >= bounds[0]:
                 break
@@ -167,7 +169,7 @@ class ScorePlayer:
         returns, steps = zip(*episodes, strict=True)
         return ScoreRow(case.name, returns, float(np.mean(steps)))
 
-    def _student(
+    def _play_student(
         self, disturber: Disturber, start: EpisodeStart, protocol: EvaluationProtocol
     ) -> tuple[float, int]:
         """Play an episode of the student and return (return, steps)."""
@@ -175,10 +177,12 @@ class ScorePlayer:
         result = play_episode(policy, self._env, self._channels, disturber, start, protocol)
         return result.total, result.steps
 
-    def _unshuffled(self, who: str, disturber: Disturber, start: EpisodeStart) -> tuple[float, int]:
+    def _play_unshuffled(
+        self, who: str, disturber: Disturber, start: EpisodeStart
+    ) -> tuple[float, int]:
         """Play an episode of the random policy or the teacher and return (return, steps)."""
         disturber.reset(start.episode)
-        act = self._random(start) if who == "random" else self._taught()
+        act = self._make_random_policy(start) if who == "random" else self._make_teacher()
         episode = LiveEpisode(self._env, start.environment, disturber, self._channels)
         for tick in episode:
             action = episode.sent
@@ -188,12 +192,12 @@ class ScorePlayer:
             episode.act(action)
         return episode.total, len(episode.rewards)
 
-    def _taught(self) -> Callable[[np.ndarray], np.ndarray]:
+    def _make_teacher(self) -> Callable[[np.ndarray], np.ndarray]:
         """Return the teacher as a function of the observation; missing readings are replaced."""
         newest = NewestReadings()
         return lambda observation: self._teacher(newest(observation))
 
-    def _random(self, start: EpisodeStart) -> Callable[[np.ndarray], np.ndarray]:
+    def _make_random_policy(self, start: EpisodeStart) -> Callable[[np.ndarray], np.ndarray]:
         """Return a random policy as a function of the observation."""
         rng, shape = np.random.default_rng([SEED, start.episode]), self._env.action_space.shape
         return lambda observation: rng.uniform(-1.0, 1.0, shape).astype(np.float32)

@@ -196,9 +196,9 @@ def explore(
             episode = LiveEpisode(env, seed, disturbed, ids)
             trace = play_trace(episode, explorer, disturbed, calm)
         except EnvironmentFailure as failure:
-            failures.note(failure)
+            failures.count_failure(failure)
             continue
-        failures.succeed()
+        failures.count_success()
         traces.append(trace)
         steps += len(trace.actions)
         long = long or len(trace.actions) > WINDOW

@@ -123,9 +123,9 @@ def record(
             episode = LiveEpisode(env, seed, disturbed, ids, left)
             traces.append(play_trace(episode, player, disturbed, calm=True))
         except EnvironmentFailure as failure:
-            failures.note(failure)
+            failures.count_failure(failure)
             continue
-        failures.succeed()
+        failures.count_success()
         left -= len(traces[-1].actions)
     return traces
 

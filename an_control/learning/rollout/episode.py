@@ -151,7 +151,7 @@ class LiveEpisode:
         self.fell = False
         """Whether the environment ended the episode (terminated)."""
         self.done = False
-        self._look(over=False)
+        self._check_observation(over=False)
 
     def __iter__(self) -> Iterator[Tick]:
         disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
@@ -189,13 +189,13 @@ class LiveEpisode:
         if not math.isfinite(total):
             raise self._failure(f"gave the reward {reward}")
         over = self.fell or truncated
-        self._look(over)
+        self._check_observation(over)
         self.done = over or len(self.rewards) == self._limit
         if stop is not None:
             stop.follow(step + 1, self.info.get("distance_m"))
         return reward
 
-    def _look(self, over: bool) -> None:
+    def _check_observation(self, over: bool) -> None:
         """Count the steps without any reading.
 
         Raises:
@@ -253,7 +253,7 @@ class PlayedEpisode:
     detected: int = 0
     walked_m: float | None = None
 
-    def line(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the fields of the episode for `--json`."""
         return {
             "return": self.total,
@@ -316,7 +316,7 @@ def play_episode(
     for tick in episode:
         if tick.moved:
             rewired.append(len(episode.rewards))
-        forgets = protocol is not None and protocol.forgets(tick.moved)
+        forgets = protocol is not None and protocol.clears_state(tick.moved)
         if forgets and policy.channel_state is not None:
             policy.channel_state.reset_channels()
         action = episode.sent

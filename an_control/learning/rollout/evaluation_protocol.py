@@ -77,10 +77,10 @@ class EvaluationProtocol:
         shuffle, words = split_words(text)
         protocol = cls(DisturbanceSettings(shuffle))
         for word in words:
-            protocol = protocol._with(word)
+            protocol = protocol._with_word(word)
         return protocol
 
-    def _with(self, word: str) -> EvaluationProtocol:
+    def _with_word(self, word: str) -> EvaluationProtocol:
         """Return the protocol with one more word; raise ValueError if it is not known."""
         name, _, value = word.partition("=")
         if name == "background" and value:
@@ -97,7 +97,7 @@ class EvaluationProtocol:
             return replace(self, disturbance=self.disturbance.with_word(word))
         raise ValueError(f"protocol: {word!r} (allowed: {ALLOWED_WORDS}, {OWN_WORDS})")
 
-    def forgets(self, rewired: bool) -> bool:
+    def clears_state(self, rewired: bool) -> bool:
         """Return whether the neurons' state is cleared at a step.
 
         Args:

@@ -56,7 +56,7 @@ class ProcessEngine:
 
     def __init__(self, environment: str, channels: Sequence[str], workers: int) -> None:
         self._environment, self._channels, self.workers = environment, tuple(channels), workers
-        self._pool = self._start()
+        self._pool = self._start_pool()
 
     def close(self) -> None:
         """Stop the processes."""
@@ -96,10 +96,10 @@ class ProcessEngine:
                 return join_outcomes(parts, len(models), len(starts))
             left = lost
             self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = self._start()
+            self._pool = self._start_pool()
         raise RolloutError(f"{self._environment}: workers died {MAX_LOST_WORKERS} times")
 
-    def _start(self) -> ProcessPoolExecutor:
+    def _start_pool(self) -> ProcessPoolExecutor:
         """Start the processes."""
         return ProcessPoolExecutor(
             self.workers, multiprocessing.get_context("spawn"), initializer=_initialise_worker

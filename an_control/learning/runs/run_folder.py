@@ -145,7 +145,7 @@ def find_units(folder: Path, environment: str) -> Units:
 
 
 class RunFolder:
-    """Files of one run; nothing is written before `begin`.
+    """Files of one run; nothing is written before `write_settings`.
 
     Args:
         path: The folder.
@@ -173,7 +173,7 @@ class RunFolder:
         self._known = None
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the folder against other processes, creating it if needed.
 
         Meanwhile, the output of environments goes to a file in the folder.
@@ -193,7 +193,7 @@ class RunFolder:
             stack.enter_context(OUTPUT.saved_to(self.path))
             yield
 
-    def begin(self, metrics: Sequence[Mapping[str, Any]]) -> None:
+    def write_settings(self, metrics: Sequence[Mapping[str, Any]]) -> None:
         """Write the settings and the metrics so far."""
         known = (self._known or {}).get("versions") or find_versions()
         self.write("config.json", json.dumps({**self._config, "versions": known}, indent=2) + "\n")
@@ -224,11 +224,11 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise RunError(f"{path}: {error}") from error
 
-    def checkpoint(self, state: Mapping[str, Any]) -> None:
+    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
         """Save a state; see `pack_checkpoint` for what it may hold."""
         self.write(CHECKPOINT, pack_checkpoint(dict(state)))
 
-    def last_checkpoint(self) -> dict[str, Any] | None:
+    def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the last saved state, or None if there is none."""
         if not (self.path / CHECKPOINT).exists():
             return None
@@ -237,7 +237,7 @@ class RunFolder:
         except CheckpointError as error:
             raise RunError(f"{self.path / CHECKPOINT}: {error}") from error
 
-    def metrics(self, lines: int) -> list[dict[str, Any]]:
+    def read_metrics(self, lines: int) -> list[dict[str, Any]]:
         """Return the first `lines` metrics lines.
 
         Later lines come after the last checkpoint; a resumed run makes them again.
@@ -247,7 +247,7 @@ class RunFolder:
         kept = self.read("metrics.jsonl").decode().splitlines()[:lines]
         return [json.loads(line) for line in kept]
 
-    def add_metrics(self, line: Mapping[str, Any]) -> None:
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Append a line to the metrics."""
         path = self.path / "metrics.jsonl"
         try:

@@ -99,14 +99,14 @@ class RunLoop:
         self.done = 0
         """Number of finished steps."""
         self._best, self._wall_s, self._cpu_s = -math.inf, 0.0, 0.0
-        if (state := folder.last_checkpoint()) is not None:
+        if (state := folder.load_checkpoint()) is not None:
             try:
                 learner.restore(state["learner"])
             except CheckpointError as error:
                 raise RunError(f"{folder.path / CHECKPOINT}: {error}") from error
             self.done, self._best = state["done"], state["best"]
             self._wall_s, self._cpu_s = state["wall_s"], state["cpu_s"]
-        self.metrics = folder.metrics(self.done)
+        self.metrics = folder.read_metrics(self.done)
 
     @property
     def finished(self) -> bool:
@@ -130,7 +130,7 @@ class RunLoop:
             Exception: Whatever a step raises.
         """
         made = not self.folder.path.exists()
-        with self.folder.alone():
+        with self.folder.lock():
             self._run(report, stop_after, made)
 
     def _run(self, report: Report | None, stop_after: int | None, made: bool) -> None:
@@ -141,14 +141,14 @@ class RunLoop:
             while more and not self.finished and (stop_after is None or self.done < stop_after):
                 line = self._step()
                 if board is None:
-                    self.folder.begin(self.metrics)
+                    self.folder.write_settings(self.metrics)
                     board = MetricsBoard(self.folder, self.done - 1)
                 else:
-                    self.folder.add_metrics(line)
-                kept = self._validated(line)
+                    self.folder.append_metrics(line)
+                kept = self._keep_if_best(line)
                 board.add(line, self.learner.unit)
                 if kept or time.monotonic() - saved >= self.save_every_s:
-                    self._save()
+                    self._save_checkpoint()
                     saved = time.monotonic()
                 more = report is None or report(line) is not False
         except BaseException:
@@ -159,10 +159,10 @@ class RunLoop:
             if board is not None:
                 board.close()
         if board is not None:
-            self._save()
+            self._save_checkpoint()
             write_curve(self.folder, self.metrics, self.learner.unit)
 
-    def run_reported(self, progress: OnProgress) -> None:
+    def run_with_progress(self, progress: OnProgress) -> None:
         """Run the steps that are left and report them.
 
         Args:
@@ -223,26 +223,26 @@ class RunLoop:
         self.metrics.append(line)
         return line
 
-    def _validated(self, line: Mapping[str, Any]) -> bool:
+    def _keep_if_best(self, line: Mapping[str, Any]) -> bool:
         """Return whether this line's validation is the best so far, and keep the model if it is."""
         best = "validation" in line and bool(line["validation"] >= self._best)
         if best:
             self._best = line["validation"]
-            self._keep()
+            self._write_model()
         return best
 
-    def _keep(self) -> None:
+    def _write_model(self) -> None:
         """Write the current model."""
         try:
             write_model(self.model_path, self.model())
         except OSError as error:
             raise RunError(str(error)) from error
 
-    def _save(self) -> None:
+    def _save_checkpoint(self) -> None:
         """Save a checkpoint, and the model as long as nothing was validated."""
         if self._best == -math.inf:
-            self._keep()
-        self.folder.checkpoint(
+            self._write_model()
+        self.folder.save_checkpoint(
             {
                 "learner": self.learner.state(),
                 "done": self.done,

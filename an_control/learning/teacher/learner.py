@@ -270,7 +270,7 @@ class TeacherLearner:
             self._largest_logit = self._newest.library.largest_logit(self._choices)
         if self._newest.done % self.settings.validate_every == 0:
             validation = self._validate()
-            line |= self._newest.library.failures.figures()
+            line |= self._newest.library.failures.take_metrics()
             if not math.isnan(validation):
                 line["validation"] = validation
                 self._newest.judge(validation)
@@ -330,9 +330,9 @@ class TeacherLearner:
             try:
                 totals.append(self._return(policy, ids, seed, fault))
             except EnvironmentFailure as failure:
-                failures.note(failure)
+                failures.count_failure(failure)
             else:
-                failures.succeed()
+                failures.count_success()
         return float(np.mean(totals)) if totals else math.nan
 
     def _return(

@@ -239,7 +239,7 @@ class Library:
             one.returns.clear()
         if returns:
             line["return"] = float(np.mean(returns))
-        return line | self.failures.figures()
+        return line | self.failures.take_metrics()
 
     def freeze_actor(self, frozen: bool) -> None:
         """Whether the next iterations leave PPO's actor as it is."""

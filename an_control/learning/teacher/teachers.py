@@ -172,7 +172,9 @@ def in_units(teacher: Teacher, units: Units) -> Teacher:
         return teacher
     if teacher.layers is None:
         return FunctionTeacher(
-            lambda readings: teacher(own.scaled(units.numbers(readings))), teacher.digest, units
+            lambda readings: teacher(own.to_readings(units.to_numbers(readings))),
+            teacher.digest,
+            units,
         )
     (weight, bias), *others = teacher.layers
     ones, zeros = np.ones(weight.shape[1]), np.zeros(weight.shape[1])
@@ -261,7 +263,7 @@ def _from_stable_baselines(
     flat = (int(np.prod(readings.shape)),), (int(np.prod(actions.shape)),)
     _check_sizes(f"{algorithm}:{path}", env, *flat)
 
-    unit = convert_actions(actions).unit
+    unit = convert_actions(actions).to_numbers
 
     def act(observation: np.ndarray) -> np.ndarray:
         action, _ = learner.predict(observation.reshape(readings.shape), deterministic=True)

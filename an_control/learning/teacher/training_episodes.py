@@ -128,7 +128,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _fail(self, failure: EnvironmentFailure) -> None:
         """The episode is over; the next reset begins another one."""
-        self._failures.note(failure)
+        self._failures.count_failure(failure)
         self._failed = True
 
     @property
@@ -173,7 +173,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._advance()
         if self._episode.done:
             self.returns.append(self._episode.total)
-            self._failures.succeed()
+            self._failures.count_success()
         return reward
 
     def _play_stop(self) -> None:

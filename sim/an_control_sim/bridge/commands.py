@@ -57,7 +57,7 @@ class CommandReader:
         safe = np.array([actuator.safe for actuator in actuators])
         self.safe = (safe - self._offsets) / self._scales
         self._check(len(actuators), simulation)
-        self.forget()
+        self.clear()
 
     @property
     def topics(self) -> list[tuple[str, Any]]:
@@ -92,7 +92,7 @@ class CommandReader:
         values = self._messages[number].read(message)
         return (values - self._offsets[span]) / self._scales[span]
 
-    def take(self, message: Any, now_s: float, number: int = 0) -> None:
+    def store(self, message: Any, now_s: float, number: int = 0) -> None:
         """Store the commands of a topic's message.
 
         Args:
@@ -106,13 +106,13 @@ class CommandReader:
         self._parts[number] = self.read(message, number)
         self._taken_s[number] = now_s
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Discard the stored commands, which answered an earlier step."""
         self._parts: list[NDArray[np.float64] | None] = [None] * len(self._messages)
         self._taken_s = [-np.inf] * len(self._messages)
 
     @property
-    def answer(self) -> NDArray[np.float64] | None:
+    def newest(self) -> NDArray[np.float64] | None:
         """Return the newest command (A,) in the unit of the action.
 
         Returns None as long as a topic has sent none.
@@ -121,8 +121,8 @@ class CommandReader:
         return np.concatenate(parts) if len(parts) == len(self._parts) else None
 
     @property
-    def answered_s(self) -> float:
-        """Return the time at which the oldest part of `answer` was received."""
+    def received_s(self) -> float:
+        """Return the time at which the oldest part of `newest` was received."""
         return min(self._taken_s)
 
     def action(self, commands: NDArray[np.float64]) -> Any:
@@ -133,7 +133,7 @@ class CommandReader:
         """
         if isinstance(self._space, gymnasium.spaces.Discrete) and len(commands) == 1:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
-        return self._actions.steering(commands)
+        return self._actions.from_own_units(commands)
 
     def _check(self, count: int, simulation: Simulation) -> None:
         """Check the number of actuators against the action space.

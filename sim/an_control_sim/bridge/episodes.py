@@ -105,7 +105,7 @@ def run_episodes(
     try:
         bridge.start()
         if disturbance.stop:
-            bridge.prepare_stops()
+            bridge.wait_for_estop()
         while not episodes or episode < episodes:
             try:
                 results.append(_run_episode(bridge, episode, episodes, seed, progress, drawn))
@@ -131,7 +131,7 @@ def _run_episode(
     """Run one episode and return its result."""
     drawn.reset(episode)
     stop = drawn.stop(bridge.robot.simulation.step_s)
-    bridge.robot.vary(drawn.settings)
+    bridge.robot.vary_robot(drawn.settings)
     timeouts, unmatched = bridge.timeouts, bridge.exchange.unmatched
     bridge.reset(episode_seed(seed, episode), episode)
     robot, tell = bridge.robot, progress or (lambda progress: None)
@@ -141,14 +141,14 @@ def _run_episode(
         if steps % STEPS_PER_REPORT == 0:
             tell(EpisodeProgress(episode, episodes, steps, return_))
         if stop is not None and steps in (stop.begin, stop.end):
-            bridge.estop(steps == stop.begin)
+            bridge.set_estop(steps == stop.begin)
         bridge.step()
         return_ += robot.reward
         steps += 1
         if stop is not None:
             stop.follow(steps, robot.distance_m)
     if stop is not None and stop.begin <= steps <= stop.end:  # the robot fell during the stop
-        bridge.estop(False)
+        bridge.set_estop(False)
     wall_s = time.monotonic() - begin_s
     bridge.finish()
     result = EpisodeResult(

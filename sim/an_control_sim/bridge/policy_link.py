@@ -78,7 +78,7 @@ class PolicyLink:
         self._settled_s = float("inf")
 
     @property
-    def named(self) -> bool:
+    def is_named(self) -> bool:
         """Return whether the policy is a certain node."""
         return self._client is not None
 
@@ -114,7 +114,7 @@ class PolicyLink:
         Raises:
             BridgeError: There is no subscription.
         """
-        if self.named:
+        if self.is_named:
             read, who = topic in self._subscribed(), self.name
         else:
             until_s, who = time.monotonic() + self._timeout_s, "nobody"
@@ -122,7 +122,7 @@ class PolicyLink:
                 pass
             read = self._node.count_subscribers(topic) > 0
         if not read:
-            does = "does not read" if self.named else "reads"
+            does = "does not read" if self.is_named else "reads"
             raise BridgeError(
                 f"{who} {does} {topic}, so nothing would be disturbed: run the policy with a wiring"
                 f" whose sources read {topic}, as `an-control sim` and sim.launch.py do"
@@ -149,8 +149,8 @@ class PolicyLink:
                     f"{self._service}: {answer}"
                 )
 
-    def prepare_stops(self) -> None:
-        """Wait for the services that `stop` needs.
+    def wait_for_estop(self) -> None:
+        """Wait for the services that `set_estop` needs.
 
         Raises:
             BridgeError: The policy does not offer them.
@@ -160,7 +160,7 @@ class PolicyLink:
             if not self._spin(until_s):
                 raise BridgeError(f"waited {self._timeout_s:g} s in vain for {self.name}'s e-stop")
 
-    def stop(self, latch: bool, *, wait: bool) -> None:
+    def set_estop(self, latch: bool, *, wait: bool) -> None:
         """Latch or clear the policy's e-stop.
 
         Args:
@@ -170,13 +170,13 @@ class PolicyLink:
         Raises:
             BridgeError: The answer did not come in time.
         """
-        future = self.call_stop(latch)
+        future = self.request_estop(latch)
         until_s = time.monotonic() + self._timeout_s
         while wait and not future.done():
             if not self._spin(until_s):
                 raise BridgeError(f"{self.name} does not answer the e-stop")
 
-    def call_stop(self, latch: bool) -> Future[Any]:
+    def request_estop(self, latch: bool) -> Future[Any]:
         """Ask the policy to latch or clear its e-stop and return the future of the answer."""
         answer: Future[Any] = self._estops[latch].call_async(Trigger.Request())
         return answer
@@ -364,13 +364,13 @@ class ProgressTopic:
         self._episode, self._return, self._last_return = -1, 0.0, float("nan")
         self._steps = 0
 
-    def begin(self, episode: int) -> None:
+    def start_episode(self, episode: int) -> None:
         """Start an episode."""
         if self._steps:
             self._last_return = self._return
         self._episode, self._return, self._steps = episode, 0.0, 0
 
-    def step(self, count: int, robot: SimulatedRobot, stamp_ns: int) -> None:
+    def publish_step(self, count: int, robot: SimulatedRobot, stamp_ns: int) -> None:
         """Publish the figures after the episode's step number `count`."""
         self._steps = count
         self._return += robot.reward

@@ -47,7 +47,7 @@ class SimulatedRobot:
         resolve: Resolver = message_class,
     ) -> None:
         self.simulation = simulation
-        self._open(camera)
+        self._make_environment(camera)
         file = simulation.file
         try:
             self.outlets = [
@@ -64,9 +64,9 @@ class SimulatedRobot:
                 outlet.check(self._observation, self._sensors())
         finally:
             self.close()
-        self._open(camera)
+        self._make_environment(camera)
 
-    def _open(self, camera: bool) -> None:
+    def _make_environment(self, camera: bool) -> None:
         """Make the environment."""
         self._environment = _make_environment(self.simulation, camera)
         inner, space = self._environment.unwrapped, self._environment.observation_space
@@ -77,7 +77,7 @@ class SimulatedRobot:
             inner.sensors if isinstance(inner, HasSensors) else dict
         )
 
-    def vary(self, settings: DisturbanceSettings) -> None:
+    def vary_robot(self, settings: DisturbanceSettings) -> None:
         """Change the robot's gain, mass and so on from the next reset on.
 
         Raises:

@@ -67,7 +67,7 @@ class RunControl:
             raise RestartRequestedError
         return True
 
-    def begin_episode(self) -> None:
+    def start_episode(self) -> None:
         """Start an episode and answer the resets that asked for it; later ones restart it."""
         self._running = True
         while self._resets:
@@ -78,7 +78,7 @@ class RunControl:
         self._running = False
         self._end_pauses()
 
-    def begin_step(self) -> bool:
+    def start_step(self) -> bool:
         """Wait while paused until a step is requested; return whether this has waited."""
         waited = False
         while self._paused and not self._steps:

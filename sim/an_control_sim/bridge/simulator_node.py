@@ -153,7 +153,7 @@ def simulate(
                 progress=progress,
                 disturbance=settings.disturbance,
             )
-            figures = bridge.figures() if settings.realtime and not stopped() else None
+            figures = bridge.read_diagnostics() if settings.realtime and not stopped() else None
             return RunSummary(tuple(results), figures)
         except BridgeError as error:
             return RunSummary(tuple(error.finished), failure=str(error))

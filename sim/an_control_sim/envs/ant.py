@@ -92,11 +92,11 @@ class AntWorld:
         )
         self._find_parts()
         if self.mass != 1.0:
-            self._weigh()
+            self._scale_mass()
         for joint, angle in zip(self._joints, joint_position, strict=True):
             pybullet.resetJointState(self._ant, joint, float(angle), 0.0, physicsClientId=client)
 
-    def _weigh(self) -> None:
+    def _scale_mass(self) -> None:
         """Scale the mass and inertia of all parts."""
         for link in (-1, *self._links):
             info = pybullet.getDynamicsInfo(self._ant, link, physicsClientId=self._client)

@@ -69,7 +69,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Start an episode on a new track; only the seed decides it."""
         super().reset(seed=seed)
         frame, info = self.game.reset(seed=seed)
-        self._stack.start(self._see(frame))
+        self._stack.start(self._make_gray_frame(frame))
         return cut_patches(self._stack.frames), info
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -84,7 +84,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         steer, gas, brake = np.clip(action, -1.0, 1.0)
         controls = np.array([steer, 0.5 * (gas + 1.0), 0.5 * (brake + 1.0)])
         frame, reward, terminated, truncated, info = self.game.step(controls)
-        self._stack.add(self._see(frame))
+        self._stack.add(self._make_gray_frame(frame))
         return cut_patches(self._stack.frames), float(reward), terminated, truncated, info
 
     def sensors(self) -> dict[str, np.ndarray]:
@@ -108,7 +108,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Close the game."""
         self.game.close()
 
-    def _see(self, frame: np.ndarray) -> np.ndarray:
+    def _make_gray_frame(self, frame: np.ndarray) -> np.ndarray:
         """Return the gray frame (96, 96) of the game's frame (96, 96, 3), with the background."""
         if self._background is not None:
             there = cv2.inRange(frame, DARK_GRASS, LIGHT_GRASS)  # the two, and their mixes

@@ -394,7 +394,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
                 observation, info = self.env.reset(seed=seed, options=options)
             return self._read(observation), info
         except Exception as error:
-            self._fail(f"reset with seed {seed}", error)
+            self._reopen_and_raise(f"reset with seed {seed}", error)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Make a step with the action (A,).
@@ -403,13 +403,13 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             EnvironmentFailure: The environment raised an error.
         """
         self._steps += 1
-        native = self.actions.native(action)
+        native = self.actions.to_action(action)
         try:
             with OUTPUT, RESTORE_THREADS:
                 observation, reward, terminated, truncated, info = self.env.step(native)
             return self._read(observation), float(reward), bool(terminated), bool(truncated), info
         except Exception as error:
-            self._fail(f"step {self._steps}", error)
+            self._reopen_and_raise(f"step {self._steps}", error)
 
     def close(self) -> None:
         """Close the environment, ignoring its errors."""
@@ -424,12 +424,12 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self.readings is None:
             return np.array(observation)
         self.numbers = self.readings.flatten(observation)
-        readings = self.units.scaled(self.numbers)
+        readings = self.units.to_readings(self.numbers)
         if not np.isfinite(readings).all():
             readings[~np.isfinite(readings)] = np.nan
         return readings
 
-    def _fail(self, what: str, error: Exception) -> NoReturn:
+    def _reopen_and_raise(self, what: str, error: Exception) -> NoReturn:
         """Make the environment again and raise an EnvironmentFailure that names the error."""
         _print_traceback(error)
         self.close()

@@ -52,7 +52,7 @@ class FailureCounter:
     """Counter of failed episodes between two metrics lines.
 
     Attributes:
-        count: Number of failed episodes since the last call of `figures`.
+        count: Number of failed episodes since the last call of `take_metrics`.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class FailureCounter:
         self._in_a_row = 0
         self._first = ""
 
-    def note(self, failure: EnvironmentFailure) -> None:
+    def count_failure(self, failure: EnvironmentFailure) -> None:
         """Count a failed episode.
 
         Raises:
@@ -73,11 +73,11 @@ class FailureCounter:
         if self._in_a_row >= MAX_IN_A_ROW:
             raise EnvironmentFailure(f"{failure}; {self._in_a_row} episodes in a row failed")
 
-    def succeed(self) -> None:
+    def count_success(self) -> None:
         """Count an episode that did not fail."""
         self._in_a_row = 0
 
-    def figures(self) -> dict[str, Any]:
+    def take_metrics(self) -> dict[str, Any]:
         """Return the metrics on the failures since the last call; {} without any."""
         if not self.count:
             return {}

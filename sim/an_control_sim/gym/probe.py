@@ -85,7 +85,7 @@ def _collect_numbers(env: AdaptedEnvironment) -> list[np.ndarray]:
                 rows.append(env.numbers.copy())
                 over = terminated or truncated
         except EnvironmentFailure as failure:
-            failures.note(failure)
+            failures.count_failure(failure)
         else:
-            failures.succeed()
+            failures.count_success()
     return rows

@@ -64,9 +64,9 @@ class ActionConversion:
 
     names: tuple[str, ...]
     choices: tuple[int, ...]
-    native: Callable[[np.ndarray], Any]
-    unit: Callable[[Any], np.ndarray]
-    steering: Callable[[np.ndarray], Any]
+    to_action: Callable[[np.ndarray], Any]
+    to_numbers: Callable[[Any], np.ndarray]
+    from_own_units: Callable[[np.ndarray], Any]
 
 
 def convert_readings(space: Space) -> ReadingConversion:
@@ -296,7 +296,7 @@ def _convert_actions_of_parts(
         return dict(zip(each, values, strict=True)) if keyed else tuple(values)
 
     def unit(action: Any) -> np.ndarray:
-        return np.concatenate([one.unit(action[key]) for key, one in each.items()])
+        return np.concatenate([one.to_numbers(action[key]) for key, one in each.items()])
 
     if len({size == 1 for size in choices}) > 1:
         choices = ()  # no library learns bits beside choices
@@ -329,7 +329,7 @@ def _convert_box(space: spaces.Box, name: str) -> ActionConversion:
         return np.minimum(np.maximum(numbers, F32(-1.0)), F32(1.0)).astype(np.float32)
 
     def bounded(numbers: np.ndarray) -> np.ndarray:
-        """Compute the same as `native`, faster, for a Box with both bounds."""
+        """Compute the same as `to_action`, faster, for a Box with both bounds."""
         action = (middle + reach * numbers).astype(space.dtype)
         action = np.minimum(np.maximum(action, own_low), own_high)
         if np.abs(numbers).max() >= 1.0:

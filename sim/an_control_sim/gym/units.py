@@ -51,14 +51,14 @@ class Units:
     def __bool__(self) -> bool:
         return bool(self.scale)
 
-    def scaled(self, numbers: np.ndarray) -> np.ndarray:
+    def to_readings(self, numbers: np.ndarray) -> np.ndarray:
         """Return float32 readings (N,) for the environment's numbers (N,), as a wiring does."""
         if not self.scale:
             return numbers.astype(np.float32)
         with np.errstate(over="ignore"):
             return (numbers.astype(np.float64) * self.scale + self.offset).astype(np.float32)
 
-    def numbers(self, readings: np.ndarray) -> np.ndarray:
+    def to_numbers(self, readings: np.ndarray) -> np.ndarray:
         """Return the environment's numbers (N,) for readings (N,)."""
         if not self.scale:
             return readings

@@ -65,18 +65,18 @@ class OrderTopic:
 
     def __init__(self, node: Node) -> None:
         self._publisher = node.create_publisher(DiagnosticStatus, f"~/{PARAMETER}", LATCHED)
-        self._told: Hashable = None
+        self._published_version: Hashable = None
 
-    def tell(self, version: Hashable, order: Callable[[], Mapping[str, str]]) -> None:
+    def publish_if_changed(self, version: Hashable, order: Callable[[], Mapping[str, str]]) -> None:
         """Publish the order unless its version is the one that was published last.
 
         Args:
             version: Any value that changes whenever the order does.
             order: Returns the signal of each channel by id.
         """
-        if version == self._told:
+        if version == self._published_version:
             return
-        self._told = version
+        self._published_version = version
         values = [KeyValue(key=channel, value=signal) for channel, signal in order().items()]
         self._publisher.publish(DiagnosticStatus(name=PARAMETER, values=values))
 
@@ -201,7 +201,7 @@ class Scrambler:
         self._out = make_scrambled_message(wiring)
         self._accept = accept
         for stage in stages(settings, schedule):
-            self._check(stage)
+            self._check_settings(stage)
         self._settings, self._seed, self._schedule, self._episode = settings, seed, schedule, 0
         self._disturber = Disturber((), settings, seed, schedule)
         self._cables = Cables((), seed)
@@ -220,8 +220,10 @@ class Scrambler:
         self.topic = self._publisher.topic_name
         if not node.has_parameter("shuffle"):
             declare_disturbance(node, settings)
-        follow_disturbance(node, self.change, self._check)
-        declare_order_parameter(node, lambda: self._cables.ids, self._check_order, self.connect)
+        follow_disturbance(node, self.change, self._check_settings)
+        declare_order_parameter(
+            node, lambda: self._cables.ids, self._check_order, self.move_signals
+        )
         self._order_topic = OrderTopic(node)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
 
@@ -256,7 +258,7 @@ class Scrambler:
         carried, disturber = self._cables.carried, self._disturber
         return {id_: carried[by] for id_, by in zip(disturber.ids, disturber.order, strict=True)}
 
-    def connect(self, changes: Mapping[str, str]) -> None:
+    def move_signals(self, changes: Mapping[str, str]) -> None:
         """Change the signals that channels carry, from the next tick on.
 
         Args:
@@ -272,7 +274,7 @@ class Scrambler:
     def _check_order(self, changes: Mapping[str, str]) -> None:
         """Raise ValueError if these changes of the order are not possible."""
         self._cables.check(changes)
-        if not self._out.noisy and NOISE in changes.values():
+        if not self._out.accepts_noise and NOISE in changes.values():
             raise ValueError(f"{NOISE}: not for images (allowed: a signal or nothing)")
         if self._disturber.settings.announce and any(one != NOTHING for one in changes.values()):
             raise ValueError(
@@ -289,7 +291,7 @@ class Scrambler:
         """Start an episode with its own permutations and missing channels."""
         self._episode = episode
         self._disturber.reset(episode)
-        self._out.forget()
+        self._out.start_episode()
 
     def change(self, settings: DisturbanceSettings) -> None:
         """Use other settings from the next tick on."""
@@ -319,19 +321,19 @@ class Scrambler:
             readings = self._table.read(now_ns)
             self._idle = not readings.new and readings.ids == self._present
         if not self._idle:
-            readings = self._whole(readings)
+            readings = self._add_missing(readings)
             if readings.ids is not self._ids:
-                self._know(readings.ids)
+                self._add_channels(readings.ids)
             self._out.fill(readings, self, stamp_ns)
         version = self._episode, self._disturber.shuffles, self._cables.version
-        self._order_topic.tell(version, lambda: self.order)
+        self._order_topic.publish_if_changed(version, lambda: self.order)
 
     def send(self) -> None:
         """Publish the prepared message; it may be published again for the same step."""
         if not (self.lost or self._idle):
             self._publisher.publish(self._out.message)
 
-    def _whole(self, readings: Readings) -> Readings:
+    def _add_missing(self, readings: Readings) -> Readings:
         """Return the readings with NaN for every scalar channel that is missing.
 
         Otherwise a reader of the messages would keep the channel's last value until it is too old.
@@ -347,13 +349,13 @@ class Scrambler:
         values[self._places] = readings.values
         return readings._replace(values=values, ids=ids)
 
-    def _check(self, settings: DisturbanceSettings) -> None:
+    def _check_settings(self, settings: DisturbanceSettings) -> None:
         """Raise ValueError if these settings cannot be used here."""
         self._out.check(settings)
         if self._accept is not None:
             self._accept(settings)
 
-    def _know(self, ids: tuple[str, ...]) -> None:
+    def _add_channels(self, ids: tuple[str, ...]) -> None:
         """Add channels that have appeared."""
         new = [id_ for id_ in ids if id_ not in self._disturber.ids]
         if new:
@@ -419,20 +421,20 @@ class ScramblerNode(QuietNode):
         self._episode = 0
         self._inputs = Inputs(
             self, self._scrambler.table, time.monotonic_ns,
-            self._follow if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
+            self._on_source if lockstep else lambda source, stamp_ns: None, RELIABLE.depth,
         )  # fmt: skip
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         if lockstep:
             self.create_timer(LOCKSTEP_WAIT_S / 2, self._act_if_overdue, clock=steady)
         else:
-            self.create_timer(1.0 / wiring.rate_hz, self._tick, clock=steady)
+            self.create_timer(1.0 / wiring.rate_hz, self._send_newest, clock=steady)
         self.create_service(Trigger, "~/reset", self._on_reset)
 
-    def _follow(self, source: str, stamp_ns: int | None) -> None:
+    def _on_source(self, source: str, stamp_ns: int | None) -> None:
         """Process the arrival of a source's message in lockstep."""
         ready_ns = self._lockstep.arrived(source, stamp_ns, time.monotonic_ns())
         if ready_ns is not None:
-            self._act(ready_ns)
+            self._send_step(ready_ns)
         elif self._lockstep.repeated(stamp_ns):
             self._scrambler.send()
 
@@ -440,15 +442,15 @@ class ScramblerNode(QuietNode):
         """Send the readings of a step whose wait has ended."""
         overdue_ns = self._lockstep.overdue(time.monotonic_ns())
         if overdue_ns is not None:
-            self._act(overdue_ns)
+            self._send_step(overdue_ns)
 
-    def _act(self, stamp_ns: int) -> None:
+    def _send_step(self, stamp_ns: int) -> None:
         """Send the readings of a step in lockstep."""
         self._lockstep.acted()
         self._scrambler.prepare(stamp_ns)
         self._scrambler.send()
 
-    def _tick(self) -> None:
+    def _send_newest(self) -> None:
         """Send the current readings."""
         stamp_ns = int(self.get_clock().now().nanoseconds)
         self._scrambler.prepare(stamp_ns, now_ns=time.monotonic_ns())

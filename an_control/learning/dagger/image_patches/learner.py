@@ -113,7 +113,7 @@ class PatchDagger:
         self._hashes = settings_with(folder, start_hash=model_digest(start))
         self._student = new_student(settings, seed)
         if start is not None:
-            self._student.begin_as(start)
+            self._student.load_arrays(start)
         self._student.to(device)
         self._driver = copy.deepcopy(self._student)
         self._optimiser = torch.optim.Adam(self._student.parameters())

@@ -64,7 +64,7 @@ class VisionStudent(nn.Module):
             }
         )
         for part in self._parts:
-            part.begin_as(arrays)
+            part.load_arrays(arrays)
         table = positional_table(sizes.queries, sizes.positions).astype(np.float32)
         places = np.indices((sizes.grid, sizes.grid)).reshape(2, -1).T / sizes.grid
         self.table: Tensor
@@ -85,9 +85,9 @@ class VisionStudent(nn.Module):
                 if _key(name) in self.weights:
                     self.weights[_key(name)].copy_(torch.tensor(array))
         for part in self._parts:
-            part.begin_as(model.arrays)
+            part.load_arrays(model.arrays)
 
-    def begin_as(self, model: Model) -> None:
+    def load_arrays(self, model: Model) -> None:
         """Take a model's weights; a memory that it lacks begins unheard.
 
         ValueError where it differs in anything else.

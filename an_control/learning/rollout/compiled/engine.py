@@ -95,27 +95,27 @@ class FusedEngine:
         teams = _group_by_sizes(models)
         for begin in range(0, len(starts), CHUNK):
             part = starts[begin : begin + CHUNK]
-            states, conditions = self.states(part), self.conditions(part, disturbance)
+            states, conditions = self.initial_states(part), self.make_conditions(part, disturbance)
             if hints is not None:
                 here = slice(begin, begin + len(part))
                 conditions = conditions._replace(hinted=hints.hinted[here])
             tasks = []
             for rows, team in teams:
-                for some, few in self._shares(len(rows), len(part)):
+                for some, few in self._split_calls(len(rows), len(part)):
                     where = np.ix_(rows[some], np.arange(begin, begin + len(part))[few])
                     told = NO_HINTS if hints is None else hints.codes[rows[some]]
                     what = team.some(some), told, states[few], _slice_conditions(conditions, few)
-                    tasks.append((where, self._pool.submit(self._run, *what)))
+                    tasks.append((where, self._pool.submit(self._play_call, *what)))
             for where, task in tasks:
                 returns[where], steps[where] = task.result()
         failed = bool(np.isnan(returns).any())
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
-    def states(self, starts: Sequence[EpisodeStart]) -> np.ndarray:
+    def initial_states(self, starts: Sequence[EpisodeStart]) -> np.ndarray:
         """Return the episodes' initial states (R, S)."""
         return np.array([self.batch.start(start.environment) for start in starts])
 
-    def conditions(
+    def make_conditions(
         self, starts: Sequence[EpisodeStart], disturbance: DisturbanceSettings
     ) -> RolloutConditions:
         """Return the effect of the disturbance on each of these episodes.
@@ -160,7 +160,7 @@ class FusedEngine:
             undisturbed_conditions().hinted,
         )
 
-    def _shares(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
+    def _split_calls(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
         """Return the models and the episodes of each call, with enough calls for all threads."""
         calls = SHARES * self._pool._max_workers
         if models >= calls:
@@ -169,7 +169,7 @@ class FusedEngine:
             (slice(None), few) for few in _split_evenly(episodes, min(calls, -(-episodes // BATCH)))
         ]
 
-    def _run(
+    def _play_call(
         self,
         candidates: Packed,
         hints: np.ndarray,

@@ -55,7 +55,7 @@ class ConsoleState(NamedTuple):
     paddle: int
 
     @classmethod
-    def of(cls, console: ALEInterface) -> ConsoleState:
+    def from_console(cls, console: ALEInterface) -> ConsoleState:
         """Return the values in the console's memory."""
         memory = console.getRAM()
         y = int(memory[BALL_Y])
@@ -80,18 +80,18 @@ class PongPlayer:
         self._stick = float(seen.paddle)
         self.last = seen
 
-    def comes(self, seen: ConsoleState) -> bool:
-        """Return whether the ball approaches; call it before `move`."""
+    def is_approaching(self, seen: ConsoleState) -> bool:
+        """Return whether the ball approaches; call it before `choose_move`."""
         return bool(self.last.x) and seen.x > self.last.x
 
-    def move(self, seen: ConsoleState, done: int) -> int:
+    def choose_move(self, seen: ConsoleState, done: int) -> int:
         """Return the next move.
 
         Args:
             seen: The console's memory.
             done: The move of the step before.
         """
-        comes, paddle = self.comes(seen), float(self.last.paddle)
+        comes, paddle = self.is_approaching(seen), float(self.last.paddle)
         for _ in range(2):
             paddle += (self._stick - paddle) / 2.0
             self._stick = min(max(self._stick + done * STICK / 2.0, HIGHEST), LOWEST)
@@ -119,30 +119,30 @@ class PongTeacher:
 
     def start(self) -> None:
         """Start a game."""
-        self._player = PongPlayer(ConsoleState.of(self._console))
-        self._said: int | None = None
+        self._player = PongPlayer(ConsoleState.from_console(self._console))
+        self._last_move: int | None = None
 
     def __call__(self) -> np.ndarray:
         """Return the action (6,) float32, one-hot, for the console's current state."""
-        seen = ConsoleState.of(self._console)
+        seen = ConsoleState.from_console(self._console)
         done = _move_of_button(self._env.button)
-        comes = self._player.comes(seen)
-        if comes and done != self._said:
-            self._player.aim, _ = self._best(self._player, seen, done, 1)
-        move = self._player.move(seen, done)
-        self._said = move if comes else None
+        comes = self._player.is_approaching(seen)
+        if comes and done != self._last_move:
+            self._player.aim, _ = self._find_best_aim(self._player, seen, done, 1)
+        move = self._player.choose_move(seen, done)
+        self._last_move = move if comes else None
         action = np.zeros(6, np.float32)
         action[PLACES[move]] = 1.0
         return action
 
-    def _best(
+    def _find_best_aim(
         self, player: PongPlayer, seen: ConsoleState, done: int, leg: int
     ) -> tuple[PaddleAim, float]:
         """Return the best aim for the ball that approaches, and its value.
 
         A point is worth more the sooner it comes, a lost one the later. The console is restored.
         """
-        here, arrives = self._console.cloneState(), self._arrival(player.last, seen)
+        here, arrives = self._console.cloneState(), self._predict_arrival(player.last, seen)
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
         best = (
             PaddleAim(min(TARGETS, key=lambda target: abs(arrives - sum(REACH) / 2.0 - target))),
@@ -153,7 +153,7 @@ class PongTeacher:
                 self._console.restoreState(here)
                 tried = copy.copy(player)
                 tried.aim = aim
-                value = self._value(tried, seen, done, leg)
+                value = self._evaluate_aim(tried, seen, done, leg)
                 if value > best[1]:
                     best = aim, value
                 if value == 1.0 / leg:
@@ -163,34 +163,34 @@ class PongTeacher:
         self._console.restoreState(here)
         return best
 
-    def _arrival(self, last: ConsoleState, seen: ConsoleState) -> float:
+    def _predict_arrival(self, last: ConsoleState, seen: ConsoleState) -> float:
         """Return the row of the ball when it reaches the paddle."""
         here = self._console.cloneState()
         while last.x < seen.x < CONTACT_X:
             last, before = seen, last
-            self._act(STILL)
-            seen = ConsoleState.of(self._console)
+            self._play_step(STILL)
+            seen = ConsoleState.from_console(self._console)
         self._console.restoreState(here)
         if seen.x < last.x:  # the paddle has hit the ball
             last, seen = before, last
         share = (CONTACT_X - last.x) / max(seen.x - last.x, 1)
         return _reflect_row(last.y + share * (seen.y - last.y))
 
-    def _value(self, player: PongPlayer, seen: ConsoleState, done: int, leg: int) -> float:
+    def _evaluate_aim(self, player: PongPlayer, seen: ConsoleState, done: int, leg: int) -> float:
         """Return the value of an approaching ball: a point, or the value of the next return."""
         away = False
         for _ in range(LONGEST_RETURN):
-            done = player.move(seen, done)
-            if points := self._act(done):
+            done = player.choose_move(seen, done)
+            if points := self._play_step(done):
                 return points / leg
-            seen = ConsoleState.of(self._console)
-            comes = player.comes(seen)
+            seen = ConsoleState.from_console(self._console)
+            comes = player.is_approaching(seen)
             if away and comes:
-                return self._best(player, seen, done, leg + 1)[1] if leg < RETURNS else 0.0
+                return self._find_best_aim(player, seen, done, leg + 1)[1] if leg < RETURNS else 0.0
             away = away or not comes
         return 0.0
 
-    def _act(self, move: int) -> float:
+    def _play_step(self, move: int) -> float:
         """Play a step with this move and return the points."""
         return float(sum(self._console.act(BUTTONS[move]) for _ in range(SKIP)))
 
