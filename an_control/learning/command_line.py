@@ -15,7 +15,7 @@ from typing import Any
 def format_flag(name: str) -> str:
     """Return the command-line flag of an options field.
 
-    >>> option("teacher_minutes")
+    >>> format_flag("teacher_minutes")
     '--teacher-minutes'
     """
     return "--" + name.replace("_", "-")

@@ -185,7 +185,7 @@ def format_error(sd: float, episodes: int, digits: int = 0) -> str:
         episodes: Number of episodes.
         digits: Digits after the decimal point.
 
-    >>> error(30.0, 101)
+    >>> format_error(30.0, 101)
     '+- 3'
     """
     return f"+- {sd / np.sqrt(episodes - 1):.{digits}f}" if episodes > 1 else "+- ?"

@@ -280,7 +280,7 @@ def plot_missing_channels(
 def describe_protocol(protocol: str) -> str:
     """Return a protocol as a readable label.
 
-    >>> in_words("reset+100,delay=1")
+    >>> describe_protocol("reset+100,delay=1")
     'order unknown from the start, channels moved every 100 steps, delay=1'
     """
     first, *others = protocol.split(",")

@@ -68,7 +68,7 @@ class EvaluationProtocol:
         Examples: `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
         `reset,without=attention`, `reset,background=marble`.
 
-        >>> Protocol.parse("100,announced,noise=5").disturbance.shuffle.every
+        >>> EvaluationProtocol.parse("100,announced,noise=5").disturbance.shuffle.every
         100
 
         Raises:

@@ -265,7 +265,7 @@ def _list_sensors(env: gymnasium.Env[Any, Any]) -> str:
 def format_expression(places: Sequence[int], size: int) -> str:
     """Return the expression for these indices of an observation of `size` numbers.
 
-    >>> expression((0, 2, 4), 6)
+    >>> format_expression((0, 2, 4), 6)
     'observation[0:5:2]'
     """
     if len(places) == 1:

@@ -13,7 +13,7 @@ PATCH = 6
 def make_patch_ids(height: int, width: int, patch: int = PATCH) -> list[str]:
     """Return ``camera.ROW.COLUMN`` for each whole patch of a frame, row by row.
 
-    >>> patch_ids(12, 6)
+    >>> make_patch_ids(12, 6)
     ['camera.0.0', 'camera.1.0']
     """
     return [f"camera.{i}.{j}" for i in range(height // patch) for j in range(width // patch)]

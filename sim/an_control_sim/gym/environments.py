@@ -203,9 +203,9 @@ TASK_ENVIRONMENTS = {
 def find_environment_id(task: str) -> str:
     """Return the gymnasium id of a task's short name; any other name is an id already.
 
-    >>> environment_of("ant")
+    >>> find_environment_id("ant")
     'an_control_sim:an_control/Ant-v0'
-    >>> environment_of("CartPole-v1")
+    >>> find_environment_id("CartPole-v1")
     'CartPole-v1'
     """
     return TASK_ENVIRONMENTS.get(task, task)
