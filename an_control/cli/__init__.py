@@ -19,7 +19,7 @@ from an_control import __version__
 from an_control.cli.common import InputError, WorkError, check_outputs
 from an_control.cli.help import SHELLS, VERBS, parse, unknown, usage
 from an_control.cli.verbs import completion, verb_class
-from an_control.learning.runs.progress import RunStopped
+from an_control.learning.runs.progress import RunStoppedError
 from an_control.policy.model_file import ModelError
 from an_control.system.compilation import told_compilation
 from an_control.system.environment_output import OUTPUT, EnvironmentFailure
@@ -93,7 +93,7 @@ def _reported(prog: str, work: Callable[[], int]) -> int:
     except (WorkError, WriteError, EnvironmentFailure) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
-    except RunStopped:
+    except RunStoppedError:
         return INTERRUPTED
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)

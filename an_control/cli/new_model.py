@@ -70,19 +70,19 @@ class Verb:
         """Return the task for the model file, from a gymnasium environment."""
         need("sim", "gymnasium")
         from an_control_sim.gym.environments import (
-            describe,
-            environment_of,
+            describe_task,
+            find_environment_id,
             make_environment,
-            of_patches,
+            shows_patches,
         )
-        from an_control_sim.gym.probe import measured_units
+        from an_control_sim.gym.probe import measure_units
 
-        environment = environment_of(self.robot)
+        environment = find_environment_id(self.robot)
         try:
-            units = measured_units(environment)
+            units = measure_units(environment)
             with closing(make_environment(environment, units)) as env:
-                if of_patches(env):
+                if shows_patches(env):
                     raise ValueError(f"{self.robot}: has a camera; this makes models of numbers")
-                return describe(env, self.robot, environment)
+                return describe_task(env, self.robot, environment)
         except ValueError as error:
             raise InputError(str(error)) from error

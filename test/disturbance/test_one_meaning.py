@@ -41,11 +41,11 @@ from an_control.learning.forward_model.episodes import (  # noqa: E402
 from an_control.learning.forward_model.imputation import _Batch as ImputationBatch  # noqa: E402
 from an_control.learning.forward_model.networks import ForwardModelSettings  # noqa: E402
 from an_control.learning.rollout.compiled.engine import FusedEngine  # noqa: E402
-from an_control.learning.rollout.engine import Start  # noqa: E402
+from an_control.learning.rollout.engine import EpisodeStart  # noqa: E402
 from an_control.learning.rollout.episode import play_episode  # noqa: E402
 from an_control.learning.teacher.teachers import FunctionTeacher  # noqa: E402
 from an_control.learning.teacher.training_episodes import TrainingEpisodes  # noqa: E402
-from an_control.learning.training_disturbances import Disturbance, Fault, PatchFault  # noqa: E402
+from an_control.learning.training_disturbances import Fault, PatchDisturbance, TrainingDisturbance  # noqa: E402
 from an_control.policy.task import Task  # noqa: E402
 from an_control_sim.gym.varied_robot import VariedRobot  # noqa: E402
 
@@ -131,7 +131,7 @@ def by_slot(values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
 def evaluation(words: str, env: VariedRobot) -> Iterator[Received]:
     policy, disturber = Listener(), Disturber(CHANNELS, DisturbanceSettings.parse(words), 1)
     for number in range(EPISODES):
-        play_episode(policy, env, CHANNELS, disturber, Start(number, 1, number))
+        play_episode(policy, env, CHANNELS, disturber, EpisodeStart(number, 1, number))
     return policy.received()
 
 
@@ -158,8 +158,8 @@ def scrambler(words: str, env: VariedRobot) -> Iterator[Received]:
 def compiled(words: str, env: VariedRobot) -> Iterator[Received]:
     batch = SimpleNamespace(steps=STEPS)
     engine = FusedEngine(batch, CHANNELS, 1, 1)
-    starts = [Start(0, 3, number) for number in range(EPISODES)]
-    conditions = engine.conditions(starts, DisturbanceSettings.parse(words))
+    starts = [EpisodeStart(0, 3, number) for number in range(EPISODES)]
+    conditions = engine.make_conditions(starts, DisturbanceSettings.parse(words))
     engine.close()
     for number in range(EPISODES):
         nominal = RECORDED.copy()
@@ -171,7 +171,7 @@ def compiled(words: str, env: VariedRobot) -> Iterator[Received]:
 
 def streams(words: str, env: VariedRobot) -> Iterator[Received]:
     actions = np.zeros((STEPS, 1), np.float32)
-    settings = StreamSettings({Disturbance.parse(words): 1.0}, reshuffled=0.0)
+    settings = StreamSettings({TrainingDisturbance.parse(words): 1.0}, reshuffled=0.0)
     what = [Episode(RECORDED, actions, actions)], EPISODES, STEPS, settings, 1
     batch = Streams(*what, np.random.default_rng(4)).batch()
     values = torch.where(batch.present > 0, batch.values, torch.nan).numpy()
@@ -181,7 +181,7 @@ def streams(words: str, env: VariedRobot) -> Iterator[Received]:
 
 def own_episodes(words: str, env: VariedRobot) -> Iterator[Received]:
     rng, listener = np.random.default_rng(5), Listener()
-    how = RolloutSettings(disturb={Disturbance.parse(words): 1.0}, shuffled=False)
+    how = RolloutSettings(disturb={TrainingDisturbance.parse(words): 1.0}, shuffled=False)
     for _ in range(EPISODES):
         listener.reset()
         record(env, FunctionTeacher(lambda seen: seen[:1]), listener, rng, how.disturbance({}, rng))
@@ -273,7 +273,7 @@ def patch_settings(words: str) -> PatchDaggerSettings:
     from dataclasses import replace
 
     student = replace(made.student, patch=PATCH, stack=STACK, actions=1)
-    disturb = {PatchFault.parse(words): 1.0}
+    disturb = {PatchDisturbance.parse(words): 1.0}
     return replace(made, student=student, disturb=disturb, batch=EPISODES, piece=1, led=0.0)
 
 

@@ -29,7 +29,7 @@ from an_control.learning.forward_model.networks import (
     Training,
     usual_costs,
 )
-from an_control.learning.runs.run_folder import Recordings
+from an_control.learning.runs.run_folder import EpisodeRecordings
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.monitor.forward_model import NETWORKS, ForwardModel
 from an_control.policy import Model
@@ -69,7 +69,7 @@ class ForwardModelLearner:
         torch.set_num_threads(1)  # on a busy machine threads of small networks wait for each other
         self.settings, self.seed = settings, seed
         self._env, self._known = env, model
-        self._recordings = Recordings(folder, Trace)
+        self._recordings = EpisodeRecordings(folder, Trace)
         self._rng = np.random.default_rng(seed)
         self._stages: list[Callable[[], Training]] = [self._prediction, self._identity]
         self._updates = [settings.updates, settings.identity_updates]

@@ -21,7 +21,12 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Permutation
 from an_control.learning.forward_model.episodes import Trace, play_trace
 from an_control.learning.rollout.episode import LiveEpisode
-from an_control.learning.training_disturbances import Fault, disturber, ids_of, offered
+from an_control.learning.training_disturbances import (
+    Fault,
+    drop_unsupported,
+    make_disturber,
+    make_sorted_ids,
+)
 from an_control.load import make_policy
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import FitLimits, ForwardModel, Prediction
@@ -31,7 +36,7 @@ from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import MONITOR
 from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
-from an_control_sim.gym.failure import EnvironmentFailure, Failures
+from an_control_sim.gym.failure import EnvironmentFailure, FailureCounter
 
 NOMINAL = DisturbanceSettings()
 OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")
@@ -77,9 +82,11 @@ def validate(
         return record(env, model, settings, ticks, rng)
 
     trained = play(NOMINAL) + play(NOMINAL)
-    for fault in offered(env, dict.fromkeys(faults, 0.0)):
+    for fault in drop_unsupported(env, dict.fromkeys(faults, 0.0)):
         trained += play(fault.settings)
-    robots = [play(one.settings) for one in offered(env, dict.fromkeys(map(Fault, OTHERS), 0.0))]
+    robots = [
+        play(one.settings) for one in drop_unsupported(env, dict.fromkeys(map(Fault, OTHERS), 0.0))
+    ]
     unmoved, count = play(NOMINAL), trained[0].readings.shape[1]
     limits = measure_limits(model, trained, [trace for robot in robots for trace in robot])
     unproven = MonitorValidation(*limits, 0, 0.0, 0.0)
@@ -112,19 +119,19 @@ def record(
     Raises:
         EnvironmentFailure: too many episodes failed.
     """
-    player, left, failures = _Undisturbed(model), ticks, Failures()
+    player, left, failures = _Undisturbed(model), ticks, FailureCounter()
     count, traces = len(player.ids), []
     while left:
         player.policy.reset()
-        disturbed = disturber(count, settings, rng)
-        seed, ids = int(rng.integers(*TRAINING_SEEDS)), ids_of(count)
+        disturbed = make_disturber(count, settings, rng)
+        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_sorted_ids(count)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids, left)
             traces.append(play_trace(episode, player, disturbed, calm=True))
         except EnvironmentFailure as failure:
-            failures.note(failure)
+            failures.count_failure(failure)
             continue
-        failures.succeed()
+        failures.count_success()
         left -= len(traces[-1].actions)
     return traces
 

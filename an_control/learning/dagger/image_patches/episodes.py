@@ -18,7 +18,11 @@ from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Disturbe
 from an_control.disturbance.patches import DisturbedPatches
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.rollout.episode import LiveEpisode
-from an_control.learning.training_disturbances import NOTHING, disturber, ids_of
+from an_control.learning.training_disturbances import (
+    NO_DISTURBANCE,
+    make_disturber,
+    make_sorted_ids,
+)
 from an_control.policy import Policy
 from an_control.wiring.image import cut
 from an_control_sim.gym.environments import HasChannels, HasFrames, StateTeacher
@@ -172,7 +176,7 @@ def record(
     return Episode(np.array(frames), *done, episode.total, helped / len(frames))
 
 
-CHANNEL = ids_of(1)
+CHANNEL = make_sorted_ids(1)
 
 
 def in_time(steps: int, stack: int) -> np.ndarray:
@@ -201,7 +205,7 @@ def as_seen(
             (K,).
     """
     frames = in_time(steps, stack)
-    disturbing = disturber(1, replace(drawn, missing=NOTHING.missing), rng)
+    disturbing = make_disturber(1, replace(drawn, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)
     delivery = DisturbedPatches(disturbing)

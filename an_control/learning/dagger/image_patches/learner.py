@@ -20,8 +20,8 @@ from an_control.learning.dagger.image_patches.episodes import Episode, record
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.image_patches.student import VisionStudent
 from an_control.learning.es.search import VALIDATION_SEED
-from an_control.learning.evaluation.evaluate import evaluate
-from an_control.learning.runs.run_folder import Recordings, as_tensors
+from an_control.learning.evaluation.evaluate import play_episodes
+from an_control.learning.runs.run_folder import EpisodeRecordings, to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import model_digest, settings_with
 from an_control.load import make_policy
@@ -134,11 +134,11 @@ class PatchDagger:
         self._hashes = settings_with(folder, start_hash=model_digest(start))
         self._student = new_student(settings, seed)
         if start is not None:
-            self._student.begin_as(start)
+            self._student.load_arrays(start)
         self._student.to(device)
         self._driver = copy.deepcopy(self._student)
         self._optimiser = torch.optim.Adam(self._student.parameters())
-        self._recordings = Recordings(folder, Episode)
+        self._recordings = EpisodeRecordings(folder, Episode)
         self._episodes: list[Episode] = []
         self._round = 0
 
@@ -191,7 +191,7 @@ class PatchDagger:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint of `state`, with the episodes in the folder."""
-        tensors = as_tensors(state)
+        tensors = to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._driver.load_state_dict(tensors["driver"])
         self._optimiser.load_state_dict(tensors["optimiser"])
@@ -258,7 +258,7 @@ class PatchDagger:
         shuffled = DisturbanceSettings(
             shuffle=Shuffle(True), missing=Range.read(self.settings.mean_missing)
         )
-        results = evaluate(
+        results = play_episodes(
             self._policy(),
             self._env,
             self._task.channels,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from an_control.learning.arrays import array_of
+from an_control.learning.arrays import to_array
 from an_control.learning.recurrence import SetEncoder, SetPooling
 from an_control.policy import Model, VisionSizes
 from an_control.policy.random_model import random_model
@@ -66,7 +66,7 @@ class VisionStudent(nn.Module):
             }
         )
         for part in self._parts:
-            part.begin_as(arrays)
+            part.load_arrays(arrays)
         table = positional_table(sizes.queries, sizes.positions).astype(np.float32)
         places = np.indices((sizes.grid, sizes.grid)).reshape(2, -1).T / sizes.grid
         self.table: Tensor
@@ -92,9 +92,9 @@ class VisionStudent(nn.Module):
                 if _key(name) in self.weights:
                     self.weights[_key(name)].copy_(torch.tensor(array))
         for part in self._parts:
-            part.begin_as(model.arrays)
+            part.load_arrays(model.arrays)
 
-    def begin_as(self, model: Model) -> None:
+    def load_arrays(self, model: Model) -> None:
         """Copy a model's weights; a memory that only the student has starts with no effect.
 
         Raises:
@@ -118,7 +118,7 @@ class VisionStudent(nn.Module):
         """Return the weights under their names in a model file."""
         found = {name: array for part in self._parts for name, array in part.arrays().items()}
         return {
-            name: found[name] if name in found else array_of(self.array(name))
+            name: found[name] if name in found else to_array(self.array(name))
             for name in self.sizes.shapes()
         }
 
