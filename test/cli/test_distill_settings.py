@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.cli import main
-from an_control.learning.dagger.image_patches.learner import PatchDagger, new_student
+from an_control.learning.dagger.image_patches.learner import PatchDagger, make_student
 from an_control.learning.dagger.settings import read_recipe
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model, write_model
@@ -73,7 +73,7 @@ def test_a_start_model_of_image_patches_is_known_by_its_numbers(tmp_path):
         task = describe(env, "pong", environment_of("pong"))
         one, same, other = (
             PatchDagger(
-                tmp_path, env, task, settings, 5, start=new_student(settings, seed).model(task, {})
+                tmp_path, env, task, settings, 5, start=make_student(settings, seed).model(task, {})
             ).config
             for seed in (3, 3, 4)
         )

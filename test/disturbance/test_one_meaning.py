@@ -19,19 +19,19 @@ from gymnasium import spaces
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Disturber, Range  # noqa: E402
-from an_control.learning.dagger.image_patches.batches import Batches  # noqa: E402
+from an_control.learning.dagger.image_patches.batches import PatchBatches  # noqa: E402
 from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
-    Episode as PatchEpisode,
+    PatchEpisode as PatchEpisode,
 )
-from an_control.learning.dagger.image_patches.episodes import record as record_patches  # noqa: E402
+from an_control.learning.dagger.image_patches.episodes import record_episode as record_patches  # noqa: E402
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings  # noqa: E402
 from an_control.learning.dagger.settings import read_recipe  # noqa: E402
 from an_control.learning.dagger.streams import (  # noqa: E402
-    Episode,
+    DaggerEpisode,
+    DaggerStreams,
     RolloutSettings,
-    Streams,
     StreamSettings,
-    record,
+    record_episode,
 )
 from an_control.learning.forward_model.episodes import (  # noqa: E402
     MissingChannels,
@@ -171,8 +171,8 @@ def compiled(words: str, env: VariedRobot) -> Iterator[Received]:
 def streams(words: str, env: VariedRobot) -> Iterator[Received]:
     actions = np.zeros((STEPS, 1), np.float32)
     settings = StreamSettings({Disturbance.parse(words): 1.0}, reshuffled=0.0)
-    what = [Episode(RECORDED, actions, actions)], EPISODES, STEPS, settings, 1
-    batch = Streams(*what, np.random.default_rng(4)).batch()
+    what = [DaggerEpisode(RECORDED, actions, actions)], EPISODES, STEPS, settings, 1
+    batch = DaggerStreams(*what, np.random.default_rng(4)).batch()
     values = torch.where(batch.present > 0, batch.values, torch.nan).numpy()
     for row, counts in enumerate(batch.counts.sum(0).long().tolist()):
         yield values[:counts, row]
@@ -183,7 +183,13 @@ def own_episodes(words: str, env: VariedRobot) -> Iterator[Received]:
     how = RolloutSettings(disturb={Disturbance.parse(words): 1.0}, shuffled=False)
     for _ in range(EPISODES):
         listener.reset()
-        record(env, FunctionTeacher(lambda seen: seen[:1]), listener, rng, how.disturbance({}, rng))
+        record_episode(
+            env,
+            FunctionTeacher(lambda seen: seen[:1]),
+            listener,
+            rng,
+            how.draw_disturbance({}, rng),
+        )
     return listener.received()
 
 
@@ -192,8 +198,8 @@ def dagger_faults(words: str, env: VariedRobot) -> Iterator[Received]:
     how = RolloutSettings(faulty=True, shuffled=False)
     for _ in range(EPISODES):
         listener.reset()
-        drawn = how.disturbance({Fault.parse(words): 1.0}, rng)
-        record(env, FunctionTeacher(lambda seen: seen[:1]), listener, rng, drawn)
+        drawn = how.draw_disturbance({Fault.parse(words): 1.0}, rng)
+        record_episode(env, FunctionTeacher(lambda seen: seen[:1]), listener, rng, drawn)
     return listener.received()
 
 
@@ -288,7 +294,7 @@ def patch_rows(words: str, env: VariedRobot) -> Iterator[Received]:
     frames = np.array([picture(step) for step in range(STEPS)])
     actions = np.zeros((STEPS, 1), np.float32)
     episode = PatchEpisode(frames, actions, actions, 0.0, 0.0)
-    batches = Batches([episode], patch_settings(words), np.random.default_rng(9))
+    batches = PatchBatches([episode], patch_settings(words), np.random.default_rng(9))
     batches.draw()
     for row in batches._rows:
         assert row is not None

@@ -254,7 +254,7 @@ def test_one_reading_is_enough_for_a_student():
         PerturbedTeacher,
         RolloutSettings,
         StudentRollout,
-        record,
+        record_episode,
     )
     from an_control.learning.dagger.student import Student
     from an_control.learning.teacher.teachers import FunctionTeacher
@@ -272,8 +272,8 @@ def test_one_reading_is_enough_for_a_student():
                 (StudentRollout(rng, policy, everything), everything),
                 (PerturbedTeacher(rng, teacher, 0.1), RolloutSettings(shuffled=False)),
             ):
-                disturbance = how.disturbance({}, rng)
-                played = record(env, teacher, driver, rng, disturbance, how.reshuffle)
+                disturbance = how.draw_disturbance({}, rng)
+                played = record_episode(env, teacher, driver, rng, disturbance, how.reshuffle)
                 assert np.isfinite(played.previous).all() and np.isfinite(played.total)
 
 

@@ -58,14 +58,14 @@ class LearnOptions:
 
     def check(self) -> None:
         """Raise ValueError for what would be refused only after hours."""
-        from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_of
+        from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_for_task
 
         for name in ("minutes", "teacher_minutes"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{option(name)} {getattr(self, name)}: must be over 0")
         if self.seed < 0:
             raise ValueError(f"--seed {self.seed}: must be 0 or more")
-        recipe = read_recipe(self.recipe or recipe_of(self.task))
+        recipe = read_recipe(self.recipe or recipe_for_task(self.task))
         if not isinstance(recipe, DaggerSettings):
             raise ValueError(f"{self.task}: learns from image patches; an-control distill does")
         if not recipe.rounds:

@@ -149,10 +149,10 @@ def distill(options: DistillOptions, progress: OnProgress = ignore) -> DistillRe
 
 
 def _learner(options: DistillOptions) -> Dagger | PatchDagger:
-    from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_of
+    from an_control.learning.dagger.settings import DaggerSettings, read_recipe, recipe_for_task
 
     options.check()
-    settings = read_recipe(options.recipe or recipe_of(options.task))
+    settings = read_recipe(options.recipe or recipe_for_task(options.task))
     if not isinstance(settings, DaggerSettings):
         return _patch_dagger(options, settings)
     if options.backgrounds is not None:
@@ -163,12 +163,12 @@ def _learner(options: DistillOptions) -> Dagger | PatchDagger:
 def _dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
     """Return DAgger for scalar channels; ValueError where teacher and task do not fit."""
     from an_control.learning.dagger.learner import Dagger
-    from an_control.learning.dagger.settings import smoke
+    from an_control.learning.dagger.settings import smoke_settings
     from an_control_sim.gym.environments import environment_of
 
     environment = environment_of(options.task)
     teacher = _teacher(options, environment)
-    settings = smoke(settings) if options.smoke else settings
+    settings = smoke_settings(settings) if options.smoke else settings
     start = None if options.start_model is None else read_model(options.start_model)
     student = settings.student
     if start is not None and settings.keep_head and isinstance(start.sizes, AttentionSizes):
@@ -270,13 +270,13 @@ def _asked(options: DistillOptions, kind: type[D]) -> dict[D, float]:
 def _patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> PatchDagger:
     """Return DAgger from what the environment's own teacher knows, into image patches."""
     from an_control.learning.dagger.image_patches.learner import PatchDagger
-    from an_control.learning.dagger.settings import patch_smoke
+    from an_control.learning.dagger.settings import patch_smoke_settings
     from an_control.learning.training_disturbances import PatchFault
     from an_control_sim.gym.environments import describe, environment_of, make_environment
 
     _check_patches(options)
     if options.smoke:
-        settings = patch_smoke(settings)
+        settings = patch_smoke_settings(settings)
     disturb, backgrounds = _asked(options, PatchFault), options.backgrounds
     settings = replace(
         settings,

@@ -149,7 +149,7 @@ class Collection:
     """Share of the stretches that the teacher drives in the first mixed round; falls to a tenth of
     it."""
 
-    def rewirings(self, progress: float) -> list[tuple[int, RolloutSettings]]:
+    def plan_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
         """Return how many episodes of each kind a DAgger round records, and how.
 
         Args:
@@ -240,7 +240,7 @@ class DaggerSettings:
         if self.minutes and not self.rounds:
             raise ValueError("rounds: 0 (allowed: 1 or more, where there are minutes)")
 
-    def rates(self, number: int, progress: float) -> tuple[float, float]:
+    def learning_rates(self, number: int, progress: float) -> tuple[float, float]:
         """Return the learning rates at the start and the end of a round.
 
         Args:
@@ -252,7 +252,7 @@ class DaggerSettings:
         begin = self.rate * (self.final_rate / self.rate) ** progress
         return begin, 0.5 * begin
 
-    def limit_s(self, number: int) -> float:
+    def time_limit_s(self, number: int) -> float:
         """Return the processor time in seconds for a round's updates; infinity without a limit."""
         if not self.minutes:
             return math.inf
@@ -309,12 +309,12 @@ def read_recipe(recipe: str) -> DaggerSettings | PatchDaggerSettings:
     return settings
 
 
-def recipe_of(task: str) -> str:
+def recipe_for_task(task: str) -> str:
     """Return the name of the recipe for a task: its own, or the generic one."""
     return task if task in recipe_names() else GENERIC
 
 
-def smoke(settings: DaggerSettings) -> DaggerSettings:
+def smoke_settings(settings: DaggerSettings) -> DaggerSettings:
     """Return settings with the same stages for a run of seconds, which learns next to nothing."""
     return replace(
         settings,
@@ -329,7 +329,7 @@ def smoke(settings: DaggerSettings) -> DaggerSettings:
     )
 
 
-def patch_smoke(settings: PatchDaggerSettings) -> PatchDaggerSettings:
+def patch_smoke_settings(settings: PatchDaggerSettings) -> PatchDaggerSettings:
     """Return settings with the same stages for a run of seconds, which learns next to nothing."""
     return replace(
         settings,
