@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from an_control.learning.evaluation.comparison import write_tables
-from an_control.learning.teacher.teachers import model_digest
+from an_control.learning.teacher.teachers import hash_model
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes, RecurrenceSizes, paper_sizes
 from experiments.learned_runs import (
@@ -122,7 +122,7 @@ class Policy:
 
         A teacher that does not exist yet is stored as None.
         """
-        hashed = model_digest(read_model(teacher)) if teacher.is_file() else None
+        hashed = hash_model(read_model(teacher)) if teacher.is_file() else None
         how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
         return {**how, "options": self.options}
 

@@ -34,11 +34,11 @@ from an_control.learning.dagger.streams import (  # noqa: E402
     record_episode,
 )
 from an_control.learning.forward_model.episodes import (  # noqa: E402
+    EpisodeTrace,
     MissingChannels,
-    Trace,
-    explore,
+    record_episodes,
 )
-from an_control.learning.forward_model.imputation import _Batch as ImputationBatch  # noqa: E402
+from an_control.learning.forward_model.imputation import _ImputationBatch as ImputationBatch  # noqa: E402
 from an_control.learning.forward_model.networks import ForwardModelSettings  # noqa: E402
 from an_control.learning.rollout.compiled.engine import FusedEngine  # noqa: E402
 from an_control.learning.rollout.engine import Start  # noqa: E402
@@ -98,7 +98,7 @@ class Listener:
     def start(self, modes: Sequence[str]) -> None:
         self.reset()
 
-    def sent(self, action: np.ndarray) -> None:
+    def note_sent(self, action: np.ndarray) -> None:
         """Nothing that it has to know."""
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
@@ -172,7 +172,7 @@ def streams(words: str, env: VariedRobot) -> Iterator[Received]:
     actions = np.zeros((STEPS, 1), np.float32)
     settings = StreamSettings({Disturbance.parse(words): 1.0}, reshuffled=0.0)
     what = [DaggerEpisode(RECORDED, actions, actions)], EPISODES, STEPS, settings, 1
-    batch = DaggerStreams(*what, np.random.default_rng(4)).batch()
+    batch = DaggerStreams(*what, np.random.default_rng(4)).next_batch()
     values = torch.where(batch.present > 0, batch.values, torch.nan).numpy()
     for row, counts in enumerate(batch.counts.sum(0).long().tolist()):
         yield values[:counts, row]
@@ -205,7 +205,9 @@ def dagger_faults(words: str, env: VariedRobot) -> Iterator[Received]:
 
 def monitor(words: str, env: VariedRobot) -> Iterator[Received]:
     listener = Listener()
-    explore(env, listener, EPISODES * STEPS, np.random.default_rng(6), {Fault.parse(words): 1.0})
+    record_episodes(
+        env, listener, EPISODES * STEPS, np.random.default_rng(6), {Fault.parse(words): 1.0}
+    )
     return (one[:STEPS] for one in listener.received())
 
 
@@ -295,7 +297,7 @@ def patch_rows(words: str, env: VariedRobot) -> Iterator[Received]:
     actions = np.zeros((STEPS, 1), np.float32)
     episode = PatchEpisode(frames, actions, actions, 0.0, 0.0)
     batches = PatchBatches([episode], patch_settings(words), np.random.default_rng(9))
-    batches.draw()
+    batches.next_batch()
     for row in batches._rows:
         assert row is not None
         shown = frames[row.seen[:, -1]].reshape(len(row.acted), *GRID[:1], PATCH, GRID[1], PATCH)
@@ -308,7 +310,7 @@ def missing_monitor(words: str, env: VariedRobot) -> Iterator[Received]:
     share, actor = Range.read(words.partition("=")[2]), MissingChannels.__new__(MissingChannels)
     actor._share, actor._rng, actor._ids = share, np.random.default_rng(10), CHANNELS
     for _ in range(EPISODES):
-        actor._lose()
+        actor._draw_missing()
         yield np.where(actor._present, RECORDED, np.nan)
 
 
@@ -316,7 +318,7 @@ def imputation(words: str, env: VariedRobot) -> Iterator[Received]:
     settings = ForwardModelSettings(
         missing=Range.read(words.partition("=")[2]), imputation_batch=EPISODES, imputation_ticks=4
     )
-    trace = Trace(RECORDED, np.zeros((STEPS - 1, 1), np.float32), True)
+    trace = EpisodeTrace(RECORDED, np.zeros((STEPS - 1, 1), np.float32), True)
     zero, one = np.zeros(N), np.ones(N)
     batch = ImputationBatch([trace], settings, zero, zero, one, np.random.default_rng(11))
     for missing in batch._missing:

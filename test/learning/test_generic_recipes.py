@@ -18,7 +18,7 @@ from an_control.learning.dagger.streams import (
     StreamSettings,
     record_episode,
 )
-from an_control.learning.forward_model.episodes import explore
+from an_control.learning.forward_model.episodes import record_episodes
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher, NetworkTeacher
@@ -195,7 +195,7 @@ def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
     still = SimpleNamespace(start=lambda modes: None, act=lambda readings: np.zeros(1))
     env = make_environment(CART)
     now, late = (
-        explore(env, still, 40, np.random.default_rng(0), faults)[0].readings
+        record_episodes(env, still, 40, np.random.default_rng(0), faults)[0].readings
         for faults in ({}, LATE)
     )
     env.close()

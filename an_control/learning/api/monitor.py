@@ -171,7 +171,7 @@ def _trained(
             folder, settings = options.folder or Path(beside), _settings(options, model, faults)
             learner = ForwardModelLearner(folder, env, model, settings, options.seed)
             loop = RunLoop(RunFolder(folder, learner.config), learner)
-            if learner.begins_again:
+            if learner.starts_again:
                 text = f"{folder}: begins again; its --minutes had been too few"
                 progress(Progress("note", note=text))
             loop.run_reported(progress)

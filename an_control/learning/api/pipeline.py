@@ -143,12 +143,12 @@ class _Run:
         progress: OnProgress,
     ) -> None:
         from an_control.learning.evaluation.scores import Row
-        from an_control.learning.teacher.teachers import own_teacher, read_teacher
+        from an_control.learning.teacher.teachers import read_teacher, teacher_of_task
 
         self._options, self._folder, self._progress = options, folder, progress
         self._out = folder.path.absolute()
         self._model = self._out / "model.safetensors"
-        self._given: Teacher | None = own_teacher(options.task)
+        self._given: Teacher | None = teacher_of_task(options.task)
         if options.teacher is not None:
             self._given = read_teacher(options.teacher, env)
         self._monitor_minutes = options.minutes * SHARES["monitor"]

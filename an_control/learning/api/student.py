@@ -206,13 +206,13 @@ def _dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
 
 
 def _teacher(options: DistillOptions, environment: str) -> Teacher:
-    from an_control.learning.teacher.teachers import own_teacher, read_teacher
+    from an_control.learning.teacher.teachers import read_teacher, teacher_of_task
     from an_control_sim.gym.environments import make_environment
 
     with closing(make_environment(environment)) as env:
         if options.teacher is not None:
             return read_teacher(options.teacher, env)
-        if (own := own_teacher(options.task)) is not None:
+        if (own := teacher_of_task(options.task)) is not None:
             return own
     raise ValueError(
         f"--teacher: {options.task} has none of its own; this makes one:"

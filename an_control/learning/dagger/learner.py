@@ -37,9 +37,9 @@ from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
     Teacher,
-    in_units,
-    model_digest,
-    settings_with,
+    convert_units,
+    hash_model,
+    hashes_for_run,
 )
 from an_control.learning.training_disturbances import offered
 from an_control.load import make_policy
@@ -109,12 +109,12 @@ class Dagger:
             units = units_of_run(folder, environment)
         self._env = make_environment(environment, units)
         choices = choices_of(self._env)
-        self._teacher = in_units(teacher, units)
+        self._teacher = convert_units(teacher, units)
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)
         self._start = start
-        self._hashes = settings_with(
-            folder, teacher_hash=teacher.digest, start_hash=model_digest(start)
+        self._hashes = hashes_for_run(
+            folder, teacher_hash=teacher.digest, start_hash=hash_model(start)
         )
         self._faults = offered(self._env, settings.faults)
         self._task = describe(self._env, name, environment)

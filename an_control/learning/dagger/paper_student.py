@@ -18,7 +18,7 @@ from an_control.learning.arrays import array_of
 from an_control.learning.dagger.settings import StudentSizes
 from an_control.learning.dagger.streams import StreamBatch
 from an_control.learning.dagger.student import LstmNeuron, StackedNeuron, StudentParts, StudentState
-from an_control.learning.es.parametrisation import Authors, join, split
+from an_control.learning.es.parametrisation import Authors, join_arrays, split_vectors
 from an_control.policy import Model
 
 FIRST_WEIGHTS = 0.35
@@ -73,7 +73,7 @@ class PaperStudent(nn.Module):
         """
         if not self._is_authors_form:
             raise ValueError("start: only the paper's own form can begin as a model")
-        rows = split(self.form.vector(model)[None], self.form.shapes)
+        rows = split_vectors(self.form.vector(model)[None], self.form.shapes)
         arrays = {name: row[0] for name, row in rows.items()}
         hidden = {"neuron.hidden": arrays["neuron.hidden"]} if "neuron.hidden" in arrays else {}
         names = ("neuron.input", "neuron.action", "neuron.bias")
@@ -153,7 +153,7 @@ class PaperStudent(nn.Module):
         }
         if self._is_authors_form:
             arrays["scores"] = array_of(self.scores)
-            return self.form.model(join(arrays, self.form.shapes), task, trained)
+            return self.form.model(join_arrays(arrays, self.form.shapes), task, trained)
         d = self.sizes.neuron
         if not self.sizes.pma:
             arrays |= {

@@ -19,7 +19,7 @@ LARGEST = 1e5
 """Bound of the absolute value of a weight; a model file refuses larger ones."""
 
 
-class Form(ABC):
+class PolicyForm(ABC):
     """A family of policies, each of which is a vector of `size` numbers."""
 
     @property
@@ -62,7 +62,7 @@ class Form(ABC):
         self, vectors: np.ndarray, task: dict[str, Any], trained: dict[str, Any]
     ) -> list[Model]:
         """Return the policies of vectors (P, size)."""
-        found = self.arrays(split(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
+        found = self.arrays(split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.shapes))
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
         kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
         return [
@@ -76,7 +76,7 @@ class Form(ABC):
 
 
 @dataclass(frozen=True)
-class Whole(Form):
+class Whole(PolicyForm):
     """The family of policies in which every number of every array is free."""
 
     whole: AttentionSizes | MlpSizes
@@ -101,12 +101,12 @@ class Whole(Form):
         Raises:
             ValueError: the policy has other sizes.
         """
-        _same_sizes(model, self.sizes)
-        return join(model.arrays, self.sizes.shapes())
+        _check_same_sizes(model, self.sizes)
+        return join_arrays(model.arrays, self.sizes.shapes())
 
 
 @dataclass(frozen=True)
-class Authors(Form):
+class Authors(PolicyForm):
     """The AttentionNeuron with the authors' fixed queries, without their redundant numbers.
 
     The authors' two LSTM biases act as one, and their query projection and keys act only as a
@@ -170,9 +170,9 @@ class Authors(Form):
         some = min(self.key, self.neuron)  # the product's rank is no higher
         query[:, :some] = (left * np.sqrt(gain)[:, None]).swapaxes(1, 2)[:, :some]
         key[:, :some] = (np.sqrt(gain)[:, :, None] * keys)[:, :some]
-        return free | self._attention(query, key)
+        return free | self._attention_arrays(query, key)
 
-    def _attention(self, query: np.ndarray, key: np.ndarray) -> dict[str, np.ndarray]:
+    def _attention_arrays(self, query: np.ndarray, key: np.ndarray) -> dict[str, np.ndarray]:
         """Return the attention's arrays for P query and key projections (P, k, d)."""
         table = positional_table(self.queries, self.neuron)
         return {
@@ -187,15 +187,15 @@ class Authors(Form):
         Raises:
             ValueError: the policy has other sizes, or its attention is not of the authors' form.
         """
-        _same_sizes(model, self.sizes)
-        if not self.holds(model):
+        _check_same_sizes(model, self.sizes)
+        if not self.is_authors_form(model):
             raise ValueError("its queries or key biases are none of the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
         arrays["scores"] = self._table[0].T @ scores
-        return join(arrays, self.shapes)
+        return join_arrays(arrays, self.shapes)
 
-    def holds(self, model: Model) -> bool:
+    def is_authors_form(self, model: Model) -> bool:
         """Return whether the attention of a model with these sizes is of the authors' form.
 
         Up to float32 rounding, its scores must lie within the basis; its keys must have no bias.
@@ -227,7 +227,7 @@ class AuthorsRaw(Authors):
         """Return the model file arrays (P, ...) of P policies for their free arrays (P, ...)."""
         if not self.stack:
             free["neuron.bias"] = free["neuron.bias"] + free.pop("neuron.second_bias")
-        return free | self._attention(free.pop("query"), free.pop("key"))
+        return free | self._attention_arrays(free.pop("query"), free.pop("key"))
 
     def vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) of a policy.
@@ -235,8 +235,8 @@ class AuthorsRaw(Authors):
         Raises:
             ValueError: the policy has other sizes, or its attention is not of the authors' form.
         """
-        _same_sizes(model, self.sizes)
-        if not self.holds(model):
+        _check_same_sizes(model, self.sizes)
+        if not self.is_authors_form(model):
             raise ValueError("its queries or key biases are none of the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         table = positional_table(self.queries, self.neuron)
@@ -244,10 +244,10 @@ class AuthorsRaw(Authors):
         arrays |= {"query": queries.T, "key": arrays["attention.key"]}
         if not self.stack:
             arrays["neuron.second_bias"] = np.zeros_like(arrays["neuron.bias"])
-        return join(arrays, self.shapes)
+        return join_arrays(arrays, self.shapes)
 
 
-def form_of(model: Model) -> Form:
+def form_for_model(model: Model) -> PolicyForm:
     """Return the form of a policy: `Authors` where it fits, else `Whole`.
 
     Raises:
@@ -268,7 +268,7 @@ def form_of(model: Model) -> Form:
             sizes.heads,
             sizes.recurrence,
         )
-        if sizes == authors.sizes and authors.holds(model):
+        if sizes == authors.sizes and authors.is_authors_form(model):
             return authors
     if not isinstance(sizes, AttentionSizes | MlpSizes):
         raise ValueError(
@@ -294,23 +294,23 @@ def layer_scales(shapes: Shapes) -> np.ndarray:
     )
 
 
-def split(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
+def split_vectors(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
     """Return the arrays (P, ...) of vectors (P, size), in the order of `shapes`."""
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
     parts = np.split(vectors, ends[:-1], 1)
     return {
-        name: part.reshape(len(vectors), *shape) + _centre(name)
+        name: part.reshape(len(vectors), *shape) + _value_at_zero(name)
         for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }
 
 
-def join(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
+def join_arrays(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
     """Return the vector of these arrays as float64."""
-    parts = [arrays[name].ravel().astype(np.float64) - _centre(name) for name in shapes]
+    parts = [arrays[name].ravel().astype(np.float64) - _value_at_zero(name) for name in shapes]
     return np.concatenate(parts)
 
 
-def _centre(name: str) -> float:
+def _value_at_zero(name: str) -> float:
     """Return the value that a 0 in the vector stands for.
 
     Norms start with weight 1, and gates let most of their input pass (Parisotto et al. 2019, b_g =
@@ -321,6 +321,6 @@ def _centre(name: str) -> float:
     return 2.0 if name.endswith("gate.bias") else 0.0
 
 
-def _same_sizes(model: Model, sizes: Sizes) -> None:
+def _check_same_sizes(model: Model, sizes: Sizes) -> None:
     if model.sizes != sizes:
         raise ValueError(f"its sizes are {model.sizes}, but {sizes} are learned here")

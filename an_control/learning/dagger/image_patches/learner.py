@@ -23,7 +23,7 @@ from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import evaluate
 from an_control.learning.runs.run_folder import Recordings, as_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.teachers import model_digest, settings_with
+from an_control.learning.teacher.teachers import hash_model, hashes_for_run
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import HasTeacher
@@ -130,7 +130,7 @@ class PatchDagger:
             raise ValueError(f"task {task['name']!r}: its environment brings no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
-        self._hashes = settings_with(folder, start_hash=model_digest(start))
+        self._hashes = hashes_for_run(folder, start_hash=hash_model(start))
         self._student = make_student(settings, seed)
         if start is not None:
             self._student.begin_as(start)
