@@ -65,7 +65,7 @@ class Ant:
         self.bridge.step()
 
 
-def start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
+def measure_start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
     """Start a node, let it act for some seconds, end it, and return what was counted."""
     words = [sys.executable, "-m", "an_control.ros.node", "--ros-args"]
     for one in (f"wiring:={WIRING}", f"model:={MODEL}", "autostart:=true"):
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         ant = Ant()
         for _ in range(options.times):
-            rows.append(start(ant, options.seconds, options.cold))
+            rows.append(measure_start(ant, options.seconds, options.cold))
             print(" ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
     finally:
         for one in busy:
