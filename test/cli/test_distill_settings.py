@@ -117,7 +117,7 @@ def test_minutes_cannot_stand_beside_a_recipe_without_rounds(
     recipe = tmp_path / "own.yaml"
     recipe.write_text(HEADER + "rounds: 0\n")
     assert distill("--recipe", recipe, "--minutes", "5") == 2
-    assert "rounds: 0 (allowed: 1 or more, where there are minutes)" in capsys.readouterr().err
+    assert "rounds: 0 (allowed: 1 or more if minutes are set)" in capsys.readouterr().err
 
 
 def test_next_to_no_minutes_still_make_an_update_a_round(tmp_path, distill):

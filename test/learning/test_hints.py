@@ -121,9 +121,9 @@ def test_the_model_has_no_hints(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--engine", "processes"], "hints: only compiled rollouts can give them"),
+        (["--engine", "processes"], "hints: need compiled rollouts"),
         (["--form", "mlp"], "--hints: only for the paper's attention forms"),
-        (["--stack", "3"], "hints: only neurons with an LSTM take them"),
+        (["--stack", "3"], "hints: need neurons with an LSTM"),
     ],
 )
 def test_hints_that_cannot_be_given_are_refused(tmp_path, capsys, options, said):

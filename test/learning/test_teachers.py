@@ -115,7 +115,7 @@ def test_a_function_of_a_module_in_the_current_directory_teaches(tmp_path, monke
     [
         ("no_such_module:act", "No module named 'no_such_module'"),
         (f"{__name__}:nothing", "has no attribute 'nothing'"),
-        (f"{__name__}:wide", r"an action of shape \(4,\), but the environment has \(1,\)"),
+        (f"{__name__}:wide", r"an action of shape \(4,\), but the environment takes \(1,\)"),
         (f"{__name__}:hasty", "ZeroDivisionError: "),
         ("", "Empty module name"),
     ],

@@ -72,7 +72,9 @@ class PaperStudent(nn.Module):
                 another form.
         """
         if not self._is_authors_form:
-            raise ValueError("start: only the paper's own form can begin as a model")
+            raise ValueError(
+                "start: only the paper's own form, without other parts, can start from a model"
+            )
         rows = split_vectors(self.form.vector(model)[None], self.form.shapes)
         arrays = {name: row[0] for name, row in rows.items()}
         hidden = {"neuron.hidden": arrays["neuron.hidden"]} if "neuron.hidden" in arrays else {}

@@ -76,21 +76,19 @@ class StudentSizes:
 
     def __post_init__(self) -> None:
         if self.neuron % self.heads:
-            raise ValueError(
-                f"heads: {self.heads} does not divide the neurons' {self.neuron} units"
-            )
+            raise ValueError(f"heads: {self.heads} (allowed: divisors of neuron, {self.neuron})")
         if self.pma and (self.memory or self.normalise or self.learned_queries):
             raise ValueError(
-                f"pma: {self.pma}, beside memory, normalise or learned_queries it must be 0"
+                f"pma: {self.pma} (allowed: 0 together with memory, normalise or learned_queries)"
             )
         if self.learned_queries and not self.paper:
             raise ValueError(
-                f"learned_queries: {self.learned_queries}, only the paper's form has other queries"
+                f"learned_queries: {self.learned_queries} (allowed: 0, unless paper is true)"
             )
         if self.recurrence is not None:
             self.recurrence.check()
             if self.memory:
-                raise ValueError(f"memory: {self.memory}, beside a recurrence it must be 0")
+                raise ValueError(f"memory: {self.memory} (allowed: 0 together with a recurrence)")
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -238,7 +236,7 @@ class DaggerSettings:
     def __post_init__(self) -> None:
         check_chances(self.faults)
         if self.minutes and not self.rounds:
-            raise ValueError("rounds: 0 (allowed: 1 or more, where there are minutes)")
+            raise ValueError("rounds: 0 (allowed: 1 or more if minutes are set)")
 
     def learning_rates(self, number: int, progress: float) -> tuple[float, float]:
         """Return the learning rates at the start and the end of a round.

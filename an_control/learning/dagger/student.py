@@ -331,7 +331,7 @@ class Student(nn.Module):
         """
         if tuple(len(bias) for _, bias in layers[:-1]) != self.sizes.head:
             raise ValueError(
-                f"head: {self.sizes.head}, but the teacher's is"
+                f"head: {self.sizes.head}, but the teacher's hidden layers are"
                 f" {tuple(len(bias) for _, bias in layers[:-1])}"
             )
         if self.sizes.pma or self.sizes.recurrence is not None:
@@ -352,7 +352,9 @@ class Student(nn.Module):
         if not isinstance(sizes, AttentionSizes) or self._identification_sizes(self._sizes) != (
             self._identification_sizes(sizes)
         ):
-            raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
+            raise ValueError(
+                f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+            )
         arrays = {name: array.copy() for name, array in model.arrays.items()}
         self.neuron.begin_as(arrays)
         self.parts.begin_as(arrays)
@@ -384,7 +386,9 @@ class Student(nn.Module):
         for number, layer in enumerate(self._layers):
             weight = arrays.get(f"head.{number}.weight", np.zeros(0))
             if weight.shape != tuple(layer.weight.shape) or len(sizes.head) != len(self.sizes.head):
-                raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
+                raise ValueError(
+                    f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+                )
             with torch.no_grad():
                 layer.weight.copy_(torch.from_numpy(weight))
                 layer.bias.copy_(torch.from_numpy(arrays[f"head.{number}.bias"]))
@@ -392,7 +396,9 @@ class Student(nn.Module):
     def _copy_memory(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
         """Copy the memory's weights."""
         if self.sizes.memory != sizes.memory:
-            raise ValueError(f"start: a model of {sizes}, but the student is of {self.sizes}")
+            raise ValueError(
+                f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+            )
         memory, units = self.memory, self.sizes.memory
         memory.weight_ih.copy_(arrays["memory.input"])
         memory.weight_hh.copy_(arrays["memory.hidden"])

@@ -48,7 +48,7 @@ def restore_values(strategy: Any, values: Mapping[str, Any]) -> None:
     slots = _find_values(strategy)
     for path in sorted(slots.keys() ^ values.keys()):
         what = "missing" if path in slots else "unknown"
-        raise CheckpointError(f"strategy{path}: {what} in the installed pycma's strategy")
+        raise CheckpointError(f"strategy{path}: {what} in the installed version of pycma")
     for path, (owner, key) in slots.items():
         owner[key] = _match_type(owner[key], values[path], path)
     strategy._updateBDfromSM()
@@ -246,8 +246,8 @@ class Cma:
         values = state["strategy"]
         if not isinstance(values, dict):
             raise CheckpointError(
-                "holds a pickled strategy, which could run code and is not read; start the run"
-                " again in another folder"
+                "holds a pickled strategy, which is not read since it could run code; start the"
+                " run again in another folder"
             )
         self._restart(self.centre)
         if values.get(".countiter") != 0:  # pycma makes some attributes in the first generation
@@ -360,7 +360,7 @@ class Pgpe:
             ValueError: the population is odd.
         """
         if population % 2:
-            raise ValueError(f"population {population}: must be even, candidates come in pairs")
+            raise ValueError(f"population {population}: must be even (candidates come in pairs)")
         self.centre = np.array(start, np.float64)
         self._sigmas = np.full(len(start), float(sigma))
         self._population, self._rate, self._sigma_rate = population, rate, sigma_rate

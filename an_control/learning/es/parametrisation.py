@@ -189,7 +189,7 @@ class Authors(PolicyForm):
         """
         _check_same_sizes(model, self.sizes)
         if not self.is_authors_form(model):
-            raise ValueError("its queries or key biases are none of the authors' form")
+            raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
         arrays["scores"] = self._table[0].T @ scores
@@ -237,7 +237,7 @@ class AuthorsRaw(Authors):
         """
         _check_same_sizes(model, self.sizes)
         if not self.is_authors_form(model):
-            raise ValueError("its queries or key biases are none of the authors' form")
+            raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         table = positional_table(self.queries, self.neuron)
         queries = np.linalg.lstsq(table, arrays["attention.queries"], rcond=1e-4)[0]
@@ -271,9 +271,7 @@ def form_for_model(model: Model) -> PolicyForm:
         if sizes == authors.sizes and authors.is_authors_form(model):
             return authors
     if not isinstance(sizes, AttentionSizes | MlpSizes):
-        raise ValueError(
-            f"start: a policy of kind {model.kind}, only those of channels are searched"
-        )
+        raise ValueError(f"start: a policy of kind {model.kind} (allowed: attention_neuron, mlp)")
     return Whole(sizes)
 
 
@@ -323,4 +321,4 @@ def _value_at_zero(name: str) -> float:
 
 def _check_same_sizes(model: Model, sizes: Sizes) -> None:
     if model.sizes != sizes:
-        raise ValueError(f"its sizes are {model.sizes}, but {sizes} are learned here")
+        raise ValueError(f"its sizes are {model.sizes}, but this run needs {sizes}")

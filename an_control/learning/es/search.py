@@ -67,7 +67,7 @@ class Hinted(PolicyForm):
 
     def __post_init__(self) -> None:
         if self.own.stack:
-            raise ValueError("hints: only neurons with an LSTM take them")
+            raise ValueError("hints: need neurons with an LSTM (stack 0)")
 
     @property
     def sizes(self) -> AttentionSizes:
@@ -376,11 +376,11 @@ class Search:
         """
         self._hinted = form if isinstance(form, Hinted) else None
         if self._hinted is not None and not isinstance(engine, FusedEngine):
-            raise ValueError("hints: only compiled rollouts can give them")
+            raise ValueError("hints: need compiled rollouts (--engine fused)")
         if settings.rollouts < len(settings.mixture):
             raise ValueError(
                 f"rollouts {settings.rollouts}: must be {len(settings.mixture)} or more, one for"
-                " each of the conditions"
+                " each disturbance of the mixture"
             )
         self.settings, self.seed = settings, seed
         self._task, self._form, self._engine, self._start = task, form, engine, start
@@ -542,7 +542,7 @@ class Search:
         if why and self.settings.starts > 1 and not last:
             self._restarts += 1
             self._start_race([best.centre], self.progress)
-            line["note"] = f"stalled, {why}: it races against new starts"
+            line["note"] = f"stalled ({why}): races against new starts"
         return line
 
     def _halve_contenders(self) -> dict[str, Any]:

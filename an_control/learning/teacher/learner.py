@@ -180,7 +180,9 @@ class TeacherLearner:
         self._env = make_environment(environment, units)
         if of_patches(self._env):
             self._env.close()
-            raise ValueError(f"environment {environment!r}: a teacher reads no image patches")
+            raise ValueError(
+                f"environment {environment!r}: has image patches; a teacher takes scalar channels"
+            )
         self.settings, self.limits, self.seed = settings, limits, seed
         self._task = describe(self._env, name, environment)
         self._choices = choices_of(self._env)
@@ -241,15 +243,15 @@ class TeacherLearner:
         limits, played = self.limits, self._done * self.settings.iteration
         best = max(one.best for one in self._contenders)
         if limits.score is not None and best >= limits.score:
-            return f"the score {limits.score:g} is reached"
+            return f"reached the score {limits.score:g}"
         if limits.steps is not None and played >= limits.steps:
-            return f"{limits.steps} steps are done"
+            return f"reached {limits.steps} steps"
         if limits.minutes is not None and self._seconds >= 60.0 * limits.minutes:
-            return f"{limits.minutes:g} minutes are over"
+            return f"reached {limits.minutes:g} minutes"
         limited = limits.steps is not None or limits.minutes is not None
         patient = limited and self._used_share - self._share_of_limits(*self._marked) < PATIENCE
         if all(one.is_stalled for one in self._contenders) and not patient:
-            return f"no validation was better since step {self._contenders[0].marked_at}"
+            return f"no better validation since step {self._contenders[0].marked_at}"
         return ""
 
     @property

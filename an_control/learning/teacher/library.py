@@ -81,7 +81,9 @@ class ReplayFile:
         except OSError as error:
             raise RunError(f"{self._path}: {error.strerror}") from error
         if len(numbers) != (count - first) * width:
-            raise RunError(f"{self._path}: is shorter than the checkpoint says")
+            raise RunError(
+                f"{self._path}: is shorter than the checkpoint says; start the run again"
+            )
         columns = np.split(numbers.reshape(-1, width), np.cumsum(widths)[:-1], axis=1)
         places = np.arange(first, count) % size
         for part, column in zip(PARTS, columns, strict=True):

@@ -133,12 +133,12 @@ def settings_for_environment(
     options = _without_smooth_noise(settings)
     if choices_of(env):
         if settings.algorithm != "ppo":
-            raise ValueError(f"algorithm {algorithm!r}: actions that are choices allow ppo")
+            raise ValueError(f"algorithm {algorithm!r}: discrete actions need ppo")
         return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})
     if start is None or start.layers is None:
         return settings
     if settings.algorithm != "ppo":
-        raise ValueError(f"algorithm {algorithm!r}: a network to start from is continued by ppo")
+        raise ValueError(f"algorithm {algorithm!r}: only ppo can continue a network")
     calm = start.output == "tanh"
     options |= {"batch_size": 1024, "n_epochs": 8}
     if calm:

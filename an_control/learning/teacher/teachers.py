@@ -214,8 +214,8 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
         return _load_from_stable_baselines(algorithm, Path(path), env)
     if not text.endswith(".safetensors"):
         raise ValueError(
-            f"teacher {text!r}: must be a model file, one of {', '.join(ALGORITHMS)}, a colon and"
-            " a .zip, or python:MODULE:FUNCTION"
+            f"teacher {text!r}: must be a .safetensors file, ALGORITHM:FILE.zip with an algorithm"
+            f" of {', '.join(ALGORITHMS)}, or python:MODULE:FUNCTION"
         )
     model = read_model(Path(text))
     if not isinstance(model.sizes, MlpSizes):
@@ -246,7 +246,7 @@ def _import_function(text: str, place: str, env: gymnasium.Env[Any, Any]) -> Fun
         raise ValueError(f"teacher {text}: {type(error).__name__}: {error}") from error
     if action.shape != env.action_space.shape:
         raise ValueError(
-            f"teacher {text}: gives an action of shape {action.shape}, but the environment has"
+            f"teacher {text}: returns an action of shape {action.shape}, but the environment takes"
             f" {env.action_space.shape}"
         )
     return FunctionTeacher(function)
@@ -269,7 +269,9 @@ def _load_from_stable_baselines(
         raise ValueError(f"teacher {algorithm}:{path}: {error}") from error
     readings, actions = learner.observation_space, learner.action_space
     if not isinstance(readings, spaces.Box) or not isinstance(actions, spaces.Box):
-        raise ValueError(f"teacher {algorithm}:{path}: its spaces are {readings} and {actions}")
+        raise ValueError(
+            f"teacher {algorithm}:{path}: needs Box spaces, but has {readings} and {actions}"
+        )
     flat = (int(np.prod(readings.shape)),), (int(np.prod(actions.shape)),)
     _check_sizes(f"{algorithm}:{path}", env, *flat)
 
@@ -292,8 +294,8 @@ def _check_sizes(
     wanted = env.observation_space.shape, env.action_space.shape
     if (readings, actions) != wanted:
         raise ValueError(
-            f"teacher {name}: takes {readings[0]} readings and gives {actions[0]} actions, but the"
-            f" environment has {wanted[0]} and {wanted[1]}"
+            f"teacher {name}: takes {readings[0]} readings and returns {actions[0]} actions, but"
+            f" the environment has {wanted[0]} and {wanted[1]}"
         )
 
 

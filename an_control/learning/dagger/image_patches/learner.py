@@ -127,7 +127,7 @@ class PatchDagger:
         self.settings, self.seed = settings, seed
         self._env, self._task = env, {**task, **({"repeats": True} if settings.repeats else {})}
         if not isinstance(env.unwrapped, HasTeacher):
-            raise ValueError(f"task {task['name']!r}: its environment brings no teacher")
+            raise ValueError(f"task {task['name']!r}: its environment has no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
         self._hashes = hashes_for_run(folder, start_hash=hash_model(start))

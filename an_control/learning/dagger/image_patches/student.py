@@ -85,7 +85,9 @@ class VisionStudent(nn.Module):
             ValueError: the model has other sizes.
         """
         if model.sizes != self.sizes:
-            raise ValueError(f"sizes: {model.sizes}, not {self.sizes}")
+            raise ValueError(
+                f"start: the model's sizes are {model.sizes}, but the student's are {self.sizes}"
+            )
         with torch.no_grad():
             for name, array in model.arrays.items():
                 if _torch_name(name) in self.weights:
