@@ -38,7 +38,9 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     name, *options = arguments
     if name not in experiment_names():
-        print(f"{name}: no experiment (allowed: {', '.join(experiment_names())})", file=sys.stderr)
+        print(
+            f"{name}: not an experiment (allowed: {', '.join(experiment_names())})", file=sys.stderr
+        )
         return 2
     for library in THREADS:
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # before numpy is imported

@@ -104,14 +104,14 @@ def step_parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options that all lists of steps have."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--list", action="store_true", help="only show the command lines")
-    parser.add_argument("--again", action="store_true", help="also run the steps that are done")
+    parser.add_argument("--again", action="store_true", help="run the steps that are done again")
     return parser
 
 
 def add_smoke_option(parser: argparse.ArgumentParser) -> None:
     """Add the option `--smoke` for a short run."""
     parser.add_argument(
-        "--smoke", action="store_true", help="a few short steps, into runs/smoke; no figures"
+        "--smoke", action="store_true", help="only test a few short steps, in runs/smoke"
     )
 
 
@@ -133,7 +133,7 @@ def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.N
         if there or options.list:
             continue
         if status := step.run():
-            print(f"step {number} ended with {status}; the same command continues with it")
+            print(f"step {number} ended with status {status}; the same command continues there")
             return status
         done.record(step)
     return 0

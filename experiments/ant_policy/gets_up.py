@@ -182,7 +182,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("teacher", type=Path, help="an MLP policy of the Ant")
     parser.add_argument("out", type=Path, help="the model file to write")
-    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of all random numbers (default: 1)"
+    )
     given = parser.parse_args()
     env = make_environment(environment_of("ant"))
     try:

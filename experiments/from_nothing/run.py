@@ -286,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [task.name for task in TASKS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/from_nothing"), help="of all results"
+        "--out", type=Path, default=Path("runs/from_nothing"), help="folder of all results"
     )
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="(default: all)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))

@@ -189,7 +189,9 @@ def measure_node(kind: ReadingSource, count: int) -> np.ndarray:
             end_s = next_s + 60.0 + 2 * count * step_s
             while len(answers) < count + 2 * SETTLE_TICKS:
                 if node.poll() is not None or time.monotonic() > end_s:
-                    raise TimeoutError(f"the policy node sent {len(answers)} commands in time")
+                    raise TimeoutError(
+                        f"the policy node ended or sent only {len(answers)} commands in time"
+                    )
                 publisher.publish(Float64MultiArray(data=next(readings).tolist()))
                 next_s = max(next_s + step_s, time.monotonic())
                 while (left_s := next_s - time.monotonic()) > 0.0:
@@ -238,13 +240,15 @@ def note_column(options: argparse.Namespace) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--library", type=int, default=100_000, metavar="N", help="ticks a row")
-    parser.add_argument("--node", type=int, default=5_000, metavar="N", help="ticks a row")
+    parser.add_argument(
+        "--library", type=int, default=100_000, metavar="N", help="ticks of each row"
+    )
+    parser.add_argument("--node", type=int, default=5_000, metavar="N", help="ticks of each row")
     parser.add_argument("--loops", type=int, nargs="+", default=[0, 2])
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--pause", type=float, default=0.002, help="seconds before a tick")
-    parser.add_argument("--note", default="", help="written to each row")
-    parser.add_argument("--json", type=Path, help="rows are added to those in this file")
+    parser.add_argument("--pause", type=float, default=0.002, help="seconds before each tick")
+    parser.add_argument("--note", default="", help="text that is added to each row")
+    parser.add_argument("--json", type=Path, help="file to which the rows are added")
     options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     rows = measure_rows(options)

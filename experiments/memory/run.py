@@ -27,8 +27,10 @@ SMOKE = TrainingBudget(draws=1, draw_updates=2, seeds=1, updates=2, t_maze=20)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the missing trainings, write the tables, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, help="of the trainings (default: runs/memory)")
-    parser.add_argument("--smoke", action="store_true", help="a few updates, into runs/smoke")
+    parser.add_argument("--out", type=Path, help="folder of the trainings (default: runs/memory)")
+    parser.add_argument(
+        "--smoke", action="store_true", help="only test a few updates, in runs/smoke"
+    )
     given = parser.parse_args(arguments)
     out = given.out or Path("runs/smoke/memory" if given.smoke else "runs/memory")
     page, picture = (out / "memory.md", out / "curves.png") if given.smoke else (PAGE, PICTURE)

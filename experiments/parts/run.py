@@ -220,8 +220,10 @@ def draw_picture(policies: list[ComparedPolicy], found: Results, path: Path) -> 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("pooling", nargs="*", help="only these: " + ", ".join(POOLINGS))
-    parser.add_argument("--out", type=Path, default=Path("runs/parts"), help="of all results")
+    parser.add_argument("pooling", nargs="*", help="train only these: " + ", ".join(POOLINGS))
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/parts"), help="folder of all results"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="(default: 1 2 3)")
     parser.add_argument("--teacher", type=Path, help="an MLP policy; by default one is evolved")
     parser.add_argument("--table", action="store_true", help="only write the page's table")

@@ -60,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the measurements that are not done and return the exit status."""
     parser = step_parser(__doc__)
     add_smoke_option(parser)
-    parser.add_argument("--episodes", type=int, default=100, help="of the Ant (default: 100)")
+    parser.add_argument(
+        "--episodes", type=int, default=100, help="episodes of the Ant (default: 100)"
+    )
     parser.add_argument("--camera-episodes", type=int, default=20, help="(default: 20)")
     given = parser.parse_args(arguments)
     runs = Path("runs/smoke/reality") if given.smoke else RUNS

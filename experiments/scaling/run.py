@@ -142,7 +142,9 @@ def _do_nothing(*arguments: object) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write the result, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=1.0, help="a figure (default: 1)")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="seconds for each figure (default: 1)"
+    )
     parser.add_argument("--json", type=Path, help="also write the result here")
     given = parser.parse_args(arguments)
     task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
@@ -154,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         print(f"{what}: {1e3 * result[name]:,.3g} ms")
     print(f"{task}, {POPULATION} x {ROLLOUTS} episodes, a generation")
-    print("| workers | seconds | speed-up | efficiency | held up by |\n|---|---|---|---|---|")
+    print("| workers | seconds | speed-up | efficiency | bottleneck |\n|---|---|---|---|---|")
     for row in result["rows"]:
         figures = f"{row['generation_s']:,.1f} | {row['speed_up']:,.1f} | {row['efficiency']:.2f}"
         print(f"| {row['workers']:,} | {figures} | {row['bound']} |")

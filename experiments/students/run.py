@@ -221,9 +221,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("task", choices=list(COMPARISONS))
-    parser.add_argument("--out", type=Path, help="of all results (default: runs/TASK_students)")
-    parser.add_argument("--seeds", type=int, nargs="+", help="by default those of the table")
-    parser.add_argument("--episodes", type=int, help="by default those of the table")
+    parser.add_argument(
+        "--out", type=Path, help="folder of all results (default: runs/TASK_students)"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", help="(default: the table's seeds)")
+    parser.add_argument("--episodes", type=int, help="of each evaluation (default: the table's)")
     parser.add_argument("--table", action="store_true", help="only write the page's table")
     given = parser.parse_args(arguments)
     what = COMPARISONS[given.task]

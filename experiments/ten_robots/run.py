@@ -173,8 +173,10 @@ def make_table(robots: list[LearnedRobot]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("env", nargs="*", help="only these: " + ", ".join(PUBLISHED))
-    parser.add_argument("--out", type=Path, default=Path("runs/ten_robots"), help="of all results")
+    parser.add_argument("env", nargs="*", help="learn only these: " + ", ".join(PUBLISHED))
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/ten_robots"), help="folder of all results"
+    )
     parser.add_argument("--table", action="store_true", help="only write the page's table")
     given = parser.parse_args(arguments)
     robots = [LearnedRobot(env, given.out.resolve() / env.rpartition(":")[2]) for env in PUBLISHED]

@@ -11,7 +11,7 @@ from experiments.live_page import run as live_page
 def test_nodes_join_and_leave_and_are_counted(capsys):
     assert join_and_leave.main(["--minutes", "0.15", "--processes", "1"]) == 0
     nodes, still = capsys.readouterr().out.split(" nodes, ")
-    assert int(nodes) > 0 and still.startswith("0 of 2 processes stood still")
+    assert int(nodes) > 0 and still.startswith("0 of 2 processes hung")
 
 
 def test_the_live_page_asks_what_to_do(capsys):

@@ -115,7 +115,7 @@ def test_ctrl_c_lets_a_command_end_in_its_own_time_and_starts_no_other(tmp_path)
         os.killpg(process.pid, signal.SIGINT)
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 130 and (tmp_path / "stopped").exists()
-    assert b"step 1 ended with 130; the same command continues with it" in out
+    assert b"step 1 ended with status 130; the same command continues there" in out
 
 
 def test_the_list_of_steps_runs_none(lab, capsys):
